@@ -1,0 +1,1 @@
+"""dlv: version control for deep-learning models."""

@@ -1,0 +1,91 @@
+"""What a weight adapter returns: named tensors read one at a time, and the rest of the file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Protocol
+
+# Bytes per element of every dtype that dlv names; other dtypes are `raw:<name there>`.
+ITEM_BYTES = {
+    "bool": 1,
+    "int8": 1,
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "uint8": 1,
+    "uint16": 2,
+    "uint32": 4,
+    "uint64": 8,
+    "float16": 2,
+    "float32": 4,
+    "float64": 8,
+    "bfloat16": 2,
+    "float8_e4m3": 1,
+    "float8_e5m2": 1,
+    "float8_e4m3fnuz": 1,
+    "float8_e5m2fnuz": 1,
+    "float8_e8m0": 1,
+    "complex64": 8,
+    "complex128": 16,
+}
+
+ROLES = ("weight", "buffer", "optimizer", "extra")
+
+Raw = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One named tensor of a checkpoint; `read` gives its little-endian bytes in C order."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    read: Callable[[], Raw]
+    role: str = "weight"
+    tied: str | None = None  # name of the earlier tensor whose elements these are
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass
+class Checkpoint:
+    """A weight file taken apart.
+
+    `skeleton` is what is left of the file without its tensors, in the adapter's own form;
+    with it and the tensors, `Adapter.restore` writes the file again, byte for byte if
+    `exact`. None: the file cannot be built again and `checkout` writes a fresh one.
+    """
+
+    format: str
+    tensors: list[Tensor]
+    skeleton: bytes | None = None
+    exact: bool = False
+    step: int | None = None
+    hyperparameters: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    close: Callable[[], None] = lambda: None
+
+
+class Adapter(Protocol):
+    """A module of `dlv.adapters` that reads and writes one weight format."""
+
+    FORMAT: str
+    SUFFIX: str
+
+    def open(self, path: str) -> Checkpoint:
+        """Check the whole file's structure and return lazily readable tensors."""
+        ...
+
+    def restore(self, out: BinaryIO, skeleton: bytes, tensors: Sequence[Tensor]) -> None:
+        """Write the file of `skeleton` again; `tensors` in the order `open` gave them."""
+        ...
+
+    def save(self, out: BinaryIO, tensors: Sequence[Tensor], metadata: dict[str, str]) -> None:
+        """Write a fresh file; UsageError naming the tensor if the format cannot hold a dtype."""
+        ...

@@ -1,0 +1,120 @@
+"""Canonical JSON, its strict reader, and BLAKE3: the form in which everything hashed is written."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from blake3 import blake3
+
+from dlv.errors import Damaged
+
+MAX_DEPTH = 16
+MAX_BYTES = 16 << 20
+HASH = re.compile(r"[0-9a-f]{64}\Z")
+
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_BRACKET = re.compile(rb"[\[\]{}]")
+_NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def dumps(value: Any) -> bytes:
+    """The one byte string that stands for `value`."""
+    _check(value, 0)
+    text = json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+    return text.encode("utf-8")
+
+
+def loads(data: bytes, what: str = "object", *, limit: int = MAX_BYTES) -> Any:
+    """Read canonical JSON; anything that is not exactly canonical is damage."""
+    value = read_json(data, what, limit=limit)
+    try:
+        canonical = dumps(value)
+    except (ValueError, UnicodeEncodeError) as error:
+        raise Damaged(f"{what} is not canonical JSON", why=str(error)) from error
+    if canonical != data:
+        raise Damaged(
+            f"{what} is not canonical JSON", why="it does not serialise to the same bytes again"
+        )
+    return value
+
+
+def read_json(data: bytes, what: str = "file", *, limit: int = MAX_BYTES, depth: int = 16) -> Any:
+    """Read plain JSON from outside, with size and depth bounded before parsing begins."""
+    if len(data) > limit:
+        raise Damaged(f"{what} is too large", why=f"{len(data)} bytes, the limit is {limit}")
+    level = 0
+    for match in _BRACKET.finditer(_STRING.sub(b"", data)):
+        level += 1 if match.group() in b"[{" else -1
+        if level > depth:
+            raise Damaged(f"{what} is nested too deeply", why=f"the limit is {depth} levels")
+    try:
+        return json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"{what} is not JSON", why=str(error)) from error
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not allowed, write it as text")
+
+
+def _check(value: Any, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise ValueError(f"nested deeper than {MAX_DEPTH}")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise ValueError(f"key {key!r} is not text")
+            _check(item, depth + 1)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _check(item, depth + 1)
+    elif isinstance(value, int) and not -(2**63) <= value < 2**64:
+        raise ValueError(f"integer {value} is out of range")
+
+
+def number(value: float) -> float | str:
+    """A float as it stands in JSON: non-finite ones as text."""
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def float_of(value: float | str) -> float:
+    """The inverse of `number`."""
+    return _NON_FINITE[value] if isinstance(value, str) else float(value)
+
+
+def hash_bytes(*parts: bytes | bytearray | memoryview) -> str:
+    """BLAKE3-256 of the parts, one after the other, in 64 hex digits."""
+    hasher = blake3()
+    for part in parts:
+        hasher.update(part)
+    return hasher.hexdigest()
+
+
+def hash_of(value: Any) -> str:
+    """The hash of the canonical form of a JSON value."""
+    return hash_bytes(dumps(value))
+
+
+def hasher() -> blake3:
+    """A running BLAKE3, for what is read piece by piece."""
+    return blake3()
+
+
+def matrix_hash(dtype: str, shape: Sequence[int], raw: bytes | bytearray | memoryview) -> str:
+    """The name of a matrix: its dtype, shape and little-endian elements in C order."""
+    return hash_bytes(dumps({"dtype": dtype, "shape": list(shape)}), b"\n", raw)
+
+
+def timestamp(moment: datetime.datetime | None = None) -> str:
+    """UTC with microseconds, as every format of dlv writes time."""
+    moment = moment or datetime.datetime.now(datetime.UTC)
+    return moment.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,114 @@
+"""Errors a user can act on: what happened, why, what to type next, and the exit code."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Sequence
+from types import ModuleType
+
+
+class DlvError(Exception):
+    """Any failure that is shown to the user as text rather than as a traceback."""
+
+    exit_code = 70
+    kind = "internal"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        why: str | None = None,
+        hint: str | None = None,
+        did_you_mean: Sequence[str] = (),
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.why = why
+        self.hint = hint
+        self.did_you_mean = list(did_you_mean)
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "error": {
+                "code": self.exit_code,
+                "kind": self.kind,
+                "message": self.message,
+                "why": self.why,
+                "hint": self.hint,
+                "did_you_mean": self.did_you_mean,
+            }
+        }
+
+
+class UsageError(DlvError):
+    exit_code = 2
+    kind = "usage"
+
+
+class NotARepository(DlvError):
+    exit_code = 3
+    kind = "not a repository"
+
+
+class NewerFormat(DlvError):
+    """An object names a format, id or kind that this dlv does not know."""
+
+    exit_code = 3
+    kind = "newer format"
+
+
+class NotFound(DlvError):
+    exit_code = 4
+    kind = "not found"
+
+
+class Conflict(DlvError):
+    exit_code = 5
+    kind = "conflict"
+
+
+class Damaged(DlvError):
+    """Bytes that are not what their hash, header or format promises."""
+
+    exit_code = 6
+    kind = "damage"
+
+
+class RemoteError(DlvError):
+    exit_code = 7
+    kind = "remote"
+
+
+class StorageError(DlvError):
+    """The file system refused: disk full, permissions, a read or write error."""
+
+    exit_code = 8
+    kind = "io"
+
+
+class UnsafeInput(DlvError):
+    exit_code = 9
+    kind = "unsafe"
+
+
+def nearest(word: str, candidates: Iterable[str], *, most: int = 3) -> list[str]:
+    """The candidates a person who typed `word` probably meant, best first."""
+    # difflib costs more to import than most commands take, and is needed only on errors.
+    difflib = importlib.import_module("difflib")
+    folded: dict[str, str] = {}
+    for candidate in candidates:
+        folded.setdefault(candidate.lower(), candidate)
+    close: list[str] = difflib.get_close_matches(word.lower(), list(folded), n=most, cutoff=0.6)
+    return [folded[name] for name in close]
+
+
+def require(module: str, extra: str) -> ModuleType:
+    """Import an optional dependency, or say which pip line brings it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UsageError(
+            f"this needs the package `{module.partition('.')[0]}`",
+            why=str(error),
+            hint=f"pip install 'dlv[{extra}]'",
+        ) from error
