@@ -13,6 +13,9 @@ from blake3 import blake3
 
 from dlv.errors import Damaged
 
+VERSION = "0.1.0"
+WRITER = f"dlv {VERSION}"  # for messages only: what wrote an object
+
 MAX_DEPTH = 16
 MAX_BYTES = 16 << 20
 HASH = re.compile(r"[0-9a-f]{64}\Z")
@@ -91,6 +94,10 @@ def float_of(value: float | str) -> float:
     return _NON_FINITE[value] if isinstance(value, str) else float(value)
 
 
+def is_hash(value: Any) -> bool:
+    return isinstance(value, str) and HASH.match(value) is not None
+
+
 def hash_bytes(*parts: bytes | bytearray | memoryview) -> str:
     """BLAKE3-256 of the parts, one after the other, in 64 hex digits."""
     hasher = blake3()
@@ -114,7 +121,19 @@ def matrix_hash(dtype: str, shape: Sequence[int], raw: bytes | bytearray | memor
     return hash_bytes(dumps({"dtype": dtype, "shape": list(shape)}), b"\n", raw)
 
 
+_fixed_clock: list[datetime.datetime] = []
+
+
+def fix_clock(moment: datetime.datetime | None) -> None:
+    """Let time stand still at `moment`, for reproducible examples and tests; None: run again."""
+    _fixed_clock[:] = [] if moment is None else [moment]
+
+
 def timestamp(moment: datetime.datetime | None = None) -> str:
     """UTC with microseconds, as every format of dlv writes time."""
+    if moment is None and _fixed_clock:
+        moment = _fixed_clock[0]
+        # Two facts must never be of one moment, not even where time stands still.
+        _fixed_clock[0] += datetime.timedelta(microseconds=1)
     moment = moment or datetime.datetime.now(datetime.UTC)
     return moment.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,7 @@
+"""`python -m dlv`."""
+
+from __future__ import annotations
+
+from dlv.cli import main
+
+main()

@@ -1,0 +1,263 @@
+"""The `dlv` program: which commands there are, and the one place where errors are printed."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from dlv import __version__
+from dlv.commands.invocation import Invocation
+from dlv.commands.options import EXITS, Option, global_options
+from dlv.errors import DlvError, StorageError, UsageError, nearest
+from dlv.lazy import lazy
+
+if TYPE_CHECKING:
+    import click.shell_completion as shell_completion
+
+    import dlv.completion as completion
+else:
+    shell_completion = lazy("click.shell_completion")
+    completion = lazy("dlv.completion")
+
+COMPLETE_VARIABLE = "_DLV_COMPLETE"
+
+# name -> (module in dlv.commands, first line of its help, group)
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "completion": ("completion", "Print or install the completion script of a shell.", "Upkeep"),
+    "config": ("config", "Show or change the configuration.", "Upkeep"),
+}
+
+GROUPS = (
+    "Model version management",
+    "Exploration",
+    "Working directory, history, safety",
+    "Upkeep",
+    "Data in and out",
+)
+
+ALIASES = {"restore": "checkout", "check": "fsck", "ls": "list", "describe": "desc"}
+
+
+class Program(click.Group):
+    """The commands of the table; only the one that is used is imported."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
+        row = COMMANDS.get(ALIASES.get(name, name))
+        if row is None:
+            return None
+        found: click.Command = importlib.import_module(f"dlv.commands.{row[0]}").run
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        found = self.get_command(ctx, args[0])
+        if found is None and not ctx.resilient_parsing:
+            names = [*COMMANDS, *(a for a, name in ALIASES.items() if name in COMMANDS)]
+            raise UsageError(
+                f"no command `{args[0]}`",
+                hint="all commands: dlv --help",
+                did_you_mean=nearest(args[0], names),
+            )
+        return (found.name if found else None), found, args[1:]
+
+    def shell_complete(
+        self, ctx: click.Context, incomplete: str
+    ) -> list[shell_completion.CompletionItem]:
+        items = [
+            shell_completion.CompletionItem(name, help=row[1])
+            for name, row in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        # Not Group's own, which would import every command for its help.
+        return items + click.Command.shell_complete(self, ctx, incomplete)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        for group in GROUPS:
+            rows = [(name, row[1]) for name, row in COMMANDS.items() if row[2] == group]
+            if rows:
+                with formatter.section(group):
+                    formatter.write_dl(rows)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        exits = EXITS | {
+            1: "differences, or nothing found; only with --exit-code",
+            5: "conflict: a name is taken, a file changed or is in the way",
+            7: "a remote failed",
+            9: "refused as unsafe, or not confirmed",
+            70: "a fault in dlv itself",
+        }
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), text) for code, text in sorted(exits.items())])
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        click.echo(f"dlv {__version__}")
+        ctx.exit()
+
+
+program = Program(
+    "dlv",
+    help="Version control for deep-learning models: weights, networks, curves, lineage.",
+    params=[
+        *global_options(),
+        Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_print_version,
+            help="Print the version and exit.",
+        ),
+    ],
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> NoReturn:
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(argv: Sequence[str]) -> int:
+    """One call of dlv, with the exit code as its result."""
+    if COMPLETE_VARIABLE in os.environ:
+        return _complete()
+    state: dict[str, Invocation] = {}
+    try:
+        code = _run(argv, state)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has gone: that is no error. The null device takes what is
+        # still in the buffer when the interpreter flushes it.
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+        return 0
+    return code
+
+
+def _run(argv: Sequence[str], state: dict[str, Invocation]) -> int:
+    try:
+        result = program.main(list(argv), prog_name="dlv", standalone_mode=False, obj=state)
+        return result if isinstance(result, int) else 0
+    except BrokenPipeError:
+        raise
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return 2
+    except click.Abort:
+        return _report(argv, state, _InterruptedError())
+    except click.ClickException as error:
+        return _report(argv, state, _usage(error))
+    except DlvError as error:
+        return _report(argv, state, error)
+    except MemoryError:
+        return _report(argv, state, StorageError("not enough memory"))
+    except OSError as error:
+        return _report(argv, state, _io(error))
+    except Exception as error:
+        return _report(argv, state, _internal(argv, error))
+
+
+class _InterruptedError(DlvError):
+    exit_code = 130
+    kind = "interrupted"
+
+    def __init__(self) -> None:
+        super().__init__("interrupted", hint="the repository is unchanged or complete; run again")
+
+
+def _report(argv: Sequence[str], state: Mapping[str, Invocation], error: DlvError) -> int:
+    call = state.get("invocation") or Invocation(_glance(argv), os.environ, strict=False)
+    if call.debug:
+        traceback.print_exc(file=sys.stderr)
+    sys.stdout.flush()
+    call.output.error(error)
+    return error.exit_code
+
+
+def _glance(argv: Sequence[str]) -> dict[str, Any]:
+    """How to print an error that came before the options were understood."""
+    given = list(argv[: argv.index("--")] if "--" in argv else argv)
+    found: dict[str, Any] = {"json": "--json" in given, "debug": "--debug" in given}
+    for word, following in zip(given, [*given[1:], ""], strict=True):
+        name, _, value = word.partition("=")
+        if name in ("--color", "--colour"):
+            found["color"] = value or following
+    return found
+
+
+def _usage(error: click.ClickException) -> UsageError:
+    """click's complaint in dlv's form."""
+    ctx = error.ctx if isinstance(error, click.UsageError) else None
+    path = ctx.command_path if ctx else "dlv"
+    help_line = f"{path} --help"
+    if isinstance(error, click.NoSuchOption):
+        known = (
+            [o for p in ctx.command.get_params(ctx) if not _hidden(p) for o in p.opts]
+            if ctx
+            else []
+        )
+        known = [name for name in known if name.startswith("--")]
+        return UsageError(
+            f"`{path}` has no option `{error.option_name}`",
+            hint=f"all options: {help_line}",
+            did_you_mean=nearest(error.option_name, known),
+        )
+    message = error.format_message().rstrip(".")
+    message = message[:1].lower() + message[1:]
+    return UsageError(message.replace("'", "`"), hint=help_line)
+
+
+def _hidden(parameter: click.Parameter) -> bool:
+    return isinstance(parameter, click.Argument) or bool(getattr(parameter, "hidden", False))
+
+
+def _io(error: OSError) -> StorageError:
+    reason = error.strerror or str(error) or type(error).__name__
+    where = f" `{os.fsdecode(error.filename)}`" if isinstance(error.filename, (str, bytes)) else ""
+    return StorageError(f"the system refused{where}", why=reason)
+
+
+def _internal(argv: Sequence[str], error: Exception) -> DlvError:
+    """A fault of dlv: the details go to a file that can be sent along with a report."""
+    text = "".join(traceback.format_exception(error))
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dlv"
+    path = cache / f"crash-{os.getpid()}.txt"
+    head = f"dlv {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
+    hint = "run again with --debug to see where"
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(f"{head}arguments: {list(argv)}\n\n{text}")
+        hint = f"please report it with {path}"
+    except OSError:
+        pass
+    what = f"internal: {type(error).__name__}: {error}".rstrip(": ")
+    return DlvError(what, why="this is a fault in dlv, not in what you typed", hint=hint)
+
+
+def _complete() -> int:
+    """Answer the shell; whatever goes wrong, it must not appear in the user's prompt."""
+    try:
+        completion.answer(program, "dlv", COMPLETE_VARIABLE, os.environ[COMPLETE_VARIABLE])
+    except Exception:
+        return 1
+    return 0

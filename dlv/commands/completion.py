@@ -1,0 +1,46 @@
+"""`dlv completion`: what makes TAB work in a shell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from dlv.commands.invocation import Invocation
+from dlv.commands.options import argument, command, option
+from dlv.lazy import lazy
+from dlv.output import Verbatim
+
+if TYPE_CHECKING:
+    import dlv.completion as completion
+else:
+    completion = lazy("dlv.completion")
+
+_NEXT = {
+    "bash": "open a new shell; the package bash-completion must be installed",
+    "zsh": "add `fpath+=({folder})` to ~/.zshrc before compinit, then open a new shell",
+    "fish": "open a new shell",
+}
+
+
+@command(
+    "completion",
+    examples=["dlv completion bash", "dlv completion fish --install"],
+)
+@argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@option("--install", is_flag=True, help="Write the script where the shell finds it.")
+def run(call: Invocation, shell: str, install: bool) -> None:
+    """Print or install the completion script of a shell.
+
+    Commands, options, names of models, numbers, tags and configuration keys are completed.
+    """
+    script = completion.script(shell)
+    written = None
+    if install:
+        path = completion.install_path(shell, call.environ)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(script, encoding="utf-8")
+        written = str(path)
+        call.output.hint(_NEXT[shell].format(folder=path.parent))
+    body = [written] if written else [Verbatim(script.splitlines())]
+    call.output.emit("completion", {"script": script, "written": written}, *body, ids=[])

@@ -1,0 +1,136 @@
+"""One call of one command: what the global options said, and what they lead to."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dlv.errors import DlvError, UnsafeInput, UsageError
+from dlv.lazy import lazy
+from dlv.output import Output
+
+if TYPE_CHECKING:
+    import dlv.canonical as canonical
+    import dlv.config as config
+    import dlv.repository as repository_module
+    import dlv.screen as screen
+else:
+    canonical = lazy("dlv.canonical")
+    config = lazy("dlv.config")
+    repository_module = lazy("dlv.repository")
+    screen = lazy("dlv.screen")
+
+
+class Progress(Protocol):
+    def advance(self, count: int) -> None: ...
+
+
+class _Silent:
+    def advance(self, count: int) -> None:
+        pass
+
+
+class Invocation:
+    """Handed to every command as its first argument."""
+
+    def __init__(
+        self, given: Mapping[str, Any], environ: Mapping[str, str], *, strict: bool = True
+    ) -> None:
+        self.environ = environ
+        self.directory = Path(given.get("directory") or ".")
+        self.json = bool(given.get("json"))
+        self.quiet = bool(given.get("quiet"))
+        self.verbose = bool(given.get("verbose"))
+        self.debug = bool(given.get("debug"))
+        self.pager = not given.get("no_pager")
+        self.colour: str | None = given.get("color")
+        self._jobs: int | None = given.get("jobs")
+        self.output = Output(
+            sys.stdout,
+            sys.stderr,
+            environ,
+            json=self.json,
+            quiet=self.quiet,
+            verbose=self.verbose,
+            color=self.colour,
+            pager=self.pager,
+            configured=self._configured,
+            now=_clock(environ),
+        )
+        if strict and not self.directory.is_dir():
+            raise UsageError(f"`{self.directory}` is not a directory", why="-C names where to work")
+
+    @cached_property
+    def repository(self) -> repository_module.Repository:
+        """The repository that the directory lies in; exit 3 where there is none."""
+        return repository_module.Repository.find(self.directory, self.environ.get("DLV_DIR"))
+
+    @cached_property
+    def config(self) -> config.Config:
+        """The configuration as it counts here, inside or outside a repository."""
+        loaded = config.Config.load(self.repository_file, self.environ)
+        for warning in loaded.warnings:
+            self.output.warn(warning)
+        return loaded
+
+    @cached_property
+    def repository_file(self) -> Path | None:
+        """`.dlv/config.toml` of the repository here, found without opening it."""
+        return config.repository_file(self.directory, self.environ.get("DLV_DIR"))
+
+    @property
+    def jobs(self) -> int:
+        return self._jobs or int(self.config.get("core.jobs")) or os.cpu_count() or 1
+
+    def _configured(self, key: str) -> str | None:
+        # Not `self.config`: printing an error must not fail on, or warn of, the configuration.
+        try:
+            loaded = config.Config.load(self.repository_file, self.environ)
+        except DlvError:
+            return None
+        return str(loaded.get(key)) if loaded.origin(key).level != "default" else None
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Ask before what cannot be undone; without a person to ask, `-y` must be given."""
+        if yes:
+            return
+        if not (sys.stdin.isatty() and sys.stderr.isatty()) or self.json:
+            raise UnsafeInput(
+                "not done without confirmation",
+                why="this cannot be undone, and nobody can be asked here",
+                hint="add -y to confirm it beforehand",
+            )
+        sys.stderr.write(f"{question} [y/N] ")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise UnsafeInput("not confirmed", why="nothing was changed")
+
+    @contextmanager
+    def progress(self, description: str, total: int | None = None) -> Iterator[Progress]:
+        """A bar over `total` bytes on stderr; nothing unless a person is looking."""
+        if not self.output.interactive:
+            yield _Silent()
+            return
+        with screen.progress(description, total, colour=self.output.colour(sys.stderr)) as bar:
+            yield bar
+
+
+def _clock(environ: Mapping[str, str]) -> datetime.datetime | None:
+    """A fixed time for tests and for reproducible examples."""
+    fixed = environ.get("DLV_NOW")
+    if not fixed:
+        return None
+    try:
+        moment = datetime.datetime.fromisoformat(fixed)
+    except ValueError as error:
+        raise UsageError(f"DLV_NOW is not a time: `{fixed}`", why=str(error)) from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    canonical.fix_clock(moment)
+    return moment

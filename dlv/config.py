@@ -1,0 +1,349 @@
+"""Configuration: system < user < repository < DLV_* < flag, each value with its origin."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import tempfile
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dlv.errors import StorageError, UsageError, nearest
+
+MAX_BYTES = 1 << 20
+SYSTEM_FILE = Path("/etc/dlv/config.toml")
+LEVELS = ("system", "user", "repository")
+
+Value = str | int | bool
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a key may hold; `choices` in order of preference, `program` = a command to run."""
+
+    help: str
+    default: Value
+    choices: tuple[str, ...] = ()
+    least: int = 0
+    program: bool = False
+
+
+KEYS: dict[str, Key] = {
+    "user.name": Key("name of the author of commits", ""),
+    "user.email": Key("address of the author of commits", ""),
+    "core.pager": Key("program for long output", "", program=True),
+    "core.color": Key("when to colour output", "auto", ("auto", "always", "never")),
+    "core.jobs": Key("threads to use; 0 = one per processor", 0),
+    "core.singlehost": Key("allow a repository on a network disk that one host uses", False),
+    "commit.recheck": Key("how reused objects are checked", "hash", ("hash", "stat")),
+    "commit.optimizer": Key("optimizer state in checkpoints", "keep", ("keep", "drop")),
+}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a value was said; `path` is a file or the name of a variable."""
+
+    level: str
+    path: str = ""
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return ":".join(filter(None, (self.path or self.level, str(self.line or ""))))
+
+
+@dataclass(frozen=True)
+class Setting:
+    key: str
+    value: Value
+    origin: Origin
+
+
+def repository_file(start: Path, dlv_dir: str | None) -> Path | None:
+    """The configuration file of the repository around `start`, whether or not it exists."""
+    if dlv_dir:
+        return Path(dlv_dir) / "config.toml"
+    here = start.resolve()
+    for folder in (here, *here.parents):
+        if (folder / ".dlv").is_dir():
+            return folder / ".dlv" / "config.toml"
+    return None
+
+
+def user_file(environ: Mapping[str, str]) -> Path:
+    home = Path(environ.get("HOME") or "~").expanduser()
+    return Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "dlv" / "config.toml"
+
+
+def variable(key: str) -> str:
+    return "DLV_" + key.replace(".", "_").upper()
+
+
+class Config:
+    """The values that count, and which files they were read from."""
+
+    def __init__(self, files: Mapping[str, Path]) -> None:
+        self.files = dict(files)
+        self.warnings: list[str] = []
+        self._settings = {k: Setting(k, key.default, Origin("default")) for k, key in KEYS.items()}
+
+    @classmethod
+    def load(
+        cls,
+        repository: Path | None,
+        environ: Mapping[str, str],
+        *,
+        system: Path = SYSTEM_FILE,
+    ) -> Config:
+        files = {"system": system, "user": user_file(environ)}
+        if repository is not None:
+            files["repository"] = repository
+        config = cls(files)
+        for level, path in files.items():
+            config._read_file(level, path)
+        config._read_environ(environ)
+        return config
+
+    def get(self, key: str) -> Any:
+        return self.setting(key).value
+
+    def origin(self, key: str) -> Origin:
+        return self.setting(key).origin
+
+    def setting(self, key: str) -> Setting:
+        known(key)
+        return self._settings[key]
+
+    def values(self) -> list[Setting]:
+        return [self._settings[key] for key in KEYS]
+
+    def set(self, level: str, key: str, value: str) -> Setting:
+        """Write one key, leaving every other line of the file as it is."""
+        path = self._path(level)
+        if known(key).program and level == "repository":
+            raise UsageError(
+                f"`{key}` cannot be set for a repository",
+                why="it names a program, and a repository may come from somebody else",
+                hint=f"dlv config --user {key} ...",
+            )
+        parsed = parse(key, value)
+        lines = _lines(path)
+        table, _, name = key.partition(".")
+        line = f"{name} = {_toml(parsed)}"
+        at, end = _find(lines, table, name)
+        if at is not None:
+            lines[at] = line + _comment(lines[at])
+        elif end is not None:
+            lines.insert(end, line)
+        else:
+            lines += ["", f"[{table}]", line] if lines else [f"[{table}]", line]
+        _write(path, lines, key, parsed)
+        return Setting(
+            key, parsed, Origin(level, str(path), lines.index(line) + 1 if line in lines else None)
+        )
+
+    def unset(self, level: str, key: str) -> bool:
+        """Take a key out of a file; whether it was there."""
+        known(key)
+        path = self._path(level)
+        lines = _lines(path)
+        at, _ = _find(lines, *key.split(".", 1))
+        if at is None:
+            return False
+        del lines[at]
+        _write(path, lines, key, None)
+        return True
+
+    def _path(self, level: str) -> Path:
+        if level not in self.files:
+            raise UsageError(
+                f"no {level} configuration here",
+                why="this is not inside a repository",
+                hint="dlv init, or use --user",
+            )
+        return self.files[level]
+
+    def _read_file(self, level: str, path: Path) -> None:
+        lines = _lines(path)
+        document = _parse_toml(path, lines)
+        for table, content in document.items():
+            if not isinstance(content, dict):
+                self._unknown(table, f"{path}:{_line_of(lines, '', table)}")
+                continue
+            for name, value in content.items():
+                key = f"{table}.{name}"
+                origin = Origin(level, str(path), _line_of(lines, table, name))
+                if key not in KEYS:
+                    self._unknown(key, str(origin))
+                elif KEYS[key].program and level == "repository":
+                    self.warnings.append(
+                        f"{origin}: `{key}` is ignored: a repository must not name programs to run"
+                    )
+                else:
+                    self._settings[key] = Setting(key, check(key, value, str(origin)), origin)
+
+    def _read_environ(self, environ: Mapping[str, str]) -> None:
+        names = {variable(key): key for key in KEYS}
+        tables = tuple({variable(key.split(".")[0]) + "_" for key in KEYS})
+        for name in sorted(environ):
+            if name in names:
+                key = names[name]
+                self._settings[key] = Setting(
+                    key, parse(key, environ[name], name), Origin("environment", name)
+                )
+            elif name.startswith(tables):
+                close = nearest(name, names)
+                self.warnings.append(f"variable `{name}` is no setting of dlv{_meant(close)}")
+
+    def _unknown(self, key: str, where: str) -> None:
+        self.warnings.append(f"{where}: unknown key `{key}`{_meant(nearest(key, KEYS))}")
+
+
+def _meant(names: list[str]) -> str:
+    return f"; did you mean `{names[0]}`?" if names else ""
+
+
+def known(key: str) -> Key:
+    if key not in KEYS:
+        raise UsageError(
+            f"no configuration key `{key}`",
+            hint="all keys: dlv config",
+            did_you_mean=nearest(key, KEYS),
+        )
+    return KEYS[key]
+
+
+def parse(key: str, text: str, where: str = "") -> Value:
+    """A value given as text, on the command line or in a variable."""
+    default = known(key).default
+    value: object = text
+    if isinstance(default, bool):
+        value = {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
+    elif isinstance(default, int) and re.fullmatch(r"-?[0-9]{1,18}", text):
+        value = int(text)
+    return check(key, value, where)
+
+
+def check(key: str, value: object, where: str) -> Value:
+    """The value if it is of the key's type; `where` stands in the message."""
+    spec = known(key)
+    wanted: str | None = None
+    if isinstance(spec.default, bool):
+        wanted = None if isinstance(value, bool) else "true or false"
+    elif isinstance(spec.default, int):
+        if not isinstance(value, int) or isinstance(value, bool) or value < spec.least:
+            wanted = f"a whole number from {spec.least} on"
+    elif not isinstance(value, str):
+        wanted = "a text"
+    elif spec.choices and value not in spec.choices:
+        wanted = " or ".join(spec.choices)
+    if wanted is None and isinstance(value, (str, int)):
+        return value
+    place = f"{where}: " if where else ""
+    close = nearest(str(value), spec.choices)
+    raise UsageError(f"{place}`{key}` must be {wanted}", why=f"it is {json.dumps(value, default=str)}", did_you_mean=close)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise StorageError(f"cannot read `{path}`", why=error.strerror) from error
+    if len(data) > MAX_BYTES:
+        raise UsageError(f"{path} is too large", why=f"the limit is {MAX_BYTES} bytes")
+    try:
+        return data.decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8", why=str(error)) from error
+
+
+def _parse_toml(path: Path, lines: list[str]) -> dict[str, Any]:
+    try:
+        return tomllib.loads("\n".join(lines))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UsageError(f"{path} is not TOML", why=str(error)) from error
+
+
+_HEADER = re.compile(r"""\s*\[\s*["']?([A-Za-z0-9-]+)["']?\s*\]\s*(?:#.*)?$""")
+_ENTRY = re.compile(r"""\s*(?:["']?([A-Za-z0-9-]+)["']?\s*\.\s*)?["']?([A-Za-z0-9-]+)["']?\s*=""")
+
+
+def _find(lines: list[str], table: str, name: str) -> tuple[int | None, int | None]:
+    """Index of the key's line, and of where a new line of its table would go."""
+    inside, at, end = "", None, None
+    for i, text in enumerate(lines):
+        header = _HEADER.match(text)
+        if header or text.lstrip().startswith("["):
+            inside = header.group(1) if header else "\0"
+            end = i + 1 if inside == table else end
+            continue
+        entry = _ENTRY.match(text)
+        if entry is None:
+            continue
+        if (entry.group(1) or inside, entry.group(2)) == (table, name):
+            at = i
+        if inside == table:
+            end = i + 1
+    return at, end
+
+
+def _line_of(lines: list[str], table: str, name: str) -> int | None:
+    at = _find(lines, table, name)[0]
+    return None if at is None else at + 1
+
+
+def _comment(line: str) -> str:
+    """The comment behind a value that stays, if one can be told from the value."""
+    found = re.match(r"""[^#"']*=\s*(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^#"']*?)(\s*#.*)$""", line)
+    return found.group(1) if found else ""
+
+
+def shown(value: Value) -> str:
+    """The value as `parse` reads it."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _toml(value: Value) -> str:
+    # A JSON string of ASCII is a TOML basic string, but for characters beyond the first plane.
+    if isinstance(value, str):
+        text = json.dumps(value, ensure_ascii=False)
+        return text.replace("\x7f", "\\u007f")
+    return json.dumps(value)
+
+
+def _write(path: Path, lines: list[str], key: str, expected: Value | None) -> None:
+    """Replace the file at once, after reading the new text back."""
+    document = _parse_toml(path, lines)
+    table, _, name = key.partition(".")
+    if document.get(table, {}).get(name) != expected:
+        raise UsageError(
+            f"cannot change `{key}` in {path}",
+            why="the file is written in a way this does not understand",
+            hint=f"edit {path} by hand",
+        )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        target = Path(os.path.realpath(path))  # a link to a file kept elsewhere stays one
+        mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
+        descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=".config-")
+        try:
+            with open(descriptor, "w", encoding="utf-8") as file:
+                file.write("".join(f"{line}\n" for line in lines))
+                file.flush()
+                os.fchmod(file.fileno(), mode)
+                os.fsync(file.fileno())
+            Path(temporary).replace(target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink()
+            raise
+    except OSError as error:
+        raise StorageError(f"cannot write `{path}`", why=error.strerror) from error

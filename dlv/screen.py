@@ -1,0 +1,59 @@
+"""What needs rich: progress bars."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+PATIENCE = 0.5  # seconds of silence: what ends sooner needs no bar
+
+
+class Bar:
+    """Counts bytes; shows itself once the work has taken half a second."""
+
+    def __init__(self, description: str, total: int | None, console: Console) -> None:
+        self._begun = time.monotonic()
+        self._shown = False
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+        )
+        self._task = self._progress.add_task(description, total=total)
+
+    def advance(self, count: int) -> None:
+        self._progress.advance(self._task, count)
+        if not self._shown and time.monotonic() - self._begun >= PATIENCE:
+            self._shown = True
+            self._progress.start()
+
+    def stop(self) -> None:
+        if self._shown:
+            self._progress.stop()
+
+
+@contextmanager
+def progress(description: str, total: int | None, *, colour: bool) -> Iterator[Bar]:
+    """A bar on stderr that is gone when the work is done or fails."""
+    console = Console(file=sys.stderr, no_color=not colour, force_terminal=True)
+    bar = Bar(description, total, console)
+    try:
+        yield bar
+    finally:
+        bar.stop()

@@ -1,0 +1,231 @@
+"""The harness of the command tests: run dlv, compare all it printed with a committed file.
+
+`dlv("list", tty=True)` runs the real program in this process and gives a Result; `json=True`
+also checks the document against its schema. `dlv_pty` does it in a process of its own on a
+pseudo-terminal. `snapshot(result)` compares with snapshots/<file>/<test>.txt, which
+`pytest --update-snapshots` writes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+import dlv
+import dlv.canonical as canonical
+import dlv.cli as cli
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+SCHEMAS = Path(dlv.__file__).parent / "schemas"
+NOW = "2026-06-15T12:00:00Z"
+WIDTH = 80
+
+
+@dataclass
+class Result:
+    """What one call of dlv left behind."""
+
+    args: tuple[str, ...]
+    code: int
+    stdout: str
+    stderr: str
+    data: bytes = b""
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.stdout)
+
+
+class _Stream(io.TextIOWrapper):
+    def __init__(self, terminal: bool, content: bytes = b"", encoding: str = "utf-8") -> None:
+        super().__init__(io.BytesIO(content), encoding=encoding, write_through=True)
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+    def content(self) -> bytes:
+        self.flush()
+        bytes_below = self.buffer
+        assert isinstance(bytes_below, io.BytesIO)
+        return bytes_below.getvalue()
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty working directory, an empty home, no settings from outside, a fixed clock."""
+    for name in list(os.environ):
+        if name.startswith(("DLV_", "XDG_", "GIT_", "_DLV")):
+            monkeypatch.delenv(name)
+    for name in ("NO_COLOR", "FORCE_COLOR", "PAGER"):
+        monkeypatch.delenv(name, raising=False)
+    home, work = tmp_path / "home", tmp_path / "work"
+    home.mkdir()
+    work.mkdir()
+    settings = {"HOME": str(home), "DLV_NOW": NOW, "DLV_PAGER": "cat", "TERM": "xterm-256color"}
+    settings |= {"COLUMNS": str(WIDTH), "LINES": "24"}
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(work)
+    yield work
+    canonical.fix_clock(None)
+
+
+@pytest.fixture
+def dlv(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """dlv(*args, tty=False, json=False, stdin="", encoding="utf-8") -> Result."""
+
+    def call(
+        *args: str | Path,
+        tty: bool = False,
+        json: bool = False,
+        stdin: str = "",
+        encoding: str = "utf-8",
+    ) -> Result:
+        words = [*map(str, args), *(["--json"] if json else [])]
+        out, err = _Stream(tty, encoding=encoding), _Stream(tty, encoding=encoding)
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", _Stream(tty, stdin.encode()))
+            patch.setattr(sys, "stdout", out)
+            patch.setattr(sys, "stderr", err)
+            code = cli.run(words)
+        data = out.content()
+        text = data.decode(encoding, "replace")
+        result = Result(tuple(words), code, text, err.content().decode(encoding), data)
+        if "--json" in words:
+            check_json(result)
+        return result
+
+    return call
+
+
+def check_json(result: Result) -> None:
+    """One document on stdout that fits its schema, or none and an error object on stderr."""
+    if result.code in (0, 1):
+        document = json.loads(result.stdout, parse_constant=_no_constant)
+        name, _, number = document["schema"].removeprefix("dlv/").partition("/")
+        assert document["schema"].startswith("dlv/")
+        assert number.isdigit()
+        schema = SCHEMAS / f"{name}.json"
+    else:
+        assert result.stdout == ""
+        document = json.loads(result.stderr.splitlines()[-1])
+        assert document["error"]["code"] == result.code
+        schema = SCHEMAS / "error.json"
+    assert schema.exists(), f"no schema {schema.name}"
+    jsonschema.Draft202012Validator(json.loads(schema.read_text())).validate(document)
+
+
+def _no_constant(name: str) -> Any:
+    raise AssertionError(f"{name} is not JSON")
+
+
+@pytest.fixture
+def dlv_pty(workspace: Path) -> Callable[..., Result]:
+    """dlv_pty(*args, stdin="", timeout=30) -> Result; stdout holds both streams."""
+
+    def call(*args: str | Path, stdin: str = "", timeout: float = 30) -> Result:
+        words = tuple(map(str, args))
+        parent, child = pty.openpty()
+        fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, WIDTH, 0, 0))
+        environ = dict(os.environ, PYTHONPATH=str(SCHEMAS.parent.parent))
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dlv", *words],
+            stdin=child,
+            stdout=child,
+            stderr=child,
+            env=environ,
+            start_new_session=True,
+        )
+        os.close(child)
+        os.write(parent, stdin.encode())
+        seen, ends = b"", time.monotonic() + timeout
+        while time.monotonic() < ends:
+            if select.select([parent], [], [], 0.1)[0]:
+                try:
+                    piece = os.read(parent, 65536)
+                except OSError:  # Linux says so when the other side is closed
+                    break
+                if not piece:
+                    break
+                seen += piece
+        else:
+            process.kill()
+        os.close(parent)
+        code = process.wait(timeout)
+        return Result(words, code, seen.decode().replace("\r\n", "\n"), "", seen)
+
+    return call
+
+
+@pytest.fixture
+def snapshot(
+    request: pytest.FixtureRequest, tmp_path: Path, workspace: Path
+) -> Callable[..., None]:
+    """snapshot(result, name="", replace={regex: text}): compare with the committed file."""
+    folder = SNAPSHOTS / request.path.stem.removeprefix("test_")
+    update = bool(request.config.getoption("--update-snapshots"))
+
+    def compare(result: Result, name: str = "", replace: Mapping[str, str] | None = None) -> None:
+        test = re.sub(r"[^A-Za-z0-9]+", "_", request.node.name.removeprefix("test_")).strip("_")
+        path = folder / f"{'-'.join(filter(None, (test, name)))}.txt"
+        actual = render(result)
+        for pattern, text in (replace or {}).items():
+            actual = re.sub(pattern, text, actual)
+        actual = normalise(actual, tmp_path, workspace)
+        if update:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(actual, encoding="utf-8")
+            return
+        assert path.exists(), f"no snapshot {path.name}: run pytest --update-snapshots"
+        assert actual == path.read_text(encoding="utf-8")
+
+    return compare
+
+
+def render(result: Result) -> str:
+    text = f"$ dlv {' '.join(result.args)}\nexit {result.code}\n"
+    for name, content in (("stdout", result.stdout), ("stderr", result.stderr)):
+        if content:
+            end = "" if content.endswith("\n") else "<no newline>\n"
+            text += f"--- {name}\n{content}{end}"
+    return text.replace("\x1b", "␛")
+
+
+def normalise(text: str, tmp_path: Path, workspace: Path) -> str:
+    """Put stable words for what differs between runs and machines."""
+    text = text.replace(str(tmp_path.resolve()), "<tmp>").replace(str(tmp_path), "<tmp>")
+    stored = (p.name for p in workspace.rglob(".dlv/**/*") if p.is_file())
+    names = [n.partition(".")[0] for n in stored]
+    known = {n for n in names if re.fullmatch("[0-9a-f]{64}", n)}
+    known |= set(re.findall(r"\b[0-9a-f]{64}\b", text))
+    seen: dict[str, str] = {}
+
+    def replace(match: re.Match[str]) -> str:
+        word = match.group()
+        whole = sorted(k for k in known if k.startswith(word))
+        if not whole:
+            return word
+        seen.setdefault(whole[0], f"<id:{len(seen) + 1:02}>")  # as wide as a short id
+        return seen[whole[0]]
+
+    text = re.sub(r"\b(?:[0-9a-f]{64}|[0-9a-f]{7,12})\b", replace, text)
+    text = re.sub(r'("seconds": )[0-9.e-]+', r"\1<seconds>", text)
+    return re.sub(r"\b[0-9]+(\.[0-9]+)? m?s\b", "<duration>", text)
