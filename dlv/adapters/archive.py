@@ -124,6 +124,14 @@ def read(file: Source, entry: Entry, limit: int) -> bytearray:
     return data
 
 
+def is_safe(name: str) -> bool:
+    """Whether a name stays below the folder it is unpacked into, on every system."""
+    parts = name.removesuffix("/").split("/")
+    drive = len(parts[0]) > 1 and parts[0][1] == ":"
+    control = any(ord(letter) < 32 or ord(letter) == 127 for letter in name)
+    return not (drive or control or "\\" in name or any(p in ("", ".", "..") for p in parts))
+
+
 def _read_stored(file: Source, entry: Entry, limit: int) -> bytearray:
     """One read instead of many pieces and their copies."""
     if entry.size > limit:
@@ -359,10 +367,7 @@ def _decode_name(file: Source, record: _Record) -> str:
         name = raw.decode("utf-8" if record.flags & _UTF8 or raw.isascii() else "cp437")
     except UnicodeDecodeError as error:
         raise UnsafeInput(f"a name in {file.name} is not UTF-8", why=repr(raw)) from error
-    parts = name.removesuffix("/").split("/")
-    drive = len(parts[0]) > 1 and parts[0][1] == ":"
-    control = any(ord(letter) < 32 or ord(letter) == 127 for letter in name)
-    if drive or control or "\\" in name or any(part in ("", ".", "..") for part in parts):
+    if not is_safe(name):
         raise UnsafeInput(f"{file.name} holds an unsafe name", why=repr(name))
     if name.endswith("/") and record.size:
         raise UnsafeInput(f"{file.name} holds a folder with content", why=repr(name))
