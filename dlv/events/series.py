@@ -1,0 +1,143 @@
+"""A metric over steps as it is frozen in a pack: a head, and points in blocks of 4096."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dlv.canonical import WRITER, dumps, hash_bytes, is_hash, loads
+from dlv.errors import Damaged, NewerFormat
+
+FORMAT = "dlv/series/1"
+BLOCK = 4096
+SCALARS = 1
+
+_KEYS = {
+    *("format", "writer", "run", "tag", "plugin", "data_class", "plugin_content"),
+    *("display_name", "description", "n", "points", "purges"),
+}
+
+
+@dataclass(frozen=True)
+class Scalars:
+    """A scalar series: columns of one length, in the order in which they were written."""
+
+    run: str
+    tag: str
+    steps: Sequence[int]
+    walls: Sequence[float]
+    values: Sequence[float]
+    display_name: str = ""
+    description: str = ""
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def _little(column: array[Any]) -> bytes:
+    if sys.byteorder == "big":
+        column = array(column.typecode, column)
+        column.byteswap()
+    return column.tobytes()
+
+
+def _column(typecode: str, data: bytes) -> array[Any]:
+    column = array(typecode)
+    column.frombytes(data)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column
+
+
+def encode(series: Scalars, add: Callable[[str, bytes], str]) -> str:
+    """Hand each block and then the head to `add(kind, bytes) -> hash`; the head's hash."""
+    points = []
+    for start in range(0, len(series), BLOCK):
+        part = slice(start, start + BLOCK)
+        columns = (
+            array("q", series.steps[part]),
+            array("d", series.walls[part]),
+            array("d", series.values[part]),
+        )
+        points.append([add("points", b"".join(map(_little, columns))), len(columns[0])])
+    return add(
+        "series",
+        dumps(
+            {
+                "format": FORMAT,
+                "writer": WRITER,
+                "run": series.run,
+                "tag": series.tag,
+                "plugin": "scalars",
+                "data_class": SCALARS,
+                "plugin_content": base64.b64encode(b"").decode(),
+                "display_name": series.display_name,
+                "description": series.description,
+                "n": len(series),
+                "points": points,
+                "purges": [],
+            }
+        ),
+    )
+
+
+def decode(head: bytes, read: Callable[[str, str], bytes]) -> Scalars:
+    """The series of a head; `read(kind, hash)` brings its blocks."""
+    value = loads(head, "series")
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        raise NewerFormat(
+            f"a series has the format {value.get('format') if isinstance(value, dict) else None!r}",
+            why=f"this dlv reads {FORMAT}",
+            hint="pip install --upgrade dlv",
+        )
+    if set(value) != _KEYS:
+        raise _damaged("keys are missing or unknown")
+    if value["data_class"] != SCALARS:
+        raise NewerFormat(
+            f"the series {value['tag']!r} is not of scalars", hint="pip install --upgrade dlv"
+        )
+    steps, walls, values = array("q"), array("d"), array("d")
+    for digest, count in _points(value):
+        data = read("points", digest)
+        if len(data) != 24 * count:
+            raise _damaged(f"a block of {count} points has {len(data)} bytes")
+        steps.extend(_column("q", data[: 8 * count]))
+        walls.extend(_column("d", data[8 * count : 16 * count]))
+        values.extend(_column("d", data[16 * count :]))
+    if len(values) != value["n"]:
+        raise _damaged(f"{value['n']} points are announced, {len(values)} are there")
+    texts = (value["run"], value["tag"], value["display_name"], value["description"])
+    if not all(isinstance(text, str) for text in texts):
+        raise _damaged("a name is not text")
+    return Scalars(value["run"], value["tag"], steps, walls, values, *texts[2:])
+
+
+def blocks(head: bytes) -> list[str]:
+    """The hashes of the blocks that a head names."""
+    value = loads(head, "series")
+    return [digest for digest, _ in _points(value)]
+
+
+def _points(value: Any) -> Iterable[tuple[str, int]]:
+    points = value.get("points") if isinstance(value, dict) else None
+    if not isinstance(points, list):
+        raise _damaged("it lists no points")
+    for item in points:
+        if not (isinstance(item, list) and len(item) == 2 and is_hash(item[0])):
+            raise _damaged("a block has no hash")
+        if not (isinstance(item[1], int) and 0 < item[1] <= BLOCK):
+            raise _damaged("a block has an impossible length")
+        yield item[0], item[1]
+
+
+def _damaged(why: str) -> Damaged:
+    return Damaged("a metric series is damaged", why=why, hint="dlv fsck")
+
+
+def series_hash(series: Scalars) -> str:
+    """The name that `encode` will give it."""
+    return encode(series, lambda kind, data: hash_bytes(data))

@@ -1,0 +1,172 @@
+"""The SQLite file: opening it safely, nested transactions, migrations."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dlv.errors import Conflict, Damaged, NewerFormat, StorageError
+
+BUSY_SECONDS = 30.0
+
+Row = tuple[Any, ...]
+
+
+def _create(database: Database) -> None:
+    text = Path(__file__).with_name("schema.sql").read_text("utf-8")
+    statement = ""
+    for line in text.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            database.execute(statement)
+            statement = ""
+
+
+# Step n brings a catalogue from user_version n to n + 1; each runs in the transaction that says so.
+MIGRATIONS: Sequence[Callable[[Database], None]] = (_create,)
+SCHEMA_VERSION = len(MIGRATIONS)
+
+
+class Database:
+    """One connection. Reads see one moment; `atomic` blocks commit as a whole or not at all."""
+
+    def __init__(self, path: Path, *, busy_seconds: float = BUSY_SECONDS, wal: bool = True) -> None:
+        self.path = path
+        self._depth = 0
+        self._connection = sqlite3.connect(
+            path, timeout=busy_seconds, isolation_level=None, check_same_thread=False
+        )
+        try:
+            # A network disk has no shared memory for WAL; the rollback journal is safe there.
+            journal, synchronous = ("WAL", "FULL") if wal else ("DELETE", "EXTRA")
+            if wal and not self.value("PRAGMA journal_mode") == "wal":
+                self.execute(f"PRAGMA journal_mode = {journal}")
+            self.execute(f"PRAGMA synchronous = {synchronous}")
+            self.execute("PRAGMA foreign_keys = ON")
+            self.execute("PRAGMA trusted_schema = OFF")
+            self._migrate()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _migrate(self) -> None:
+        found = self.value("PRAGMA user_version")
+        if found > SCHEMA_VERSION:
+            raise NewerFormat(
+                f"the catalogue {self.path} was written by a newer dlv",
+                why=f"its schema is number {found}, this dlv knows {SCHEMA_VERSION}",
+                hint="pip install --upgrade dlv",
+            )
+        if found == SCHEMA_VERSION:
+            return
+        with self.atomic():
+            found = self.value("PRAGMA user_version")  # another process may have been faster
+            for number in range(found, SCHEMA_VERSION):
+                MIGRATIONS[number](self)
+                self.execute(f"PRAGMA user_version = {number + 1}")
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> sqlite3.Cursor:
+        try:
+            return self._connection.execute(sql, parameters)
+        except sqlite3.Error as error:
+            raise translate(error, self.path) from error
+
+    def many(self, sql: str, rows: Iterator[Sequence[Any]] | Sequence[Sequence[Any]]) -> None:
+        try:
+            self._connection.executemany(sql, rows)
+        except sqlite3.Error as error:
+            raise translate(error, self.path) from error
+
+    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        try:
+            return self._connection.execute(sql, parameters).fetchall()
+        except sqlite3.Error as error:
+            raise translate(error, self.path) from error
+
+    def row(self, sql: str, parameters: Sequence[Any] = ()) -> Row | None:
+        try:
+            found: Row | None = self._connection.execute(sql, parameters).fetchone()
+        except sqlite3.Error as error:
+            raise translate(error, self.path) from error
+        return found
+
+    def value(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
+        """The first column of the first row, or None."""
+        found = self.row(sql, parameters)
+        return None if found is None else found[0]
+
+    def insert(self, sql: str, parameters: Sequence[Any] = ()) -> int:
+        """Run an INSERT and return the new row's id."""
+        return int(self.execute(sql, parameters).lastrowid or 0)
+
+    @contextmanager
+    def atomic(self) -> Iterator[None]:
+        """A transaction that holds the write lock from its start; inner ones are savepoints."""
+        name = f"level{self._depth}"
+        self.execute(f"SAVEPOINT {name}" if self._depth else "BEGIN IMMEDIATE")
+        outer = self._depth == 0
+        self._depth += 1
+        try:
+            yield
+        except BaseException:
+            self._depth -= 1
+            # An I/O error may have ended the transaction already.
+            if self._connection.in_transaction:
+                if outer:
+                    self._connection.execute("ROLLBACK")
+                else:
+                    self._connection.execute(f"ROLLBACK TO {name}")
+                    self._connection.execute(f"RELEASE {name}")
+            raise
+        self._depth -= 1
+        try:
+            self.execute("COMMIT" if outer else f"RELEASE {name}")
+        except BaseException:
+            if outer and self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Several reads of one and the same moment."""
+        if self._depth or self._connection.in_transaction:
+            yield
+            return
+        self.execute("BEGIN")
+        try:
+            yield
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+
+def translate(error: sqlite3.Error, path: Path) -> Exception:
+    """What SQLite says, as an error with an exit code; a fault of our own SQL stays as it is."""
+    name = getattr(error, "sqlite_errorname", None) or ""
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return Conflict(
+            "the catalogue is busy",
+            why=f"another dlv has been writing for more than {BUSY_SECONDS:.0f} s",
+            hint="wait for it to end and repeat the command",
+        )
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return Damaged(
+            f"the catalogue {path} is damaged", why=str(error), hint="dlv fsck --rebuild"
+        )
+    if name.startswith(("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN")):
+        return StorageError(
+            f"cannot use the catalogue {path}",
+            why=str(error),
+            hint="check free space and permissions; nothing was changed",
+        )
+    if name.startswith("SQLITE_ERROR") and "no such table" in str(error):
+        return Damaged(
+            f"the catalogue {path} is damaged", why=str(error), hint="dlv fsck --rebuild"
+        )
+    return error

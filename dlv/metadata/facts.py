@@ -1,0 +1,186 @@
+"""Facts in the catalogue, and the state of versions, tags and removals that follows from them."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dlv.canonical import dumps, timestamp
+from dlv.manifest import Fact
+from dlv.metadata.database import Database
+
+_TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One change of state as `undo` sees it. `before` and `after` are what HEAD and its like were."""
+
+    id: int
+    created: str
+    verb: str
+    summary: str
+    facts: tuple[str, ...]
+    before: dict[str, str | None]
+    after: dict[str, str | None]
+    undoes: int | None
+    undone: bool
+
+
+def newest(db: Database, kind: str, subject: str | None) -> tuple[str, dict[str, Any]] | None:
+    """(hash, data) of the fact that counts: the newest one that is not undone."""
+    for digest, data in db.rows(
+        "SELECT hash, data FROM fact WHERE kind = ? AND subject IS ?"
+        " ORDER BY created DESC, hash DESC",
+        (kind, subject),
+    ):
+        if not is_undone(db, digest):
+            return digest, json.loads(data)
+    return None
+
+
+def is_undone(db: Database, digest: str) -> bool:
+    """Whether some undo of it stands; an undo that was itself undone does not."""
+    pending, standing = [digest], [digest]
+    chain: dict[str, list[str]] = {}
+    while pending:
+        fact = pending.pop()
+        chain[fact] = [
+            row[0]
+            for row in db.rows("SELECT hash FROM fact WHERE kind = 'undo' AND subject = ?", (fact,))
+        ]
+        pending += chain[fact]
+        standing += chain[fact]
+    undone: dict[str, bool] = {}
+    for fact in reversed(standing):
+        undone[fact] = any(not undone[undo] for undo in chain[fact])
+    return undone[digest]
+
+
+def moment_after(db: Database, kind: str, subject: str | None) -> str:
+    """Now, but never at or before the newest fact of its kind: clocks step back at times."""
+    now = timestamp()
+    last = db.value(
+        "SELECT max(created) FROM fact WHERE kind = ? AND subject IS ?", (kind, subject)
+    )
+    if last is None or last < now:
+        return now
+    moment = datetime.datetime.strptime(last, _TIME).replace(tzinfo=datetime.UTC)
+    return timestamp(moment + datetime.timedelta(microseconds=1))
+
+
+def record(db: Database, fact: Fact) -> None:
+    """Write the row of a fact and let what it says come true."""
+    load(db, [fact])
+    settle(db, fact)
+
+
+def load(db: Database, facts: Iterable[Fact]) -> None:
+    """Only the rows; a rebuild settles them afterwards."""
+    db.many(
+        "INSERT OR IGNORE INTO fact(hash, kind, subject, created, data) VALUES (?,?,?,?,?)",
+        [(f.hash, f.kind, f.subject, f.created, dumps(f.data).decode()) for f in facts],
+    )
+
+
+def settle(db: Database, fact: Fact) -> None:
+    """Bring the tables into the state that all facts about this one's subject give."""
+    kind, subject = fact.kind, fact.subject
+    while kind == "undo":
+        row = db.row("SELECT kind, subject FROM fact WHERE hash = ?", (subject,))
+        if row is None:
+            return
+        kind, subject = row
+    if kind in ("number", "removal") and subject is not None:
+        settle_version(db, subject)
+    elif kind == "tag" and subject is not None:
+        settle_tag(db, subject)
+
+
+def settle_version(db: Database, digest: str) -> None:
+    """live, removed or undone; and which of its snapshots are removed."""
+    row = db.row("SELECT id, state FROM version WHERE hash = ?", (digest,))
+    if row is None:
+        return
+    version_id, state = row
+    removal = newest(db, "removal", digest)
+    steps = removal[1]["steps"] if removal else []
+    if state != "recovered":
+        state = "live"
+        if newest(db, "number", digest) is None:
+            state = "undone"
+        elif removal and steps is None:
+            state = "removed"
+        db.execute("UPDATE version SET state = ? WHERE id = ?", (state, version_id))
+    db.execute("UPDATE snapshot SET removed = 0 WHERE version_id = ?", (version_id,))
+    for step in steps or ():
+        db.execute(
+            "UPDATE snapshot SET removed = 1 WHERE version_id = ? AND step IS ? AND own = 0",
+            (version_id, step),
+        )
+
+
+def settle_tag(db: Database, name: str) -> None:
+    found = newest(db, "tag", name)
+    target = None if found is None else found[1]["version"]
+    row = None if target is None else db.row("SELECT id FROM version WHERE hash = ?", (target,))
+    db.execute("DELETE FROM tag WHERE name = ?", (name,))
+    if row is not None:
+        db.execute("INSERT INTO tag(name, version_id) VALUES (?, ?)", (name, row[0]))
+
+
+def state(db: Database, key: str) -> str | None:
+    """One of the values that only this database knows, such as HEAD."""
+    found: str | None = db.value("SELECT value FROM state WHERE key = ?", (key,))
+    return found
+
+
+def set_state(db: Database, key: str, value: str | None) -> None:
+    db.execute(
+        "INSERT INTO state(key, value) VALUES (?, ?)"
+        " ON CONFLICT(key) DO UPDATE SET value = excluded.value",
+        (key, value),
+    )
+
+
+def log_operation(
+    db: Database,
+    verb: str,
+    summary: str,
+    facts: Sequence[str],
+    before: dict[str, str | None],
+    after: dict[str, str | None],
+    undoes: int | None = None,
+) -> int:
+    return db.insert(
+        "INSERT INTO operation(created, verb, summary, facts, before, after, undoes)"
+        " VALUES (?,?,?,?,?,?,?)",
+        (
+            *(timestamp(), verb, summary, dumps(list(facts)).decode()),
+            *(dumps(before).decode(), dumps(after).decode(), undoes),
+        ),
+    )
+
+
+def operations(db: Database, most: int = -1) -> list[Operation]:
+    """The operation log, newest first."""
+    rows = db.rows(
+        "SELECT id, created, verb, summary, facts, before, after, undoes"
+        " FROM operation ORDER BY id DESC"
+    )
+    # An undo comes after what it undoes, so newest first each one's own state is known already.
+    undone: set[int] = set()
+    found = []
+    for number, created, verb, summary, digests, before, after, undoes in rows:
+        if undoes is not None and number not in undone:
+            undone.add(undoes)
+        found.append(
+            Operation(
+                *(number, created, verb, summary, tuple(json.loads(digests))),
+                *(json.loads(before), json.loads(after), undoes, number in undone),
+            )
+        )
+    return found if most < 0 else found[:most]

@@ -1,0 +1,120 @@
+"""Hyperparameters and summaries of metric series in the catalogue."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dlv.canonical import dumps, float_of
+from dlv.metadata.database import Database
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One series in figures. NaN and infinities count in `n` and `nonfinite` only."""
+
+    run: str
+    tag: str
+    hash: str
+    n: int
+    last_step: int | None = None
+    last: float | None = None
+    min: float | None = None
+    min_step: int | None = None
+    max: float | None = None
+    max_step: int | None = None
+    nonfinite: int = 0
+
+    @property
+    def name(self) -> str:
+        """As it is shown and asked for: the run only where there is one."""
+        return f"{self.run}/{self.tag}" if self.run else self.tag
+
+
+def summarise(
+    run: str, tag: str, digest: str, steps: Sequence[int], values: Sequence[float]
+) -> Summary:
+    """The summary of a scalar series in the order in which it was written."""
+    finite = [(value, step) for step, value in zip(steps, values, strict=True) if math.isfinite(value)]
+    low = min(finite, default=None, key=lambda point: point[0])
+    high = max(finite, default=None, key=lambda point: point[0])
+    last = values[-1] if values and math.isfinite(values[-1]) else None
+    return Summary(
+        run=run,
+        tag=tag,
+        hash=digest,
+        n=len(values),
+        last_step=steps[-1] if steps else None,
+        last=last,
+        min=low[0] if low else None,
+        min_step=low[1] if low else None,
+        max=high[0] if high else None,
+        max_step=high[1] if high else None,
+        nonfinite=len(values) - len(finite),
+    )
+
+
+_COLUMNS = "run, tag, series_hash, n, last_step, last, min, min_step, max, max_step, nonfinite"
+
+
+def insert(db: Database, version_id: int, summaries: Sequence[Summary]) -> None:
+    db.many(
+        f"INSERT INTO metric(version_id, {_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
+        [
+            (
+                *(version_id, s.run, s.tag, s.hash, s.n, s.last_step, s.last),
+                *(s.min, s.min_step, s.max, s.max_step, s.nonfinite),
+            )
+            for s in summaries
+        ],
+    )
+
+
+def of_version(db: Database, version_id: int) -> list[Summary]:
+    return [
+        Summary(*row)
+        for row in db.rows(
+            f"SELECT {_COLUMNS} FROM metric WHERE version_id = ? ORDER BY run, tag", (version_id,)
+        )
+    ]
+
+
+def all_of(db: Database) -> dict[int, list[Summary]]:
+    """Every version's summaries in one read, for listings."""
+    found: dict[int, list[Summary]] = {}
+    for version_id, *row in db.rows(f"SELECT version_id, {_COLUMNS} FROM metric ORDER BY run, tag"):
+        found.setdefault(version_id, []).append(Summary(*row))
+    return found
+
+
+def tags(db: Database) -> list[str]:
+    return [
+        f"{run}/{tag}" if run else tag
+        for run, tag in db.rows("SELECT DISTINCT run, tag FROM metric ORDER BY run, tag")
+    ]
+
+
+def typed(value: Any) -> tuple[str, float | None, str | None]:
+    """(type, number, text) of a hyperparameter as the catalogue holds it."""
+    if value is None:
+        return "null", None, None
+    if isinstance(value, bool):
+        return "bool", float(value), None
+    if isinstance(value, (int, float)):
+        # A float column would round large integers; their digits stay in the text.
+        return type(value).__name__, float(value), str(value) if isinstance(value, int) else None
+    if isinstance(value, str):
+        if value in ("NaN", "Infinity", "-Infinity"):
+            number = float_of(value)
+            return "float", None if math.isnan(number) else number, value
+        return "str", None, value
+    return "json", None, dumps(value).decode()
+
+
+def insert_hyperparameters(db: Database, version_id: int, values: Mapping[str, Any]) -> None:
+    db.many(
+        "INSERT INTO hyperparameter(version_id, key, type, num, txt) VALUES (?,?,?,?,?)",
+        [(version_id, key, *typed(value)) for key, value in values.items()],
+    )

@@ -1,0 +1,148 @@
+"""Networks in the catalogue: interned layers, nodes, logical and raw edges, pair counts."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dlv.canonical import dumps
+from dlv.metadata.database import Database
+from dlv.network.graph import Network, plain
+
+
+@dataclass(frozen=True)
+class NodeFigures:
+    """What is derived of one node: its output's shape and the parameters it owns."""
+
+    out_shape: Sequence[int | str | None] | None
+    parameters: int
+
+
+def find(db: Database, network_hash: str) -> int | None:
+    found: int | None = db.value("SELECT id FROM net WHERE hash = ?", (network_hash,))
+    return found
+
+
+def insert(db: Database, network: Network, figures: Mapping[str, NodeFigures]) -> int:
+    """The row of this network, made with all that belongs to it if it is new."""
+    found = find(db, network.id)
+    if found is not None:
+        return found
+    net_id = db.insert(
+        "INSERT INTO net(hash, structure, n_nodes, n_params, depth) VALUES (?,?,?,?,?)",
+        (
+            network.id,
+            network.structure,
+            len(network.nodes),
+            sum(figure.parameters for figure in figures.values()),
+            0 if network.cyclic else network.depth(),
+        ),
+    )
+    layers = _layers(db, network)
+    position = {node.name: pos for pos, node in reversed([*enumerate(network.nodes)])}
+    db.many(
+        "INSERT INTO node(net_id, pos, layer_id, out_shape, n_params) VALUES (?,?,?,?,?)",
+        [
+            (net_id, pos, layers[pos], _shape(figures.get(node.name)), _count(figures, node.name))
+            for pos, node in enumerate(network.nodes)
+        ],
+    )
+    logical = [
+        (net_id, src, dst, edge.dst_port, layers[src], layers[dst], int(edge.direct))
+        for edge in network.logical_edges()
+        if (src := position.get(edge.src)) is not None
+        and (dst := position.get(edge.dst)) is not None
+    ]
+    db.many(
+        "INSERT INTO edge(net_id, src, dst, dst_port, src_layer, dst_layer, direct)"
+        " VALUES (?,?,?,?,?,?,?)",
+        logical,
+    )
+    db.many(
+        "INSERT INTO raw_edge(net_id, src, dst, dst_port, src_layer, dst_layer)"
+        " VALUES (?,?,?,?,?,?)",
+        [
+            (net_id, src, dst, edge.dst_port, layers[src], layers[dst])
+            for edge in network.edges()
+            if not edge.direct
+            and (src := position.get(edge.src)) is not None
+            and (dst := position.get(edge.dst)) is not None
+        ],
+    )
+    _count_pairs(db, net_id, network, [(row[1], row[2]) for row in logical])
+    _update_statistics(db, layers, [(row[4], row[5]) for row in logical])
+    return net_id
+
+
+def _layers(db: Database, network: Network) -> list[int]:
+    aliases = network.node_aliases()
+    rows = []
+    for node in network.nodes:
+        attrs = {name: plain(value) for name, value in node.attrs.items()}
+        rows.append(
+            (
+                node.name,
+                aliases.get(node.name, ""),
+                node.op,
+                node.variant or "",
+                dumps(attrs).decode(),
+            )
+        )
+    db.many("INSERT OR IGNORE INTO layer(name, alias, op, variant, attrs) VALUES (?,?,?,?,?)", rows)
+    wanted = "name = ? AND alias = ? AND op = ? AND variant = ? AND attrs = ?"
+    return [db.value(f"SELECT id FROM layer WHERE {wanted}", row) for row in rows]
+
+
+def _shape(figure: NodeFigures | None) -> str | None:
+    if figure is None or figure.out_shape is None:
+        return None
+    return json.dumps(list(figure.out_shape))
+
+
+def _count(figures: Mapping[str, NodeFigures], name: str) -> int:
+    return figures[name].parameters if name in figures else 0
+
+
+def _count_pairs(
+    db: Database, net_id: int, network: Network, edges: Sequence[tuple[int, int]]
+) -> None:
+    kinds = [(node.op, node.variant or "") for node in network.nodes]
+    pairs = Counter((*kinds[src], *kinds[dst]) for src, dst in edges)
+    db.many(
+        "INSERT INTO net_pair(src_op, src_variant, dst_op, dst_variant, net_id, n)"
+        " VALUES (?,?,?,?,?,?)",
+        [(*pair, net_id, n) for pair, n in pairs.items()],
+    )
+
+
+def _update_statistics(
+    db: Database, layers: Sequence[int], edges: Sequence[tuple[int, int]]
+) -> None:
+    out, into = Counter(src for src, _ in edges), Counter(dst for _, dst in edges)
+    db.many(
+        "INSERT INTO layer_stat(layer_id, n_nets, n_out, n_in) VALUES (?, 1, ?, ?)"
+        " ON CONFLICT(layer_id) DO UPDATE SET n_nets = n_nets + 1,"
+        " n_out = n_out + excluded.n_out, n_in = n_in + excluded.n_in",
+        [(layer, out[layer], into[layer]) for layer in dict.fromkeys(layers)],
+    )
+
+
+def layer_names(db: Database, net_id: int) -> list[tuple[str, str]]:
+    """(name, alias) of each node, in stored order."""
+    return [
+        (str(name), str(alias))
+        for name, alias in db.rows(
+            "SELECT layer.name, layer.alias FROM node JOIN layer ON layer.id = layer_id"
+            " WHERE net_id = ? ORDER BY pos",
+            (net_id,),
+        )
+    ]
+
+
+def figures(db: Database, net_id: int) -> dict[str, Any]:
+    """The figures kept of a network as a whole."""
+    row = db.row("SELECT hash, structure, n_nodes, n_params, depth FROM net WHERE id = ?", (net_id,))
+    return dict(zip(("hash", "structure", "nodes", "parameters", "depth"), row or (), strict=False))

@@ -1,0 +1,66 @@
+"""What `add` recorded, and files as they were last seen; known to this database alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dlv.metadata.database import Database
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """A file as it was when it was added. Role "removed": it is to leave the version."""
+
+    path: str
+    source: str
+    role: str
+    format: str
+    step: int | None = None
+    bytes: int = 0
+    mtime_ns: int = 0
+    hash: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+_COLUMNS = "path, source, role, format, step, bytes, mtime_ns, hash, options"
+
+
+def put(db: Database, files: Sequence[StagedFile]) -> None:
+    db.many(
+        f"INSERT OR REPLACE INTO staged({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?)",
+        [
+            (
+                *(f.path, f.source, f.role, f.format, f.step, f.bytes, f.mtime_ns, f.hash),
+                json.dumps(f.options, sort_keys=True),
+            )
+            for f in files
+        ],
+    )
+
+
+def everything(db: Database) -> list[StagedFile]:
+    """In the order of paths."""
+    return [
+        StagedFile(*row[:8], json.loads(row[8]))
+        for row in db.rows(f"SELECT {_COLUMNS} FROM staged ORDER BY path")
+    ]
+
+
+def drop(db: Database, paths: Sequence[str]) -> None:
+    db.many("DELETE FROM staged WHERE path = ?", [(path,) for path in paths])
+
+
+def clear(db: Database) -> None:
+    db.execute("DELETE FROM staged")
+
+
+def see(db: Database, files: Sequence[tuple[str, int, int, str]]) -> None:
+    """Remember (path, bytes, mtime_ns, hash) of working files."""
+    db.many("INSERT OR REPLACE INTO seen(path, bytes, mtime_ns, hash) VALUES (?,?,?,?)", files)
+
+
+def seen(db: Database) -> dict[str, tuple[int, int, str]]:
+    return {row[0]: (row[1], row[2], row[3]) for row in db.rows("SELECT * FROM seen")}

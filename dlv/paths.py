@@ -1,0 +1,181 @@
+"""Files of the user: which names are safe, reading them whole, writing below one folder only."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import stat
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from dlv.canonical import hasher
+from dlv.durable import storage_error
+from dlv.errors import Conflict, UnsafeInput
+
+MAX_BYTES = 4096
+_DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?\Z", re.IGNORECASE)
+# Code points that HFS+ drops when it compares names, so that ".g\u200cit" would be ".git".
+_IGNORED = dict.fromkeys(
+    [*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF]
+)
+_RESERVED = re.compile(r"(\.git|git~[0-9]+|\.dlv|dlv~[0-9]+)\Z")
+
+
+def check(path: str) -> str:
+    """The path itself, if it may be written below any folder on any system; else UnsafeInput."""
+    why = _fault(path)
+    if why is not None:
+        raise UnsafeInput(
+            f"the file name {path[:200]!r} is not allowed", why=why, hint="give the file another name"
+        )
+    return path
+
+
+def _fault(path: str) -> str | None:
+    if not path or path.startswith("/"):
+        return "it must be relative to the project"
+    try:
+        if len(path.encode("utf-8")) > MAX_BYTES:
+            return "it is too long"
+    except UnicodeEncodeError:
+        return "it is not valid Unicode"
+    if "\0" in path or "\\" in path or any(unicodedata.category(c) == "Cc" for c in path):
+        return "it holds a control character or a backslash"
+    for part in path.split("/"):
+        plain = unicodedata.normalize("NFKC", part.translate(_IGNORED)).lower().rstrip(". ")
+        if part in ("", ".", ".."):
+            return f"it has the component {part!r}"
+        if _RESERVED.match(plain.partition(":")[0]):
+            return f"{part!r} belongs to git or dlv"
+        if _DEVICE.match(plain) or ":" in part[:2]:
+            return f"{part!r} is a device on some systems"
+    return None
+
+
+def check_together(paths: Iterable[str]) -> None:
+    """Refuse names that some file systems take for one, and a file where a folder must be."""
+    seen: dict[str, str] = {}
+    folders: dict[str, str] = {}
+    for path in paths:
+        check(path)
+        key = _fold(path)
+        if key in seen:
+            raise UnsafeInput(
+                f"the file names {seen[key]!r} and {path!r} collide",
+                why="they differ only in case or Unicode form",
+            )
+        seen[key] = path
+        parts = key.split("/")
+        for depth in range(1, len(parts)):
+            folders["/".join(parts[:depth])] = path
+    for key in seen.keys() & folders.keys():
+        raise UnsafeInput(f"{seen[key]!r} is a file and {folders[key]!r} lies in it")
+
+
+def _fold(path: str) -> str:
+    return unicodedata.normalize("NFC", path).casefold()
+
+
+class Folder:
+    """A place to write to; nothing leaves it, whatever links lie on the way."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @contextmanager
+    def _parent(self, path: str, *, create: bool) -> Iterator[tuple[int, str]]:
+        """A descriptor of the directory that holds `path`, every component opened without links."""
+        *folders, name = check(path).split("/")
+        try:
+            here = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise storage_error("open", self.root, error) from error
+        try:
+            for folder in folders:
+                if create:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(folder, dir_fd=here)
+                below = os.open(
+                    folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here
+                )
+                os.close(here)
+                here = below
+            yield here, name
+        except NotADirectoryError as error:
+            raise Conflict(
+                f"cannot write {path}",
+                why="a file or a link stands where a folder is needed",
+                hint="move it away",
+            ) from error
+        except OSError as error:
+            raise storage_error("write", self.root / path, error) from error
+        finally:
+            os.close(here)
+
+    def kind(self, path: str) -> str | None:
+        """None, "file", or "other" (folder, link, device) for what stands at `path` now."""
+        try:
+            with self._parent(path, create=False) as (parent, name):
+                mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
+        except (Conflict, OSError) as error:
+            if isinstance(error, Conflict):
+                return "other"
+            raise
+        except Exception as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
+        return "file" if stat.S_ISREG(mode) else "other"
+
+    @contextmanager
+    def replace(self, path: str, *, mode: int = 0o644) -> Iterator[BinaryIO]:
+        """Write beside and rename: the old file stays whole until the new one is."""
+        with self._parent(path, create=True) as (parent, name):
+            aside = f".{name[:40]}.{secrets.token_hex(6)}.dlv-part"
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            descriptor = os.open(aside, flags, mode, dir_fd=parent)
+            try:
+                with os.fdopen(descriptor, "w+b") as out:
+                    yield out
+                    out.flush()
+                os.rename(aside, name, src_dir_fd=parent, dst_dir_fd=parent)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(aside, dir_fd=parent)
+                raise
+
+    def remove(self, path: str) -> None:
+        with self._parent(path, create=False) as (parent, name):
+            os.unlink(name, dir_fd=parent)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file for reading, never a pipe or device that would hang."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise durable.storage_error("read", path, error) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise Conflict(f"{path} is not a regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def hash_file(path: Path, progress: Callable[[int], None] = lambda _: None) -> tuple[str, os.stat_result]:
+    """BLAKE3 of a file and its status, both of one moment: Conflict if it changes meanwhile."""
+    running = hasher()
+    with open_regular(path) as file:
+        before = os.fstat(file.fileno())
+        buffer = memoryview(bytearray(1 << 20))
+        while count := file.readinto(buffer):  # type: ignore[attr-defined]
+            running.update(buffer[:count])
+            progress(count)
+        after = os.fstat(file.fileno())
+    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+        raise Conflict(f"{path} is being written to", hint="add it again when it is complete")
+    return running.hexdigest(), after

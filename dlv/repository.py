@@ -1,0 +1,307 @@
+"""A repository: where its parts lie, its locks, its catalogue, its manifests and facts."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+
+import dlv.durable as durable
+from dlv.canonical import WRITER, dumps, hash_bytes, read_json
+from dlv.errors import Conflict, Damaged, NewerFormat, NotARepository, UsageError
+from dlv.manifest import Fact, Manifest, decode, decode_fact
+from dlv.metadata import facts
+from dlv.metadata.database import Database
+
+FORMAT = 1
+FOLDER = ".dlv"
+HEAD, NEXT = "HEAD", "next"
+_STATE_KEYS = (HEAD, NEXT)
+_FOLDERS = ("packs", "manifests", "facts", "tmp", "cache")
+
+
+class Change:
+    """One change of state inside its transaction: facts first on disk, then in the catalogue."""
+
+    def __init__(self, repository: Repository, author: str) -> None:
+        self.repository = repository
+        self.db = repository.database
+        self.author = author
+        self.facts: list[str] = []
+        self.summary = ""
+        self.undoes: int | None = None
+
+    def record(self, kind: str, subject: str | None, data: dict[str, object]) -> Fact:
+        found = facts.newest(self.db, kind, subject)
+        fact = Fact(
+            kind=kind,
+            subject=subject,
+            author=self.author,
+            created=facts.moment_after(self.db, kind, subject),
+            data=data,
+            replaces=None if found is None else found[0],
+        )
+        self.repository.write_fact(fact)
+        facts.record(self.db, fact)
+        self.facts.append(fact.hash)
+        return fact
+
+    def set_head(self, version_id: str | None) -> None:
+        facts.set_state(self.db, HEAD, version_id)
+
+    def set_next(self, name: str | None, kind: str = "commit") -> None:
+        """Under which name, and as what kind of child of HEAD, the next commit goes."""
+        value = None if name is None else dumps({"name": name, "kind": kind}).decode()
+        facts.set_state(self.db, NEXT, value)
+
+
+class Repository:
+    """Opened once per command. `root` is the project's folder, `path` its `.dlv`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.root = path.parent
+        self.packs = path / "packs"
+        self.manifests = path / "manifests"
+        self.facts = path / "facts"
+        self.tmp = path / "tmp"
+        self.cache = path / "cache"
+        self.files_git = path / "files.git"
+        self.config_file = path / "config.toml"
+        self.database_file = path / "dlv.db"
+        self._decoded: dict[str, Manifest] = {}
+
+    @classmethod
+    def find(cls, start: Path, dlv_dir: str | None = None) -> Repository:
+        """The repository around `start`, or the one that DLV_DIR names."""
+        if dlv_dir:
+            path = Path(dlv_dir).absolute()
+            if not (path / "format.json").is_file():
+                raise NotARepository(
+                    f"DLV_DIR names no repository: {dlv_dir}", hint="unset DLV_DIR, or dlv init"
+                )
+            return cls._checked(path)
+        here = start.resolve()
+        for folder in (here, *here.parents):
+            if (folder / FOLDER / "format.json").is_file():
+                return cls._checked(folder / FOLDER)
+        for folder in (here, *here.parents):
+            if (folder / FOLDER / "packs").is_dir():
+                raise Damaged(
+                    f"{folder / FOLDER} has lost its format.json",
+                    hint=f"dlv init {folder} writes it again; nothing else is touched",
+                )
+        raise NotARepository(
+            f"no repository in {start} or above it",
+            why="a repository is a folder with a .dlv inside",
+            hint="dlv init",
+        )
+
+    @classmethod
+    def _checked(cls, path: Path) -> Repository:
+        data = read_json((path / "format.json").read_bytes(), f"{path / 'format.json'}")
+        number = data.get("format") if isinstance(data, dict) else None
+        if number != FORMAT:
+            raise NewerFormat(
+                f"{path} has the repository format {number}",
+                why=f"this dlv knows format {FORMAT}; it was made by {data.get('writer')}"
+                if isinstance(data, dict)
+                else None,
+                hint="pip install --upgrade dlv",
+            )
+        return cls(path)
+
+    @classmethod
+    def init(cls, directory: Path) -> tuple[Repository, bool]:
+        """Make a repository, or complete one that is there: (it, whether it is new)."""
+        path = directory.absolute() / FOLDER
+        if path.exists() and not path.is_dir():
+            raise Conflict(f"{path} is a file", why="the repository would go there", hint="move it")
+        if (path / "format.json").is_file():
+            repository = cls._checked(path)
+            if not repository.database_file.exists():
+                raise Damaged(
+                    f"the catalogue {repository.database_file} is missing",
+                    hint="dlv fsck --rebuild makes it again from manifests and packs",
+                )
+            return repository, False
+        repository = cls(path)
+        new = not path.exists()
+        durable.make_directory(path)
+        for name in _FOLDERS:
+            durable.make_directory(path / name)
+        for name in ("gc.lock", "files.lock"):
+            (path / name).touch()
+        # The user's git must not see it, and `git clean` must ask before it takes it.
+        (path / ".gitignore").write_text("*\n")
+        if not repository.config_file.exists():
+            repository.config_file.write_text("# dlv config --repo KEY VALUE writes here\n")
+        if not repository.database_file.exists():
+            if any(repository.manifests.glob("*/*.json")):
+                raise Damaged(
+                    f"the catalogue {repository.database_file} is missing",
+                    hint="dlv fsck --rebuild makes it again from manifests and packs",
+                )
+            Database(repository.database_file, wal=not network_disk(path)).close()
+        # Last: only now is it a repository.
+        durable.replace(
+            path / "format.json", dumps({"format": FORMAT, "writer": WRITER}), tmp_dir=repository.tmp
+        )
+        return repository, new
+
+    @cached_property
+    def database(self) -> Database:
+        if not self.database_file.exists():
+            raise Damaged(
+                f"the catalogue {self.database_file} is missing",
+                why="manifests and packs are still there",
+                hint="dlv fsck --rebuild",
+            )
+        return Database(self.database_file, wal=not network_disk(self.path))
+
+    def close(self) -> None:
+        if "database" in self.__dict__:
+            self.database.close()
+            del self.__dict__["database"]
+
+    def __enter__(self) -> Repository:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Locks
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold off gc, and sweep away what killed writers left in tmp."""
+        with self._locked("gc.lock", fcntl.LOCK_SH):
+            durable.clear_dead(self.tmp)
+            yield
+
+    @contextmanager
+    def _locked(self, name: str, kind: int) -> Iterator[None]:
+        try:
+            descriptor = os.open(self.path / name, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise durable.storage_error("lock", self.path / name, error) from error
+        try:
+            fcntl.flock(descriptor, kind)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def alone(self, name: str) -> contextlib.AbstractContextManager[None]:
+        """Hold an exclusive lock until the block ends or the process dies."""
+        return self._locked(name, fcntl.LOCK_EX)
+
+    @contextmanager
+    def change(self, verb: str, author: str = "") -> Iterator[Change]:
+        """A transaction that ends with an entry in the operation log; give it a `summary`."""
+        db = self.database
+        with self.writing(), db.atomic():
+            change = Change(self, author)
+            before = self._state()
+            yield change
+            facts.log_operation(
+                db, verb, change.summary, change.facts, before, self._state(), change.undoes
+            )
+
+    def _state(self) -> dict[str, str | None]:
+        return {key: facts.state(self.database, key) for key in _STATE_KEYS}
+
+    # HEAD
+
+    @property
+    def head(self) -> str | None:
+        """Id of the version that the working directory comes from."""
+        return facts.state(self.database, HEAD)
+
+    @property
+    def next(self) -> tuple[str, str] | None:
+        """(name, parent kind) that `copy` has set for the next commit."""
+        value = facts.state(self.database, NEXT)
+        if value is None:
+            return None
+        data = json.loads(value)
+        return str(data["name"]), str(data["kind"])
+
+    # Manifests and facts
+
+    def manifest(self, version_id: str) -> Manifest:
+        """The manifest of that id, its hash checked at every first reading."""
+        if version_id not in self._decoded:
+            data = read_object(self.manifests, version_id, "manifest")
+            self._decoded[version_id] = decode(data, f"manifest {version_id[:12]}")
+        return self._decoded[version_id]
+
+    def write_manifest(self, manifest: Manifest) -> str:
+        data = manifest.encode()
+        if decode(data) != manifest:
+            raise Damaged("the manifest does not read back as it was meant", hint="report this fault")
+        return durable.write_once(self.tmp, self.manifests, data, suffix=".json")
+
+    def write_fact(self, fact: Fact) -> str:
+        data = fact.encode()
+        decode_fact(data)
+        return durable.write_once(self.tmp, self.facts, data, suffix=".json")
+
+
+def read_object(root: Path, digest: str, what: str) -> bytes:
+    """The bytes of a hashed JSON file, or Damaged if they are gone or not those."""
+    path = durable.path_of(root, digest, ".json")
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise Damaged(f"{what} {digest[:12]} is missing", why=str(path), hint="dlv fsck") from error
+    except OSError as error:
+        raise durable.storage_error("read", path, error) from error
+    if hash_bytes(data) != digest:
+        raise Damaged(
+            f"{what} {digest[:12]} is damaged", why=f"{path} has another hash", hint="dlv fsck"
+        )
+    return data
+
+
+def stored(root: Path, suffix: str) -> Iterator[tuple[str, Path]]:
+    """(hash in its name, path) of every object below `root`, in order."""
+    for path in sorted(root.glob(f"??/*{suffix}")):
+        yield path.name.removesuffix(suffix), path
+
+
+def network_disk(path: Path) -> bool:
+    """Whether the repository lies where SQLite's WAL is unsafe."""
+    return file_system(path) in ("nfs", "nfs4", "cifs", "smb3", "9p", "afs", "ceph", "fuse.sshfs")
+
+
+def file_system(path: Path) -> str | None:
+    """The type of file system that holds `path`, as the kernel names it."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return None
+    best, kind = "", None
+    target = str(path.absolute())
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        point = left.split()[4].encode().decode("unicode_escape")
+        inside = target == point or target.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, right.split()[0]
+    return kind
+
+
+def author_of(name: str, email: str, environ_user: str) -> str:
+    """How an author stands in manifests; who has no name configured is known by the login."""
+    who = name or environ_user or "unknown"
+    if any(c in who + email for c in "\n\r<>\0"):
+        raise UsageError(
+            "user.name or user.email holds a character that is not allowed",
+            hint="dlv config --user user.name 'Your Name'",
+        )
+    return f"{who} <{email}>" if email else who

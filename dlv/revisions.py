@@ -1,0 +1,234 @@
+"""Version references: `lenet@3`, id prefixes, tags, HEAD, `~1`, `@best:metric`, `/step`, `:file`."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+
+from dlv.errors import NotFound, UsageError, nearest
+from dlv.metadata import facts, metrics, versions
+from dlv.metadata.database import Database
+from dlv.metadata.versions import SnapshotRow, Version
+
+_FORM = re.compile(
+    r"(?P<base>[^@~^/:]+)"
+    r"(?:@(?:(?P<latest>latest)|(?P<number>[0-9]+)"
+    r"|best:(?P<metric>[^~^:]+?)(?::(?P<direction>min|max))?))?"
+    r"(?P<walk>(?:[~^][0-9]*)*)"
+    r"(?:/(?P<step>-?[0-9]+))?"
+    r"(?::(?P<file>.+))?\Z",
+    re.DOTALL,
+)
+_PREFIX = re.compile(r"[0-9a-f]{4,64}\Z")
+_WORDS = re.compile(r"[a-z]+|[0-9]+")
+_MINIMISED = {"loss", "error", "err", "perplexity", "ppl", "mse", "mae", "rmse", "nll", "wer", "fid"}
+_MAXIMISED = {
+    *("accuracy", "acc", "auc", "f", "f1", "precision", "recall", "map", "bleu", "rouge", "psnr"),
+    *("ssim", "iou", "dice", "r", "score", "reward", "top"),
+}
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What a reference names: a version, and where it says so one snapshot or file of it."""
+
+    version: Version
+    snapshot: SnapshotRow | None = None
+    file: str | None = None
+    notes: tuple[str, ...] = field(default=())
+
+
+def resolve(db: Database, text: str) -> Reference:
+    """The version, snapshot or file that `text` names; NotFound with what was probably meant."""
+    match = _FORM.match(text)
+    if match is None:
+        raise UsageError(
+            f"`{text}` is not a version reference",
+            why="forms: lenet, lenet@3, lenet@best:accuracy, 3f2a9c, a tag, HEAD, REF~1, REF/1000",
+        )
+    with db.snapshot():
+        version = _base(db, match)
+        for sign, count in re.findall(r"([~^])([0-9]*)", match["walk"]):
+            version = _walk(db, text, version, sign, int(count) if count else 1)
+        snapshot = None if match["step"] is None else _step(db, version, int(match["step"]))
+        notes = []
+        if version.state == "removed":
+            notes.append(f"{version.label} was removed; dlv undo --list shows how to get it back")
+        elif version.state == "undone":
+            notes.append(f"the commit of {version.label} was undone")
+        return Reference(version, snapshot, match["file"], tuple(notes))
+
+
+def version(db: Database, text: str) -> Version:
+    """A version and nothing more; a step or a file in the reference is refused."""
+    found = resolve(db, text)
+    if found.snapshot is not None or found.file is not None:
+        raise UsageError(f"`{text}` names a part of a version", why="a whole version is wanted here")
+    return found.version
+
+
+def _base(db: Database, match: re.Match[str]) -> Version:
+    base, text = match["base"], match.string
+    if match["number"] is not None:
+        _known_name(db, base, text)
+        found = versions.by_number(db, base, int(match["number"]))
+        if found is None:
+            numbers = [str(v.label) for v in versions.of_name(db, base)]
+            raise NotFound(
+                f"no version matches `{text}`",
+                why=f"`{base}` has the versions {', '.join(numbers[-5:]) or 'none'}",
+                did_you_mean=numbers[-1:],
+                hint=f"dlv list {base}",
+            )
+        return found
+    if match["metric"] is not None:
+        _known_name(db, base, text)
+        return _best(db, base, match["metric"], match["direction"])
+    if match["latest"] is not None:
+        _known_name(db, base, text)
+    return _bare(db, base, text, names_only=match["latest"] is not None)
+
+
+def _known_name(db: Database, name: str, text: str) -> None:
+    if db.value("SELECT 1 FROM version WHERE name = ?", (name,)) is None:
+        known = versions.names(db)
+        likely = [f"{near}{text[len(name) :]}" for near in nearest(name, known)]
+        raise NotFound(
+            f"no version matches `{text}`",
+            why=f"no model is named `{name}` here ({_count(len(known), 'name')})",
+            did_you_mean=likely,
+            hint="dlv list --names",
+        )
+
+
+def _count(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def _bare(db: Database, base: str, text: str, *, names_only: bool) -> Version:
+    """HEAD, a name, a tag, an id prefix: tried in this order."""
+    if base == "HEAD" and not names_only:
+        head = facts.state(db, "HEAD")
+        found = None if head is None else versions.by_id(db, head)
+        if found is None:
+            raise NotFound(
+                "there is no HEAD yet",
+                why="nothing was committed or checked out here",
+                hint="dlv commit -m MESSAGE --name NAME",
+            )
+        return found
+    if len(base) == 64 and _PREFIX.match(base):
+        found = versions.by_id(db, base)
+        if found is not None:
+            return found
+    else:
+        found = versions.latest(db, base)
+        if found is None and not names_only:
+            found = versions.by_tag(db, base)
+        if found is not None:
+            return found
+        if _PREFIX.match(base) and not names_only:
+            return _prefix(db, base)
+    raise _nothing(db, base, text)
+
+
+def _prefix(db: Database, base: str) -> Version:
+    found = versions.by_prefix(db, base)
+    visible = [v for v in found if v.state != "undone"] or found
+    if len(visible) == 1:
+        return visible[0]
+    if not visible:
+        raise _nothing(db, base, base)
+    raise NotFound(
+        f"the id prefix `{base}` is ambiguous",
+        why="it fits " + ", ".join(f"{v.id[:12]} ({v.label})" for v in visible[:5]),
+        hint="give more digits",
+    )
+
+
+def _nothing(db: Database, base: str, text: str) -> NotFound:
+    known = versions.names(db)
+    tags = [name for name, _ in versions.tags(db)]
+    rest = text[len(base) :]
+    removed = db.value("SELECT count(*) FROM version WHERE name = ?", (base,))
+    why = f"no name, tag or id here fits ({_count(len(known), 'name')}, {_count(len(tags), 'tag')})"
+    if removed:
+        why = f"all versions of `{base}` were removed or undone"
+    return NotFound(
+        f"no version matches `{text}`",
+        why=why,
+        did_you_mean=[f"{near}{rest}" for near in nearest(base, [*known, *tags])],
+        hint="dlv list --removed" if removed else "dlv list --names",
+    )
+
+
+def direction_of(metric: str) -> str | None:
+    """min or max, where the name of a metric says what is better."""
+    words = set(_WORDS.findall(metric.lower().replace("_", " ")))
+    if words & _MINIMISED or metric.lower().endswith("loss"):
+        return "min"
+    return "max" if words & _MAXIMISED else None
+
+
+def _best(db: Database, name: str, metric: str, given: str | None) -> Version:
+    direction = given or direction_of(metric)
+    if direction is None:
+        raise UsageError(
+            f"is a high `{metric}` good or bad?",
+            why="its name does not say",
+            hint=f"{name}@best:{metric}:max or {name}@best:{metric}:min",
+        )
+    summaries = metrics.all_of(db)
+    best: tuple[float, Version] | None = None
+    known: set[str] = set()
+    for candidate in versions.of_name(db, name):
+        for summary in summaries.get(candidate.key, []):
+            known.add(summary.name)
+            if metric not in (summary.name, summary.tag) or summary.last is None:
+                continue
+            value = -summary.last if direction == "max" else summary.last
+            # Oldest first, so that of equal ones the older stays.
+            if not math.isnan(value) and (best is None or value < best[0]):
+                best = value, candidate
+    if best is None:
+        raise NotFound(
+            f"no version of `{name}` has the metric `{metric}`",
+            did_you_mean=[f"{name}@best:{near}" for near in nearest(metric, known)],
+            hint=f"dlv metrics {name}",
+        )
+    return best[1]
+
+
+def _walk(db: Database, text: str, start: Version, sign: str, count: int) -> Version:
+    """`~n`: n times the first parent; `^n`: the n-th parent."""
+    here = start
+    for _ in range(count if sign == "~" else min(count, 1)):
+        position = 0 if sign == "~" else count - 1
+        if position >= len(here.parents):
+            raise NotFound(
+                f"no version matches `{text}`",
+                why=f"{here.label} has {_count(len(here.parents), 'parent')}",
+                hint=f"dlv log {start.label}",
+            )
+        base = here.parents[position][0]
+        found = versions.by_id(db, base)
+        if found is None:
+            raise NotFound(f"the parent {base[:12]} of {here.label} is not in this repository")
+        here = found
+    return here
+
+
+def _step(db: Database, version: Version, step: int) -> SnapshotRow:
+    rows = [row for row in versions.snapshots(db, version.key) if not row.removed]
+    for row in rows:
+        if row.step == step:
+            return row
+    known = sorted((row.step for row in rows if row.step is not None), key=lambda s: (abs(s - step), s))
+    why = "its snapshots have no steps" if rows else "it has no snapshots"
+    raise NotFound(
+        f"{version.label} has no snapshot at step {step}",
+        why=f"the nearest are {' and '.join(map(str, sorted(known[:2])))}" if known else why,
+        did_you_mean=[f"{version.label}/{near}" for near in known[:2]],
+        hint=f"dlv show {version.label}",
+    )

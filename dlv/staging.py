@@ -1,0 +1,192 @@
+"""`add`: what a file is, whether it can be read, and what it was when it was added."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import dlv.paths as paths
+from dlv.adapters import checkpoint, detect, network_json, registry, series_text, settings, steps
+from dlv.errors import Conflict, DlvError, NotFound, UnsafeInput, UsageError, nearest
+from dlv.ignore import walk
+from dlv.metadata.staged import StagedFile
+
+ROLES = ("weights", "snapshot", "network", "config", "log", "data", "file")
+LARGE_FILE = 100 << 20
+_CONFIG_NAME = re.compile(
+    r"(^|[._-])(config|conf|cfg|hparams?|hyper_?param\w*|params?|args?|arguments|settings?)([._-]|$)",
+    re.IGNORECASE,
+)
+
+
+@dataclass
+class Request:
+    """What the user asked `add` for."""
+
+    role: str | None = None
+    format: str | None = None
+    step: int | None = None
+    optimizer: str = "keep"
+    progress: Callable[[int], None] = lambda _: None
+
+
+@dataclass
+class Added:
+    """What is to be staged, and what was passed over with the reason."""
+
+    files: list[StagedFile] = field(default_factory=list)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def add(root: Path, here: Path, given: Sequence[str], request: Request) -> Added:
+    """Look at every file that was named, or lies in a folder that was named; nothing is copied."""
+    added = Added()
+    for argument in given:
+        start = Path(here, argument)
+        if start.is_dir():
+            for path in walk(root, start):
+                _add_found(root, path, start.parent, request, added)
+        elif start.exists():
+            added.files.append(_examine(root, start, start.parent, request, added, named=True))
+        else:
+            siblings = os.listdir(start.parent) if start.parent.is_dir() else []
+            raise NotFound(
+                f"there is no file `{argument}`", did_you_mean=nearest(start.name, siblings)
+            )
+    if request.step is not None and len(added.files) > 1:
+        weights = [file for file in added.files if file.role in ("weights", "snapshot")]
+        if len({Path(file.path).parent for file in weights}) > 1:
+            raise UsageError("--step names the step of one snapshot", why=f"{len(weights)} were given")
+    paths.check_together(dict.fromkeys(file.path for file in added.files))
+    return added
+
+
+def _add_found(root: Path, path: Path, above: Path, request: Request, added: Added) -> None:
+    """A file of a folder: what cannot be taken in is passed over, and said."""
+    try:
+        added.files.append(_examine(root, path, above, request, added, named=False))
+    except Conflict:
+        raise
+    except DlvError as error:
+        added.skipped.append((_relative(root, path, above), _reason(error)))
+
+
+def _reason(error: DlvError) -> str:
+    return f"{error.message}: {error.why}" if error.why else error.message
+
+
+def _relative(root: Path, path: Path, above: Path) -> str:
+    """The path in the version: from the project's folder, or from what was named if it lies outside."""
+    full = Path(os.path.realpath(path.parent)) / path.name
+    if full.is_relative_to(root):
+        return full.relative_to(root).as_posix()
+    return path.relative_to(above).as_posix()
+
+
+def _examine(
+    root: Path, path: Path, above: Path, request: Request, added: Added, *, named: bool
+) -> StagedFile:
+    name = paths.check(_relative(root, path, above))
+    found = request.format or detect.detect(str(path))
+    role = request.role or _role(found, path, named=named)
+    step = request.step
+    options: dict[str, object] = {}
+    if role in ("weights", "snapshot"):
+        options = {"optimizer": request.optimizer}
+        step = _check_weights(path, name, found, step, options, added)
+    elif role == "network":
+        _, warnings = network_json.open(str(path))
+        added.warnings += [f"{name}: {warning}" for warning in warnings]
+        found = "network_json"
+    elif role == "config":
+        settings.flatten(settings.read(str(path)))
+    elif role == "log":
+        series_text.read(str(path))
+    elif not named and path.stat().st_size > LARGE_FILE:
+        raise UsageError(
+            f"{name} is large and of no format that dlv knows", hint=f"dlv add {name} --as file"
+        )
+    digest, status = paths.hash_file(path, request.progress)
+    return StagedFile(
+        path=name,
+        source=str(path.absolute()),
+        role=role,
+        format=found,
+        step=step,
+        bytes=status.st_size,
+        mtime_ns=status.st_mtime_ns,
+        hash=digest,
+        options=options,
+    )
+
+
+def _role(found: str, path: Path, *, named: bool) -> str:
+    role = detect.role_of(found)
+    if role == "weights" and not named and found not in registry.ADAPTERS and found != "pickle":
+        return "file"
+    # Not every JSON file of a project says how the model was trained.
+    if role == "config" and not named and not _CONFIG_NAME.search(path.stem):
+        return "file"
+    if role == "log" and found == "tfevents":
+        return "file"
+    return role
+
+
+def _check_weights(
+    path: Path, name: str, found: str, step: int | None, options: dict[str, object], added: Added
+) -> int | None:
+    """Open it as the commit will, so that what cannot be read is refused now."""
+    opened = open_weights(path, found, str(options["optimizer"]))
+    try:
+        if not opened.tensors:
+            raise UsageError(f"{name} holds no tensors", hint=f"dlv add {name} --as file")
+        added.warnings += [f"{name}: {note}" for note in opened.notes]
+        if step is None:
+            step = steps.step_of(name)
+        return opened.step if step is None else step
+    finally:
+        opened.close()
+
+
+def open_weights(path: Path, format_: str, optimizer: str = "keep") -> checkpoint.Checkpoint:
+    """Open a weight file with the adapter of its format."""
+    adapter = registry.adapter(format_)
+    try:
+        if format_ == "pt":
+            return registry.torch.open(str(path), optimizer=optimizer)
+        return adapter.open(str(path))
+    except UnsafeInput as error:
+        error.hint = error.hint or f"dlv add {path.name} --as file keeps it without reading it"
+        raise
+
+
+def removals(entries: Sequence[str], given: Sequence[str]) -> Iterator[StagedFile]:
+    """Marks that tracked files are to leave the next version."""
+    for name in given:
+        prefix = name.rstrip("/")
+        matching = [path for path in entries if path == prefix or path.startswith(prefix + "/")]
+        if not matching:
+            raise NotFound(
+                f"`{name}` is not in the version", did_you_mean=nearest(prefix, entries)
+            )
+        for path in matching:
+            yield StagedFile(path=path, source="", role="removed", format="")
+
+
+def changed(staged: StagedFile) -> str | None:
+    """Why a staged file is no longer what was added; None if it is. Size and time only."""
+    try:
+        status = os.stat(staged.source)
+    except FileNotFoundError:
+        return "it is gone"
+    if (status.st_size, status.st_mtime_ns) != (staged.bytes, staged.mtime_ns):
+        return "it was written to"
+    return None
+
+
+def with_step(staged: StagedFile, step: int | None) -> StagedFile:
+    return replace(staged, step=step)
