@@ -1,0 +1,234 @@
+"""What a file is, by its content: a head and, for zip, the directory are read, nothing is run."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import PurePath
+
+from dlv.adapters import archive
+from dlv.adapters.source import Source
+from dlv.errors import DlvError
+
+HEAD_BYTES = 1 << 20
+
+# Format -> what `add` does with it unless told otherwise.
+ROLES = {
+    "safetensors": "weights",
+    "pt": "weights",
+    "npz": "weights",
+    "npy": "weights",
+    "pickle": "weights",
+    "onnx": "weights",
+    "keras": "weights",
+    "hdf5": "weights",
+    "gguf": "weights",
+    "network_json": "network",
+    "toml": "config",
+    "yaml": "config",
+    "json": "config",
+    "trainer_state": "log",
+    "jsonl": "log",
+    "csv": "log",
+    "tfevents": "log",
+    "zip": "file",
+    "text": "file",
+    "binary": "file",
+}
+
+# Format -> module with its adapter. Names, not modules: detecting a file loads no adapter.
+LOADERS = {
+    "safetensors": "dlv.adapters.safetensors",
+    "pt": "dlv.adapters.torch",
+    "npz": "dlv.adapters.npz",
+    "npy": "dlv.adapters.npz",
+}
+
+_MAGIC = (
+    (b"\x93NUMPY", "npy"),
+    (b"\x89HDF\r\n\x1a\n", "hdf5"),
+    (b"GGUF", "gguf"),
+    # torch.save before 1.6: a pickled magic number, then more pickles and raw storages.
+    (b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.", "pickle"),
+)
+_PICKLE_NAMES = (".pkl", ".pickle", ".p", ".pt", ".pth", ".ckpt", ".bin", ".joblib")
+_TEXT_PICKLE = re.compile(rb"\((?:lp|dp|i)[0-9]|[(\]}][ldpq]|c[\w.]+\n[\w.]+\n")
+_TAR_PICKLE = (b"sys_info\0", b"pickle\0", b"storages\0", b"tensors\0")
+_ONNX_TAGS = b"\x12\x1a\x22\x2a\x32\x3a\x42\x72"
+_ONNX_MAKERS = (b"pytorch", b"onnx", b"paddle", b"mxnet", b"keras")
+_HDF5_OFFSETS = (512, 1024, 2048)
+
+_NETWORK = re.compile(r'"dlv_network"\s*:\s*[0-9]')
+_TRAINER_STATE = re.compile(r'"log_history"\s*:\s*\[')
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|nan|[+-]?inf", re.I)
+_HEADING = re.compile(r"[^\W\d][\w ./:@%#()\[\]-]{0,80}")
+_TABLE = re.compile(
+    r"^[ \t]*\[{1,2}[\w.\"'-]+\]{1,2}[ \t]*(?:#.*)?$|^[ \t]*[\w.\"-]+[ \t]*=", re.MULTILINE
+)
+_TOML_BYTES = 64 << 10
+
+_BY_NAME = {
+    ".toml": "toml",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".json": "json",
+}
+
+
+def detect(path: str) -> str:
+    """The format of a file: a key of `ROLES`. The name decides only where content cannot."""
+    with Source(path) as file:
+        head = bytes(file.read(0, min(file.size, HEAD_BYTES)))
+        # A compound name like `events.out.tfevents.123.host` has no one suffix.
+        suffix = PurePath(file.name).suffix.lower()
+        return _binary(file, head, suffix) or _text(head, file, suffix) or "binary"
+
+
+def role_of(format_: str) -> str:
+    """weights, network, config, log or file."""
+    return ROLES[format_]
+
+
+def loader(format_: str) -> str | None:
+    """The name of the adapter's module, or None if dlv cannot read weights of this format."""
+    return LOADERS.get(format_)
+
+
+def _binary(file: Source, head: bytes, suffix: str) -> str | None:
+    if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
+        return _zip(file, head, suffix)
+    for magic, name in _MAGIC:
+        if head.startswith(magic):
+            return name
+    if any(head[at : at + 8] == b"\x89HDF\r\n\x1a\n" for at in _HDF5_OFFSETS):
+        return "hdf5"
+    if _is_safetensors(head, suffix):
+        return "safetensors"
+    if _is_pickle(file, head, suffix):
+        return "pickle"
+    if _is_events(file, head):
+        return "tfevents"
+    if _is_onnx(head, suffix):
+        return "onnx"
+    return None
+
+
+def _is_safetensors(head: bytes, suffix: str) -> bool:
+    length = int.from_bytes(head[:8], "little")
+    # In a text the eight bytes would be a number far beyond the limit.
+    return head[8:9] == b"{" and (length <= 100_000_000 or suffix == ".safetensors")
+
+
+def _is_pickle(file: Source, head: bytes, suffix: str) -> bool:
+    if len(head) > 2 and head[0] == 0x80 and 2 <= head[1] <= 5:
+        return suffix in _PICKLE_NAMES or file.read(file.size - 1, 1) == b"."
+    if head[257:262] == b"ustar":
+        return head.startswith(_TAR_PICKLE)
+    return suffix in _PICKLE_NAMES and _TEXT_PICKLE.match(head) is not None
+
+
+def _is_events(file: Source, head: bytes) -> bool:
+    if b".tfevents." in file.name.encode("utf-8", "surrogateescape"):
+        return True
+    return int.from_bytes(head[:8], "little") < 1024 and b"brain.Event:" in head[12:64]
+
+
+def _is_onnx(head: bytes, suffix: str) -> bool:
+    # Protobuf has no magic: field 1 is the IR version, then the producer or the graph.
+    if len(head) < 3 or head[0] != 8 or not 1 <= head[1] <= 30 or head[2] not in _ONNX_TAGS:
+        return False
+    return suffix == ".onnx" or any(maker in head[:256].lower() for maker in _ONNX_MAKERS)
+
+
+def _zip(file: Source, head: bytes, suffix: str) -> str:
+    try:
+        names = [entry.name for entry in archive.read_directory(file)]
+    except DlvError:
+        # The adapter will say what is wrong with it; here only whose file it was meant to be.
+        length = int.from_bytes(head[26:28], "little")
+        names = [head[30 : 30 + length].decode("utf-8", "replace")]
+        if suffix in (".pt", ".pth", ".ckpt"):
+            return "pt"
+    if any(name == "data.pkl" or name.endswith("/data.pkl") for name in names):
+        return "pt"
+    if "model.weights.h5" in names:
+        return "keras"
+    if any(name.endswith(".npy") for name in names) or suffix == ".npz":
+        return "npz"
+    return "zip"
+
+
+def _text(head: bytes, file: Source, suffix: str) -> str | None:
+    whole = file.size == len(head)
+    try:
+        text = head.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        # The head may end within a character.
+        if whole or error.start < len(head) - 3:
+            return None
+        text = head[: error.start].decode("utf-8-sig")
+    if _CONTROL.search(text):
+        return None
+    named = _BY_NAME.get(suffix)
+    start = text.lstrip()
+    if start.startswith("{") or (start.startswith("[") and named == "json"):
+        return _json(start, named, whole=whole)
+    if named and named != "json":
+        return named
+    if _is_table(text, whole=whole):
+        return "csv"
+    if not suffix and start.startswith(("---\n", "---\r\n", "%YAML")):
+        return "yaml"
+    if not suffix and len(text) <= _TOML_BYTES and _TABLE.search(text) and _is_toml(text):
+        return "toml"
+    return "text"
+
+
+def _json(text: str, named: str | None, *, whole: bool) -> str:
+    first, _, rest = text.partition("\n")
+    following = rest.lstrip()
+    single = whole and not following
+    if named == "jsonl" or (following.startswith("{") and _is_object(first)):
+        return "jsonl"
+    if _NETWORK.search(text):
+        return "network_json"
+    if _TRAINER_STATE.search(text):
+        return "trainer_state"
+    if named == "json" or not single or _is_object(first):
+        return "json" if named in (None, "json") else named
+    return "text"
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _is_table(text: str, *, whole: bool) -> bool:
+    """A heading and a row of as many cells, with a number in it."""
+    lines = [line for line in text[: 64 << 10].splitlines()[:20] if line.strip()]
+    if len(lines) < 2 or (len(lines) == 2 and not whole and len(text) > 64 << 10):
+        return False
+    for delimiter in (",", ";", "\t"):
+        heading = [cell.strip().strip('"') for cell in lines[0].split(delimiter)]
+        row = [cell.strip().strip('"') for cell in lines[1].split(delimiter)]
+        if len(heading) < 2 or len(row) != len(heading):
+            continue
+        if all(_HEADING.fullmatch(cell) for cell in heading):
+            return any(_NUMBER.fullmatch(cell) for cell in row)
+    return False
+
+
+def _is_toml(text: str) -> bool:
+    try:
+        return bool(tomllib.loads(text))
+    except (ValueError, RecursionError):
+        return False

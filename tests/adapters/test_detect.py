@@ -1,0 +1,150 @@
+"""dlv.adapters.detect on files written by the programs that own the formats."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import struct
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import save as save_safetensors
+
+from dlv.adapters.detect import HEAD_BYTES, LOADERS, ROLES, detect, loader, role_of
+from dlv.errors import NotFound, UsageError
+
+
+def archive(*names: str, method: int = zipfile.ZIP_STORED) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", method) as file:
+        for name in names:
+            file.writestr(name, b"some content")
+    return out.getvalue()
+
+
+def npy() -> bytes:
+    out = io.BytesIO()
+    np.save(out, np.arange(3))
+    return out.getvalue()
+
+
+def npz() -> bytes:
+    out = io.BytesIO()
+    np.savez_compressed(out, a=np.arange(3))
+    return out.getvalue()
+
+
+TENSORS = save_safetensors({"a": np.zeros(3, np.float32)})
+EVENT = b"\x09" + struct.pack("<d", 1.7e9) + b"\x1a\x0dbrain.Event:2"
+OLD_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03." + bytes(50)
+LONG = json.dumps({"loss": [0.5] * (HEAD_BYTES // 4)})
+
+FILES: list[tuple[str, bytes, str]] = [
+    ("w.safetensors", TENSORS, "safetensors"),
+    ("misnamed.pt", TENSORS, "safetensors"),
+    ("w.safetensors", (1 << 40).to_bytes(8, "little") + b"{}", "safetensors"),
+    ("notes", b"eight by{tes}", "text"),
+    ("w.npy", npy(), "npy"),
+    ("w.npz", npz(), "npz"),
+    ("w", npz(), "npz"),
+    ("w.npz", npz()[:-30], "npz"),
+    ("empty.npz", archive(), "npz"),
+    ("w.bin", archive("m/data.pkl", "m/version"), "pt"),
+    ("w.pt", archive("m/data.pkl", "m/version")[:-5], "pt"),
+    ("w.keras", archive("metadata.json", "config.json", "model.weights.h5"), "keras"),
+    ("w.zip", archive("readme.txt"), "zip"),
+    ("old.pth", OLD_TORCH, "pickle"),
+    ("w.dat", pickle.dumps({"a": 1}, protocol=2), "pickle"),
+    ("w.dat", pickle.dumps({"a": 1}, protocol=5), "pickle"),
+    ("w.pkl", pickle.dumps({"a": 1}, protocol=0), "pickle"),
+    ("w.pkl", b"cposix\nsystem\n(S'id'\ntR.", "pickle"),
+    ("animals.txt", b"cat\ndog\n", "text"),
+    ("tensors.pt", b"sys_info\0" + bytes(248) + b"ustar" + bytes(300), "pickle"),
+    ("noise", b"\x80\x02" + bytes(range(128, 200)), "binary"),
+    ("w.h5", b"\x89HDF\r\n\x1a\n" + bytes(100), "hdf5"),
+    ("w.h5", bytes(512) + b"\x89HDF\r\n\x1a\n" + bytes(100), "hdf5"),
+    ("w.gguf", b"GGUF\x03" + bytes(50), "gguf"),
+    ("w.onnx", b"\x08\x0a\x12\x07pytorch\x1a\x052.1.0:" + bytes(20), "onnx"),
+    ("w", b"\x08\x0a\x12\x07pytorch\x1a\x052.1.0:" + bytes(20), "onnx"),
+    ("w.onnx", b"\x08\x0a:\x10" + bytes(20), "onnx"),
+    ("events.out.tfevents.1700000000.host", b"", "tfevents"),
+    ("log", struct.pack("<QI", len(EVENT), 5) + EVENT + bytes(4), "tfevents"),
+    ("network.json", b'{\n "dlv_network": 1, "nodes": []}', "network_json"),
+    ("any.txt", b'{"aliases":{},"constants":{},"dlv_network":1}', "network_json"),
+    ("config.json", b'{"lr": 0.1,\n "layers": [1, 2]}\n', "json"),
+    ("list.json", b"[1, 2]", "json"),
+    ("config", b'{"lr": 0.1}', "json"),
+    ("bom.json", b'\xef\xbb\xbf{"lr": 0.1}', "json"),
+    ("broken.json", b'{"lr": 0.1', "json"),
+    ("long.json", LONG.encode(), "json"),
+    ("trainer_state.json", b'{"log_history": [{"step": 1}]}', "trainer_state"),
+    ("log.jsonl", b'{"step": 1}\n', "jsonl"),
+    ("log.txt", b'{"step": 1}\n{"step": 2}\n{"st', "jsonl"),
+    ("log.jsonl", LONG.encode() + b"\n{}\n", "jsonl"),
+    ("code", b"{ int x; }", "text"),
+    ("a.toml", b"lr = 0.1\n", "toml"),
+    ("a.toml", b"lr = = 0.1\n", "toml"),
+    ("conf", b"[train]\nlr = 0.1\n", "toml"),
+    ("train.py", b"lr = 0.1\n", "text"),
+    ("a.yaml", b"lr: 0.1\n", "yaml"),
+    ("a", b"---\nlr: 0.1\n", "yaml"),
+    ("log.csv", b"epoch,loss\n", "csv"),
+    ("log", b"epoch,loss\n0,0.5\n", "csv"),
+    ("log", b"\xef\xbb\xbfepoch;train loss\r\n0;\r\n", "csv"),
+    ("log.txt", b"epoch\tloss\n1\tnan\n", "csv"),
+    ("poem.txt", b"one, two\nthree, four\n", "text"),
+    ("data.csv", "α,β\n1,2\n".encode(), "csv"),
+    ("readme.md", b"# Title\n\nText\n", "text"),
+    ("empty", b"", "text"),
+    ("utf16.csv", "a,b\n1,2\n".encode("utf-16"), "binary"),
+    ("latin.txt", b"caf\xe9\n", "binary"),
+    ("cut.txt", b"x" * (HEAD_BYTES - 1) + "ä".encode() + b"y", "text"),
+    ("image.png", b"\x89PNG\r\n\x1a\n" + bytes(30), "binary"),
+]
+
+
+@pytest.mark.parametrize("index", range(len(FILES)))
+def test_detects(tmp_path: Path, index: int) -> None:
+    name, data, expected = FILES[index]
+    path = tmp_path / name
+    path.write_bytes(data)
+    assert detect(str(path)) == expected
+
+
+def test_tables_fit_together() -> None:
+    assert {expected for _, _, expected in FILES} == set(ROLES)
+    assert set(LOADERS) <= {format_ for format_, role in ROLES.items() if role == "weights"}
+    assert (role_of("pt"), loader("pt"), loader("csv")) == ("weights", LOADERS["pt"], None)
+
+
+def test_not_a_file(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        detect(str(tmp_path / "none"))
+    with pytest.raises(UsageError):
+        detect(str(tmp_path))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=60) | st.sampled_from(FILES).map(lambda file: file[1][:500]), st.data())
+def test_any_content(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, data: st.DataObject
+) -> None:
+    raw = bytearray(content)
+    for _ in range(data.draw(st.integers(0, 3)) if raw else 0):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.mktemp("any") / data.draw(st.sampled_from(["f", "f.pt", "f.json"]))
+    path.write_bytes(raw)
+    assert detect(str(path)) in ROLES
+
+
+def test_loads_no_numpy() -> None:
+    code = "import sys, dlv.adapters.detect; print({'numpy', 'torch', 'yaml'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
