@@ -169,8 +169,8 @@ def _text(head: bytes, file: Source, suffix: str) -> str | None:
     try:
         text = head.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        # The head may end within a character.
-        if whole or error.start < len(head) - 3:
+        # The head may end within a character, and so may a log that is being written.
+        if error.reason != "unexpected end of data":
             return None
         text = head[: error.start].decode("utf-8-sig")
     if _CONTROL.search(text):
