@@ -20,8 +20,11 @@ from dlv.paths import open_regular
 
 if TYPE_CHECKING:
     import git
+    import gitdb
 else:
-    git = lazy("git")  # costs more than most commits; many versions have no files
+    # They cost more than most commits, and many versions have no files.
+    git = lazy("git")
+    gitdb = lazy("gitdb")
 
 _CONFIG = (
     "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n"
@@ -109,7 +112,7 @@ class FileStore:
             durable.make_directory(path.parent)
             try:
                 stored = objects.store(
-                    git.IStream(kind.encode(), len(data), io.BytesIO(data))
+                    gitdb.IStream(kind.encode(), len(data), io.BytesIO(data))
                 ).hexsha.decode()
             except OSError as error:
                 raise durable.storage_error("write", path, error) from error
@@ -203,7 +206,9 @@ def _read(objects: Any, git_id: str) -> bytes | None:
 
 
 def _git_hash(kind: str, data: bytes) -> str:
-    return hashlib.sha1(b"%s %d\0" % (kind.encode(), len(data)) + data, usedforsecurity=False).hexdigest()
+    return hashlib.sha1(
+        b"%s %d\0" % (kind.encode(), len(data)) + data, usedforsecurity=False
+    ).hexdigest()
 
 
 def _tree_bytes(entries: Iterable[tuple[str, int, str]]) -> bytes:

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+import dlv.durable as durable
 from dlv.canonical import hasher
-from dlv.durable import storage_error
 from dlv.errors import Conflict, UnsafeInput
 
 MAX_BYTES = 4096
@@ -31,7 +31,9 @@ def check(path: str) -> str:
     why = _fault(path)
     if why is not None:
         raise UnsafeInput(
-            f"the file name {path[:200]!r} is not allowed", why=why, hint="give the file another name"
+            f"the file name {path[:200]!r} is not allowed",
+            why=why,
+            hint="give the file another name",
         )
     return path
 
@@ -94,15 +96,13 @@ class Folder:
         try:
             here = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
-            raise storage_error("open", self.root, error) from error
+            raise durable.storage_error("open", self.root, error) from error
         try:
             for folder in folders:
                 if create:
                     with contextlib.suppress(FileExistsError):
                         os.mkdir(folder, dir_fd=here)
-                below = os.open(
-                    folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here
-                )
+                below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
                 os.close(here)
                 here = below
             yield here, name
@@ -113,7 +113,7 @@ class Folder:
                 hint="move it away",
             ) from error
         except OSError as error:
-            raise storage_error("write", self.root / path, error) from error
+            raise durable.storage_error("write", self.root / path, error) from error
         finally:
             os.close(here)
 
@@ -166,7 +166,9 @@ def open_regular(path: Path) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
-def hash_file(path: Path, progress: Callable[[int], None] = lambda _: None) -> tuple[str, os.stat_result]:
+def hash_file(
+    path: Path, progress: Callable[[int], None] = lambda _: None
+) -> tuple[str, os.stat_result]:
     """BLAKE3 of a file and its status, both of one moment: Conflict if it changes meanwhile."""
     running = hasher()
     with open_regular(path) as file:

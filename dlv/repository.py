@@ -14,7 +14,8 @@ from pathlib import Path
 import dlv.durable as durable
 from dlv.canonical import WRITER, dumps, hash_bytes, read_json
 from dlv.errors import Conflict, Damaged, NewerFormat, NotARepository, UsageError
-from dlv.manifest import Fact, Manifest, decode, decode_fact
+from dlv.fact import Fact, decode_fact
+from dlv.manifest import Manifest, decode
 from dlv.metadata import facts
 from dlv.metadata.database import Database
 
@@ -150,7 +151,9 @@ class Repository:
             Database(repository.database_file, wal=not network_disk(path)).close()
         # Last: only now is it a repository.
         durable.replace(
-            path / "format.json", dumps({"format": FORMAT, "writer": WRITER}), tmp_dir=repository.tmp
+            path / "format.json",
+            dumps({"format": FORMAT, "writer": WRITER}),
+            tmp_dir=repository.tmp,
         )
         return repository, new
 
@@ -243,7 +246,9 @@ class Repository:
     def write_manifest(self, manifest: Manifest) -> str:
         data = manifest.encode()
         if decode(data) != manifest:
-            raise Damaged("the manifest does not read back as it was meant", hint="report this fault")
+            raise Damaged(
+                "the manifest does not read back as it was meant", hint="report this fault"
+            )
         return durable.write_once(self.tmp, self.manifests, data, suffix=".json")
 
     def write_fact(self, fact: Fact) -> str:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import dlv.paths as paths
-from dlv.adapters import checkpoint, detect, network_json, registry, series_text, settings, steps
+from dlv.adapters import (
+    checkpoint,
+    detect,
+    metric_logs,
+    network_json,
+    registry,
+    settings,
+    steps,
+    torch,
+)
 from dlv.errors import Conflict, DlvError, NotFound, UnsafeInput, UsageError, nearest
+from dlv.events.series import Scalars
 from dlv.ignore import walk
 from dlv.metadata.staged import StagedFile
 
@@ -30,6 +41,8 @@ class Request:
     format: str | None = None
     step: int | None = None
     optimizer: str = "keep"
+    step_column: str | None = None
+    time_column: str | None = None
     progress: Callable[[int], None] = lambda _: None
 
 
@@ -60,7 +73,9 @@ def add(root: Path, here: Path, given: Sequence[str], request: Request) -> Added
     if request.step is not None and len(added.files) > 1:
         weights = [file for file in added.files if file.role in ("weights", "snapshot")]
         if len({Path(file.path).parent for file in weights}) > 1:
-            raise UsageError("--step names the step of one snapshot", why=f"{len(weights)} were given")
+            raise UsageError(
+                "--step names the step of one snapshot", why=f"{len(weights)} were given"
+            )
     paths.check_together(dict.fromkeys(file.path for file in added.files))
     return added
 
@@ -72,14 +87,14 @@ def _add_found(root: Path, path: Path, above: Path, request: Request, added: Add
     except Conflict:
         raise
     except DlvError as error:
-        added.skipped.append((_relative(root, path, above), _reason(error)))
+        added.skipped.append((relative(root, path, above), _reason(error)))
 
 
 def _reason(error: DlvError) -> str:
     return f"{error.message}: {error.why}" if error.why else error.message
 
 
-def _relative(root: Path, path: Path, above: Path) -> str:
+def relative(root: Path, path: Path, above: Path) -> str:
     """The path in the version: from the project's folder, or from what was named if it lies outside."""
     full = Path(os.path.realpath(path.parent)) / path.name
     if full.is_relative_to(root):
@@ -90,13 +105,13 @@ def _relative(root: Path, path: Path, above: Path) -> str:
 def _examine(
     root: Path, path: Path, above: Path, request: Request, added: Added, *, named: bool
 ) -> StagedFile:
-    name = paths.check(_relative(root, path, above))
+    name = paths.check(relative(root, path, above))
     found = request.format or detect.detect(str(path))
     role = request.role or _role(found, path, named=named)
     step = request.step
-    options: dict[str, object] = {}
+    options: dict[str, Any] = {}
     if role in ("weights", "snapshot"):
-        options = {"optimizer": request.optimizer}
+        options = {"optimizer": request.optimizer, "own": request.role == "weights"}
         step = _check_weights(path, name, found, step, options, added)
     elif role == "network":
         _, warnings = network_json.open(str(path))
@@ -105,7 +120,11 @@ def _examine(
     elif role == "config":
         settings.flatten(settings.read(str(path)))
     elif role == "log":
-        series_text.read(str(path))
+        log = metric_logs.read(
+            str(path), request.step_column, request.time_column, _log_format(found)
+        )
+        added.warnings += [f"{name}: {note}" for note in log.notes]
+        options = {"step": request.step_column, "time": request.time_column}
     elif not named and path.stat().st_size > LARGE_FILE:
         raise UsageError(
             f"{name} is large and of no format that dlv knows", hint=f"dlv add {name} --as file"
@@ -137,7 +156,7 @@ def _role(found: str, path: Path, *, named: bool) -> str:
 
 
 def _check_weights(
-    path: Path, name: str, found: str, step: int | None, options: dict[str, object], added: Added
+    path: Path, name: str, found: str, step: int | None, options: dict[str, Any], added: Added
 ) -> int | None:
     """Open it as the commit will, so that what cannot be read is refused now."""
     opened = open_weights(path, found, str(options["optimizer"]))
@@ -157,7 +176,7 @@ def open_weights(path: Path, format_: str, optimizer: str = "keep") -> checkpoin
     adapter = registry.adapter(format_)
     try:
         if format_ == "pt":
-            return registry.torch.open(str(path), optimizer=optimizer)
+            return torch.open(str(path), optimizer=optimizer)
         return adapter.open(str(path))
     except UnsafeInput as error:
         error.hint = error.hint or f"dlv add {path.name} --as file keeps it without reading it"
@@ -170,9 +189,7 @@ def removals(entries: Sequence[str], given: Sequence[str]) -> Iterator[StagedFil
         prefix = name.rstrip("/")
         matching = [path for path in entries if path == prefix or path.startswith(prefix + "/")]
         if not matching:
-            raise NotFound(
-                f"`{name}` is not in the version", did_you_mean=nearest(prefix, entries)
-            )
+            raise NotFound(f"`{name}` is not in the version", did_you_mean=nearest(prefix, entries))
         for path in matching:
             yield StagedFile(path=path, source="", role="removed", format="")
 
@@ -188,5 +205,14 @@ def changed(staged: StagedFile) -> str | None:
     return None
 
 
-def with_step(staged: StagedFile, step: int | None) -> StagedFile:
-    return replace(staged, step=step)
+def _log_format(found: str) -> str | None:
+    return found if found in ("csv", "jsonl", "trainer_state", "json") else None
+
+
+def read_log(path: Path, run: str, options: Mapping[str, Any]) -> list[Scalars]:
+    """The metric series of a log, in the order of its columns."""
+    log = metric_logs.read(str(path), options.get("step"), options.get("time"))
+    return [
+        Scalars(run, tag, column.steps, column.walls, column.values)
+        for tag, column in log.columns.items()
+    ]

@@ -38,7 +38,7 @@ class Scalars:
         return len(self.values)
 
 
-def _little(column: array[Any]) -> bytes:
+def _little(column: array[int] | array[float]) -> bytes:
     if sys.byteorder == "big":
         column = array(column.typecode, column)
         column.byteswap()
@@ -58,12 +58,10 @@ def encode(series: Scalars, add: Callable[[str, bytes], str]) -> str:
     points = []
     for start in range(0, len(series), BLOCK):
         part = slice(start, start + BLOCK)
-        columns = (
-            array("q", series.steps[part]),
-            array("d", series.walls[part]),
-            array("d", series.values[part]),
-        )
-        points.append([add("points", b"".join(map(_little, columns))), len(columns[0])])
+        steps = array("q", series.steps[part])
+        walls, values = array("d", series.walls[part]), array("d", series.values[part])
+        data = _little(steps) + _little(walls) + _little(values)
+        points.append([add("points", data), len(steps)])
     return add(
         "series",
         dumps(

@@ -142,8 +142,7 @@ class Database:
         try:
             yield
         finally:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+            self._connection.rollback()
 
 
 def translate(error: sqlite3.Error, path: Path) -> Exception:

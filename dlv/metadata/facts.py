@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlv.canonical import dumps, timestamp
-from dlv.manifest import Fact
+from dlv.fact import Fact
 from dlv.metadata.database import Database
 
 _TIME = "%Y-%m-%dT%H:%M:%S.%fZ"

@@ -37,7 +37,9 @@ def summarise(
     run: str, tag: str, digest: str, steps: Sequence[int], values: Sequence[float]
 ) -> Summary:
     """The summary of a scalar series in the order in which it was written."""
-    finite = [(value, step) for step, value in zip(steps, values, strict=True) if math.isfinite(value)]
+    finite = [
+        (value, step) for step, value in zip(steps, values, strict=True) if math.isfinite(value)
+    ]
     low = min(finite, default=None, key=lambda point: point[0])
     high = max(finite, default=None, key=lambda point: point[0])
     last = values[-1] if values and math.isfinite(values[-1]) else None

@@ -144,5 +144,7 @@ def layer_names(db: Database, net_id: int) -> list[tuple[str, str]]:
 
 def figures(db: Database, net_id: int) -> dict[str, Any]:
     """The figures kept of a network as a whole."""
-    row = db.row("SELECT hash, structure, n_nodes, n_params, depth FROM net WHERE id = ?", (net_id,))
+    row = db.row(
+        "SELECT hash, structure, n_nodes, n_params, depth FROM net WHERE id = ?", (net_id,)
+    )
     return dict(zip(("hash", "structure", "nodes", "parameters", "depth"), row or (), strict=False))

@@ -233,12 +233,14 @@ CREATE TABLE named_object (
   hash TEXT NOT NULL,
   UNIQUE (kind, hash)
 );
--- What a decoded chunk holds, in order: bytes `start` .. `start + n` of an encoding's plane or an object.
+-- What a decoded chunk holds, in order: from byte `at` on,
+-- bytes `start` .. `start + n` of an encoding's plane or of an object.
 CREATE TABLE member (
   chunk_id INTEGER NOT NULL REFERENCES chunk(id),
   pos INTEGER NOT NULL,
   encoding_id INTEGER REFERENCES encoding(id),
   object_id INTEGER REFERENCES named_object(id),
+  at INTEGER NOT NULL,
   start INTEGER NOT NULL,
   n INTEGER NOT NULL,
   PRIMARY KEY (chunk_id, pos)

@@ -44,8 +44,10 @@ def put(db: Database, files: Sequence[StagedFile]) -> None:
 def everything(db: Database) -> list[StagedFile]:
     """In the order of paths."""
     return [
-        StagedFile(*row[:8], json.loads(row[8]))
-        for row in db.rows(f"SELECT {_COLUMNS} FROM staged ORDER BY path")
+        StagedFile(path, source, role, format_, step, size, mtime_ns, digest, json.loads(options))
+        for path, source, role, format_, step, size, mtime_ns, digest, options in db.rows(
+            f"SELECT {_COLUMNS} FROM staged ORDER BY path"
+        )
     ]
 
 

@@ -131,7 +131,9 @@ def _insert_snapshots(db: Database, version_id: int, manifest: Manifest) -> None
             "INSERT INTO snapshot(version_id, pos, step, own) VALUES (?,?,?,?)",
             (version_id, index, snapshot.step, int(index == manifest.own)),
         )
-        present = [(pos, digest) for pos, digest in enumerate(snapshot.hashes) if digest is not None]
+        present = [
+            (pos, digest) for pos, digest in enumerate(snapshot.hashes) if digest is not None
+        ]
         db.many(
             "INSERT OR IGNORE INTO matrix(hash, dtype, shape) VALUES (?,?,?)",
             [
@@ -160,13 +162,12 @@ def _read(db: Database, rest: str = "", parameters: Sequence[object] = ()) -> li
         Version(
             *(key, digest, name, number, _time(created), author, message, framework),
             *(None if dirty is None else bool(dirty), state, network),
-            tuple(sorted(json.loads(tags))),
+            tuple(sorted(json.loads(labels))),
             tuple((base, kind) for base, kind in json.loads(parents)),
         )
-        for (
-            *(key, digest, name, number, created, author, message),
-            *(framework, dirty, state, network, tags, parents),
-        ) in db.rows(f"{_SELECT} {rest}", parameters)
+        for row in db.rows(f"{_SELECT} {rest}", parameters)
+        for key, digest, name, number, created, author, message in [row[:7]]
+        for framework, dirty, state, network, labels, parents in [row[7:]]
     ]
 
 
@@ -201,9 +202,7 @@ def latest(db: Database, name: str) -> Version | None:
 
 
 def by_tag(db: Database, tag: str) -> Version | None:
-    return _one(
-        db, "WHERE version.id = (SELECT version_id FROM tag WHERE tag.name = ?)", (tag,)
-    )
+    return _one(db, "WHERE version.id = (SELECT version_id FROM tag WHERE tag.name = ?)", (tag,))
 
 
 def all_versions(db: Database, states: Iterable[str] = ("live", "recovered")) -> list[Version]:

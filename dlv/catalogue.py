@@ -1,0 +1,70 @@
+"""Between the packs and the catalogue: stored networks and series, and the rows of a version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from dlv.adapters.checkpoint import Raw
+from dlv.canonical import loads
+from dlv.errors import Damaged, DlvError
+from dlv.events.series import Scalars, decode
+from dlv.manifest import Manifest
+from dlv.metadata import networks, versions
+from dlv.metadata.database import Database
+from dlv.metadata.metrics import Summary, summarise
+from dlv.network.graph import Network
+from dlv.network.summary import summary
+
+
+class Objects(Protocol):
+    """Where named objects are read; a MatrixStore."""
+
+    def object(self, kind: str, name: str) -> Raw: ...
+
+
+def network(store: Objects, digest: str) -> Network:
+    """A stored network, which must be what its name says."""
+    found = Network.from_canonical(loads(bytes(store.object("network", digest)), "network"))
+    if found.id != digest:
+        raise Damaged(f"the network {digest[:12]} is damaged", hint="dlv fsck")
+    return found
+
+
+def series(store: Objects, digest: str) -> Scalars:
+    """A stored metric series with all its points."""
+    return decode(
+        bytes(store.object("series", digest)),
+        lambda kind, name: bytes(store.object(kind, name)),
+    )
+
+
+def summary_of(scalars: Scalars, digest: str) -> Summary:
+    return summarise(scalars.run, scalars.tag, digest, scalars.steps, scalars.values)
+
+
+def insert(
+    db: Database,
+    manifest: Manifest,
+    found: Network | None,
+    summaries: Sequence[Summary],
+    *,
+    number: int | None,
+    recovered: bool = False,
+) -> int:
+    """The rows of one version and of its network; commit and rebuild both write them here."""
+    net_id = None if found is None else networks.insert(db, found, node_figures(found))
+    return versions.insert(
+        db, manifest, number=number, net_id=net_id, summaries=summaries, recovered=recovered
+    )
+
+
+def node_figures(found: Network) -> dict[str, networks.NodeFigures]:
+    """Shapes and parameters of each node, as far as the network alone tells them."""
+    if found.cyclic:
+        return {}
+    try:
+        rows = summary(found).rows
+    except DlvError:
+        return {}
+    return {row.name: networks.NodeFigures(row.out_shape, row.parameters or 0) for row in rows}

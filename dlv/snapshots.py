@@ -1,0 +1,267 @@
+"""Weight files into snapshots: which files are one checkpoint, which tensors they share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import PurePosixPath
+from typing import BinaryIO, Protocol, cast
+
+from dlv.adapters import registry, steps
+from dlv.adapters.checkpoint import ITEM_BYTES, Checkpoint, Raw, Tensor
+from dlv.canonical import hasher
+from dlv.errors import Conflict
+from dlv.manifest import Container, Manifest, Snapshot, TensorEntry
+
+
+class Store(Protocol):
+    """Where matrices and named objects go; a WeightWriter."""
+
+    def add(self, dtype: str, shape: Sequence[int], raw: Raw) -> str: ...
+
+    def add_object(self, kind: str, data: Raw) -> str: ...
+
+
+@dataclass
+class WeightFile:
+    """An opened weight file, as it was staged."""
+
+    path: str
+    format: str
+    bytes: int
+    hash: str
+    step: int | None
+    own: bool
+    opened: Checkpoint
+
+
+@dataclass
+class Weights:
+    """The weight part of a manifest."""
+
+    tensors: tuple[TensorEntry, ...] = ()
+    snapshots: tuple[Snapshot, ...] = ()
+    own: int | None = None
+    raw: int = 0
+
+    def shapes(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Tensor name -> (dtype, shape), as `verify` wants it."""
+        return {tensor.name: (tensor.dtype, tensor.shape) for tensor in self.tensors}
+
+
+@dataclass
+class _Group:
+    step: int | None
+    own: bool
+    files: list[WeightFile] = field(default_factory=list)
+    hashes: dict[str, str] = field(default_factory=dict)
+    containers: list[tuple[WeightFile, list[str], str | None, str | None]] = field(
+        default_factory=list
+    )
+
+
+def store(
+    files: Sequence[WeightFile], target: Store, progress: Callable[[int], None] = lambda _: None
+) -> Weights:
+    """Store every tensor of the files, one at a time, and say how they make up snapshots."""
+    entries: dict[str, TensorEntry] = {}
+    groups = _groups(files)
+    raw = 0
+    for group in groups:
+        for file in group.files:
+            raw += _store_file(group, file, target, entries)
+            progress(file.bytes)
+    names = list(entries)
+    position = {name: index for index, name in enumerate(names)}
+    snapshots = tuple(
+        Snapshot(
+            step=group.step,
+            hashes=tuple(group.hashes.get(name) for name in names),
+            containers=tuple(
+                Container(
+                    path=file.path,
+                    format=file.format,
+                    bytes=file.bytes,
+                    blake3=blake3,
+                    skeleton=skeleton,
+                    tensors=tuple(position[name] for name in held),
+                )
+                for file, held, blake3, skeleton in group.containers
+            ),
+        )
+        for group in groups
+    )
+    own = next((i for i, group in enumerate(groups) if group.own), len(groups) - 1)
+    return Weights(tuple(entries.values()), snapshots, own if groups else None, raw)
+
+
+def _groups(files: Sequence[WeightFile]) -> list[_Group]:
+    """Files of one step are one snapshot; those without a step are the version's own weights."""
+    groups: dict[int | None, _Group] = {}
+    for file in sorted(files, key=lambda file: _order(file.path)):
+        group = groups.setdefault(file.step, _Group(file.step, own=False))
+        group.files.append(file)
+        group.own = group.own or file.own
+    ordered = sorted(groups.values(), key=lambda g: (g.step is None, g.step or 0))
+    if sum(group.own for group in ordered) > 1:
+        named = [file.path for group in ordered for file in group.files if file.own]
+        raise Conflict(
+            "more than one snapshot was added as the version's own weights",
+            why=", ".join(named[:4]),
+            hint="add the others with --as snapshot",
+        )
+    return ordered
+
+
+def _order(path: str) -> tuple[str, int, str]:
+    shard = steps.shard_of(path)
+    return (shard[0], shard[1], path) if shard else (path, 0, path)
+
+
+def _store_file(
+    group: _Group, file: WeightFile, target: Store, entries: dict[str, TensorEntry]
+) -> int:
+    opened = file.opened
+    hashes = []
+    for tensor in opened.tensors:
+        raw = tensor.read()
+        hashes.append(target.add(tensor.dtype, tensor.shape, raw))
+        del raw  # the next one is read before the name is bound again
+    names = _names(group, file, hashes)
+    for tensor, name, digest in zip(opened.tensors, names.values(), hashes, strict=True):
+        entry = TensorEntry(
+            name, tensor.dtype, tensor.shape, tensor.role, tensor.tied and names[tensor.tied]
+        )
+        known = entries.setdefault(name, entry)
+        if (known.dtype, known.shape) != (entry.dtype, entry.shape):
+            raise Conflict(
+                f"{name} is {entry.dtype} {list(entry.shape)} in {file.path}",
+                why=f"in another snapshot it is {known.dtype} {list(known.shape)}",
+                hint="commit them as versions of their own",
+            )
+        group.hashes[name] = digest
+    skeleton, blake3 = _skeleton(file, target)
+    group.containers.append((file, list(names.values()), blake3, skeleton))
+    return sum(tensor.nbytes for tensor in opened.tensors if tensor.tied is None)
+
+
+def _names(group: _Group, file: WeightFile, hashes: Sequence[str]) -> dict[str, str]:
+    """Name in the file -> name in the snapshot: prefixed where two files use one name."""
+    names = [tensor.name for tensor in file.opened.tensors]
+    found = dict(zip(names, hashes, strict=True))
+    clashing = [name for name in names if group.hashes.get(name, found[name]) != found[name]]
+    if not clashing:
+        return {name: name for name in names}
+    earlier = next(f for f, held, _, _ in group.containers if clashing[0] in held)
+    if {tensor.name for tensor in earlier.opened.tensors} == set(names):
+        step = "step unknown" if group.step is None else f"step {group.step}"
+        raise Conflict(
+            f"{earlier.path} and {file.path} hold the same tensors with other values ({step})",
+            why="two snapshots of one version need different steps",
+            hint=f"dlv add {file.path} --step N",
+        )
+    stem = PurePosixPath(file.path).name.split(".")[0]
+    return {name: f"{stem}.{name}" for name in names}
+
+
+class _HashSink:
+    """Takes what an adapter writes; only its hash is wanted."""
+
+    def __init__(self) -> None:
+        self._hasher = hasher()
+        self._size = 0
+
+    def write(self, data: Raw) -> int:
+        view = memoryview(data).cast("B") if len(data) else memoryview(b"")
+        self._hasher.update(view)
+        self._size += len(view)
+        return len(view)
+
+    def tell(self) -> int:
+        return self._size
+
+    def hexdigest(self) -> str:
+        return self._hasher.hexdigest()
+
+
+def _skeleton(file: WeightFile, target: Store) -> tuple[str | None, str | None]:
+    """(hash of the stored skeleton, hash of the file if it comes back byte for byte).
+
+    The file is built again from its parts and compared with what was added: that proves
+    both that it did not change meanwhile and that `checkout` will give it back.
+    """
+    opened = file.opened
+    if opened.skeleton is None:
+        return None, None
+    skeleton = target.add_object("skeleton", opened.skeleton)
+    if not opened.exact:
+        return skeleton, None
+    sink = _HashSink()
+    registry.adapter(file.format).restore(cast(BinaryIO, sink), opened.skeleton, opened.tensors)
+    return skeleton, file.hash if sink.hexdigest() == file.hash else None
+
+
+def without(manifest: Manifest, paths: Iterable[str]) -> Weights:
+    """The weights of a version less the containers at `paths`."""
+    gone = set(paths)
+    kept: list[tuple[Snapshot, tuple[Container, ...], bool]] = []
+    for index, snapshot in enumerate(manifest.snapshots):
+        containers = tuple(c for c in snapshot.containers if c.path not in gone)
+        if containers or not snapshot.containers:
+            kept.append((snapshot, containers, index == manifest.own))
+    used = sorted({i for s, containers, _ in kept for i in _held(s, containers, manifest)})
+    place = {old: new for new, old in enumerate(used)}
+    snapshots = tuple(
+        Snapshot(
+            step=snapshot.step,
+            hashes=tuple(snapshot.hashes[old] if old in held else None for old in used),
+            containers=tuple(
+                Container(
+                    c.path,
+                    c.format,
+                    c.bytes,
+                    c.blake3,
+                    c.skeleton,
+                    tuple(place[i] for i in c.tensors),
+                )
+                for c in containers
+            ),
+            sources=None
+            if snapshot.sources is None
+            else tuple(snapshot.sources[old] if old in held else None for old in used),
+        )
+        for snapshot, containers, _ in kept
+        for held in [_held(snapshot, containers, manifest)]
+    )
+    own = next((i for i, (_, _, is_own) in enumerate(kept) if is_own), len(kept) - 1)
+    return Weights(
+        tensors=tuple(manifest.tensors[i] for i in used),
+        snapshots=snapshots,
+        own=own if kept else None,
+    )
+
+
+def _held(snapshot: Snapshot, containers: Sequence[Container], manifest: Manifest) -> set[int]:
+    if not snapshot.containers:  # made by dlv itself: tensors without files
+        return {i for i, digest in enumerate(snapshot.hashes) if digest is not None}
+    return {i for container in containers for i in container.tensors}
+
+
+def tensors_of(
+    manifest: Manifest, snapshot: Snapshot, indices: Iterable[int], read: Callable[[str], Raw]
+) -> list[Tensor]:
+    """Stored tensors in the form in which adapters write them."""
+    found = []
+    for index in indices:
+        entry, digest = manifest.tensors[index], snapshot.hashes[index]
+        if digest is None:
+            continue
+        item = ITEM_BYTES.get(entry.dtype)
+        nbytes = len(read(digest)) if item is None else math.prod(entry.shape) * item
+        load = partial(read, digest)
+        found.append(
+            Tensor(entry.name, entry.dtype, entry.shape, nbytes, load, entry.role, entry.tied)
+        )
+    return found
