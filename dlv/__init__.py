@@ -6,9 +6,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dlv.api import open as open
+    from dlv.api import open as open  # noqa: A004 (dlv.open is the name of the door)
 
-__all__ = ["__version__", "open"]  # noqa: F822 - both come from __getattr__
+__all__ = ["__version__", "open"]
 
 
 def __getattr__(name: str) -> Any:

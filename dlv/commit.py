@@ -255,7 +255,8 @@ def _carry_network(draft: _Draft, reference: NetworkReference, store: MatrixStor
     errors = [problem for problem in problems if problem.severity == "error"]
     if errors:
         draft.warnings.append(
-            f"the network of the parent does not fit these weights and is left out: {errors[0].message}"
+            "the network of the parent does not fit these weights and is left out: "
+            + errors[0].message
         )
         return
     draft.network, draft.reference = network, reference

@@ -54,6 +54,6 @@ def check_format(value: Any, wanted: str, what: str) -> None:
     if value["format"] != wanted:
         raise NewerFormat(
             f"{what} has the format `{value['format']}`",
-            why=f"this dlv reads `{wanted}`; it was written by {value.get('writer', 'another dlv')}",
+            why=f"this dlv reads `{wanted}`; it was written by {value.get('writer', 'another')}",
             hint="pip install --upgrade dlv",
         )

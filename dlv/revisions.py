@@ -1,4 +1,4 @@
-"""Version references: `lenet@3`, id prefixes, tags, HEAD, `~1`, `@best:metric`, `/step`, `:file`."""
+"""Version references: `lenet@3`, id prefix, tag, HEAD, `~1`, `@best:metric`, `/step`, `:file`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,19 @@ _FORM = re.compile(
 )
 _PREFIX = re.compile(r"[0-9a-f]{4,64}\Z")
 _WORDS = re.compile(r"[a-z]+|[0-9]+")
-_MINIMISED = {"loss", "error", "err", "perplexity", "ppl", "mse", "mae", "rmse", "nll", "wer", "fid"}
+_MINIMISED = {
+    "loss",
+    "error",
+    "err",
+    "perplexity",
+    "ppl",
+    "mse",
+    "mae",
+    "rmse",
+    "nll",
+    "wer",
+    "fid",
+}
 _MAXIMISED = {
     *("accuracy", "acc", "auc", "f", "f1", "precision", "recall", "map", "bleu", "rouge", "psnr"),
     *("ssim", "iou", "dice", "r", "score", "reward", "top"),
@@ -64,7 +76,9 @@ def version(db: Database, text: str) -> Version:
     """A version and nothing more; a step or a file in the reference is refused."""
     found = resolve(db, text)
     if found.snapshot is not None or found.file is not None:
-        raise UsageError(f"`{text}` names a part of a version", why="a whole version is wanted here")
+        raise UsageError(
+            f"`{text}` names a part of a version", why="a whole version is wanted here"
+        )
     return found.version
 
 
@@ -224,7 +238,9 @@ def _step(db: Database, version: Version, step: int) -> SnapshotRow:
     for row in rows:
         if row.step == step:
             return row
-    known = sorted((row.step for row in rows if row.step is not None), key=lambda s: (abs(s - step), s))
+    known = sorted(
+        (row.step for row in rows if row.step is not None), key=lambda s: (abs(s - step), s)
+    )
     why = "its snapshots have no steps" if rows else "it has no snapshots"
     raise NotFound(
         f"{version.label} has no snapshot at step {step}",

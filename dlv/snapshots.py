@@ -211,7 +211,7 @@ def without(manifest: Manifest, paths: Iterable[str]) -> Weights:
         containers = tuple(c for c in snapshot.containers if c.path not in gone)
         if containers or not snapshot.containers:
             kept.append((snapshot, containers, index == manifest.own))
-    used = sorted({i for s, containers, _ in kept for i in _held(s, containers, manifest)})
+    used = sorted({i for s, containers, _ in kept for i in _held(s, containers)})
     place = {old: new for new, old in enumerate(used)}
     snapshots = tuple(
         Snapshot(
@@ -233,7 +233,7 @@ def without(manifest: Manifest, paths: Iterable[str]) -> Weights:
             else tuple(snapshot.sources[old] if old in held else None for old in used),
         )
         for snapshot, containers, _ in kept
-        for held in [_held(snapshot, containers, manifest)]
+        for held in [_held(snapshot, containers)]
     )
     own = next((i for i, (_, _, is_own) in enumerate(kept) if is_own), len(kept) - 1)
     return Weights(
@@ -243,7 +243,7 @@ def without(manifest: Manifest, paths: Iterable[str]) -> Weights:
     )
 
 
-def _held(snapshot: Snapshot, containers: Sequence[Container], manifest: Manifest) -> set[int]:
+def _held(snapshot: Snapshot, containers: Sequence[Container]) -> set[int]:
     if not snapshot.containers:  # made by dlv itself: tensors without files
         return {i for i, digest in enumerate(snapshot.hashes) if digest is not None}
     return {i for container in containers for i in container.tensors}

@@ -95,7 +95,7 @@ def _reason(error: DlvError) -> str:
 
 
 def relative(root: Path, path: Path, above: Path) -> str:
-    """The path in the version: from the project's folder, or from what was named if it lies outside."""
+    """The path in the version: from the project's folder, or from what was named outside it."""
     full = Path(os.path.realpath(path.parent)) / path.name
     if full.is_relative_to(root):
         return full.relative_to(root).as_posix()

@@ -138,4 +138,4 @@ def _damaged(why: str) -> Damaged:
 
 def series_hash(series: Scalars) -> str:
     """The name that `encode` will give it."""
-    return encode(series, lambda kind, data: hash_bytes(data))
+    return encode(series, lambda _, data: hash_bytes(data))

@@ -42,7 +42,7 @@ class Database:
         try:
             # A network disk has no shared memory for WAL; the rollback journal is safe there.
             journal, synchronous = ("WAL", "FULL") if wal else ("DELETE", "EXTRA")
-            if wal and not self.value("PRAGMA journal_mode") == "wal":
+            if wal and self.value("PRAGMA journal_mode") != "wal":
                 self.execute(f"PRAGMA journal_mode = {journal}")
             self.execute(f"PRAGMA synchronous = {synchronous}")
             self.execute("PRAGMA foreign_keys = ON")

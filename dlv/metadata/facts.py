@@ -17,7 +17,7 @@ _TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 @dataclass(frozen=True)
 class Operation:
-    """One change of state as `undo` sees it. `before` and `after` are what HEAD and its like were."""
+    """One change of state as `undo` sees it, with HEAD and its like before and after."""
 
     id: int
     created: str
