@@ -46,6 +46,7 @@ class Request:
     parents: Sequence[str] = ()
     parameters: Mapping[str, Any] = field(default_factory=dict)
     series: Sequence[Scalars] = ()
+    staged: Sequence[StagedFile] | None = None  # None: what `add` recorded
     allow_empty: bool = False
     recheck: str = "hash"
     jobs: int = 1
@@ -102,7 +103,7 @@ def commit(repository: Repository, request: Request) -> Committed:
     """Store, publish, then make it visible in one transaction."""
     started = time.monotonic()
     db = repository.database
-    taken = staged.everything(db)
+    taken = list(staged.everything(db) if request.staged is None else request.staged)
     if not (taken or request.allow_empty or request.parameters or request.series):
         raise UsageError(
             "nothing to commit", why="nothing is staged", hint="dlv add PATH.., or --allow-empty"

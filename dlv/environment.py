@@ -74,7 +74,10 @@ def user_git(root: Path) -> dict[str, Any] | None:
     )
     if head is None or status is None or status.returncode != 0:
         return unknown
-    return {"head": head.stdout.decode("ascii", "replace").strip() or None, "dirty": bool(status.stdout)}
+    return {
+        "head": head.stdout.decode("ascii", "replace").strip() or None,
+        "dirty": bool(status.stdout),
+    }
 
 
 def packages() -> dict[str, str]:

@@ -1,0 +1,104 @@
+"""Arrays and their bytes: what numpy and torch hold, and what a matrix stores."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlv.adapters.checkpoint import Raw, Tensor
+from dlv.errors import UsageError, require
+
+Array = npt.NDArray[Any]
+
+_SAME = {
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "complex64", "complex128"),
+}
+_TORCH = {
+    "float8_e4m3fn": "float8_e4m3",
+    "float8_e8m0fnu": "float8_e8m0",
+}
+# exponent bits, mantissa bits, bias of the formats that numpy has no type for
+_SMALL = {
+    "float8_e4m3": (4, 3, 7),
+    "float8_e5m2": (5, 2, 15),
+    "float8_e4m3fnuz": (4, 3, 8),
+    "float8_e5m2fnuz": (5, 2, 16),
+}
+
+
+def to_array(dtype: str, shape: tuple[int, ...], raw: Raw) -> Array:
+    """The array of a matrix. What numpy has no type for is widened to float32, exactly."""
+    if dtype in _SAME:
+        array: Array = np.frombuffer(raw, np.dtype(dtype).newbyteorder("<"))
+        return array.astype(np.dtype(dtype), copy=sys.byteorder == "big").reshape(shape)
+    if dtype == "bfloat16":
+        words = np.frombuffer(raw, "<u2").astype(np.uint32) << np.uint32(16)
+        return words.view(np.float32).reshape(shape)
+    if dtype == "float8_e8m0" or dtype in _SMALL:
+        return _table(dtype)[np.frombuffer(raw, np.uint8)].reshape(shape)
+    raise UsageError(
+        f"a matrix of dtype {dtype} has no numbers that dlv understands",
+        hint="read its bytes instead",
+    )
+
+
+def _table(dtype: str) -> npt.NDArray[np.float32]:
+    """The value of each of the 256 codes."""
+    return np.array([_value(dtype, code) for code in range(256)], np.float32)
+
+
+def _value(dtype: str, code: int) -> float:
+    if dtype == "float8_e8m0":
+        return math.nan if code == 255 else math.ldexp(1.0, code - 127)
+    exponent_bits, mantissa_bits, bias = _SMALL[dtype]
+    sign, rest = -1.0 if code & 128 else 1.0, code & 127
+    exponent, mantissa = rest >> mantissa_bits, rest & ((1 << mantissa_bits) - 1)
+    if dtype.endswith("fnuz"):
+        if code == 128:
+            return math.nan
+    elif dtype == "float8_e4m3":
+        if rest == 127:
+            return math.nan
+    elif exponent == (1 << exponent_bits) - 1:
+        return math.nan if mantissa else sign * math.inf
+    if exponent == 0:
+        return sign * math.ldexp(mantissa, 1 - bias - mantissa_bits)
+    return sign * math.ldexp(mantissa + (1 << mantissa_bits), exponent - bias - mantissa_bits)
+
+
+def to_tensors(values: Mapping[str, Any]) -> list[Tensor]:
+    """Arrays of numpy, or tensors of torch, by name, in the form in which adapters write them."""
+    return [_tensor(name, value) for name, value in values.items()]
+
+
+def _tensor(name: str, value: Any) -> Tensor:
+    if type(value).__module__.partition(".")[0] == "torch" or hasattr(value, "detach"):
+        return _from_torch(name, value)
+    array = np.asarray(value)
+    if array.dtype.name == "bfloat16":  # ml_dtypes, as jax uses it
+        return _made(name, "bfloat16", array.shape, array.view(np.uint16))
+    if array.dtype.name not in _SAME:
+        raise UsageError(f"{name} has the dtype {array.dtype}, which dlv does not store")
+    return _made(name, array.dtype.name, array.shape, array)
+
+
+def _made(name: str, dtype: str, shape: tuple[int, ...], array: Array) -> Tensor:
+    little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+    # A copy: training goes on and changes the weights in place.
+    raw = little.tobytes()
+    return Tensor(name, dtype, tuple(shape), len(raw), lambda: raw)
+
+
+def _from_torch(name: str, value: Any) -> Tensor:
+    torch: Any = require("torch", "torch")
+    dtype = str(value.dtype).removeprefix("torch.")
+    dtype = _TORCH.get(dtype, dtype)
+    plain = value.detach().cpu().contiguous().reshape(-1)
+    data = plain.view(torch.uint8).numpy() if plain.numel() else np.empty(0, np.uint8)
+    return _made(name, dtype, tuple(value.shape), data)

@@ -1,0 +1,208 @@
+"""Packs in the catalogue: encodings of matrices, chunks, and which bytes lie in which."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dlv.canonical import dumps
+from dlv.metadata.database import Database
+
+
+@dataclass(frozen=True)
+class EncodingRow:
+    matrix: str
+    dtype: str
+    shape: tuple[int, ...]
+    layout: dict[str, Any]
+    delta: dict[str, Any] | None
+    planes: int
+
+
+@dataclass(frozen=True)
+class PieceRow:
+    """One object's share of one chunk: `count` bytes at `at` of the decoded chunk."""
+
+    pack: str
+    kind: str
+    plane: int | None
+    offset: int
+    length: int
+    raw: int
+    blake3: str
+    codec: dict[str, Any]
+    at: int
+    start: int
+    count: int
+
+
+class PackIndex:
+    """What the weight store asks: how a matrix is encoded, and where its chunks lie."""
+
+    def __init__(self, db: Database) -> None:
+        self.db = db
+
+    def encoding(self, matrix: str) -> EncodingRow | None:
+        row = self.db.row(
+            "SELECT hash, dtype, shape, layout, delta, planes FROM encoding"
+            " JOIN matrix ON matrix.id = matrix_id WHERE hash = ?",
+            (matrix,),
+        )
+        if row is None:
+            return None
+        digest, dtype, shape, layout, delta, planes = row
+        return EncodingRow(
+            *(digest, dtype, tuple(json.loads(shape)), json.loads(layout)),
+            *(None if delta is None else json.loads(delta), planes),
+        )
+
+    def chunks(self, matrix: str) -> list[PieceRow]:
+        return self._pieces(
+            "JOIN encoding ON encoding.id = member.encoding_id"
+            " JOIN matrix ON matrix.id = encoding.matrix_id WHERE matrix.hash = ?",
+            (matrix,),
+        )
+
+    def object_chunks(self, kind: str, name: str) -> list[PieceRow]:
+        return self._pieces(
+            "JOIN named_object ON named_object.id = member.object_id"
+            " WHERE named_object.kind = ? AND named_object.hash = ?",
+            (kind, name),
+        )
+
+    def _pieces(self, rest: str, parameters: Sequence[object]) -> list[PieceRow]:
+        rows = self.db.rows(
+            "SELECT pack.hash, chunk.kind, chunk.plane, chunk.offset, chunk.length, chunk.raw,"
+            " chunk.blake3, chunk.codec, member.at, member.start, member.n FROM member"
+            " JOIN chunk ON chunk.id = member.chunk_id JOIN pack ON pack.id = chunk.pack_id"
+            f" {rest} ORDER BY pack.id, chunk.offset, member.pos",
+            parameters,
+        )
+        return [
+            PieceRow(
+                *(pack, kind, plane, offset, length, raw, blake3),
+                *(json.loads(codec), at, start, count),
+            )
+            for pack, kind, plane, offset, length, raw, blake3, codec, at, start, count in rows
+        ]
+
+
+def insert_packs(db: Database, packs: Iterable[tuple[str, int, Mapping[str, Any]]]) -> None:
+    """Rows of new packs: (hash, bytes, footer). A matrix keeps the encoding it has already."""
+    fresh: dict[str, int] = {}
+    for digest, size, footer in packs:
+        if db.value("SELECT 1 FROM pack WHERE hash = ?", (digest,)) is None:
+            _insert_pack(db, digest, size, footer, fresh)
+
+
+def _insert_pack(
+    db: Database, digest: str, size: int, footer: Mapping[str, Any], fresh: dict[str, int]
+) -> None:
+    pack_id = db.insert("INSERT INTO pack(hash, bytes) VALUES (?, ?)", (digest, size))
+    encodings = [_encoding_id(db, entry, fresh) for entry in footer["encodings"]]
+    for chunk in footer["chunks"]:
+        members = _members(db, chunk, encodings)
+        if not members:
+            continue
+        chunk_id = db.insert(
+            "INSERT INTO chunk(pack_id, kind, plane, offset, length, raw, blake3, codec)"
+            " VALUES (?,?,?,?,?,?,?,?)",
+            (
+                *(pack_id, chunk["kind"], chunk["plane"], chunk["offset"], chunk["length"]),
+                *(chunk["raw"], chunk["blake3"], dumps(chunk["codec"]).decode()),
+            ),
+        )
+        db.many(
+            "INSERT INTO member(chunk_id, pos, encoding_id, object_id, at, start, n)"
+            " VALUES (?,?,?,?,?,?,?)",
+            [(chunk_id, *member) for member in members],
+        )
+
+
+def _encoding_id(db: Database, entry: Mapping[str, Any], fresh: dict[str, int]) -> int | None:
+    """The row of this encoding; None if the matrix has one from an earlier pack.
+
+    The planes of one encoding may lie in several packs that came together, so an encoding
+    made by this very call is continued.
+    """
+    matrix: str = entry["matrix"]
+    if matrix in fresh:
+        return fresh[matrix]
+    db.execute(
+        "INSERT OR IGNORE INTO matrix(hash, dtype, shape) VALUES (?,?,?)",
+        (matrix, entry["dtype"], json.dumps(list(entry["shape"]))),
+    )
+    matrix_id = db.value("SELECT id FROM matrix WHERE hash = ?", (matrix,))
+    if db.value("SELECT 1 FROM encoding WHERE matrix_id = ?", (matrix_id,)) is not None:
+        return None
+    delta = entry["delta"]
+    fresh[matrix] = db.insert(
+        "INSERT INTO encoding(matrix_id, layout, delta, base_hash, planes) VALUES (?,?,?,?,?)",
+        (
+            *(matrix_id, dumps(entry["layout"]).decode()),
+            *(None if delta is None else dumps(delta).decode(), delta and delta.get("base")),
+            entry["planes"],
+        ),
+    )
+    return fresh[matrix]
+
+
+def _members(
+    db: Database, chunk: Mapping[str, Any], encodings: Sequence[int | None]
+) -> list[tuple[int, int | None, int | None, int, int, int]]:
+    """Rows for what the index is to find in this chunk; not what it has elsewhere already."""
+    found: list[tuple[int, int | None, int | None, int, int, int]] = []
+    at = 0
+    for pos, (owner, start, count) in enumerate(chunk["members"]):
+        if isinstance(owner, int):
+            encoding_id = encodings[owner]
+            if encoding_id is not None and not _covered(db, chunk, encoding_id, start, count):
+                found.append((pos, encoding_id, None, at, start, count))
+        else:
+            object_id = _object_id(db, chunk["kind"], owner, start)
+            if object_id is not None:
+                found.append((pos, None, object_id, at, start, count))
+        at += count
+    return found
+
+
+def _covered(
+    db: Database, chunk: Mapping[str, Any], encoding_id: int, start: int, count: int
+) -> bool:
+    """Whether this part of the plane is found already: two packs may hold the same encoding."""
+    return (
+        db.value(
+            "SELECT 1 FROM member JOIN chunk ON chunk.id = chunk_id WHERE encoding_id = ?"
+            " AND kind = ? AND plane IS ? AND start < ? AND start + n > ?",
+            (encoding_id, chunk["kind"], chunk["plane"], start + count, start),
+        )
+        is not None
+    )
+
+
+def _object_id(db: Database, kind: str, digest: str, start: int) -> int | None:
+    db.execute("INSERT OR IGNORE INTO named_object(kind, hash) VALUES (?, ?)", (kind, digest))
+    object_id: int = db.value(
+        "SELECT id FROM named_object WHERE kind = ? AND hash = ?", (kind, digest)
+    )
+    known = db.value("SELECT 1 FROM member WHERE object_id = ? AND start = ?", (object_id, start))
+    return None if known else object_id
+
+
+def stored_bytes(db: Database) -> dict[str, float]:
+    """Bytes of packs that each matrix takes: shared chunks are divided by what they hold."""
+    return dict(
+        db.rows(
+            "SELECT matrix.hash, sum(chunk.length * 1.0 * member.n / chunk.raw) FROM member"
+            " JOIN chunk ON chunk.id = member.chunk_id"
+            " JOIN encoding ON encoding.id = member.encoding_id"
+            " JOIN matrix ON matrix.id = encoding.matrix_id"
+            " WHERE chunk.raw > 0 GROUP BY matrix.id"
+        )
+    )
+
+
+def packs(db: Database) -> list[tuple[str, int]]:
+    return [(row[0], row[1]) for row in db.rows("SELECT hash, bytes FROM pack ORDER BY id")]

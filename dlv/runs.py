@@ -1,0 +1,98 @@
+"""A training run: checkpoints and metrics collected while a loop is running."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import dlv.arrays as arrays
+import dlv.paths as paths
+from dlv.adapters import safetensors
+from dlv.events.series import Scalars
+from dlv.metadata.staged import StagedFile
+
+
+class Spool:
+    """Checkpoints of a run on their way into the store; what a crash leaves can be imported."""
+
+    def __init__(self, repository_path: Path) -> None:
+        stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+        self.folder = repository_path / "runs" / stamp
+        self.files: list[StagedFile] = []
+
+    def save(self, values: Mapping[str, Any], step: int | None) -> None:
+        name = "weights.safetensors" if step is None else f"checkpoints/step-{step}.safetensors"
+        target = self.folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        metadata = {} if step is None else {"step": str(step)}
+        with target.with_suffix(".part").open("wb") as out:
+            safetensors.save(out, arrays.to_tensors(values), metadata)
+        target.with_suffix(".part").rename(target)
+        digest, status = paths.hash_file(target)
+        staged_file = StagedFile(
+            *(name, str(target), "snapshot" if step is not None else "weights", "safetensors"),
+            *(step, status.st_size, status.st_mtime_ns, digest),
+            {"own": step is None},
+        )
+        self.files = [f for f in self.files if f.path != name] + [staged_file]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+# Commits a finished run: message, files, series -> the version.
+Finish = Callable[[str, Sequence[StagedFile], Sequence[Scalars]], Any]
+
+
+class Run:
+    """Collects metrics and checkpoints of a training loop and commits them as one version."""
+
+    def __init__(
+        self, repository_path: Path, message: str, parameters: dict[str, Any], finish: Finish
+    ) -> None:
+        self.message = message
+        self.parameters = parameters  # may be filled until the block ends
+        self.version: Any = None
+        self._finish = finish
+        self._spool = Spool(repository_path)
+        self._points: dict[str, tuple[list[int], list[float], list[float]]] = {}
+        self._step = -1
+
+    def log(self, step: int | None = None, **values: float) -> None:
+        """Record metrics at a step; without one, the next after the last."""
+        self._step = self._step + 1 if step is None else step
+        now = time.time()
+        for tag, value in values.items():
+            steps, walls, points = self._points.setdefault(tag, ([], [], []))
+            steps.append(self._step)
+            walls.append(now)
+            points.append(float(value))
+
+    def snapshot(self, weights: Mapping[str, Any], step: int | None = None) -> None:
+        """Keep a checkpoint: arrays by name, for example `model.state_dict()`."""
+        self._spool.save(weights, max(self._step, 0) if step is None else step)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, _: TracebackType | None
+    ) -> None:
+        """Commit, also after an exception if there is a checkpoint; the exception goes on."""
+        if kind is not None and not self._spool.files:
+            return
+        message = self.message
+        if kind is not None:
+            message += f" (stopped by {kind.__name__})"
+        series = [Scalars("", tag, *columns) for tag, columns in self._points.items()]
+        with self._spool:
+            self.version = self._finish(message, self._spool.files, series)
