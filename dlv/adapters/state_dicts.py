@@ -17,6 +17,7 @@ MOST_DEPTH = 64
 MOST_VISITS = 2_000_000
 MOST_TENSORS = 200_000
 MOST_NAME = 4096
+MOST_LETTERS = 32 << 20  # of all names together: a key that many share is in the file once
 MOST_HYPERPARAMETERS = 10_000
 _MOST_TEXT = 4096
 _MOST_LIST = 100
@@ -89,7 +90,7 @@ def leaves(root: Any, where: str) -> list[Leaf]:
         return [Leaf((), root)]
     found: list[Leaf] = []
     barren: set[int] = set()  # containers without a tensor
-    visits = 0
+    visits = letters = 0
     stack: list[tuple[Any, tuple[str, ...], Iterator[tuple[Any, Any]], int]] = []
     open_ids: set[int] = set()
 
@@ -113,8 +114,12 @@ def leaves(root: Any, where: str) -> list[Leaf]:
                 )
             if is_tensor(child):
                 found.append(Leaf((*path, _segment(key, visits, where)), child))
-                if sum(map(len, found[-1].path)) > MOST_NAME:
+                length = sum(map(len, found[-1].path))
+                letters += length
+                if length > MOST_NAME:
                     raise UnsafeInput(f"{where} holds a name of over {MOST_NAME} letters")
+                if letters > MOST_LETTERS:
+                    raise UnsafeInput(f"{where} holds names of over {MOST_LETTERS} letters")
             elif (
                 isinstance(child, Mapping | list | tuple)
                 and len(child)
@@ -168,15 +173,16 @@ def assign(root: Any, found: list[Leaf]) -> list[Named]:
             wanted.append((_weight_or_buffer(path), path))
     names: dict[int, str] = {}
     taken: set[str] = set()
+    again: dict[str, int] = {}
     order = sorted(range(len(found)), key=lambda i: wanted[i][0] not in ("weight", "buffer"))
     for index in order:
         name = ".".join(wanted[index][1]) or "tensor"
         if name in taken:
             name = ".".join(found[index].path)
-        base, number_ = name, 1
+        base = name
         while name in taken:
-            number_ += 1
-            name = f"{base}#{number_}"
+            again[base] = again.get(base, 1) + 1
+            name = f"{base}#{again[base]}"
         taken.add(name)
         names[index] = name
     return [Named(names[i], wanted[i][0], leaf.value) for i, leaf in enumerate(found)]

@@ -111,6 +111,13 @@ def test_order_of_lists_and_dicts() -> None:
         assert found.get("5") is None  # a number is not its text
 
 
+def test_keys_are_not_their_text() -> None:
+    value = {"None": 1, None: 2, "5": 3, 5: 4, "False": 5, False: 6, "0.5": 7, 0.5: 8, (1,): 9}
+    found = load(pickle.dumps(value, 2), "p")
+    assert list(found.items()) == list(value.items())
+    assert [found.get(key) for key in ("None", "5", "False", "0.5")] == [1, 3, 5, 7]
+
+
 def test_shared_and_circular() -> None:
     inner: list[Any] = [1]
     inner.append(inner)
@@ -156,6 +163,22 @@ def test_size_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pickles, "MOST_BYTES", 3)
     with pytest.raises(UnsafeInput, match="too large"):
         load(b"\x80\x02N.", "p")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        b"ccollections\nOrderedDict\n",  # of pairs
+        b"c__builtin__\nlist\n",
+        b"c__builtin__\nfrozenset\n",
+    ],
+)
+def test_copies_are_counted(monkeypatch: pytest.MonkeyPatch, call: bytes) -> None:
+    monkeypatch.setattr(pickles, "MOST_OPCODES", 100)
+    pairs = b"](" + b"NN\x86" * 60 + b"e\x85q\x000"
+    assert load(b"\x80\x02" + pairs + call + b"h\x00R.", "p") is not None
+    with pytest.raises(UnsafeInput, match="repeats"):
+        load(b"\x80\x02" + pairs + (call + b"h\x00R") * 2 + b"\x86.", "p")
 
 
 @settings(max_examples=500, deadline=None)

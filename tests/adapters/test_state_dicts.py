@@ -89,6 +89,16 @@ def test_shared_containers_are_walked_again_and_cycles_are_not() -> None:
     assert [leaf.path for leaf in leaves(root, "p")] == [("a", "w"), ("b", "w")]
 
 
+def test_a_name_that_comes_up_very_often() -> None:
+    """Dots in keys: one name in 2^12 ways, each with its own number."""
+    root: Any = T
+    for _ in range(12):
+        root = {"a": {"b": root}, "a.b": root}
+    names = [name.split(" ")[1] for name in named(root)]
+    assert len(set(names)) == len(names) == 4096
+    assert names[4095].startswith("a.b.a.b")
+
+
 def test_depth_and_names_are_bounded() -> None:
     deep: Any = T
     for _ in range(60):

@@ -142,6 +142,20 @@ def test_big_endian(tmp_path: Path) -> None:
     checkpoint.close()
 
 
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [("ComplexFloat", "c8"), ("ComplexDouble", "c16"), ("Half", "f2"), ("Char", "i1")],
+)
+def test_big_endian_of_other_widths(tmp_path: Path, kind: str, dtype: str) -> None:
+    values = np.arange(16).astype(f">{dtype}")
+    held = storage("0", 16, f"torch {kind}Storage")
+    data = archive(state_dict(tensor(held=held)), {"0": values.tobytes()}, byteorder=b"big")
+    checkpoint = opened(tmp_path, data)
+    assert bytes(checkpoint.tensors[0].read()) == values.astype(f"<{dtype}").tobytes()
+    assert restored(checkpoint) == data
+    checkpoint.close()
+
+
 def test_transposed_storage_is_no_literal(tmp_path: Path) -> None:
     data = archive(
         state_dict(tensor((64, 32), (1, 64), held=storage("0", 2048))), {"0": bytes(8192)}

@@ -132,6 +132,19 @@ def many_merges() -> bytes:
     return archive(b"\x80\x02(" + big + copies + b"t.")
 
 
+def many_pairs() -> bytes:
+    big = b"](" + b"".join(text(str(i)) + b"N\x86" for i in range(900)) + b"e\x85q\x00"
+    copies = b"(" + b"ccollections\nOrderedDict\nh\x00R" * 5000 + b"l"
+    return archive(b"\x80\x02(" + big + copies + b"t.")
+
+
+def wide_names() -> bytes:
+    """One key of 4,000 letters around 20,000 tensors, which the file holds once."""
+    many = b"".join(b"](" + b"h\x00" * 1000 + b"e" for _ in range(20))
+    inner = tensor() + b"q\x000](" + many + b"e"
+    return archive(b"\x80\x02}" + text("x" * 4000) + inner + b"s.")
+
+
 def two_pickles() -> bytes:
     out = io.BytesIO(archive(state_dict(tensor())))
     with zipfile.ZipFile(out, "a") as file, warnings.catch_warnings():
@@ -226,6 +239,9 @@ HOSTILE: dict[str, Builder] = {
     "a million opcodes": whole(b"\x80\x02N" + b"N0" * 1_500_000 + b"."),
     "doubled lists": partial(doubled, tensor()),
     "merged again and again": many_merges,
+    "pairs again and again": many_pairs,
+    "doubled lists with much else": partial(doubled, b"](" + tensor() + b"N" * 5000 + b"e"),
+    "names longer than the file": wide_names,
     "pickle of 65 MiB": whole(b"\x80\x02" + b"N0" * (33 << 20) + b"."),
     # Structure of the pickle
     "stack underflow": whole(b"\x80\x020."),
