@@ -1,0 +1,237 @@
+"""RESHAPE, CONCAT, ADD, MUL: tensors cut, turned, joined and combined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dlv.network.graph import Node
+from dlv.network.layers.layer import Layer, Shapes
+from dlv.network.sizes import (
+    Dim,
+    Shape,
+    ShapeError,
+    axis_of,
+    broadcast,
+    dim_of,
+    product,
+    refill,
+    same,
+    text,
+)
+
+Attrs = Mapping[str, Any]
+
+
+class Reshape(Layer):
+    op = "RESHAPE"
+
+    def arity(self, node: Node) -> tuple[int, int | None]:
+        # Ports behind the first bring lengths computed at run time.
+        return (0 if node.attrs["kind"] in ("fill", "arithmetic") else 1, None)
+
+    def ports(self, node: Node) -> int | None:
+        return len(node.attrs["sizes"]) if node.attrs["kind"] == "split" else 1
+
+    def faults(self, node: Node) -> list[str]:
+        kind, axes = node.attrs["kind"], node.attrs.get("axes", ())
+        if kind == "transpose" and len(axes) != 2:
+            return [f"transpose takes two axes, not {len(axes)}"]
+        if kind == "permute" and len(set(axes)) != len(axes):
+            return ["permute names an axis twice"]
+        return []
+
+    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
+        attrs = node.attrs
+        kind = attrs["kind"]
+        if kind in ("size", "arithmetic"):
+            return ((),)
+        if kind == "fill":
+            return (attrs["size"],)
+        shape = inputs[0]
+        if kind == "split":
+            return _split(shape, attrs)
+        if shape is None:
+            if kind in ("view", "reshape"):
+                return (tuple(None if dim == -1 else dim for dim in attrs["size"]),)
+            return (None,)
+        return (_KINDS[kind](shape, attrs),)
+
+
+def _flatten(shape: Shape, attrs: Attrs) -> Shape:
+    if not shape:
+        return (1,)
+    start, end = (axis_of(attrs[name], len(shape), name) for name in ("start", "end"))
+    if start > end:
+        raise ShapeError(
+            "flatten starts behind its end", seen=f"{start} and {end}", wanted="start <= end"
+        )
+    return (*shape[:start], dim_of(product(shape[start : end + 1])), *shape[end + 1 :])
+
+
+def _view(shape: Shape, attrs: Attrs) -> Shape:
+    return refill(shape, attrs["size"])
+
+
+def _transpose(shape: Shape, attrs: Attrs) -> Shape:
+    a, b = (axis_of(axis, len(shape), "axis") for axis in attrs["axes"])
+    result = list(shape)
+    result[a], result[b] = result[b], result[a]
+    return tuple(result)
+
+
+def _permute(shape: Shape, attrs: Attrs) -> Shape:
+    axes = [axis_of(axis, len(shape), "axis") for axis in attrs["axes"]]
+    if sorted(axes) != list(range(len(shape))):
+        raise ShapeError(
+            "permute must name every axis once", seen=text(shape), wanted=f"{len(shape)} axes"
+        )
+    return tuple(shape[axis] for axis in axes)
+
+
+def _squeeze(shape: Shape, attrs: Attrs) -> Shape:
+    axes = attrs["axis"]
+    gone = range(len(shape)) if axes is None else [axis_of(a, len(shape), "axis") for a in axes]
+    return tuple(dim for place, dim in enumerate(shape) if dim != 1 or place not in gone)
+
+
+def _unsqueeze(shape: Shape, attrs: Attrs) -> Shape:
+    place = axis_of(attrs["axis"], len(shape) + 1, "axis")
+    return (*shape[:place], 1, *shape[place:])
+
+
+def _select(shape: Shape, attrs: Attrs) -> Shape:
+    place, index = axis_of(attrs["axis"], len(shape), "axis"), attrs["index"]
+    length = shape[place]
+    if isinstance(length, int) and not -length <= index < length:
+        raise ShapeError(
+            f"index {index} does not exist", seen=text(shape), wanted=f"below {length}"
+        )
+    return (*shape[:place], *shape[place + 1 :])
+
+
+def _slice(shape: Shape, attrs: Attrs) -> Shape:
+    place = axis_of(attrs["axis"], len(shape), "axis")
+    start, end, step, length = attrs["start"], attrs["end"], attrs["step"], shape[place]
+    cut: Dim = None
+    if isinstance(length, int):
+        cut = len(range(*slice(start, end, step).indices(length)))
+    elif not start and step == 1 and (end is None or end == 2**63 - 1):
+        cut = length
+    return (*shape[:place], cut, *shape[place + 1 :])
+
+
+def _expand(shape: Shape, attrs: Attrs) -> Shape:
+    size = attrs["size"]
+    new = len(size) - len(shape)
+    result: list[Dim] = []
+    for place, wanted in enumerate(size):
+        have: Dim = shape[place - new] if place >= new else 1
+        keep = wanted == -1
+        if new < 0 or (keep and place < new) or not (keep or have == 1 or same(have, wanted)):
+            raise ShapeError("cannot expand to this shape", seen=text(shape), wanted=text(size))
+        result.append(have if keep else wanted)
+    if new < 0:
+        raise ShapeError("cannot expand to this shape", seen=text(shape), wanted=text(size))
+    return tuple(result)
+
+
+def _split(shape: Shape | None, attrs: Attrs) -> tuple[Shape | None, ...]:
+    sizes = attrs["sizes"]
+    if shape is None:
+        return (None,) * len(sizes)
+    place = axis_of(attrs["axis"], len(shape), "axis")
+    if not same(shape[place], sum(sizes)):
+        raise ShapeError(
+            "the pieces do not add up to the axis",
+            seen=text(shape),
+            wanted=f"{sum(sizes)} on axis {place}",
+        )
+    return tuple((*shape[:place], size, *shape[place + 1 :]) for size in sizes)
+
+
+def _unchanged(shape: Shape, attrs: Attrs) -> Shape:  # noqa: ARG001
+    return shape
+
+
+_KINDS: dict[str, Callable[[Shape, Attrs], Shape]] = {
+    "flatten": _flatten,
+    "view": _view,
+    "reshape": _view,
+    "transpose": _transpose,
+    "permute": _permute,
+    "squeeze": _squeeze,
+    "unsqueeze": _unsqueeze,
+    "select": _select,
+    "slice": _slice,
+    "expand": _expand,
+    "contiguous": _unchanged,
+    "to": _unchanged,
+    # Which output is meant has been resolved before: the shape is that of the element.
+    "getitem": _unchanged,
+}
+
+
+class Concat(Layer):
+    op = "CONCAT"
+
+    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
+        known = [shape for shape in inputs if shape is not None]
+        if not known:
+            return (None,)
+        place = axis_of(node.attrs["axis"], len(known[0]), "axis")
+        result = list(known[0])
+        for shape in known[1:]:
+            if len(shape) != len(result) or not all(
+                at == place or same(a, b)
+                for at, (a, b) in enumerate(zip(shape, result, strict=True))
+            ):
+                raise ShapeError(
+                    f"shapes differ beside axis {place}",
+                    seen=" and ".join(text(item) for item in known),
+                    wanted=f"equal lengths but on axis {place}",
+                )
+            result = [
+                b if isinstance(b, int) or a is None else a
+                for a, b in zip(shape, result, strict=True)
+            ]
+        total: int | None = 0
+        for item in inputs:
+            length = None if item is None else item[place]
+            total = total + length if isinstance(length, int) and total is not None else None
+        joined: Dim = known[0][place] if len(inputs) == 1 else total
+        return ((*result[:place], joined, *result[place + 1 :]),)
+
+
+class Combine(Layer):
+    """ADD and MUL: of tensors, or of one with a number or a stored tensor."""
+
+    def arity(self, node: Node) -> tuple[int, int | None]:
+        one = node.attrs["const"] is not None or "value" in node.params
+        return (1, 1) if one else (2, None)
+
+    def faults(self, node: Node) -> list[str]:
+        attrs, stored = node.attrs, "value" in node.params
+        if stored and attrs["const"] is not None:
+            return ["const and a tensor in the slot value exclude each other"]
+        if stored != (attrs["shape"] is not None):
+            return ["shape is that of the tensor in the slot value: one needs the other"]
+        return []
+
+    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
+        side = node.attrs["shape"]
+        known = [shape for shape in (*inputs, side) if shape is not None]
+        # All are looked at, so that a mismatch is found beside an unknown too.
+        result = broadcast(known) if known else None
+        return (None if any(shape is None for shape in inputs) else result,)
+
+    def parameter_shapes(self, node: Node, inputs: Shapes) -> Mapping[str, Shape | None]:  # noqa: ARG002
+        return {"value": node.attrs["shape"]} if "value" in node.params else {}
+
+
+class Add(Combine):
+    op = "ADD"
+
+
+class Mul(Combine):
+    op = "MUL"
