@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from dlv import __version__
 from dlv.commands.invocation import Invocation
 from dlv.commands.options import EXITS, Option, global_options
 from dlv.errors import DlvError, StorageError, UsageError, nearest
@@ -22,8 +21,10 @@ from dlv.lazy import lazy
 if TYPE_CHECKING:
     import click.shell_completion as shell_completion
 
+    import dlv.canonical as canonical
     import dlv.completion as completion
 else:
+    canonical = lazy("dlv.canonical")
     shell_completion = lazy("click.shell_completion")
     completion = lazy("dlv.completion")
 
@@ -108,7 +109,7 @@ class Program(click.Group):
 
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
-        click.echo(f"dlv {__version__}")
+        click.echo(f"dlv {canonical.VERSION}")
         ctx.exit()
 
 
@@ -147,6 +148,7 @@ def run(argv: Sequence[str]) -> int:
         # still in the buffer when the interpreter flushes it.
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
+        os.dup2(null, sys.stderr.fileno())
         os.close(null)
         return 0
     return code
@@ -154,14 +156,20 @@ def run(argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str], state: dict[str, Invocation]) -> int:
     try:
-        result = program.main(list(argv), prog_name="dlv", standalone_mode=False, obj=state)
+        # Not `program.main`, which ends the process with 1 when a pipe is closed.
+        with program.make_context("dlv", list(argv), obj=state) as ctx:
+            result = program.invoke(ctx)
         return result if isinstance(result, int) else 0
     except BrokenPipeError:
         raise
+    except click.exceptions.Exit as done:
+        return done.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return 2
-    except click.Abort:
+    except (KeyboardInterrupt, EOFError, click.Abort):
+        if sys.stderr.isatty():
+            sys.stderr.write("\n")  # after the ^C that the terminal shows
         return _report(argv, state, _InterruptedError())
     except click.ClickException as error:
         return _report(argv, state, _usage(error))
@@ -240,7 +248,7 @@ def _internal(argv: Sequence[str], error: Exception) -> DlvError:
     text = "".join(traceback.format_exception(error))
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dlv"
     path = cache / f"crash-{os.getpid()}.txt"
-    head = f"dlv {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
+    head = f"dlv {canonical.VERSION}, Python {platform.python_version()}, {platform.platform()}\n"
     hint = "run again with --debug to see where"
     try:
         cache.mkdir(parents=True, exist_ok=True)

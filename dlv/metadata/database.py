@@ -71,6 +71,21 @@ class Database:
     def close(self) -> None:
         self._connection.close()
 
+    def checkpoint(self) -> None:
+        """Bring everything into the one file, so that it can be moved."""
+        self.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def table(self, name: str) -> tuple[list[str], list[Row]]:
+        """(columns, rows) of a table of the schema."""
+        columns = [row[1] for row in self.rows(f"PRAGMA table_info({name})")]
+        return columns, self.rows(f"SELECT {', '.join(columns)} FROM {name}")
+
+    def fill_table(self, name: str, found: tuple[list[str], list[Row]]) -> None:
+        """What `table` gave, put into another catalogue."""
+        columns, rows = found
+        places = ", ".join("?" * len(columns))
+        self.many(f"INSERT OR REPLACE INTO {name}({', '.join(columns)}) VALUES ({places})", rows)
+
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> sqlite3.Cursor:
         try:
             return self._connection.execute(sql, parameters)

@@ -27,6 +27,7 @@ class Operation:
     before: dict[str, str | None]
     after: dict[str, str | None]
     undoes: int | None
+    consumed: str  # staged files that went into it, as `staged.from_json` reads them
     undone: bool
 
 
@@ -102,19 +103,20 @@ def settle(db: Database, fact: Fact) -> None:
 
 def settle_version(db: Database, digest: str) -> None:
     """live, removed or undone; and which of its snapshots are removed."""
-    row = db.row("SELECT id, state FROM version WHERE hash = ?", (digest,))
+    row = db.row("SELECT id, number FROM version WHERE hash = ?", (digest,))
     if row is None:
         return
-    version_id, state = row
+    version_id, number = row
     removal = newest(db, "removal", digest)
     steps = removal[1]["steps"] if removal else []
-    if state != "recovered":
-        state = "live"
-        if newest(db, "number", digest) is None:
-            state = "undone"
-        elif removal and steps is None:
-            state = "removed"
-        db.execute("UPDATE version SET state = ? WHERE id = ?", (state, version_id))
+    numbered = db.value("SELECT 1 FROM fact WHERE kind = 'number' AND subject = ?", (digest,))
+    if numbered and newest(db, "number", digest) is None:
+        state = "undone"
+    elif removal and steps is None:
+        state = "removed"
+    else:
+        state = "recovered" if number is None else "live"
+    db.execute("UPDATE version SET state = ? WHERE id = ?", (state, version_id))
     db.execute("UPDATE snapshot SET removed = 0 WHERE version_id = ?", (version_id,))
     for step in steps or ():
         db.execute(
@@ -154,13 +156,14 @@ def log_operation(
     before: dict[str, str | None],
     after: dict[str, str | None],
     undoes: int | None = None,
+    consumed: str = "[]",
 ) -> int:
     return db.insert(
-        "INSERT INTO operation(created, verb, summary, facts, before, after, undoes)"
-        " VALUES (?,?,?,?,?,?,?)",
+        "INSERT INTO operation(created, verb, summary, facts, before, after, undoes, consumed)"
+        " VALUES (?,?,?,?,?,?,?,?)",
         (
             *(timestamp(), verb, summary, dumps(list(facts)).decode()),
-            *(dumps(before).decode(), dumps(after).decode(), undoes),
+            *(dumps(before).decode(), dumps(after).decode(), undoes, consumed),
         ),
     )
 
@@ -168,19 +171,19 @@ def log_operation(
 def operations(db: Database, most: int = -1) -> list[Operation]:
     """The operation log, newest first."""
     rows = db.rows(
-        "SELECT id, created, verb, summary, facts, before, after, undoes"
+        "SELECT id, created, verb, summary, facts, before, after, undoes, consumed"
         " FROM operation ORDER BY id DESC"
     )
     # An undo comes after what it undoes, so newest first each one's own state is known already.
     undone: set[int] = set()
     found = []
-    for number, created, verb, summary, digests, before, after, undoes in rows:
+    for number, created, verb, summary, digests, before, after, undoes, consumed in rows:
         if undoes is not None and number not in undone:
             undone.add(undoes)
         found.append(
             Operation(
                 *(number, created, verb, summary, tuple(json.loads(digests))),
-                *(json.loads(before), json.loads(after), undoes, number in undone),
+                *(json.loads(before), json.loads(after), undoes, consumed, number in undone),
             )
         )
     return found if most < 0 else found[:most]

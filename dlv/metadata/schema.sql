@@ -97,7 +97,7 @@ CREATE TABLE version (
   id INTEGER PRIMARY KEY,
   hash TEXT NOT NULL UNIQUE,
   name TEXT NOT NULL,
-  number INTEGER NOT NULL,
+  number INTEGER,
   net_id INTEGER REFERENCES net(id),
   tensors_id INTEGER REFERENCES tensor_list(id),
   creation_time INTEGER NOT NULL,
@@ -281,7 +281,8 @@ CREATE TABLE operation (
   facts TEXT NOT NULL,
   before TEXT NOT NULL,
   after TEXT NOT NULL,
-  undoes INTEGER REFERENCES operation(id)
+  undoes INTEGER REFERENCES operation(id),
+  consumed TEXT NOT NULL  -- staged files that went into it
 );
 -- Files as `commit` or `checkout` last saw them: unchanged size and time spare a hash.
 CREATE TABLE seen (

@@ -28,6 +28,15 @@ class StagedFile:
 _COLUMNS = "path, source, role, format, step, bytes, mtime_ns, hash, options"
 
 
+def as_json(files: Sequence[StagedFile]) -> str:
+    """As the operation log keeps them; `from_json` reads it."""
+    return json.dumps([vars(file) for file in files], sort_keys=True)
+
+
+def from_json(text: str) -> list[StagedFile]:
+    return [StagedFile(**values) for values in json.loads(text)]
+
+
 def put(db: Database, files: Sequence[StagedFile]) -> None:
     db.many(
         f"INSERT OR REPLACE INTO staged({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?)",

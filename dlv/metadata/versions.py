@@ -148,6 +148,11 @@ def _insert_snapshots(db: Database, version_id: int, manifest: Manifest) -> None
         )
 
 
+def recover(db: Database, key: int) -> None:
+    """Take the number from a version that a crash left unacknowledged; it stays by its id."""
+    db.execute("UPDATE version SET number = NULL, state = 'recovered' WHERE id = ?", (key,))
+
+
 _SELECT = (
     "SELECT version.id, version.hash, version.name, number, creation_time, author, message,"
     " framework, dirty, state, (SELECT net.hash FROM net WHERE net.id = net_id),"

@@ -1,0 +1,80 @@
+"""`dlv fsck`: is everything still what it was?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dlv.commands.invocation import Invocation
+from dlv.commands.options import argument, command, option
+from dlv.lazy import lazy
+from dlv.output import Line
+from dlv.table import Column, Items, Table, Text
+
+if TYPE_CHECKING:
+    import dlv.check as check
+else:
+    check = lazy("dlv.check")
+
+
+@command(
+    "fsck",
+    examples=["dlv fsck", "dlv fsck lenet@1 --quick", "dlv fsck --rebuild"],
+    exits={6: "there are faults; each is listed with the versions it reaches"},
+)
+@argument("refs", nargs=-1, complete="reference")
+@option("--quick", is_flag=True, help="Sizes, footers and rows only; no weights are read.")
+@option("--rebuild", is_flag=True, help="Make the catalogue again from manifests and packs.")
+def run(call: Invocation, refs: tuple[str, ...], quick: bool, rebuild: bool) -> int | None:
+    """Check the repository, or rebuild its catalogue.
+
+    Hashes of packs, manifests and facts, every matrix decoded, the catalogue row by row. With
+    REFS, the weights and files of these versions only. Nothing is ever deleted.
+    """
+    repository = call.repository
+    total = sum(path.stat().st_size for path in repository.packs.glob("??/*"))
+    with call.progress("check", total) as bar:
+        if rebuild:
+            report = check.rebuild(repository, progress=bar.advance)
+        else:
+            report = check.check(repository, refs, quick=quick, progress=bar.advance)
+    table = Table(
+        ["kind", Column("object", least=20), Column("why", least=20), "versions"],
+        [[Text(f.kind, "red"), f.object, f.why, Items(f.versions)] for f in report.faults],
+    )
+    counted = ", ".join(f"{count} {kind}" for kind, count in sorted(report.checked.items()))
+    lines = [Line(Text("ok" if not report.faults else "faults", "bold"), f"checked {counted}")]
+    if report.rebuilt is not None:
+        lines.insert(0, Line(f"rebuilt the catalogue: {report.rebuilt} versions"))
+    call.output.emit(
+        "fsck",
+        {
+            "checked": report.checked,
+            "faults": [
+                {
+                    "object": fault.object,
+                    "kind": fault.kind,
+                    "why": fault.why,
+                    "versions": list(fault.versions),
+                    "matrices": list(fault.matrices),
+                    "newer": fault.newer,
+                }
+                for fault in report.faults
+            ],
+            "dangling": [{"kind": kind, "object": name} for kind, name in report.dangling],
+            "rebuilt": report.rebuilt,
+            "recovered": report.recovered,
+        },
+        *([table] if report.faults else []),
+        *lines,
+        ids=[fault.object for fault in report.faults],
+    )
+    if report.dangling:
+        call.output.detail(
+            f"{len(report.dangling)} objects belong to no version: a commit that did not finish"
+        )
+    if report.damaged:
+        call.output.hint(
+            "what is listed under versions may not come back whole; copy it from elsewhere"
+        )
+        return 6
+    return 3 if report.faults else None

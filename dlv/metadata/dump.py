@@ -1,0 +1,115 @@
+"""The content of a catalogue free of its local ids, so that two catalogues can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dlv.metadata.database import Database, Row
+
+_LAYER = "layer.name, layer.alias, layer.op, layer.variant, layer.attrs"
+_SRC_LAYER = _LAYER.replace("layer.", "a.")
+_DST_LAYER = _LAYER.replace("layer.", "b.")
+_ENDS = "JOIN layer a ON a.id = src_layer JOIN layer b ON b.id = dst_layer"
+
+# What manifests, packs and facts determine. Where two packs hold the same bytes, either may
+# be the one in use, so chunks are checked against their packs instead.
+CONTENT = {
+    "version": "SELECT version.hash, version.name, number, net.hash, tensor_list.hash,"
+    " creation_time, author, message, framework, dirty, state FROM version"
+    " LEFT JOIN net ON net.id = net_id LEFT JOIN tensor_list ON tensor_list.id = tensors_id",
+    "parent": "SELECT d.hash, parent.pos, b.hash, base_hash, kind FROM parent"
+    " JOIN version d ON d.id = derived LEFT JOIN version b ON b.id = base",
+    "snapshot": "SELECT version.hash, snapshot.pos, step, own, removed, snapshot_matrix.pos,"
+    " matrix.hash, dtype, shape FROM snapshot JOIN version ON version.id = version_id"
+    " LEFT JOIN snapshot_matrix ON snapshot_id = snapshot.id"
+    " LEFT JOIN matrix ON matrix.id = matrix_id",
+    "tensor": "SELECT hash, pos, name, dtype, shape, role, tied FROM tensor"
+    " JOIN tensor_list ON tensor_list.id = list_id",
+    "hyperparameter": "SELECT hash, key, type, num, txt FROM hyperparameter"
+    " JOIN version ON version.id = version_id",
+    "metric": "SELECT hash, tag, run, series_hash, n, last_step, last, min, min_step, max,"
+    " max_step, nonfinite FROM metric JOIN version ON version.id = version_id",
+    "file": "SELECT hash, path, role, mode, bytes, blake3, git FROM file"
+    " JOIN version ON version.id = version_id",
+    "tag": "SELECT tag.name, hash FROM tag JOIN version ON version.id = version_id",
+    "saved_query": "SELECT name, text, created FROM saved_query",
+    "net": "SELECT hash, structure, n_nodes, n_params, depth FROM net",
+    "node": f"SELECT net.hash, pos, {_LAYER}, out_shape, node.n_params FROM node"
+    " JOIN net ON net.id = net_id JOIN layer ON layer.id = layer_id",
+    "edge": f"SELECT net.hash, src, dst, dst_port, {_SRC_LAYER}, {_DST_LAYER}, direct FROM edge"
+    f" JOIN net ON net.id = net_id {_ENDS}",
+    "raw_edge": f"SELECT net.hash, src, dst, dst_port, {_SRC_LAYER}, {_DST_LAYER} FROM raw_edge"
+    f" JOIN net ON net.id = net_id {_ENDS}",
+    "net_pair": "SELECT src_op, src_variant, dst_op, dst_variant, hash, n FROM net_pair"
+    " JOIN net ON net.id = net_id",
+    "layer_stat": f"SELECT {_LAYER}, n_nets, n_out, n_in FROM layer_stat"
+    " JOIN layer ON layer.id = layer_id",
+    "encoding": "SELECT hash, layout, delta, base_hash, planes FROM encoding"
+    " JOIN matrix ON matrix.id = matrix_id",
+    "named_object": "SELECT kind, hash FROM named_object",
+    "pack": "SELECT hash, bytes FROM pack",
+    "fact": "SELECT hash, kind, subject, created, data FROM fact",
+}
+
+
+def content(db: Database) -> dict[str, list[Row]]:
+    """Table -> its rows in a fixed order."""
+    return {name: sorted(db.rows(sql), key=repr) for name, sql in CONTENT.items()}
+
+
+def differences(found: Database, expected: Database) -> Iterator[tuple[str, Row, str]]:
+    """(table, row, "missing" or "not backed by any file") wherever `found` is not `expected`."""
+    left, right = content(found), content(expected)
+    for name in CONTENT:
+        have, want = set(left[name]), set(right[name])
+        for row in sorted(want - have, key=repr):
+            yield name, row, "missing"
+        for row in sorted(have - want, key=repr):
+            yield name, row, "not backed by any file"
+
+
+def integrity(db: Database) -> list[str]:
+    """What SQLite itself finds wrong."""
+    problems = [row[0] for row in db.rows("PRAGMA integrity_check(20)") if row[0] != "ok"]
+    broken = db.rows("PRAGMA foreign_key_check")
+    return problems + [f"{row[0]} row {row[1]} points to nothing in {row[2]}" for row in broken]
+
+
+def chunk_rows(db: Database) -> Iterator[tuple[str, tuple[object, ...]]]:
+    """(pack, (kind, plane, offset, length, raw, blake3, owner, at, start, n)) of all members."""
+    for row in db.rows(
+        "SELECT pack.hash, chunk.kind, plane, offset, length, raw, blake3,"
+        " coalesce(matrix.hash, named_object.hash), at, start, n FROM member"
+        " JOIN chunk ON chunk.id = chunk_id JOIN pack ON pack.id = pack_id"
+        " LEFT JOIN encoding ON encoding.id = encoding_id"
+        " LEFT JOIN matrix ON matrix.id = matrix_id"
+        " LEFT JOIN named_object ON named_object.id = object_id"
+        " ORDER BY pack.id, chunk.offset, member.pos"
+    ):
+        yield row[0], tuple(row[1:])
+
+
+def versions_of_matrix(db: Database, matrix: str) -> list[str]:
+    """Labels of the versions that need a matrix: the blast radius of its loss."""
+    return [
+        f"{name}@{number}" if number is not None else digest[:12]
+        for name, number, digest in db.rows(
+            "SELECT DISTINCT version.name, number, version.hash FROM snapshot_matrix"
+            " JOIN matrix ON matrix.id = matrix_id JOIN snapshot ON snapshot.id = snapshot_id"
+            " JOIN version ON version.id = version_id WHERE matrix.hash = ?"
+            " AND version.state != 'undone' ORDER BY version.id",
+            (matrix,),
+        )
+    ]
+
+
+def matrices_in_use(db: Database) -> list[str]:
+    """Every matrix of a version that was not undone, in the order of the packs."""
+    return [
+        row[0]
+        for row in db.rows(
+            "SELECT matrix.hash FROM matrix WHERE matrix.id IN (SELECT matrix_id"
+            " FROM snapshot_matrix JOIN snapshot ON snapshot.id = snapshot_id"
+            " JOIN version ON version.id = version_id WHERE state != 'undone') ORDER BY matrix.id"
+        )
+    ]

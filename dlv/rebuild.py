@@ -1,0 +1,189 @@
+"""A catalogue made again from what is true: facts, packs and manifests."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import dlv.catalogue as catalogue
+import dlv.durable as durable
+from dlv.errors import DlvError
+from dlv.fact import Fact, decode_fact
+from dlv.manifest import Manifest, decode
+from dlv.metadata import facts, matrices, versions
+from dlv.metadata.database import Database
+from dlv.pas.packs import SUFFIX, Pack
+from dlv.repository import HEAD, NEXT, Repository, network_disk, read_object, stored
+from dlv.weights import MatrixStore
+
+# What only the old catalogue knows; kept where it can still be read.
+_KEPT = ("state", "staged", "seen", "operation")
+
+
+@dataclass
+class Filled:
+    """A catalogue filled from files, and what stood in the way."""
+
+    faults: list[tuple[str, str, str]] = field(default_factory=list)  # kind, object, why
+    dangling: list[tuple[str, str]] = field(default_factory=list)  # kind, object
+    versions: int = 0
+    recovered: list[str] = field(default_factory=list)
+
+
+def fill(repository: Repository, db: Database) -> Filled:
+    """Fill an empty catalogue; damaged objects are listed and left out."""
+    filled = Filled()
+    found = list(_facts(repository, filled))
+    with db.atomic():
+        facts.load(db, found)
+        _fill_packs(repository, db, found, filled)
+        store = MatrixStore(repository.packs, repository.tmp, matrices.PackIndex(db))
+        numbers = _numbers(found)
+        made = dict(_manifests(repository, filled))
+        for version_id, fact in sorted(numbers.items(), key=lambda item: item[1].created):
+            if version_id in made:
+                _insert(db, store, made[version_id], fact, filled)
+            else:
+                known = any(
+                    kind == "manifest" and name == version_id for kind, name, _ in filled.faults
+                )
+                if not known:
+                    filled.faults.append(("manifest", version_id, "it is missing"))
+        filled.dangling += [("manifest", name) for name in made if name not in numbers]
+        for fact in found:
+            facts.settle(db, fact)
+        store.close()
+    return filled
+
+
+def _facts(repository: Repository, filled: Filled) -> Iterator[Fact]:
+    for digest, _ in stored(repository.facts, ".json"):
+        try:
+            yield decode_fact(read_object(repository.facts, digest, "fact"), f"fact {digest[:12]}")
+        except DlvError as error:
+            filled.faults.append(("fact", digest, _why(error)))
+
+
+def _manifests(repository: Repository, filled: Filled) -> Iterator[tuple[str, Manifest]]:
+    for digest, _ in stored(repository.manifests, ".json"):
+        try:
+            data = read_object(repository.manifests, digest, "manifest")
+            yield digest, decode(data, f"manifest {digest[:12]}")
+        except DlvError as error:
+            filled.faults.append(("manifest", digest, _why(error)))
+
+
+def _why(error: DlvError) -> str:
+    return error.why or error.message
+
+
+def _fill_packs(repository: Repository, db: Database, found: list[Fact], filled: Filled) -> None:
+    """Packs of the newest archive first: for a matrix stored twice, its encoding counts."""
+    archives = sorted(
+        (fact for fact in found if fact.kind == "archive"), key=lambda fact: fact.created
+    )
+    rank = {pack: age for age, fact in enumerate(archives, 1) for pack in fact.data["packs"]}
+    names = [digest for digest, _ in stored(repository.packs, SUFFIX)]
+    names.sort(key=lambda name: (-rank.get(name, 0), name))
+    read = []
+    for name in names:
+        path = durable.path_of(repository.packs, name, SUFFIX)
+        try:
+            with Pack(path) as pack:
+                read.append((name, pack.size, pack.footer.as_json()))
+        except DlvError as error:
+            filled.faults.append(("pack", name, _why(error)))
+    matrices.insert_packs(db, read)
+
+
+def _numbers(found: list[Fact]) -> dict[str, Fact]:
+    """The fact that numbers each version: the newest of its kind."""
+    newest: dict[str, Fact] = {}
+    for fact in sorted(found, key=lambda fact: (fact.created, fact.hash)):
+        if fact.kind == "number" and fact.subject is not None:
+            newest[fact.subject] = fact
+    return newest
+
+
+def _insert(
+    db: Database, store: MatrixStore, manifest: Manifest, fact: Fact, filled: Filled
+) -> None:
+    name, number = fact.data["name"], fact.data["number"]
+    # A number is used twice only when its first holder was never acknowledged.
+    earlier = versions.by_number(db, name, number)
+    if earlier is not None:
+        versions.recover(db, earlier.key)
+        filled.recovered.append(earlier.id)
+    network = None
+    summaries = []
+    try:
+        if manifest.network is not None:
+            network = catalogue.network(store, manifest.network.id)
+    except DlvError as error:
+        filled.faults.append(
+            ("network", manifest.network.id if manifest.network else "", _why(error))
+        )
+    for reference in manifest.series:
+        try:
+            scalars = catalogue.series(store, reference.hash)
+            summaries.append(catalogue.summary_of(scalars, reference.hash))
+        except DlvError as error:
+            filled.faults.append(("series", reference.hash, _why(error)))
+    catalogue.insert(db, manifest, network, summaries, number=number)
+    filled.versions += 1
+
+
+def rebuild(repository: Repository) -> Filled:
+    """Make the catalogue again beside the old one, and put it in its place."""
+    with repository.alone("gc.lock"):
+        fresh = repository.path / "dlv.db.new"
+        for leftover in (fresh, *_journals(fresh)):
+            leftover.unlink(missing_ok=True)
+        db = Database(fresh, wal=not network_disk(repository.path))
+        try:
+            filled = fill(repository, db)
+            _keep(repository, db)
+            db.checkpoint()
+        finally:
+            db.close()
+        repository.close()
+        _swap(repository, fresh)
+    return filled
+
+
+def _journals(path: Path) -> list[Path]:
+    return [path.with_name(path.name + ending) for ending in ("-wal", "-shm", "-journal")]
+
+
+def _keep(repository: Repository, db: Database) -> None:
+    """HEAD, staging and the operation log, if the old catalogue still gives them."""
+    try:
+        old = Database(repository.database_file) if repository.database_file.exists() else None
+        rows = {} if old is None else {name: old.table(name) for name in _KEPT}
+        if old is not None:
+            old.close()
+    except DlvError:
+        rows = {}
+    with db.atomic():
+        for name, found in rows.items():
+            db.fill_table(name, found)
+        head = facts.state(db, HEAD)
+        if head is None or versions.by_id(db, head) is None:
+            newest = versions.all_versions(db)
+            facts.set_state(db, HEAD, newest[0].id if newest else None)
+            facts.set_state(db, NEXT, None)
+
+
+def _swap(repository: Repository, fresh: Path) -> None:
+    """The old catalogue stays beside as `dlv.db.old`: it may be wanted, and is small."""
+    old = repository.database_file
+    durable.sync_path(fresh)
+    if old.exists():
+        shutil.copyfile(old, old.with_name("dlv.db.old"))
+    # A journal of the old file must not be applied to the new one.
+    for journal in _journals(old):
+        journal.unlink(missing_ok=True)
+    fresh.rename(old)
+    durable.fsync_directory(repository.path)
