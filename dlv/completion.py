@@ -19,16 +19,16 @@ MOST = 50
 SHELLS = ("bash", "zsh", "fish")
 
 _QUERIES = {
-    "name": ("SELECT DISTINCT name AS word FROM version",),
+    "name": ("SELECT DISTINCT name AS word FROM version WHERE state = 'live'",),
     "tag": ("SELECT name AS word FROM tag",),
     "layer": ("SELECT DISTINCT name AS word FROM layer",),
     "reference": (
         "SELECT 'HEAD' AS word",
-        "SELECT DISTINCT name AS word FROM version",
+        "SELECT DISTINCT name AS word FROM version WHERE state = 'live'",
         "SELECT name AS word FROM tag",
     ),
-    "number": ("SELECT name || '@' || number AS word FROM version",),
-    "id": ("SELECT substr(hash, 1, 12) AS word FROM version",),
+    "number": ("SELECT name || '@' || number AS word FROM version WHERE state = 'live'",),
+    "id": ("SELECT substr(hash, 1, 12) AS word FROM version WHERE state = 'live'",),
 }
 
 # bash breaks words at : = and @, and replaces only what follows the last of them.

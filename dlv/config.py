@@ -137,15 +137,13 @@ class Config:
         line = f"{name} = {_toml(parsed)}"
         at, end = _find(lines, table, name)
         if at is not None:
-            lines[at] = line + _comment(lines[at])
+            lines[at] = _left(lines[at]) + _toml(parsed) + _comment(lines[at])
         elif end is not None:
             lines.insert(end, line)
         else:
             lines += ["", f"[{table}]", line] if lines else [f"[{table}]", line]
         _write(path, lines, key, parsed)
-        return Setting(
-            key, parsed, Origin(level, str(path), lines.index(line) + 1 if line in lines else None)
-        )
+        return Setting(key, parsed, Origin(level, str(path), _line_of(lines, table, name)))
 
     def unset(self, level: str, key: str) -> bool:
         """Take a key out of a file; whether it was there."""
@@ -246,7 +244,11 @@ def check(key: str, value: object, where: str) -> Value:
         return value
     place = f"{where}: " if where else ""
     close = nearest(str(value), spec.choices)
-    raise UsageError(f"{place}`{key}` must be {wanted}", why=f"it is {json.dumps(value, default=str)}", did_you_mean=close)
+    raise UsageError(
+        f"{place}`{key}` must be {wanted}",
+        why=f"it is {json.dumps(value, default=str)}",
+        did_you_mean=close,
+    )
 
 
 def _lines(path: Path) -> list[str]:
@@ -260,9 +262,10 @@ def _lines(path: Path) -> list[str]:
     if len(data) > MAX_BYTES:
         raise UsageError(f"{path} is too large", why=f"the limit is {MAX_BYTES} bytes")
     try:
-        return data.decode("utf-8").splitlines()
+        text = data.decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not UTF-8", why=str(error)) from error
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def _parse_toml(path: Path, lines: list[str]) -> dict[str, Any]:
@@ -298,6 +301,12 @@ def _find(lines: list[str], table: str, name: str) -> tuple[int | None, int | No
 def _line_of(lines: list[str], table: str, name: str) -> int | None:
     at = _find(lines, table, name)[0]
     return None if at is None else at + 1
+
+
+def _left(line: str) -> str:
+    """The key as it is written in the file, up to its value."""
+    found = _ENTRY.match(line)
+    return f"{found.group()} " if found else ""
 
 
 def _comment(line: str) -> str:

@@ -205,7 +205,7 @@ class Output:
 
     def dumps(self, value: Any) -> str:
         """JSON that no terminal and no encoding can trip over."""
-        plain = not self.can_print("é")
+        plain = not self.can_print("\U0001f600")  # only Unicode encodings have it
         text = json.dumps(_jsonable(value), indent=2, ensure_ascii=plain, allow_nan=False)
         return _IN_JSON.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 

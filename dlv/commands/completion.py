@@ -27,12 +27,13 @@ _NEXT = {
     "completion",
     examples=["dlv completion bash", "dlv completion fish --install"],
 )
-@argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@argument("shell", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
 @option("--install", is_flag=True, help="Write the script where the shell finds it.")
 def run(call: Invocation, shell: str, install: bool) -> None:
     """Print or install the completion script of a shell.
 
-    Commands, options, names of models, numbers, tags and configuration keys are completed.
+    SHELL is bash, zsh or fish. Commands, options, names of models, numbers, tags and
+    configuration keys are completed.
     """
     script = completion.script(shell)
     written = None

@@ -68,7 +68,11 @@ def run(
             {
                 "key": s.key,
                 "value": s.value,
-                "origin": {"level": s.origin.level, "path": s.origin.path or None, "line": s.origin.line},
+                "origin": {
+                    "level": s.origin.level,
+                    "path": s.origin.path or None,
+                    "line": s.origin.line,
+                },
             }
             for s in settings
         ]

@@ -6,7 +6,7 @@ import datetime
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,12 +17,12 @@ from dlv.output import Output
 
 if TYPE_CHECKING:
     import dlv.canonical as canonical
-    import dlv.config as config
+    import dlv.config as config_module
     import dlv.repository as repository_module
     import dlv.screen as screen
 else:
     canonical = lazy("dlv.canonical")
-    config = lazy("dlv.config")
+    config_module = lazy("dlv.config")
     repository_module = lazy("dlv.repository")
     screen = lazy("dlv.screen")
 
@@ -51,6 +51,8 @@ class Invocation:
         self.pager = not given.get("no_pager")
         self.colour: str | None = given.get("color")
         self._jobs: int | None = given.get("jobs")
+        self._config_read = False
+        self._silent: config_module.Config | None = None
         self.output = Output(
             sys.stdout,
             sys.stderr,
@@ -61,7 +63,7 @@ class Invocation:
             color=self.colour,
             pager=self.pager,
             configured=self._configured,
-            now=_clock(environ),
+            now=_clock(environ) if strict else None,
         )
         if strict and not self.directory.is_dir():
             raise UsageError(f"`{self.directory}` is not a directory", why="-C names where to work")
@@ -72,29 +74,35 @@ class Invocation:
         return repository_module.Repository.find(self.directory, self.environ.get("DLV_DIR"))
 
     @cached_property
-    def config(self) -> config.Config:
+    def config(self) -> config_module.Config:
         """The configuration as it counts here, inside or outside a repository."""
-        loaded = config.Config.load(self.repository_file, self.environ)
+        loaded = self._read_config()
         for warning in loaded.warnings:
             self.output.warn(warning)
         return loaded
 
+    def _read_config(self) -> config_module.Config:
+        self._config_read = True
+        self._silent = config_module.Config.load(self.repository_file, self.environ)
+        return self._silent
+
     @cached_property
     def repository_file(self) -> Path | None:
         """`.dlv/config.toml` of the repository here, found without opening it."""
-        return config.repository_file(self.directory, self.environ.get("DLV_DIR"))
+        return config_module.repository_file(self.directory, self.environ.get("DLV_DIR"))
 
     @property
     def jobs(self) -> int:
         return self._jobs or int(self.config.get("core.jobs")) or os.cpu_count() or 1
 
     def _configured(self, key: str) -> str | None:
-        # Not `self.config`: printing an error must not fail on, or warn of, the configuration.
-        try:
-            loaded = config.Config.load(self.repository_file, self.environ)
-        except DlvError:
+        """A value for printing, which must not fail on, warn of or wait for the files."""
+        if not self._config_read:
+            with suppress(DlvError):
+                self._read_config()
+        if self._silent is None or self._silent.origin(key).level == "default":
             return None
-        return str(loaded.get(key)) if loaded.origin(key).level != "default" else None
+        return str(self._silent.get(key))
 
     def confirm(self, question: str, *, yes: bool) -> None:
         """Ask before what cannot be undone; without a person to ask, `-y` must be given."""

@@ -71,8 +71,6 @@ def _completer(kind: str) -> Callable[[click.Context, click.Parameter, str], lis
 
 
 def global_options() -> list[click.Parameter]:
-    """Fresh ones: the root and each command have their own."""
-
     def add(*names: str, **attrs: Any) -> Option:
         return Option([*names, _PREFIX + attrs.pop("to")], **attrs)
 
@@ -127,9 +125,8 @@ class Command(click.Command):
                 is_common = (parameter.name or "").startswith(_PREFIX)
                 (common if is_common else own).append(record)
         for title, records in (("Options", own), ("Global options", common)):
-            if records:
-                with formatter.section(title):
-                    formatter.write_dl(records)
+            with formatter.section(title):
+                formatter.write_dl(records)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Examples"):

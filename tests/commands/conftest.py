@@ -8,6 +8,7 @@ pseudo-terminal. `snapshot(result)` compares with snapshots/<file>/<test>.txt, w
 
 from __future__ import annotations
 
+import datetime
 import fcntl
 import io
 import json
@@ -15,6 +16,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import struct
 import subprocess
 import sys
@@ -26,14 +28,21 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
-import dlv
+import dlv.add as adding
 import dlv.canonical as canonical
 import dlv.cli as cli
+import dlv.commit as committing
+from dlv.commit import Committed
+from dlv.commit import Request as CommitRequest
+from dlv.repository import Repository
+from dlv.staging import Request as AddRequest
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
-SCHEMAS = Path(dlv.__file__).parent / "schemas"
+SCHEMAS = Path(cli.__file__).parent / "schemas"
 NOW = "2026-06-15T12:00:00Z"
 WIDTH = 80
 
@@ -201,7 +210,8 @@ def snapshot(
 
 
 def render(result: Result) -> str:
-    text = f"$ dlv {' '.join(result.args)}\nexit {result.code}\n"
+    typed = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in " ".join(result.args))
+    text = f"$ dlv {typed}\nexit {result.code}\n"
     for name, content in (("stdout", result.stdout), ("stderr", result.stderr)):
         if content:
             end = "" if content.endswith("\n") else "<no newline>\n"
@@ -229,3 +239,89 @@ def normalise(text: str, tmp_path: Path, workspace: Path) -> str:
     text = re.sub(r"\b(?:[0-9a-f]{64}|[0-9a-f]{7,12})\b", replace, text)
     text = re.sub(r'("seconds": )[0-9.e-]+', r"\1<seconds>", text)
     return re.sub(r"\b[0-9]+(\.[0-9]+)? m?s\b", "<duration>", text)
+
+
+# A filled repository: lenet@1 (two snapshots), lenet@2 (a better one), lenet-wide@1 (a copy).
+
+_NODES: list[dict[str, Any]] = [
+    {"name": "conv1", "op": "CONV", "attrs": {"out": 4, "kernel": [3, 3]}, "inputs": ["x"]},
+    {"name": "relu1", "op": "RELU", "attrs": {}, "inputs": ["conv1"]},
+    {"name": "flatten", "op": "RESHAPE", "attrs": {"kind": "flatten"}, "inputs": ["relu1"]},
+    {"name": "fc", "op": "FULL", "attrs": {"out": 10}, "inputs": ["flatten"]},
+    {"name": "prob", "op": "SOFTMAX", "attrs": {}, "inputs": ["fc"]},
+]
+_NETWORK = {
+    "dlv_network": 1,
+    "inputs": [{"name": "x", "shape": ["B", 1, 8, 8], "dtype": "float32"}],
+    "nodes": [
+        {**node, "params": {slot: f"{node['name']}.{slot}" for slot in ("weight", "bias")}}
+        if node["op"] in ("CONV", "FULL")
+        else node
+        for node in _NODES
+    ],
+    "outputs": ["prob"],
+}
+
+
+def _weights(seed: int) -> dict[str, Any]:
+    """The same on every machine; `seed` moves the numbers a little, as training does."""
+    start, step = np.random.default_rng(0), np.random.default_rng(seed)
+    shapes = {"conv1.weight": (4, 1, 3, 3), "conv1.bias": (4,), "fc.weight": (10, 144)}
+    shapes["fc.bias"] = (10,)
+    return {
+        name: (start.normal(0, 0.05, shape) + step.normal(0, 1e-3, shape)).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+
+
+def _log(steps: int, best: float) -> str:
+    rows = [
+        f"{step},{2.3 / (1 + step / 10):.4f},{best * step / (step + 5):.4f}"
+        for step in range(1, steps + 1)
+    ]
+    return "\n".join(["step,loss,accuracy", *rows]) + "\n"
+
+
+def _committed(repository: Repository, message: str, name: str | None, days: float) -> Committed:
+    canonical.fix_clock(
+        datetime.datetime.fromisoformat(NOW).astimezone(datetime.UTC) - datetime.timedelta(days)
+    )
+    here = repository.root
+    files = sorted(str(path.relative_to(here)) for path in here.rglob("*") if ".dlv" not in str(path))
+    adding.add(repository, here, [f for f in files if (here / f).is_file()], AddRequest())
+    author = "Ada Lovelace <ada@example.org>"
+    return committing.commit(repository, CommitRequest(message, author, name))
+
+
+@pytest.fixture(scope="session")
+def filled_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Made once; `filled` copies it."""
+    folder = tmp_path_factory.mktemp("filled")
+    repository, _ = Repository.init(folder)
+    (folder / "network.json").write_text(json.dumps(_NETWORK))
+    (folder / "train.py").write_text("import torch\n\n# trains LeNet\n")
+    (folder / "config.json").write_text('{"lr": 0.1, "optimizer": {"name": "sgd"}}')
+    (folder / "log.csv").write_text(_log(20, 0.9))
+    save_file(_weights(1), folder / "ckpt-100.safetensors")
+    save_file(_weights(2), folder / "ckpt-200.safetensors")
+    _committed(repository, "First training\n\nPlain SGD, 20 epochs.", "lenet", 12)
+    (folder / "config.json").write_text('{"lr": 0.01, "optimizer": {"name": "sgd"}}')
+    (folder / "log.csv").write_text(_log(40, 0.98))
+    save_file(_weights(3), folder / "ckpt-200.safetensors")
+    _committed(repository, "Smaller learning rate", None, 3)
+    (folder / "ckpt-100.safetensors").unlink()
+    save_file(_weights(4), folder / "ckpt-200.safetensors")
+    with repository.change("copy") as change:
+        change.set_next("lenet-wide", "copy")
+        change.summary = "lenet-wide from lenet@2"
+    _committed(repository, "Fine-tuned on wide digits", None, 0.1)
+    repository.close()
+    canonical.fix_clock(None)
+    return folder
+
+
+@pytest.fixture
+def filled(filled_once: Path, workspace: Path) -> Path:
+    """The working directory is a repository with three versions, their files beside it."""
+    shutil.copytree(filled_once, workspace, dirs_exist_ok=True, symlinks=True)
+    return workspace

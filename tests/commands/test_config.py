@@ -67,6 +67,7 @@ def test_repository_may_not_name_a_program(dlv: Dlv, snapshot: Dlv, repository: 
         ("bad_option", ["--sow-origin"]),
         ("too_many", ["a", "b", "c"]),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_usage(
     dlv: Dlv, snapshot: Dlv, repository: Path, mode: str, name: str, args: list[str]

@@ -1,0 +1,68 @@
+# Targets for people and for CI. Everything runs in .venv, made from constraints.txt.
+
+PYTHON ?= python3
+BIN := .venv/bin
+LIGHT := .venv/.light
+FULL := .venv/.full
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: help demo test test-slow bench lint format docs golden clean
+
+help:
+	@echo "make demo       a small repository with three versions, and what to try in it"
+	@echo "make test       all tests but the slow ones (installs torch and scikit-learn)"
+	@echo "make test-slow  the slow ones: crashes at many points, big files"
+	@echo "make lint       ruff and mypy --strict"
+	@echo "make docs       write docs/commands.md from the program"
+	@echo "make bench      run the benchmarks"
+	@echo "make golden NAME=format   write golden bytes of a new format version"
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dlv needs Python 3.11")'
+	$(PYTHON) -m venv .venv
+
+# Enough for the demo: no torch.
+$(LIGHT): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install -q -c constraints.txt -e .
+	touch $@
+
+# Enough for the tests, the linters and the benchmarks.
+$(FULL): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]' torch==2.13.0 scikit-learn
+	touch $@ $(LIGHT)
+
+.venv: $(FULL)
+
+demo: $(LIGHT)
+	rm -rf demo-repository
+	$(BIN)/dlv demo demo-repository
+
+test: $(FULL)
+	$(PYTEST) -n auto -m "not slow and not crash" $(ARGS)
+
+test-slow: $(FULL)
+	$(PYTEST) -n auto -m "slow or crash" $(ARGS)
+
+bench: $(FULL)
+	@set -e; for file in benchmarks/*.py; do \
+	  echo "== $$file"; $(BIN)/python "$$file"; \
+	done
+
+lint: $(FULL)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(FULL)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(LIGHT)
+	$(BIN)/python tools/reference.py > docs/commands.md.new
+	mv docs/commands.md.new docs/commands.md
+
+golden: $(FULL)
+	$(BIN)/python tools/golden.py "$(NAME)"
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info

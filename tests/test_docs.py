@@ -1,0 +1,130 @@
+"""The documentation says what the program does, and its examples run."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+import dlv.cli as cli
+from dlv.commands.options import Command
+
+ROOT = Path(__file__).resolve().parent.parent
+WITHOUT_REPOSITORY = {"config", "completion", "init", "demo", "doctor"}
+
+
+def command_of(name: str) -> Command:
+    found = cli.program.get_command(click.Context(cli.program), name)
+    assert isinstance(found, Command), f"{name} was not made with @command"
+    return found
+
+
+def test_reference_is_up_to_date() -> None:
+    made = subprocess.run(
+        [sys.executable, "tools/reference.py"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert made.stdout == (ROOT / "docs" / "commands.md").read_text(encoding="utf-8"), "make docs"
+
+
+def test_table_is_in_order() -> None:
+    groups = [row[2] for row in cli.COMMANDS.values()]
+    assert set(groups) <= set(cli.GROUPS)
+    assert not set(cli.ALIASES) & set(cli.COMMANDS)
+
+
+def test_every_command_file_is_in_the_table() -> None:
+    files = {path.stem for path in (ROOT / "dlv" / "commands").glob("*.py")}
+    assert files - {"__init__", "options", "invocation"} == {r[0] for r in cli.COMMANDS.values()}
+
+
+@pytest.mark.parametrize("name", list(cli.COMMANDS))
+class TestCommand:
+    def test_table_holds_the_first_line_of_the_docstring(self, name: str) -> None:
+        command = command_of(name)
+        assert command.name == name
+        first = inspect.cleandoc(command.help or "").partition("\n")[0]
+        assert first == cli.COMMANDS[name][1]
+        assert len(first) <= 65, "the list of commands must fit a terminal"
+        assert first.endswith(".")
+
+    def test_examples_call_it(self, name: str) -> None:
+        examples = command_of(name).examples
+        assert len(examples) >= 2
+        words = {name, *(a for a, target in cli.ALIASES.items() if target == name)}
+        for line in examples:
+            assert any(f"dlv {word}" in line for word in words), line
+
+    def test_every_option_has_help(self, name: str) -> None:
+        for parameter in command_of(name).params:
+            if isinstance(parameter, click.Option) and not parameter.hidden:
+                assert parameter.help, parameter.opts
+
+    def test_options_do_not_clash(self, name: str) -> None:
+        spellings = [
+            o
+            for p in command_of(name).params
+            if isinstance(p, click.Option)
+            for o in (*p.opts, *getattr(p, "aliases", []))
+        ]
+        assert sorted(spellings) == sorted(set(spellings))
+
+    def test_json_has_a_schema(self, name: str) -> None:
+        assert (ROOT / "dlv" / "schemas" / f"{name}.json").exists()
+
+    def test_examples_run(self, name: str, prepared: Path, tmp_path: Path) -> None:
+        if name not in WITHOUT_REPOSITORY and "demo" not in cli.COMMANDS:
+            pytest.skip("there is no `dlv demo` yet to make a repository with")
+        work = tmp_path / "work"
+        shutil.copytree(prepared, work, symlinks=True)
+        for line in command_of(name).examples:
+            done = shell(line, work)
+            assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The repository in which the examples run: what `dlv demo` makes, and a home beside it."""
+    folder = tmp_path_factory.mktemp("examples") / "demo"
+    if "demo" in cli.COMMANDS:
+        done = shell(f"dlv demo {folder}", folder.parent)
+        assert done.returncode == 0, done.stderr
+    else:
+        (folder / ".dlv").mkdir(parents=True)
+    return folder
+
+
+def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run one example as a user would type it."""
+    tools = folder.parent / "bin"
+    tools.mkdir(exist_ok=True)
+    program = tools / "dlv"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dlv "$@"\n')
+    program.chmod(0o755)
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("DLV_", "XDG_"))}
+    environ = {
+        **kept,
+        "PATH": f"{tools}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(folder.parent),
+    }
+    return subprocess.run(
+        ["sh", "-c", line],
+        cwd=folder,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )

@@ -1,0 +1,84 @@
+"""What a command loads before it does anything: heavy modules cost more than the work."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dlv.cli as cli
+
+HEAVY = {"numpy", "torch", "git", "networkx", "rich", "lark", "scipy", "difflib", "asyncio"}
+ROOT = Path(cli.__file__).resolve().parent.parent
+
+# Runs dlv and reports the modules that are loaded when it ends.
+PROBE = """\
+import json, sys
+from dlv.cli import run
+code = run(json.loads(sys.argv[1]))
+sys.stdout.flush()
+print(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)
+"""
+
+
+def loaded(folder: Path, *args: str, **environ: str) -> tuple[int, set[str], str]:
+    """Exit code, top-level modules and command files loaded, output."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("DLV_", "XDG_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, json.dumps(args)],
+        cwd=folder,
+        env={**kept, "PYTHONPATH": str(ROOT), "HOME": str(folder), **environ},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    code, names = json.loads(done.stderr.splitlines()[-1])
+    commands = {n for n in names if n.startswith("dlv.commands.")}
+    return code, {n.partition(".")[0] for n in names} | commands, done.stdout
+
+
+def test_help_loads_no_command(tmp_path: Path) -> None:
+    code, names, text = loaded(tmp_path, "--help")
+    assert code == 0
+    assert not names & HEAVY
+    assert "config" in text
+    assert {n for n in names if n.startswith("dlv.commands.")} == {
+        "dlv.commands.options",
+        "dlv.commands.invocation",
+    }
+
+
+@pytest.mark.parametrize("name", list(cli.COMMANDS))
+def test_help_of_a_command_loads_no_verb(tmp_path: Path, name: str) -> None:
+    code, names, _ = loaded(tmp_path, name, "--help")
+    assert code == 0
+    assert not names & (HEAVY | {"sqlite3"})
+
+
+@pytest.mark.parametrize("name", ["status", "list", "log", "config"])
+def test_quick_commands_stay_light(tmp_path: Path, name: str) -> None:
+    if name not in cli.COMMANDS:
+        pytest.skip(f"dlv {name} does not exist yet")
+    if "init" in cli.COMMANDS:
+        assert loaded(tmp_path, "init")[0] == 0
+    code, names, _ = loaded(tmp_path, name)
+    assert code in (0, 4)
+    assert not names & HEAVY
+
+
+@pytest.mark.parametrize("words", ["dlv ", "dlv conf", "dlv config ", "dlv config --", "dlv list "])
+def test_completion_stays_light(tmp_path: Path, words: str) -> None:
+    code, names, _ = loaded(
+        tmp_path, _DLV_COMPLETE="bash_complete", COMP_LINE=words, COMP_POINT=str(len(words))
+    )
+    assert code == 0
+    assert not names & HEAVY
+
+
+def test_the_probe_sees_what_is_loaded(tmp_path: Path) -> None:
+    _, names, _ = loaded(tmp_path, "config", "no.such")  # did-you-mean needs difflib
+    assert "difflib" in names
