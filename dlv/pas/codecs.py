@@ -1,0 +1,97 @@
+"""Codecs by config, and the choice of one for a plane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from dlv.errors import NewerFormat
+from dlv.pas.coders.raw import RawCodec
+from dlv.pas.coders.zstd import ZstdCodec
+
+Raw = bytes | bytearray | memoryview
+Config = Mapping[str, Any]
+
+# A plane that zstd makes less than this part smaller is kept raw: reading it is then a copy.
+WORTH = 256
+SAMPLE = 64 << 10
+SAMPLE_BLOCKS = 4
+
+
+class Codec(Protocol):
+    """Entropy coding of one chunk; what an id decodes never changes."""
+
+    codec_id: str
+
+    def get_config(self) -> dict[str, Any]: ...
+
+    def encode(self, data: Raw) -> Raw: ...
+
+    def decode(self, data: Raw, raw_length: int) -> Raw:
+        """The `raw_length` bytes; Damaged if it is not exactly that many."""
+        ...
+
+
+# id -> codec made from a config, and the keys that config must have.
+CODECS: dict[str, tuple[Callable[[Config], Codec], frozenset[str]]] = {
+    "raw": (lambda _: RawCodec(), frozenset({"id"})),
+    "zstd": (lambda _: ZstdCodec(), frozenset({"id"})),
+}
+
+_RAW = RawCodec()
+_LITERALS = ZstdCodec("literals")
+_MATCHES = ZstdCodec("matches")
+_PROBE = ZstdCodec("probe")
+_TEXT = ZstdCodec("text")
+
+
+def codec_of(config: Config) -> Codec:
+    """The codec that a config names."""
+    made = CODECS.get(str(config.get("id")))
+    if made is None or set(config) != made[1]:
+        raise NewerFormat(
+            f"unknown codec {dict(config)!r}", hint="install the version of dlv that wrote it"
+        )
+    return made[0](config)
+
+
+def choose(plane: Raw) -> tuple[dict[str, Any], Raw]:
+    """The fast tier: the codec for one plane, and the plane encoded with it."""
+    sample = _sample(memoryview(plane))
+    sampled = [(len(codec.encode(sample)), codec) for codec in (_LITERALS, _MATCHES)]
+    size, best = min(sampled, key=lambda pair: pair[0])
+    if not _pays(size, len(sample)):
+        # Nothing to gain near by; a repeat from further away shows at little cost.
+        if not _pays(len(_PROBE.encode(plane)), len(plane)):
+            return _RAW.get_config(), plane
+        best = _PROBE
+    return _smaller(best, plane)
+
+
+def choose_text(data: Raw) -> tuple[dict[str, Any], Raw]:
+    """The codec for a named object: JSON, headers, columns of points."""
+    if not len(data):
+        # As a frame even nothing takes some bytes, so that no two chunks begin at one offset.
+        return _TEXT.get_config(), _TEXT.encode(data)
+    return _smaller(_TEXT, data)
+
+
+def _smaller(codec: Codec, data: Raw) -> tuple[dict[str, Any], Raw]:
+    encoded = codec.encode(data)
+    if _pays(len(encoded), len(data)):
+        return codec.get_config(), encoded
+    return _RAW.get_config(), data
+
+
+def _pays(encoded: int, raw: int) -> bool:
+    return encoded < raw - raw // WORTH
+
+
+def _sample(plane: memoryview) -> Raw:
+    """A few blocks from all over the plane; a small plane whole."""
+    size = max(4 << 10, min(SAMPLE, len(plane) // 16))
+    if len(plane) <= 2 * size:
+        return plane
+    block = size // SAMPLE_BLOCKS
+    step = (len(plane) - block) // (SAMPLE_BLOCKS - 1)
+    return b"".join(plane[index * step : index * step + block] for index in range(SAMPLE_BLOCKS))

@@ -1,0 +1,221 @@
+"""Layouts: how the bits of a matrix are cut into byte-wide planes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlv.errors import Damaged, NewerFormat
+
+Raw = bytes | bytearray | memoryview
+Config = Mapping[str, Any]
+Bytes = NDArray[np.uint8]
+
+# dtype -> (bytes per word, words per element); `raw:<name>` is opaque and not in here.
+WORDS = {
+    "bool": (1, 1),
+    "int8": (1, 1),
+    "int16": (2, 1),
+    "int32": (4, 1),
+    "int64": (8, 1),
+    "uint8": (1, 1),
+    "uint16": (2, 1),
+    "uint32": (4, 1),
+    "uint64": (8, 1),
+    "float16": (2, 1),
+    "float32": (4, 1),
+    "float64": (8, 1),
+    "bfloat16": (2, 1),
+    "float8_e4m3": (1, 1),
+    "float8_e5m2": (1, 1),
+    "float8_e4m3fnuz": (1, 1),
+    "float8_e5m2fnuz": (1, 1),
+    "float8_e8m0": (1, 1),
+    "complex64": (4, 2),
+    "complex128": (8, 2),
+}
+OPAQUE = "raw:"
+
+# Words handled at a time: large enough for numpy's loops, small enough for the cache.
+_BLOCK = 1 << 18
+_UNSIGNED: dict[int, np.dtype[Any]] = {
+    1: np.dtype("<u1"),
+    2: np.dtype("<u2"),
+    4: np.dtype("<u4"),
+    8: np.dtype("<u8"),
+}
+
+
+def words_of(dtype: str) -> tuple[int, int]:
+    """(bytes per word, words per element) of a dtype."""
+    if dtype.startswith(OPAQUE):
+        return 1, 1
+    try:
+        return WORDS[dtype]
+    except KeyError:
+        raise NewerFormat(
+            f"unknown dtype {dtype!r}", hint="install the version of dlv that wrote it"
+        ) from None
+
+
+def element_bytes(dtype: str) -> int:
+    """Bytes per element; opaque bytes count as their own elements."""
+    word, per_element = words_of(dtype)
+    return word * per_element
+
+
+def matrix_bytes(dtype: str, shape: Sequence[int]) -> int | None:
+    """Length of a matrix; None where only its bytes tell (`raw:` dtypes)."""
+    if dtype.startswith(OPAQUE):
+        return None
+    return element_bytes(dtype) * math.prod(shape)
+
+
+class Layout(Protocol):
+    """A way to cut a matrix into planes; what an id joins never changes."""
+
+    layout_id: str
+    # True: the planes of a range of elements are ranges of the planes, so a matrix may be
+    # split and joined piece by piece, each piece as a vector.
+    elementwise: bool
+
+    def get_config(self) -> dict[str, Any]: ...
+
+    def planes(self, dtype: str) -> int:
+        """How many planes a matrix of that dtype has."""
+        ...
+
+    def plane_bytes(self, plane: int, dtype: str, shape: Sequence[int]) -> int | None:
+        """Length of a plane; None where it depends on the content."""
+        ...
+
+    def side_bytes(self, dtype: str, shape: Sequence[int]) -> int:
+        """Length of the side data."""
+        ...
+
+    def split(self, raw: Raw, dtype: str, shape: Sequence[int]) -> tuple[list[Raw], bytes]:
+        """The planes, most significant first, and the side data (b"" without any)."""
+        ...
+
+    def join(self, planes: Sequence[Raw], side: Raw, dtype: str, shape: Sequence[int]) -> Raw:
+        """The inverse of `split`."""
+        ...
+
+
+class Ieee:
+    """Byte k of each little-endian word, the most significant first."""
+
+    layout_id = "ieee"
+    elementwise = True
+
+    def get_config(self) -> dict[str, Any]:
+        return {"id": self.layout_id}
+
+    def planes(self, dtype: str) -> int:
+        return words_of(dtype)[0]
+
+    def plane_bytes(  # every plane has the same length
+        self,
+        plane: int,  # noqa: ARG002
+        dtype: str,
+        shape: Sequence[int],
+    ) -> int | None:
+        whole = matrix_bytes(dtype, shape)
+        return None if whole is None else whole // self.planes(dtype)
+
+    def side_bytes(self, dtype: str, shape: Sequence[int]) -> int:  # noqa: ARG002
+        return 0
+
+    def split(self, raw: Raw, dtype: str, shape: Sequence[int]) -> tuple[list[Raw], bytes]:
+        width = self.planes(dtype)
+        expected = matrix_bytes(dtype, shape)
+        if expected is not None and len(raw) != expected:
+            raise ValueError(f"{len(raw)} bytes for {dtype} {list(shape)}, not {expected}")
+        if width == 1:
+            return [raw], b""
+        words = np.frombuffer(raw, _UNSIGNED[width])
+        return [plane.data for plane in _split(words, width)], b""
+
+    def join(self, planes: Sequence[Raw], side: Raw, dtype: str, shape: Sequence[int]) -> Raw:
+        width = self.planes(dtype)
+        if len(planes) != width or len(side):
+            raise Damaged(f"a matrix of {dtype} has {width} planes and no side data")
+        expected = self.plane_bytes(0, dtype, shape)
+        for index, plane in enumerate(planes):
+            if len(plane) != (len(planes[0]) if expected is None else expected):
+                raise Damaged(f"plane {index} of a {dtype} matrix has the wrong length")
+        if width == 1:
+            return planes[0]
+        joined = _join([np.frombuffer(plane, np.uint8) for plane in planes], width)
+        return joined.data.cast("B")
+
+
+def _split(words: NDArray[Any], width: int) -> list[Bytes]:
+    """Cut words into halves, these again, down to bytes.
+
+    Shifts and narrowing casts run in vector registers; copying every width-th byte does not,
+    and takes up to three times as long.
+    """
+    # One array each, so that a plane that is kept does not keep the others.
+    out = [np.empty(len(words), np.uint8) for _ in range(width)]
+    for start in range(0, len(words), _BLOCK):
+        level = [words[start : start + _BLOCK]]
+        stop = start + len(level[0])
+        size = width
+        while size > 2:
+            half = _UNSIGNED[size // 2]
+            halves = []
+            for part in level:
+                halves += [np.right_shift(part, 4 * size).astype(half), part.astype(half)]
+            level, size = halves, size // 2
+        for index, part in enumerate(level):
+            np.copyto(out[2 * index][start:stop], np.right_shift(part, 8), casting="unsafe")
+            np.copyto(out[2 * index + 1][start:stop], part, casting="unsafe")
+    return out
+
+
+def _join(planes: Sequence[Bytes], width: int) -> NDArray[Any]:
+    """The inverse of `_split`: neighbours are joined to words of twice the size."""
+    count = len(planes[0])
+    out = np.empty(count, _UNSIGNED[width])
+    for start in range(0, count, _BLOCK):
+        target = out[start : start + _BLOCK]
+        level: list[NDArray[Any]] = [plane[start : start + _BLOCK] for plane in planes]
+        size = 1
+        while size < width:
+            double = _UNSIGNED[2 * size]
+            pairs = []
+            for index in range(0, len(level), 2):
+                high = level[index].astype(double)
+                np.left_shift(high, 8 * size, out=high)
+                low = level[index + 1].astype(double)
+                into = target if 2 * size == width else high
+                np.bitwise_or(high, low, out=into)
+                pairs.append(into)
+            level, size = pairs, 2 * size
+    return out
+
+
+# id -> layout made from a config, and the keys that config must have.
+LAYOUTS: dict[str, tuple[Callable[[Config], Layout], frozenset[str]]] = {
+    "ieee": (lambda _: Ieee(), frozenset({"id"})),
+}
+
+
+def layout_of(config: Config) -> Layout:
+    """The layout that a config names."""
+    made = LAYOUTS.get(str(config.get("id")))
+    if made is None or set(config) != made[1]:
+        raise NewerFormat(
+            f"unknown layout {dict(config)!r}", hint="install the version of dlv that wrote it"
+        )
+    return made[0](config)
+
+
+def default_layout() -> Layout:
+    """What commit stores matrices in."""
+    return Ieee()

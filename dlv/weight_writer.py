@@ -1,0 +1,276 @@
+"""What one commit adds to the store: each matrix once, checked, in as few packs as possible."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from dlv.canonical import hash_bytes, matrix_hash
+from dlv.durable import TemporaryFile, publish_all
+from dlv.errors import Conflict, DlvError
+from dlv.pas.encode import Encoded, encode_elements, encode_object
+from dlv.pas.footer import Encoding, Footer
+from dlv.pas.packs import MAX_OBJECT_CHUNK, SUFFIX
+from dlv.pas.read import Piece
+from dlv.pas.segments import default_layout, element_bytes, matrix_bytes
+from dlv.pas.spool import BUFFER, Owner, Pending, Spool, lane_of
+
+Raw = bytes | bytearray | memoryview
+
+SMALL = 64 << 10  # up to this a matrix or object shares chunks with others
+GROUP = 256 << 10  # decoded length at which a shared chunk is full
+SLICE = 16 << 20  # a larger matrix is encoded piece by piece
+WINDOW = 32 << 20  # what may wait for the encoding threads
+
+
+class Known(Protocol):
+    """What is stored already, and where more goes; `dlv.weights.MatrixStore` is one."""
+
+    packs_dir: Path
+    tmp_dir: Path
+    writer: str
+
+    def encoding(self, matrix: str) -> Encoding | None: ...
+
+    def object_chunks(self, kind: str, name: str) -> Sequence[Piece]: ...
+
+    def pieces_behind(self, matrix: str) -> Sequence[Piece]: ...
+
+    def verify(self, piece: Piece, *, content: bool) -> None: ...
+
+
+@dataclass(frozen=True)
+class PackRecord:
+    """A published pack."""
+
+    hash: str
+    path: Path
+    bytes: int
+    rows: Footer
+
+    @property
+    def footer(self) -> dict[str, Any]:
+        return self.rows.as_json()
+
+
+@dataclass
+class _Job:
+    """Bytes to encode as one chunk per plane, and whose they are."""
+
+    kind: str
+    dtype: str | None  # None: a named object
+    members: list[tuple[Owner, int, int]] = field(default_factory=list)
+    parts: list[Raw] = field(default_factory=list)
+    size: int = 0
+    small: bool = False
+
+    def add(self, owner: Owner, start: int, raw: Raw) -> None:
+        self.members.append((owner, start, len(raw)))
+        self.parts.append(raw)
+        self.size += len(raw)
+
+
+class WeightWriter:
+    """Adds matrices and named objects; `finish` makes them durable.
+
+    `jobs` > 1 encodes in that many threads; the packs are the same for any number. `recheck`
+    says how what was stored before is looked at again at the end: "hash" or "stat".
+    """
+
+    def __init__(
+        self, store: Known, *, jobs: int = 1, recheck: str = "hash", buffer: int = BUFFER
+    ) -> None:
+        self._store = store
+        self._content = {"hash": True, "stat": False}[recheck]
+        self._layout = default_layout()
+        self._files: list[TemporaryFile] = []
+        self._spool = Spool(self._new_file, writer=store.writer, buffer=buffer)
+        self._pool = ThreadPoolExecutor(jobs) if jobs > 1 else None
+        self._queue: deque[tuple[_Job, Future[list[Encoded]]]] = deque()
+        self._queued = 0
+        self._groups: dict[tuple[str, str | None], _Job] = {}
+        self._seen: set[str] = set()
+        self._objects: set[tuple[str, str]] = set()
+        self._reused: list[Callable[[], Sequence[Piece]]] = []
+        self._empty: list[Encoding] = []
+
+    def add(self, dtype: str, shape: Sequence[int], raw: Raw) -> str:
+        """Store a matrix unless it is stored already; returns its hash."""
+        raw = _flat(raw)
+        dims = tuple(shape)
+        expected = matrix_bytes(dtype, dims)
+        if expected is not None and len(raw) != expected:
+            raise DlvError(f"{len(raw)} bytes for {dtype} {list(dims)}, which has {expected}")
+        if len(raw) <= SMALL and not isinstance(raw, bytes):
+            raw = bytes(raw)
+        name = matrix_hash(dtype, dims, raw)
+        if name in self._seen:
+            return name
+        self._seen.add(name)
+        if self._store.encoding(name) is not None:
+            self._reused.append(lambda: self._store.pieces_behind(name))
+            return name
+        layout = self._layout
+        planes = layout.planes(dtype)
+        encoding = Encoding(name, dtype, dims, layout.get_config(), None, planes)
+        if not len(raw):
+            self._empty.append(encoding)
+        elif len(raw) <= SMALL:
+            self._share("plane", dtype, encoding, raw)
+        else:
+            size = element_bytes(dtype)
+            self._cut("plane", dtype, encoding, raw, SLICE // size * size)
+            if not isinstance(raw, bytes):
+                # Not ours and not immutable: it may have changed since it was named.
+                self._drain()
+                if matrix_hash(dtype, dims, raw) != name:
+                    raise Conflict(
+                        "weights changed while they were stored",
+                        why=f"{dtype} {list(dims)} was {name} at first",
+                        hint="repeat the command when nothing writes to the file",
+                    )
+        return name
+
+    def add_object(self, kind: str, data: Raw) -> str:
+        """Store a named object unless it is stored already; returns its hash."""
+        data = data if isinstance(data, bytes) else bytes(_flat(data))
+        name = hash_bytes(data)
+        if (kind, name) in self._objects:
+            return name
+        self._objects.add((kind, name))
+        if self._store.object_chunks(kind, name):
+            self._reused.append(lambda: self._store.object_chunks(kind, name))
+        elif len(data) <= SMALL:
+            self._share(kind, None, name, data)
+        else:
+            self._cut(kind, None, name, data, MAX_OBJECT_CHUNK)
+        return name
+
+    def finish(self) -> list[PackRecord]:
+        """Publish the packs, then see that everything reused is still whole on disk."""
+        try:
+            for job in self._groups.values():
+                self._submit(job)
+            self._groups.clear()
+            self._drain()
+            packs = self._spool.finish(self._empty) if self._anything() else []
+            files = [file for file, _ in packs]
+            names = [file.hexdigest() for file in files]
+            paths = publish_all(files, self._store.packs_dir, names, SUFFIX)
+            self._recheck()
+        except BaseException:
+            self.abort()
+            raise
+        self._stop()
+        return [
+            PackRecord(name, path, file.tell(), footer)
+            for name, path, (file, footer) in zip(names, paths, packs, strict=True)
+        ]
+
+    def abort(self) -> None:
+        """Remove what was written so far."""
+        for _, future in self._queue:
+            future.cancel()
+        self._queue.clear()
+        self._stop()
+        for file in self._files:
+            file.discard()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.abort()
+
+    def _new_file(self) -> TemporaryFile:
+        file = TemporaryFile(self._store.tmp_dir, suffix=SUFFIX)
+        self._files.append(file)
+        return file
+
+    def _anything(self) -> bool:
+        return bool(self._files or self._empty or self._spool.waiting)
+
+    def _share(self, kind: str, dtype: str | None, owner: Owner, raw: Raw) -> None:
+        """Put a small matrix or object into a chunk with others of its sort."""
+        key = (kind, dtype)
+        job = self._groups.setdefault(key, _Job(kind, dtype, small=True))
+        job.add(owner, 0, raw)
+        if job.size >= GROUP:
+            del self._groups[key]
+            self._submit(job)
+
+    def _cut(self, kind: str, dtype: str | None, owner: Owner, raw: Raw, step: int) -> None:
+        view = memoryview(raw)
+        for start in range(0, len(raw), step):
+            job = _Job(kind, dtype)
+            job.add(owner, start, raw if len(raw) <= step else view[start : start + step])
+            self._submit(job)
+
+    def _submit(self, job: _Job) -> None:
+        if self._pool is None:
+            self._put(job, self._encode(job))
+            return
+        while self._queue and self._queued + job.size > WINDOW:
+            self._take()
+        self._queue.append((job, self._pool.submit(self._encode, job)))
+        self._queued += job.size
+
+    def _encode(self, job: _Job) -> list[Encoded]:
+        raw = job.parts[0] if len(job.parts) == 1 else b"".join(job.parts)
+        if job.dtype is None:
+            return encode_object(raw)
+        return encode_elements(self._layout, job.dtype, raw)
+
+    def _take(self) -> None:
+        """The oldest result, so that packs do not depend on which thread was faster."""
+        job, future = self._queue.popleft()
+        self._queued -= job.size
+        self._put(job, future.result())
+
+    def _drain(self) -> None:
+        while self._queue:
+            self._take()
+
+    def _put(self, job: _Job, encoded: list[Encoded]) -> None:
+        for index, part in enumerate(encoded):
+            plane = None if job.dtype is None else index
+            # Each plane has its share of a member's bytes.
+            members = tuple(
+                (owner, start // len(encoded), count // len(encoded))
+                for owner, start, count in job.members
+            )
+            lane = lane_of(job.kind, plane, small=job.small)
+            self._spool.put(lane, Pending(job.kind, plane, members, part))
+
+    def _recheck(self) -> None:
+        pieces = {}
+        for find in self._reused:
+            for piece in find():
+                pieces[piece.pack, piece.offset] = piece
+
+        def check(piece: Piece) -> None:
+            self._store.verify(piece, content=self._content)
+
+        ordered = [pieces[key] for key in sorted(pieces)]
+        deque(self._pool.map(check, ordered) if self._pool else map(check, ordered), maxlen=0)
+
+    def _stop(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _flat(raw: Raw) -> Raw:
+    """A view whose length is its bytes."""
+    if isinstance(raw, memoryview) and (raw.format != "B" or raw.ndim != 1):
+        return raw.cast("B") if raw.nbytes else b""
+    return raw

@@ -1,0 +1,66 @@
+"""Codecs by config, and the fast tier's choice."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlv.errors import NewerFormat
+from dlv.pas.codecs import CODECS, choose, choose_text, codec_of
+from dlv.pas.segments import Ieee
+
+
+def weights(count: int) -> list[bytes]:
+    values = np.random.default_rng(2).normal(0, 0.05, count).astype("<f4").tobytes()
+    return [bytes(plane) for plane in Ieee().split(values, "float32", (count,))[0]]
+
+
+def test_trained_weights_keep_noise_raw_and_exponents_small() -> None:
+    planes = weights(200_000)
+    chosen = [choose(plane) for plane in planes]
+    assert [codec["id"] for codec, _ in chosen] == ["zstd", "raw", "raw", "raw"]
+    counts = np.bincount(np.frombuffer(planes[0], np.uint8))
+    part = counts[counts > 0] / len(planes[0])
+    entropy = -float((part * np.log2(part)).sum()) / 8
+    assert len(chosen[0][1]) / len(planes[0]) < entropy * 1.04
+
+
+def test_what_repeats_only_far_away_is_found() -> None:
+    block = random.Random(1).randbytes(150_000)
+    codec, encoded = choose(block * 4)
+    assert codec == {"id": "zstd"}
+    assert len(encoded) < 1.2 * len(block)
+
+
+def test_zeros_and_short_planes() -> None:
+    assert len(choose(bytes(1_000_000))[1]) < 1000
+    assert choose(b"\x07")[0] == {"id": "raw"}
+    assert len(choose(b"ab" * 5000)[1]) < 100
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.binary(max_size=100), st.integers(1, 3000), st.booleans())
+def test_the_choice_decodes_and_is_never_larger(data: bytes, times: int, text: bool) -> None:
+    plane = data * times
+    config, encoded = (choose_text if text else choose)(plane)
+    assert bytes(codec_of(config).decode(encoded, len(plane))) == plane
+    assert len(encoded) <= max(len(plane), 0 if plane else 20)
+
+
+def test_nothing_still_takes_bytes_as_a_named_object() -> None:
+    assert len(choose_text(b"")[1]) > 0
+
+
+@pytest.mark.parametrize("config", [{"id": "zstd", "level": 3}, {"id": "context-zstd"}, {}])
+def test_unknown_codecs_are_named(config: dict[str, object]) -> None:
+    with pytest.raises(NewerFormat, match="codec"):
+        codec_of(config)
+
+
+def test_each_row_names_itself() -> None:
+    for codec_id in CODECS:
+        assert codec_of({"id": codec_id}).codec_id == codec_id
