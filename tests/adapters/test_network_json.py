@@ -91,6 +91,14 @@ def test_hostile_files(tmp_path: Path, data: bytes, kind: type[DlvError]) -> Non
         open_network(written(tmp_path, data))
 
 
+@pytest.mark.hostile
+def test_limits_are_those_of_the_canonical_form(tmp_path: Path) -> None:
+    with pytest.raises(Damaged, match="nested too deeply"):
+        parse(b'{"dlv_network": 1, "x": ' + b"[" * 16 + b"]" * 16 + b"}")
+    with pytest.raises(Damaged, match="too large"):
+        open_network(written(tmp_path, b" " * ((16 << 20) + 1)))
+
+
 def test_numbers_too_large_for_a_float_are_kept_as_infinity_or_refused() -> None:
     data = json.dumps(
         {**PLAIN, "nodes": [{"name": "conv1", "op": "ADD", "attrs": {"const": 0}, "inputs": ["x"]}]}

@@ -108,6 +108,10 @@ def test_convolutions(data: st.DataObject) -> None:
     # The meta device lets pass what every other device refuses.
     limits = zip(extra[0] if extra else (), stride, dilation, strict=False)
     assume(all(e < max(s, d) for e, s, d in limits))
+    if back:
+        # Where the padding takes everything, torch gives an empty map; we call it a fault.
+        sizes = zip(lengths, stride, pad, kernel, dilation, extra[0], strict=True)
+        assume(all((n - 1) * s - 2 * p + d * (k - 1) + e >= 0 for n, s, p, k, d, e in sizes))
     # A wrong number of channels is refused by torch for the weights' sake, by us for groups.
     assume(not wrong or (not back and (depth + wrong) % groups))
     check(node, module, empty(2, depth + wrong, *lengths), module=module)

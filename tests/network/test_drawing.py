@@ -81,6 +81,18 @@ def test_long_skips_run_beside(load: Load) -> None:
     assert found["cat1"] == "●─╯"
 
 
+def test_a_lane_that_is_needed_again_goes_on() -> None:
+    def node(name: str, *sources: str) -> Node:
+        op, attrs = (
+            ("ADD", {"const": None, "shape": None}) if sources[1:] else ("RELU", {"slope": 0.0})
+        )
+        return Node(name, op, None, attrs, tuple((source, 0) for source in sources))
+
+    nodes = (node("a", "x"), node("b", "a", "x"), node("c", "b", "x"))
+    drawing = draw(Network((Input("x", ("B", 3)),), nodes, (("c", 0),)))
+    assert [lane for lane, _ in lanes(drawing)] == ["○", "├─╮", "● │", "●─┤", "●─╯"]
+
+
 def test_plumbing_on_demand(load: Load) -> None:
     assert "flatten" not in draw(load("lenet"))
     assert "RESHAPE flatten" in draw(load("lenet"), plumbing=True)

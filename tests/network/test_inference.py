@@ -58,3 +58,12 @@ def test_faults_of_attributes() -> None:
     assert enough(relu)
     assert not enough(Node("r", "RELU", None, {"slope": 0.1}))
     assert [rule for rule, _ in attribute_faults(Node("r", "RELU"))] == ["missing"]
+
+
+def test_of_two_nodes_with_one_name_the_first_counts() -> None:
+    nodes = tuple(
+        Node("d", "FULL", None, complete("FULL", None, {"out": out}), (("x", 0),)) for out in (3, 4)
+    )
+    network = Network((Input("x", (1, 2)),), nodes)
+    assert node_shapes(network)["d"] == ((1, 3),)
+    assert network.node("d").attrs["out"] == 3

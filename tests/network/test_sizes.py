@@ -11,8 +11,10 @@ from dlv.network.sizes import (
     ShapeError,
     axis_of,
     broadcast,
+    dim_of,
     elements,
     fits,
+    product,
     refill,
     text,
     transposed,
@@ -180,3 +182,6 @@ def test_axes_fits_and_text() -> None:
     assert text(()) == "scalar"
     assert text(None) == "?"
     assert elements(("B", 2)) is None
+    assert dim_of(product(("B", 0))) == 0
+    assert dim_of(product(("B", 2))) is None
+    assert dim_of(product(("B", 1))) == "B"

@@ -279,6 +279,14 @@ def test_tied_tensors_are_stored_once(load: Load) -> None:
     assert verify(replace(network, aliases={"head.weight": "wte.weight"}), tensors) == []
 
 
+def test_the_other_names_of_a_used_tensor_are_not_extra(load: Load) -> None:
+    network = load("transformer")
+    tensors = tensors_of(network)
+    tensors["head.weight"] = tensors["wte.weight"]
+    assert [each.rule for each in verify(network, tensors)] == ["extra"]
+    assert verify(replace(network, aliases={"head.weight": "wte.weight"}), tensors) == []
+
+
 def test_one_tensor_in_two_shapes(load: Load) -> None:
     network = changed(load("transformer"), "head", attrs={"out": 501})
     problem = only(errors(network), "shared", "head")

@@ -38,6 +38,13 @@ def test_channels_last_and_kernels_first(node: Make) -> None:
     assert Deconv().shape(deconv, [("B", 8, 8, 4)]) == (("B", 10, 12, 6),)
 
 
+def test_weights_by_group(node: Make) -> None:
+    conv = node("CONV", slots=("weight",), out=6, kernel=[3, 5], groups=2)
+    assert Conv().parameter_shapes(conv, [("B", 4, 10, 12)]) == {"weight": (6, 2, 3, 5)}
+    deconv = node("DECONV", slots=("weight",), out=6, kernel=[3, 5], groups=2)
+    assert Deconv().parameter_shapes(deconv, [("B", 4, 10, 12)]) == {"weight": (4, 3, 3, 5)}
+
+
 def test_the_cost_is_that_of_every_product(node: Make) -> None:
     conv = node("CONV", out=4, kernel=[3], groups=2)
     products = 0
