@@ -33,6 +33,11 @@ COMPLETE_VARIABLE = "_DLV_COMPLETE"
 # name -> (module in dlv.commands, first line of its help, group)
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "completion": ("completion", "Print or install the completion script of a shell.", "Upkeep"),
+    "doctor": (
+        "doctor",
+        "Look for trouble in the environment, with the fix for each finding.",
+        "Upkeep",
+    ),
     "fsck": ("fsck", "Check the repository, or rebuild its catalogue.", "Upkeep"),
     "config": ("config", "Show or change the configuration.", "Upkeep"),
 }

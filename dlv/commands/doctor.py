@@ -1,0 +1,45 @@
+"""`dlv doctor`: is everything that dlv needs in order here?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dlv.commands.invocation import Invocation
+from dlv.commands.options import command
+from dlv.lazy import lazy
+from dlv.table import Cell, Column, Table, Text
+
+if TYPE_CHECKING:
+    import dlv.doctor as doctor
+else:
+    doctor = lazy("dlv.doctor")
+
+_WORDS = {True: ("ok", "green"), False: ("fault", "red"), None: ("-", "dim")}
+
+
+@command(
+    "doctor",
+    examples=["dlv doctor", "dlv doctor --json"],
+    exits={1: "a check failed"},
+)
+def run(call: Invocation) -> int | None:
+    """Look for trouble in the environment, with the fix for each finding.
+
+    Works inside and outside a repository. Nothing is changed.
+    """
+    found = doctor.examine(call.directory, call.environ.get("DLV_DIR"), call.environ)
+    rows: list[list[Cell]] = [
+        [check.name, Text(*_WORDS[check.ok]), check.detail, Text(check.hint or "", "dim")]
+        for check in found
+    ]
+    call.output.emit(
+        "doctor",
+        {
+            "checks": [
+                {"name": c.name, "ok": c.ok, "detail": c.detail, "hint": c.hint} for c in found
+            ]
+        },
+        Table([Column("check", fixed=True), "state", Column("found", least=20), "fix"], rows),
+        ids=[],
+    )
+    return 1 if any(check.ok is False for check in found) else None
