@@ -164,7 +164,7 @@ class MatrixStore:
         except FileNotFoundError as error:
             raise _gone(piece.pack) from error
         if piece.offset + piece.length > pack.size:
-            raise Damaged(f"{what} is shorter than it was", hint="dlv fsck --repair")
+            raise Damaged(f"{what} is shorter than it was", hint="dlv fsck")
         if content:
             read_stored(pack.descriptor, pack.size, piece, what)
 
@@ -199,5 +199,5 @@ def _gone(pack: str) -> Damaged:
     return Damaged(
         f"pack {pack} is missing",
         why="the index names it, but there is no such file",
-        hint="dlv fsck --repair",
+        hint="dlv fsck",
     )

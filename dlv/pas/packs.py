@@ -203,7 +203,7 @@ def read_stored(descriptor: int, size: int, row: Stored, what: str) -> bytes:
         raise Damaged(
             f"{label} is damaged",
             why="the checksum of its bytes does not match",
-            hint="dlv fsck --repair",
+            hint="dlv fsck",
         )
     return stored
 
