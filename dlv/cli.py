@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import importlib
 import os
-import platform
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from dlv.commands.invocation import Invocation
 from dlv.commands.options import EXITS, Option, global_options
 from dlv.errors import DlvError, StorageError, UsageError, nearest
 from dlv.lazy import lazy
 
+# `dlv --help` loads none of these.
 if TYPE_CHECKING:
+    import pathlib
+    import platform
+    import traceback
+
     import click.shell_completion as shell_completion
 
     import dlv.canonical as canonical
+    import dlv.commands.invocation as invocation
     import dlv.completion as completion
 else:
+    pathlib = lazy("pathlib")
+    platform = lazy("platform")
+    traceback = lazy("traceback")
+    invocation = lazy("dlv.commands.invocation")
     canonical = lazy("dlv.canonical")
     shell_completion = lazy("click.shell_completion")
     completion = lazy("dlv.completion")
@@ -145,7 +151,7 @@ def run(argv: Sequence[str]) -> int:
     """One call of dlv, with the exit code as its result."""
     if COMPLETE_VARIABLE in os.environ:
         return _complete()
-    state: dict[str, Invocation] = {}
+    state: dict[str, invocation.Invocation] = {}
     try:
         code = _run(argv, state)
         sys.stdout.flush()
@@ -160,7 +166,7 @@ def run(argv: Sequence[str]) -> int:
     return code
 
 
-def _run(argv: Sequence[str], state: dict[str, Invocation]) -> int:
+def _run(argv: Sequence[str], state: dict[str, invocation.Invocation]) -> int:
     try:
         # Not `program.main`, which ends the process with 1 when a pipe is closed.
         with program.make_context("dlv", list(argv), obj=state) as ctx:
@@ -197,8 +203,10 @@ class _InterruptedError(DlvError):
         super().__init__("interrupted", hint="the repository is unchanged or complete; run again")
 
 
-def _report(argv: Sequence[str], state: Mapping[str, Invocation], error: DlvError) -> int:
-    call = state.get("invocation") or Invocation(_glance(argv), os.environ, strict=False)
+def _report(
+    argv: Sequence[str], state: Mapping[str, invocation.Invocation], error: DlvError
+) -> int:
+    call = state.get("invocation") or invocation.Invocation(_glance(argv), os.environ, strict=False)
     if call.debug:
         traceback.print_exc(file=sys.stderr)
     sys.stdout.flush()
@@ -252,7 +260,7 @@ def _io(error: OSError) -> StorageError:
 def _internal(argv: Sequence[str], error: Exception) -> DlvError:
     """A fault of dlv: the details go to a file that can be sent along with a report."""
     text = "".join(traceback.format_exception(error))
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dlv"
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "dlv"
     path = cache / f"crash-{os.getpid()}.txt"
     head = f"dlv {canonical.VERSION}, Python {platform.python_version()}, {platform.platform()}\n"
     hint = "run again with --debug to see where"

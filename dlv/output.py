@@ -7,15 +7,22 @@ import datetime
 import json
 import os
 import re
-import shlex
-import shutil
-import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from dlv.errors import DlvError
+from dlv.lazy import lazy
 from dlv.table import CUT, Cell, Table, escape, full, raw, short, style_of
+
+if TYPE_CHECKING:
+    import shlex
+    import shutil
+    import subprocess
+else:  # only for the pager
+    shlex = lazy("shlex")
+    shutil = lazy("shutil")
+    subprocess = lazy("subprocess")
 
 MAX_ERROR_LINES = 6
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34"}

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from dlv.commands.invocation import Invocation
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
+    import dlv.commands.invocation as invocation
     import dlv.completion as completion
 else:
+    invocation = lazy("dlv.commands.invocation")
     completion = lazy("dlv.completion")
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -111,8 +112,7 @@ class Command(click.Command):
     exits: Mapping[int, str] = EXITS
 
     def invoke(self, ctx: click.Context) -> int:
-        call = Invocation(chosen(ctx), os.environ)
-        ctx.obj["invocation"] = call  # for the error printer
+        call = ctx.obj["invocation"] = invocation.Invocation(chosen(ctx), os.environ)
         values = {k: v for k, v in ctx.params.items() if not k.startswith(_PREFIX)}
         return (self.callback and ctx.invoke(self.callback, call, **values)) or 0
 
