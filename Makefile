@@ -38,10 +38,10 @@ demo: $(LIGHT)
 	$(BIN)/dlv demo demo-repository
 
 test: $(FULL)
-	$(PYTEST) -n auto -m "not slow and not crash" $(ARGS)
+	$(PYTEST) -n auto -m "not slow" $(ARGS)
 
 test-slow: $(FULL)
-	$(PYTEST) -n auto -m "slow or crash" $(ARGS)
+	$(PYTEST) -n auto -m "slow" $(ARGS)
 
 bench: $(FULL)
 	@set -e; for file in benchmarks/*.py; do \
