@@ -28,7 +28,7 @@ TIME_COLUMNS = ("wall_time", "timestamp", "_timestamp", "time")
 MOST_LINE_BYTES = 1 << 20
 MOST_STATE_BYTES = 64 << 20
 MOST_COLUMNS = 10_000
-MOST_POINTS = 5_000_000
+MOST_POINTS = 4_000_000
 _MOST_NODES = 2_000_000
 _BLOCK = 1 << 20
 

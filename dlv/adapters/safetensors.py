@@ -22,7 +22,8 @@ SUFFIX = ".safetensors"
 
 MOST_HEADER_BYTES = 100_000_000  # the library's own limit
 MOST_METADATA_BYTES = 16 << 20
-MOST_TENSORS = 200_000
+MOST_METADATA = 100_000
+MOST_TENSORS = 100_000
 _MOST_ENTRY_BYTES = 4096
 
 # Name there -> bits per element, name here; in the library's order, which `save` sorts by.
@@ -199,9 +200,9 @@ def _read_metadata(header: _Header) -> int | None:
     """Texts under texts; only the step is of use, the rest stays in the skeleton."""
     start = header.at
     steps: dict[str, str] = {}
-    for key in header.members():
+    for count, key in enumerate(header.members()):
         value = header.text(header.take(_VALUE))
-        if header.at - start > MOST_METADATA_BYTES:
+        if header.at - start > MOST_METADATA_BYTES or count == MOST_METADATA:
             raise UnsafeInput(f"the metadata of {header.what} are too large")
         if key in _STEP_KEYS:
             steps[key] = value

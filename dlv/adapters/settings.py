@@ -22,11 +22,16 @@ from dlv.errors import Damaged, UnsafeInput, UsageError, require
 Scalar = str | int | float | bool | None
 
 # A megabyte costs the parsers written in Python seconds, and no settings are that long.
-MOST_BYTES = {"json": 16 << 20, "toml": 2 << 20, "yaml": 2 << 20}
+MOST_BYTES = {"json": 16 << 20, "toml": 1 << 20, "yaml": 2 << 20}
 MOST_DEPTH = 16
 MOST_NODES = 200_000
 
 _JSON_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{},]', re.DOTALL)
+_PART_TEXT = r"(?:[A-Za-z0-9_-]++|\"(?:[^\"\\\n]|\\.){0,200}+\"|'[^'\n]{0,200}+')"
+_PART = re.compile(_PART_TEXT)
+# Never fails once it has begun, so no text is looked at twice.
+_CHAIN = re.compile(rf"{_PART_TEXT}(?:[ \t]*+\.[ \t]*+{_PART_TEXT})*+")
+_IS_KEY = re.compile(r"[ \t]*+[=\]]")
 _BY_SUFFIX = {".toml": "toml", ".json": "json", ".yaml": "yaml", ".yml": "yaml"}
 _CONVERTED = {"int", "float", "timestamp", "bool", "binary"}
 
@@ -157,6 +162,13 @@ def _read_json(text: str, what: str) -> Any:
 
 
 def _read_toml(text: str, what: str) -> Any:
+    # tomllib keeps every prefix of a dotted key: a key of n parts costs n * n.
+    for chain in _CHAIN.finditer(text):
+        if len(chain[0]) <= 2 * MOST_DEPTH or len(_PART.findall(chain[0])) <= MOST_DEPTH:
+            continue
+        if _IS_KEY.match(text, chain.end()):
+            line = _line(text, chain.start())
+            raise UnsafeInput(f"{what}, line {line}, is nested too deeply", why="a dotted key")
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

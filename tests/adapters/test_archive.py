@@ -189,6 +189,18 @@ def test_gap_between_entries(tmp_path: Path) -> None:
         load(tmp_path / "a.zip", data)
 
 
+def test_gap_inside(tmp_path: Path) -> None:
+    second = TWO.rindex(b"PK\x03\x04")
+    data = bytearray(TWO[:second] + b"hidden" + TWO[second:])
+    for at in (data.rindex(b"PK\x01\x02") + 42, len(data) - 6):
+        moved = int.from_bytes(data[at : at + 4], "little") + 6
+        data[at : at + 4] = moved.to_bytes(4, "little")
+    with zipfile.ZipFile(io.BytesIO(data)) as lenient:
+        assert lenient.testzip() is None
+    with pytest.raises(UnsafeInput, match="gap"):
+        load(tmp_path / "a.zip", bytes(data))
+
+
 def test_descriptor_must_agree(tmp_path: Path) -> None:
     data = build([("name", b"stored content", 0)], pipe=True)
     assert load(tmp_path / "a.zip", data) == {"name": b"stored content"}

@@ -106,6 +106,7 @@ FILES: list[tuple[str, bytes, str]] = [
     ("utf16.csv", "a,b\n1,2\n".encode("utf-16"), "binary"),
     ("latin.txt", b"caf\xe9\n", "binary"),
     ("cut.txt", b"x" * (HEAD_BYTES - 1) + "ä".encode() + b"y", "text"),
+    ("words", b"some text\0and more\n", "binary"),
     ("image.png", b"\x89PNG\r\n\x1a\n" + bytes(30), "binary"),
 ]
 

@@ -98,6 +98,7 @@ WRONG: dict[str, tuple[str, type[DlvError]]] = {
     "float": (dictionary(shape="(1.0,)"), Damaged),
     "huge": (dictionary(shape=f"({1 << 40}, {1 << 40})"), UnsafeInput),
     "huge and zero": (dictionary(shape=f"({1 << 62}, {1 << 62}, 0)"), UnsafeInput),
+    "zero and huge": (dictionary(shape=f"(0, {1 << 62}, {1 << 62})"), UnsafeInput),
     "long number": (dictionary(shape=f"({'9' * 5000},)"), Damaged),
     "dimensions": (dictionary(shape=f"({'1,' * 65})"), UnsafeInput),
     "nested": ("(" * 30000, Damaged),

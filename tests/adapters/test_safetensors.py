@@ -178,6 +178,7 @@ WRONG: dict[str, tuple[bytes, type[DlvError]]] = {
     "huge integer": (build({"a": entry("U8", [10**4000], 0, 1)}, b"a"), Damaged),
     "overflow": (build({"a": entry("F32", [1 << 32, 1 << 32], 0, 0)}), UnsafeInput),
     "overflow and zero": (build({"a": entry("U8", [1 << 62, 1 << 62, 0], 0, 0)}), UnsafeInput),
+    "zero and overflow": (build({"a": entry("U8", [0, 1 << 62, 1 << 62], 0, 0)}), UnsafeInput),
     "range too small": (build({"a": entry("F32", [2], 0, 4)}, bytes(4)), UnsafeInput),
     "range too large": (build({"a": entry("U8", [2], 0, 4)}, bytes(4)), UnsafeInput),
     "half a byte": (build({"a": entry("F4", [3], 0, 1)}, b"a"), UnsafeInput),
@@ -218,6 +219,7 @@ STRICTER = {
     "duplicate name",
     "long entry",
     "overflow and zero",
+    "zero and overflow",
 }
 
 

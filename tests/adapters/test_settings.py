@@ -85,6 +85,12 @@ def test_aliases_and_merges(tmp_path: Path) -> None:
     assert found["list"] == [{"lr": 1, "bs": 2}] * 2
 
 
+def test_dots_that_make_no_depth(tmp_path: Path) -> None:
+    dots = ".".join("abcdefghijklmnopqrstuvwxyz")
+    found = load(tmp_path, "a.toml", f'"{dots}" = "{dots}"\n[a.b]\nx."{dots}" = "{dots} = 1"\n')
+    assert found == {dots: dots, "a": {"b": {"x": {dots: f"{dots} = 1"}}}}
+
+
 def test_empty_yaml(tmp_path: Path) -> None:
     assert load(tmp_path, "a.yaml", "# nothing\n") == {}
 

@@ -1,0 +1,31 @@
+"""The weight adapters by format. A new adapter is a row here and one in `detect`."""
+
+from __future__ import annotations
+
+from dlv.adapters import npz, safetensors, torch
+from dlv.adapters.checkpoint import Adapter
+from dlv.errors import UnsafeInput, UsageError, nearest
+
+ADAPTERS: dict[str, Adapter] = {
+    "safetensors": safetensors,
+    "pt": torch,
+    "npz": npz,
+    "npy": npz,
+}
+
+
+def adapter(format_: str) -> Adapter:
+    """The adapter of a format that `detect` found or a manifest names."""
+    if format_ in ADAPTERS:
+        return ADAPTERS[format_]
+    if format_ == "pickle":
+        raise UnsafeInput(
+            "this is a pickle: loading it can run any program",
+            hint="dlv convert IN OUT --trust reads it in a child process, if you trust its author",
+        )
+    raise UsageError(
+        f"dlv cannot read weights from {format_} files",
+        why="known are " + ", ".join(sorted(ADAPTERS)),
+        hint="convert the weights to safetensors, or add the file as `--as file`",
+        did_you_mean=nearest(format_, ADAPTERS),
+    )
