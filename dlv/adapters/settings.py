@@ -173,7 +173,7 @@ def _read_toml(text: str, what: str) -> Any:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         place = re.search(r"at line ([0-9]+)", str(error))
-        line = place[1] if place else _line(text, len(text))
+        line = int(place[1]) if place else _line(text, len(text))
         raise Damaged(f"{what}, line {line}, is not TOML", why=str(error)) from error
     except RecursionError as error:
         raise UnsafeInput(f"{what} is nested too deeply") from error

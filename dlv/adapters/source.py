@@ -16,7 +16,7 @@ class Source:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.name = os.path.basename(path) or path  # noqa: PTH119 (pathlib costs start-up time)
+        self.name = os.path.basename(path) or path
         self._descriptor = -1
         try:
             # Without O_NONBLOCK, opening a FIFO would wait for a writer that never comes.
