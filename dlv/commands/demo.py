@@ -1,0 +1,53 @@
+"""`dlv demo`: something to try the other commands on."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dlv.commands.invocation import Invocation
+from dlv.commands.options import argument, command
+from dlv.lazy import lazy
+from dlv.output import Heading, Verbatim
+from dlv.table import Column, Id, Items, Table, Text
+
+if TYPE_CHECKING:
+    import dlv.demo as demo
+else:
+    demo = lazy("dlv.demo")
+
+
+@command(
+    "demo",
+    examples=["dlv demo tour", "dlv demo other --json"],
+    exits={5: "DIR is there and not empty"},
+)
+@argument("directory", metavar="[DIR]", default="dlv-demo")
+def run(call: Invocation, directory: str) -> None:
+    """Make a small repository to try things in.
+
+    Trains a small network with numpy, a second or two, and commits four versions of it to a
+    repository in DIR (dlv-demo unless named). Delete the folder when you have seen enough.
+    """
+    made = demo.demo(call.directory / directory, call.author)
+    table = Table(
+        [Column("version", fixed=True), "id", "message", "tags"],
+        [[Text(v.label, "bold"), Id(v.id), v.message, Items(v.tags)] for v in made.versions],
+    )
+    tries = [
+        "dlv log --graph",
+        "dlv desc lenet@3",
+        "dlv diff lenet@2 lenet@3",
+        "dlv metrics lenet@1 lenet-wide@1",
+        f"dlv add {made.waiting} && dlv commit -m 'Trained on'",
+    ]
+    enter = f"cd {shlex.quote(str(Path(call.directory, directory)))}"
+    call.output.emit(
+        "demo",
+        {"path": str(made.path.resolve()), "versions": table.records(), "try": tries},
+        table,
+        "",
+        Heading("Try there"),
+        Verbatim([f"  {line}" for line in (enter, *tries)]),
+    )
