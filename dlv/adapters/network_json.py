@@ -11,7 +11,7 @@ from dlv.errors import Damaged, StorageError
 from dlv.network.graph import Network
 from dlv.network.json_form import read, write
 
-FORMAT = "network-json"
+FORMAT = "network_json"
 SUFFIX = ".json"
 
 _MARK = re.compile(rb'"dlv_network"\s*:')

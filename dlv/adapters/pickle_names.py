@@ -106,13 +106,13 @@ def kind_of(module: str, name: str, where: str) -> Kind:
         raise UnsafeInput(
             f"{where} is a saved module, not a state dict",
             why=f"it names `{full}`: loading it would run the code of that class",
-            hint="save `model.state_dict()` instead, or run dlv convert IN OUT --trust",
+            hint="save `model.state_dict()` instead, or keep the file unread with --as file",
         )
     raise UnsafeInput(
         f"{where} names `{full}`",
         why="reading it as torch.load does would import and call that; dlv runs nothing from files",
         hint="save tensors and plain values only (torch.load with weights_only=True must accept "
-        "the file); if you trust who wrote it: dlv convert IN OUT --trust",
+        "the file); or keep the file unread with --as file",
     )
 
 

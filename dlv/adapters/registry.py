@@ -21,7 +21,7 @@ def adapter(format_: str) -> Adapter:
     if format_ == "pickle":
         raise UnsafeInput(
             "this is a pickle: loading it can run any program",
-            hint="dlv convert IN OUT --trust reads it in a child process, if you trust its author",
+            hint="save the weights with torch.save of 1.6 or newer, or as safetensors; or --as file",
         )
     raise UsageError(
         f"dlv cannot read weights from {format_} files",

@@ -26,7 +26,7 @@ SUFFIX = ".pt"
 MOST_LITERAL_BYTES = 32 << 20
 _MOST_REPEATS = 16  # bytes read by all tensors together, in file sizes
 _FREE_BYTES = 64 << 20
-_TRUST = "dlv convert IN OUT --trust reads old files in a child process, if you trust their author"
+_TRUST = "load it where you trust its author, and save it again with torch.save of 1.6 or newer"
 
 
 def open(path: str, optimizer: str = "keep") -> Checkpoint:  # noqa: A001 (the Adapter protocol)

@@ -21,7 +21,7 @@ def test_the_two_tables_agree() -> None:
 def test_pickles_are_refused_with_a_way_out() -> None:
     with pytest.raises(UnsafeInput) as caught:
         adapter("pickle")
-    assert "dlv convert" in (caught.value.hint or "")
+    assert "--as file" in (caught.value.hint or "")
 
 
 def test_formats_without_adapter() -> None:
