@@ -69,6 +69,11 @@ _TABLE = re.compile(
 )
 _TOML_BYTES = 64 << 10
 
+# Arrays called x_train, labels, test_images ... are samples; no framework calls weights so.
+_SAMPLES = "x|y|data|images?|labels?|inputs?|targets?|features?|samples?"
+_PART = "train|training|test|testing|val|valid|validation|dev"
+_SAMPLE = re.compile(f"(?:(?:{_PART})_)?(?:{_SAMPLES})(?:_(?:{_PART}))?", re.I)
+
 _BY_NAME = {
     ".toml": "toml",
     ".yaml": "yaml",
@@ -93,6 +98,16 @@ def detect(path: str) -> str:
 def role_of(format_: str) -> str:
     """weights, network, config, log or file."""
     return ROLES[format_]
+
+
+def is_data_set(path: str) -> bool:
+    """Whether an npz holds samples rather than weights, by the names of its arrays."""
+    with Source(path) as file:
+        try:
+            names = [entry.name for entry in archive.read_directory(file)]
+        except DlvError:
+            return False
+    return bool(names) and all(_SAMPLE.fullmatch(name.removesuffix(".npy")) for name in names)
 
 
 def loader(format_: str) -> str | None:

@@ -17,7 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save as save_safetensors
 
-from dlv.adapters.detect import HEAD_BYTES, LOADERS, ROLES, detect, loader, role_of
+from dlv.adapters.detect import (
+    HEAD_BYTES,
+    LOADERS,
+    ROLES,
+    detect,
+    is_data_set,
+    loader,
+    role_of,
+)
 from dlv.errors import NotFound, UsageError
 
 
@@ -123,6 +131,33 @@ def test_tables_fit_together() -> None:
     assert {expected for _, _, expected in FILES} == set(ROLES)
     assert set(LOADERS) <= {format_ for format_, role in ROLES.items() if role == "weights"}
     assert (role_of("pt"), loader("pt"), loader("csv")) == ("weights", LOADERS["pt"], None)
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["x", "y"], True),
+        (["x_train", "y_train", "x_test", "y_test"], True),  # Keras' mnist.npz
+        (["train_images", "train_labels", "val_images", "val_labels"], True),
+        (["X", "Y"], True),
+        (["conv1.weight", "conv1.bias"], False),
+        (["x", "fc.weight"], False),
+        (["arr_0"], False),
+        (["test"], False),
+        ([], False),
+    ],
+)
+def test_data_sets_by_the_names_of_their_arrays(
+    tmp_path: Path, names: list[str], expected: bool
+) -> None:
+    path = tmp_path / "a.npz"
+    path.write_bytes(archive(*(f"{name}.npy" for name in names)))
+    assert is_data_set(str(path)) is expected
+
+
+def test_a_broken_archive_is_no_data_set(tmp_path: Path) -> None:
+    (tmp_path / "a.npz").write_bytes(b"PK\x03\x04 and no more")
+    assert is_data_set(str(tmp_path / "a.npz")) is False
 
 
 def test_not_a_file(tmp_path: Path) -> None:
