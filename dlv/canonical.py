@@ -20,8 +20,9 @@ MAX_DEPTH = 16
 MAX_BYTES = 16 << 20
 HASH = re.compile(r"[0-9a-f]{64}\Z")
 
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_BRACKET = re.compile(rb"[\[\]{}]")
+# Never fails once it has begun, so that no byte is looked at twice; an open string ends the text.
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -53,12 +54,14 @@ def read_json(data: bytes, what: str = "file", *, limit: int = MAX_BYTES, depth:
     if len(data) > limit:
         raise Damaged(f"{what} is too large", why=f"{len(data)} bytes, the limit is {limit}")
     level = 0
-    for match in _BRACKET.finditer(_STRING.sub(b"", data)):
-        level += 1 if match.group() in b"[{" else -1
+    for bracket in _STRING.sub(b"", data).translate(None, _NO_BRACKETS):
+        level += 1 if bracket in b"[{" else -1
         if level > depth:
             raise Damaged(f"{what} is nested too deeply", why=f"the limit is {depth} levels")
     try:
-        return json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
+        return json.loads(
+            data.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite
+        )
     except (ValueError, RecursionError) as error:
         raise Damaged(f"{what} is not JSON", why=str(error)) from error
 
@@ -67,8 +70,15 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not allowed, write it as text")
 
 
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError(f"{digits[:40]} is too large for a float")
+    return value
+
+
 def _check(value: Any, depth: int) -> None:
-    if depth > MAX_DEPTH:
+    if isinstance(value, (dict, list, tuple)) and depth >= MAX_DEPTH:
         raise ValueError(f"nested deeper than {MAX_DEPTH}")
     if isinstance(value, dict):
         for key, item in value.items():
@@ -136,4 +146,21 @@ def timestamp(moment: datetime.datetime | None = None) -> str:
         # Two facts must never be of one moment, not even where time stands still.
         _fixed_clock[0] += datetime.timedelta(microseconds=1)
     moment = moment or datetime.datetime.now(datetime.UTC)
-    return moment.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    plain = moment.astimezone(datetime.UTC).replace(tzinfo=None)
+    return plain.isoformat(timespec="microseconds") + "Z"
+
+
+def moment_of(text: str) -> datetime.datetime:
+    """The inverse of `timestamp`; ValueError for anything that it would not write."""
+    moment = datetime.datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ")
+    moment = moment.replace(tzinfo=datetime.UTC)
+    if timestamp(moment) != text:
+        raise ValueError(f"{text!r} is not written as dlv writes time")
+    return moment
+
+
+def is_time(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and bool(moment_of(value))
+    except ValueError:
+        return False

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dlv.canonical import WRITER, dumps, hash_bytes, is_hash, loads
-from dlv.errors import NewerFormat
+from dlv.canonical import WRITER, dumps, hash_bytes, is_hash, is_time, loads
 from dlv.manifest import NAME
-from dlv.record import Reader, check_format, natural
+from dlv.record import Reader, check_format, natural, whole
 
 FORMAT = "dlv/fact/1"
 KINDS = (
@@ -61,16 +60,11 @@ def decode_fact(data: bytes, what: str = "fact") -> Fact:
     value = loads(data, what)
     check_format(value, FORMAT, what)
     reader = Reader(value, what, "format writer kind subject author created replaces data")
-    kind = reader.take("kind", str)
-    if kind not in KINDS:
-        raise NewerFormat(
-            f"{what} is of the unknown kind `{kind}`", hint="pip install --upgrade dlv"
-        )
     fact = Fact(
-        kind=kind,
+        kind=reader.one_of("kind", KINDS),
         subject=reader.optional("subject", str),
         author=reader.take("author", str),
-        created=reader.take("created", str),
+        created=reader.take("created", str, is_time),
         data=reader.take("data", dict),
         replaces=reader.optional("replaces", str, is_hash),
         writer=reader.take("writer", str),
@@ -79,25 +73,44 @@ def decode_fact(data: bytes, what: str = "fact") -> Fact:
     return fact
 
 
-_FACT_DATA: Mapping[str, Callable[[dict[str, Any]], bool]] = {
-    "number": lambda data: (
-        isinstance(data.get("name"), str)
-        and NAME.match(data["name"]) is not None
-        and natural(data.get("number"))
-    ),
+def _name_and_number(data: dict[str, Any]) -> bool:
+    name = data.get("name")
+    return isinstance(name, str) and NAME.match(name) is not None and natural(data.get("number"))
+
+
+def _steps(data: dict[str, Any]) -> bool:
+    steps = data.get("steps", False)
+    return steps is None or (
+        isinstance(steps, list) and all(step is None or whole(step) for step in steps)
+    )
+
+
+def _step(data: dict[str, Any]) -> bool:
+    step = data.get("step", False)
+    return (step is None or whole(step)) and isinstance(data.get("metrics"), dict)
+
+
+# What the kinds say that change what is seen of a version; the data of the others is free.
+_DATA: Mapping[str, Callable[[dict[str, Any]], bool]] = {
+    "number": _name_and_number,
     "tag": lambda data: "version" in data and (data["version"] is None or is_hash(data["version"])),
-    "removal": lambda data: (
-        "steps" in data and (data["steps"] is None or isinstance(data["steps"], list))
-    ),
+    "removal": _steps,
+    "undo": lambda data: not data,
+    "evaluation": _step,
+    "query": lambda data: "text" in data and isinstance(data["text"], str | None),
     "archive": lambda data: (
         isinstance(data.get("packs"), list) and all(map(is_hash, data["packs"]))
     ),
+    "remote-head": lambda data: natural(data.get("seq")) and is_hash(data.get("hash")),
 }
+_OF_ID = ("number", "removal", "undo", "evaluation", "card")
 
 
 def _check_fact(fact: Fact, reader: Reader) -> None:
-    if fact.kind in ("number", "removal", "undo", "evaluation") and not is_hash(fact.subject):
+    if fact.kind in _OF_ID and not is_hash(fact.subject):
         raise reader.damaged("`subject` is not an id")
-    check = _FACT_DATA.get(fact.kind)
+    if (fact.subject is None) != (fact.kind == "archive"):
+        raise reader.damaged(f"`subject` does not fit the kind {fact.kind}")
+    check = _DATA.get(fact.kind)
     if check is not None and not check(fact.data):
         raise reader.damaged(f"`data` does not fit the kind {fact.kind}")

@@ -6,15 +6,34 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from dlv.canonical import WRITER, dumps, hash_bytes, is_hash, loads
-from dlv.record import Reader, check_format, natural
+from dlv.canonical import WRITER, dumps, hash_bytes, is_hash, is_time, loads
+from dlv.errors import UsageError
+from dlv.record import Reader, check_format, natural, whole
 
 FORMAT = "dlv/manifest/1"
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*\Z")
 ROLES = ("weight", "buffer", "optimizer", "extra")
 PARENT_KINDS = ("commit", "copy", "slice", "construct", "evaluate", "scheme", "import")
+DTYPES = frozenset(
+    (
+        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "float32", "float64", "bfloat16", "complex64", "complex128"),
+        *("float8_e4m3", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0"),
+    )
+)
 _GIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?\Z")
+
+
+def check_name(name: str) -> None:
+    """Refuse a model's name that could not be told apart in a version reference."""
+    if not NAME.match(name) or name in ("HEAD", "latest"):
+        raise UsageError(
+            f"`{name}` cannot be a name",
+            why="letters, digits and . _ + - are allowed, the first a letter or digit",
+        )
+    if is_hash(name):
+        raise UsageError(f"`{name}` cannot be a name", why="64 hex digits are always an id")
 
 
 @dataclass(frozen=True)
@@ -192,22 +211,35 @@ def decode(data: bytes, what: str = "manifest") -> Manifest:
         "hyperparameters series files derivation environment",
     )
     tensors = tuple(_tensor(item) for item in reader.each("tensors", "name dtype shape role tied"))
-    names = [tensor.name for tensor in tensors]
-    if len(set(names)) != len(names):
+    names = {tensor.name for tensor in tensors}
+    if len(names) != len(tensors):
         raise reader.damaged("two tensors have one name")
+    if not all(tensor.tied is None or tensor.tied in names for tensor in tensors):
+        raise reader.damaged("a tensor is tied to one that is not there")
     snapshots = tuple(
         _snapshot(item, len(tensors))
         for item in reader.each("snapshots", "step hashes sources containers")
     )
     own = reader.optional("own", int, lambda value: 0 <= value < len(snapshots))
-    files = Reader(reader.value["files"], f"{what}: files", "tree entries")
+    files = reader.inner("files", "tree entries")
+    entries = tuple(_file(e) for e in files.each("entries", "path role mode bytes blake3 git"))
+    if len({entry.path for entry in entries}) != len(entries):
+        raise files.damaged("two files have one path")
+    series = tuple(
+        SeriesReference(
+            item.take("run", str), item.take("tag", str), item.take("hash", str, is_hash)
+        )
+        for item in reader.each("series", "run tag hash")
+    )
+    if len({(reference.run, reference.tag) for reference in series}) != len(series):
+        raise reader.damaged("two series have one name")
     return Manifest(
         name=reader.take("name", str, NAME.match),
         message=reader.take("message", str),
         author=reader.take("author", str),
-        created=reader.take("created", str),
+        created=reader.take("created", str, is_time),
         parents=tuple(
-            Parent(item.take("id", str, is_hash), item.take("kind", str, PARENT_KINDS.__contains__))
+            Parent(item.take("id", str, is_hash), item.one_of("kind", PARENT_KINDS))
             for item in reader.each("parents", "id kind")
         ),
         network=_network(reader),
@@ -216,16 +248,9 @@ def decode(data: bytes, what: str = "manifest") -> Manifest:
         own=own,
         scheme=reader.optional("scheme", dict),
         hyperparameters=reader.take("hyperparameters", dict),
-        series=tuple(
-            SeriesReference(
-                item.take("run", str), item.take("tag", str), item.take("hash", str, is_hash)
-            )
-            for item in reader.each("series", "run tag hash")
-        ),
+        series=series,
         tree=files.optional("tree", str, _GIT.match),
-        files=tuple(
-            _file(item) for item in files.each("entries", "path role mode bytes blake3 git")
-        ),
+        files=entries,
         derivation=reader.optional("derivation", dict),
         environment=reader.take("environment", dict),
         writer=reader.take("writer", str),
@@ -233,14 +258,22 @@ def decode(data: bytes, what: str = "manifest") -> Manifest:
 
 
 def _tensor(item: Reader) -> TensorEntry:
-    shape = item.take("shape", list, lambda sizes: all(natural(size) for size in sizes))
     return TensorEntry(
         name=item.take("name", str),
-        dtype=item.take("dtype", str),
-        shape=tuple(shape),
-        role=item.take("role", str, ROLES.__contains__),
+        dtype=_dtype(item),
+        shape=_shape(item),
+        role=item.one_of("role", ROLES),
         tied=item.optional("tied", str),
     )
+
+
+def _dtype(item: Reader) -> str:
+    dtype = item.take("dtype", str)
+    return dtype if dtype.startswith("raw:") else item.one_of("dtype", DTYPES)
+
+
+def _shape(item: Reader) -> tuple[int, ...]:
+    return tuple(item.take("shape", list, lambda sizes: all(natural(size) for size in sizes)))
 
 
 def _hashes(item: Reader, key: str, count: int) -> tuple[str | None, ...]:
@@ -267,7 +300,7 @@ def _snapshot(item: Reader, count: int) -> Snapshot:
             )
         )
     return Snapshot(
-        step=item.optional("step", int, lambda step: -(2**63) <= step < 2**63),
+        step=item.optional("step", int, whole),
         hashes=_hashes(item, "hashes", count),
         containers=tuple(containers),
         sources=None if item.value["sources"] is None else _hashes(item, "sources", count),
@@ -277,10 +310,16 @@ def _snapshot(item: Reader, count: int) -> Snapshot:
 def _network(reader: Reader) -> NetworkReference | None:
     if reader.value["network"] is None:
         return None
-    item = Reader(reader.value["network"], f"{reader.what}: network", "id origin constants")
-    constants = item.take("constants", list)
-    for part in item.each("constants", "name dtype shape hash"):
-        part.take("hash", str, is_hash)
+    item = reader.inner("network", "id origin constants")
+    constants = [
+        {
+            "name": part.take("name", str),
+            "dtype": _dtype(part),
+            "shape": list(_shape(part)),
+            "hash": part.take("hash", str, is_hash),
+        }
+        for part in item.each("constants", "name dtype shape hash")
+    ]
     return NetworkReference(item.take("id", str, is_hash), item.take("origin", dict), constants)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, TypeVar
 
 from dlv.errors import Damaged, NewerFormat
@@ -13,18 +13,28 @@ T = TypeVar("T")
 class Reader:
     """Takes one JSON object apart; whatever does not fit its schema is damage, with its place."""
 
-    def __init__(self, value: Any, what: str, keys: str) -> None:
+    def __init__(self, value: Any, what: str, keys: str, writer: str | None = None) -> None:
         self.what = what
         if not isinstance(value, dict):
             raise self.damaged("it is not an object")
+        self.writer = writer or value.get("writer")
         wanted = set(keys.split())
-        if set(value) != wanted:
-            odd = sorted(set(value) ^ wanted)
-            raise self.damaged(f"keys missing or unknown: {', '.join(odd)}")
+        if missing := sorted(wanted - set(value)):
+            raise self.damaged(f"keys are missing: {', '.join(missing)}")
+        if unknown := sorted(set(value) - wanted):
+            raise self.newer(f"the key `{unknown[0]}`")
         self.value = value
 
     def damaged(self, why: str) -> Damaged:
         return Damaged(f"{self.what} is malformed", why=why, hint="dlv fsck")
+
+    def newer(self, thing: str) -> NewerFormat:
+        """The error about something whose meaning is not known here."""
+        return NewerFormat(
+            f"{self.what} has {thing}, which this dlv does not know",
+            why=f"it was written by {self.writer or 'a newer dlv'}",
+            hint="pip install --upgrade dlv",
+        )
 
     def take(self, key: str, kind: type[T], check: Callable[[T], Any] = lambda _: True) -> T:
         value = self.value[key]
@@ -39,13 +49,30 @@ class Reader:
     ) -> T | None:
         return None if self.value[key] is None else self.take(key, kind, check)
 
+    def one_of(self, key: str, known: Container[str]) -> str:
+        """A word from a list that may grow: an unknown one is not damage."""
+        word = self.take(key, str)
+        if word not in known:
+            raise self.newer(f"the {key} `{word}`")
+        return word
+
+    def inner(self, key: str, keys: str) -> Reader:
+        return Reader(self.value[key], f"{self.what}: {key}", keys, self.writer)
+
     def each(self, key: str, keys: str) -> list[Reader]:
-        items = self.take(key, list)
-        return [Reader(item, f"{self.what}: {key}[{i}]", keys) for i, item in enumerate(items)]
+        return [
+            Reader(item, f"{self.what}: {key}[{i}]", keys, self.writer)
+            for i, item in enumerate(self.take(key, list))
+        ]
+
+
+def whole(value: Any) -> bool:
+    """An integer as the catalogue can hold it."""
+    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
 
 
 def natural(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+    return whole(value) and value >= 0
 
 
 def check_format(value: Any, wanted: str, what: str) -> None:
