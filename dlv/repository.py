@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +16,9 @@ from dlv.canonical import WRITER, dumps, hash_bytes, read_json
 from dlv.errors import Conflict, Damaged, NewerFormat, NotARepository, UsageError
 from dlv.fact import Fact, decode_fact
 from dlv.manifest import Manifest, decode
-from dlv.metadata import facts
+from dlv.metadata import facts, staged
 from dlv.metadata.database import Database
+from dlv.metadata.staged import StagedFile
 
 FORMAT = 1
 FOLDER = ".dlv"
@@ -26,16 +27,22 @@ _STATE_KEYS = (HEAD, NEXT)
 _FOLDERS = ("packs", "manifests", "facts", "tmp", "cache")
 
 
+class _CancelledError(Exception):
+    pass
+
+
 class Change:
-    """One change of state inside its transaction: facts first on disk, then in the catalogue."""
+    """One change of state inside its transaction: facts are on disk before it commits."""
 
     def __init__(self, repository: Repository, author: str) -> None:
         self.repository = repository
         self.db = repository.database
         self.author = author
-        self.facts: list[str] = []
+        self.facts: list[Fact] = []
         self.summary = ""
         self.undoes: int | None = None
+        self.consumed: Sequence[StagedFile] = ()  # staged files that are part of it now
+        self.cancelled = False
 
     def record(self, kind: str, subject: str | None, data: dict[str, object]) -> Fact:
         found = facts.newest(self.db, kind, subject)
@@ -47,10 +54,14 @@ class Change:
             data=data,
             replaces=None if found is None else found[0],
         )
-        self.repository.write_fact(fact)
+        decode_fact(fact.encode())
         facts.record(self.db, fact)
-        self.facts.append(fact.hash)
+        self.facts.append(fact)
         return fact
+
+    def cancel(self) -> None:
+        """Nothing is to change after all: at the end of the block all is as it was."""
+        self.cancelled = True
 
     def set_head(self, version_id: str | None) -> None:
         facts.set_state(self.db, HEAD, version_id)
@@ -81,7 +92,9 @@ class Repository:
     def find(cls, start: Path, dlv_dir: str | None = None) -> Repository:
         """The repository around `start`, or the one that DLV_DIR names."""
         if dlv_dir:
+            # Files are named from the real folder, but `.dlv` itself may be a link.
             path = Path(dlv_dir).absolute()
+            path = path.parent.resolve() / path.name
             if not (path / "format.json").is_file():
                 raise NotARepository(
                     f"DLV_DIR names no repository: {dlv_dir}", hint="unset DLV_DIR, or dlv init"
@@ -120,9 +133,14 @@ class Repository:
     @classmethod
     def init(cls, directory: Path) -> tuple[Repository, bool]:
         """Make a repository, or complete one that is there: (it, whether it is new)."""
-        path = directory.absolute() / FOLDER
-        if path.exists() and not path.is_dir():
-            raise Conflict(f"{path} is a file", why="the repository would go there", hint="move it")
+        path = directory.resolve() / FOLDER
+        for place in (path, *path.parents):
+            if place.exists():
+                if not place.is_dir():
+                    raise Conflict(
+                        f"{place} is a file", why="the repository would go there", hint="move it"
+                    )
+                break
         if (path / "format.json").is_file():
             repository = cls._checked(path)
             if not repository.database_file.exists():
@@ -142,13 +160,15 @@ class Repository:
         (path / ".gitignore").write_text("*\n")
         if not repository.config_file.exists():
             repository.config_file.write_text("# dlv config --repo KEY VALUE writes here\n")
-        if not repository.database_file.exists():
-            if any(repository.manifests.glob("*/*.json")):
-                raise Damaged(
-                    f"the catalogue {repository.database_file} is missing",
-                    hint="dlv fsck --rebuild makes it again from manifests and packs",
-                )
-            Database(repository.database_file, wal=not network_disk(path)).close()
+        # An `init` that was interrupted may have left an empty catalogue, and nothing else.
+        filled = any(repository.manifests.glob("*/*.json"))
+        if filled and not repository.database_file.exists():
+            raise Damaged(
+                f"the catalogue {repository.database_file} is missing",
+                hint="dlv fsck --rebuild makes it again from manifests and packs",
+            )
+        wal = not network_disk(path)
+        Database(repository.database_file, wal=wal, create=not filled).close()
         # Last: only now is it a repository.
         durable.replace(
             path / "format.json",
@@ -165,7 +185,7 @@ class Repository:
                 why="manifests and packs are still there",
                 hint="dlv fsck --rebuild",
             )
-        return Database(self.database_file, wal=not network_disk(self.path))
+        return Database(self.database_file, wal=not network_disk(self.path), create=False)
 
     def close(self) -> None:
         if "database" in self.__dict__:
@@ -204,15 +224,30 @@ class Repository:
         return self._locked(name, fcntl.LOCK_EX)
 
     @contextmanager
-    def change(self, verb: str, author: str = "") -> Iterator[Change]:
-        """A transaction that ends with an entry in the operation log; give it a `summary`."""
+    def change(self, verb: str, author: str = "", *, rehearsal: bool = False) -> Iterator[Change]:
+        """A transaction that ends with an entry in the operation log; give it a `summary`.
+
+        A rehearsal leaves no files; the caller must end it inside a transaction that fails.
+        """
         db = self.database
-        with self.writing(), db.atomic():
+        with contextlib.suppress(_CancelledError), self.writing(), db.atomic():
             change = Change(self, author)
             before = self._state()
             yield change
+            if change.cancelled:
+                raise _CancelledError
+            # Not before the block has ended well: a rebuild believes every fact that it finds.
+            for fact in () if rehearsal else change.facts:
+                self.write_fact(fact)
             facts.log_operation(
-                db, verb, change.summary, change.facts, before, self._state(), change.undoes
+                db,
+                verb,
+                change.summary,
+                [fact.hash for fact in change.facts],
+                before,
+                self._state(),
+                change.undoes,
+                staged.as_json(change.consumed),
             )
 
     def _state(self) -> dict[str, str | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,9 @@ from dlv.errors import Conflict, Damaged, NewerFormat, StorageError
 BUSY_SECONDS = 30.0
 
 Row = tuple[Any, ...]
+
+# What SQLite says of a damaged file as if the statement had been wrong.
+_DAMAGE = ("no such table", "unsupported file format", "malformed")
 
 
 def _create(database: Database) -> None:
@@ -33,27 +37,60 @@ SCHEMA_VERSION = len(MIGRATIONS)
 class Database:
     """One connection. Reads see one moment; `atomic` blocks commit as a whole or not at all."""
 
-    def __init__(self, path: Path, *, busy_seconds: float = BUSY_SECONDS, wal: bool = True) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        busy_seconds: float = BUSY_SECONDS,
+        wal: bool = True,
+        create: bool = True,
+    ) -> None:
         self.path = path
         self._depth = 0
-        self._connection = sqlite3.connect(
-            path, timeout=busy_seconds, isolation_level=None, check_same_thread=False
-        )
+        self._busy_seconds = busy_seconds
+        try:
+            self._connection = sqlite3.connect(
+                path, timeout=busy_seconds, isolation_level=None, check_same_thread=False
+            )
+        except sqlite3.Error as error:
+            raise self._translated(error) from error
         try:
             # A network disk has no shared memory for WAL; the rollback journal is safe there.
             journal, synchronous = ("WAL", "FULL") if wal else ("DELETE", "EXTRA")
             if wal and self.value("PRAGMA journal_mode") != "wal":
-                self.execute(f"PRAGMA journal_mode = {journal}")
+                self._patiently(f"PRAGMA journal_mode = {journal}")
             self.execute(f"PRAGMA synchronous = {synchronous}")
             self.execute("PRAGMA foreign_keys = ON")
             self.execute("PRAGMA trusted_schema = OFF")
-            self._migrate()
+            self._migrate(create)
         except BaseException:
             self._connection.close()
             raise
 
-    def _migrate(self) -> None:
+    def _patiently(self, sql: str) -> None:
+        """For what SQLite refuses at once, without waiting, while another process writes."""
+        until = time.monotonic() + self._busy_seconds
+        while True:
+            try:
+                self.execute(sql)
+            except Conflict:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.01)
+            else:
+                return
+
+    def _translated(self, error: sqlite3.Error) -> Exception:
+        return translate(error, self.path, self._busy_seconds)
+
+    def _migrate(self, create: bool) -> None:
         found = self.value("PRAGMA user_version")
+        if not found and not create:
+            raise Damaged(
+                f"the catalogue {self.path} is empty",
+                why="manifests and packs may still be there",
+                hint="dlv fsck --rebuild",
+            )
         if found > SCHEMA_VERSION:
             raise NewerFormat(
                 f"the catalogue {self.path} was written by a newer dlv",
@@ -90,25 +127,25 @@ class Database:
         try:
             return self._connection.execute(sql, parameters)
         except sqlite3.Error as error:
-            raise translate(error, self.path) from error
+            raise self._translated(error) from error
 
     def many(self, sql: str, rows: Iterator[Sequence[Any]] | Sequence[Sequence[Any]]) -> None:
         try:
             self._connection.executemany(sql, rows)
         except sqlite3.Error as error:
-            raise translate(error, self.path) from error
+            raise self._translated(error) from error
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         try:
             return self._connection.execute(sql, parameters).fetchall()
         except sqlite3.Error as error:
-            raise translate(error, self.path) from error
+            raise self._translated(error) from error
 
     def row(self, sql: str, parameters: Sequence[Any] = ()) -> Row | None:
         try:
             found: Row | None = self._connection.execute(sql, parameters).fetchone()
         except sqlite3.Error as error:
-            raise translate(error, self.path) from error
+            raise self._translated(error) from error
         return found
 
     def value(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
@@ -160,13 +197,13 @@ class Database:
             self._connection.rollback()
 
 
-def translate(error: sqlite3.Error, path: Path) -> Exception:
+def translate(error: sqlite3.Error, path: Path, waited: float = BUSY_SECONDS) -> Exception:
     """What SQLite says, as an error with an exit code; a fault of our own SQL stays as it is."""
     name = getattr(error, "sqlite_errorname", None) or ""
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return Conflict(
             "the catalogue is busy",
-            why=f"another dlv has been writing for more than {BUSY_SECONDS:.0f} s",
+            why=f"another dlv has been writing for more than {waited:.0f} s",
             hint="wait for it to end and repeat the command",
         )
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
@@ -179,7 +216,7 @@ def translate(error: sqlite3.Error, path: Path) -> Exception:
             why=str(error),
             hint="check free space and permissions; nothing was changed",
         )
-    if name.startswith("SQLITE_ERROR") and "no such table" in str(error):
+    if name.startswith("SQLITE_ERROR") and any(sign in str(error) for sign in _DAMAGE):
         return Damaged(
             f"the catalogue {path} is damaged", why=str(error), hint="dlv fsck --rebuild"
         )

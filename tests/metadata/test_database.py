@@ -1,0 +1,444 @@
+"""The SQLite file: transactions whole or not at all, between processes too; damage is named."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dlv
+import dlv.metadata.database as database
+from dlv.errors import Conflict, Damaged, DlvError, NewerFormat, StorageError
+from dlv.metadata.database import SCHEMA_VERSION, Database
+
+HOME = str(Path(dlv.__file__).parent.parent)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "dlv.db"
+
+
+@pytest.fixture
+def db(path: Path) -> Iterator[Database]:
+    database = Database(path)
+    yield database
+    database.close()
+
+
+def put(db: Database, key: str, value: str = "x") -> None:
+    db.execute("INSERT INTO state(key, value) VALUES (?, ?)", (key, value))
+
+
+def keys(db: Database) -> list[str]:
+    return [row[0] for row in db.rows("SELECT key FROM state ORDER BY key")]
+
+
+def python(code: str, *args: object) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, args)],
+        env=dict(os.environ, PYTHONPATH=HOME),
+        stdout=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+# Opening
+
+
+def test_how_it_is_opened(db: Database) -> None:
+    settings = {
+        name: db.value(f"PRAGMA {name}")
+        for name in ("journal_mode", "synchronous", "foreign_keys", "trusted_schema")
+    }
+    assert settings == {
+        "journal_mode": "wal",
+        "synchronous": 2,  # FULL
+        "foreign_keys": 1,
+        "trusted_schema": 0,
+    }
+    assert db.value("PRAGMA user_version") == SCHEMA_VERSION
+
+
+def test_a_network_disk_gets_no_wal(path: Path) -> None:
+    db = Database(path, wal=False)
+    assert db.value("PRAGMA journal_mode") == "delete"
+    assert db.value("PRAGMA synchronous") == 3  # EXTRA
+    db.close()
+
+
+def test_the_schema_is_the_file(db: Database) -> None:
+    plain = sqlite3.connect(":memory:")
+    plain.executescript(Path(database.__file__).with_name("schema.sql").read_text("utf-8"))
+    wanted = plain.execute("SELECT type, name, sql FROM sqlite_schema").fetchall()
+    assert sorted(db.rows("SELECT type, name, sql FROM sqlite_schema")) == sorted(wanted)
+    assert len(wanted) > 40
+
+
+def test_an_empty_or_headless_file_is_no_catalogue(path: Path) -> None:
+    path.touch()
+    with pytest.raises(Damaged, match="is empty") as found:
+        Database(path, create=False)
+    assert found.value.hint == "dlv fsck --rebuild"
+    # Only the header came to the disk: the journal with the tables was lost.
+    plain = sqlite3.connect(path)
+    plain.execute("PRAGMA journal_mode = WAL")
+    plain.close()
+    assert path.stat().st_size
+    with pytest.raises(Damaged, match="is empty"):
+        Database(path, create=False)
+    Database(path).close()
+    Database(path, create=False).close()
+
+
+def test_a_newer_schema_is_refused(path: Path) -> None:
+    db = Database(path)
+    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    db.close()
+    before = path.read_bytes()
+    with pytest.raises(NewerFormat, match="newer dlv") as found:
+        Database(path)
+    assert found.value.exit_code == 3
+    assert f"number {SCHEMA_VERSION + 1}" in (found.value.why or "")
+    assert path.read_bytes() == before
+
+
+def test_not_a_database(path: Path) -> None:
+    path.write_bytes(b"hello world, this is no database at all" * 100)
+    with pytest.raises(Damaged, match="is damaged") as found:
+        Database(path)
+    assert found.value.exit_code == 6
+    assert found.value.hint == "dlv fsck --rebuild"
+
+
+def test_a_folder_in_the_way(path: Path) -> None:
+    path.mkdir()
+    with pytest.raises(StorageError) as found:
+        Database(path)
+    assert found.value.exit_code == 8
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_random_damage_gives_typed_errors(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("damage") / "dlv.db"
+    db = Database(path, wal=False)
+    with db.atomic():
+        for number in range(300):
+            put(db, f"key {number}", "x" * 100)
+    db.close()
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 3))):
+        start = data.draw(st.integers(0, len(content) - 1))
+        content[start : start + 64] = data.draw(st.binary(min_size=64, max_size=64))
+    if data.draw(st.booleans()):
+        del content[data.draw(st.integers(0, len(content))) :]
+    path.write_bytes(content)
+    try:
+        db = Database(path, wal=False, create=False)
+    except DlvError as error:
+        assert error.exit_code in (3, 6, 8)  # noqa: PT017
+        return
+    try:
+        db.rows("SELECT key, length(value) FROM state ORDER BY value")
+        with db.atomic():
+            put(db, "one more")
+    except DlvError as error:
+        assert error.exit_code == 6  # noqa: PT017
+        assert error.hint == "dlv fsck --rebuild"  # noqa: PT017
+    finally:
+        db.close()
+
+
+def test_a_lost_table_is_damage(db: Database) -> None:
+    db.execute("DROP TABLE staged")
+    with pytest.raises(Damaged, match="damaged"):
+        db.rows("SELECT * FROM staged")
+
+
+def test_faults_of_our_own_sql_are_not_hidden(db: Database) -> None:
+    put(db, "a")
+    with pytest.raises(sqlite3.IntegrityError):
+        put(db, "a")
+    with pytest.raises(sqlite3.OperationalError, match="syntax"):
+        db.execute("SELEKT 1")
+
+
+# Transactions
+
+
+def test_a_block_commits_as_a_whole(db: Database, path: Path) -> None:
+    other = Database(path)
+    with db.atomic():
+        put(db, "a")
+        assert keys(other) == []
+        put(db, "b")
+    assert keys(other) == ["a", "b"]
+    other.close()
+
+
+def test_an_error_takes_everything_back(db: Database) -> None:
+    def fail() -> None:
+        with db.atomic():
+            put(db, "a")
+            with db.atomic():
+                put(db, "b")
+            raise KeyError
+
+    put(db, "before")
+    with pytest.raises(KeyError):
+        fail()
+    assert keys(db) == ["before"]
+
+
+def test_an_inner_error_takes_back_the_inner_block(db: Database) -> None:
+    def fail() -> None:
+        with db.atomic():
+            put(db, "b")
+            with db.atomic():
+                put(db, "c")
+            raise KeyError
+
+    with db.atomic():
+        put(db, "a")
+        with pytest.raises(KeyError):
+            fail()
+        put(db, "d")
+        with db.atomic():
+            put(db, "e")
+    assert keys(db) == ["a", "d", "e"]
+
+
+@given(st.data())
+@settings(max_examples=50)
+def test_nested_blocks_against_a_model(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    db = Database(tmp_path_factory.mktemp("nested") / "dlv.db", wal=False)
+    db.execute("PRAGMA synchronous = OFF")
+    count = 0
+
+    def block(depth: int) -> set[str]:
+        """Run a random block; what it leaves if it ends well."""
+        nonlocal count
+        kept: set[str] = set()
+        for _ in range(data.draw(st.integers(0, 3))):
+            if depth < 4 and data.draw(st.booleans()):
+                try:
+                    with db.atomic():
+                        inner = block(depth + 1)
+                        if data.draw(st.booleans()):
+                            raise KeyError
+                    kept |= inner
+                except KeyError:
+                    pass
+            elif depth:
+                count += 1
+                put(db, f"{count:04}")
+                kept.add(f"{count:04}")
+        return kept
+
+    kept = block(0)
+    assert keys(db) == sorted(kept)
+    assert not db._connection.in_transaction
+    db.close()
+
+
+def test_a_block_after_an_error_works(db: Database) -> None:
+    def fail() -> None:
+        with db.atomic():
+            put(db, "a")
+            put(db, "a")
+
+    for _ in range(3):
+        with pytest.raises(sqlite3.IntegrityError):
+            fail()
+    with db.atomic():
+        put(db, "b")
+    assert keys(db) == ["b"]
+
+
+def test_a_snapshot_is_of_one_moment(db: Database, path: Path) -> None:
+    other = Database(path)
+    put(db, "a")
+    with db.snapshot():
+        assert keys(db) == ["a"]
+        put(other, "b")
+        with db.snapshot():
+            assert keys(db) == ["a"]
+    assert keys(db) == ["a", "b"]
+    with db.atomic(), db.snapshot():
+        put(db, "c")
+    assert keys(db) == ["a", "b", "c"]
+    other.close()
+
+
+# Processes
+
+WRITER = """
+import sys
+from pathlib import Path
+from dlv.metadata.database import Database
+db = Database(Path(sys.argv[1]))
+for _ in range(int(sys.argv[2])):
+    with db.atomic():
+        found = db.value("SELECT coalesce(max(CAST(key AS INTEGER)), 0) FROM state")
+        db.execute("INSERT INTO state(key, value) VALUES (?, ?)", (str(found + 1), sys.argv[3]))
+"""
+
+
+def test_processes_take_turns(path: Path) -> None:
+    # The file is not there yet: they race to make it, too.
+    writers = [python(WRITER, path, 25, name) for name in "abcd"]
+    for writer in writers:
+        _, err = writer.communicate(timeout=120)
+        assert (writer.returncode, err) == (0, b"")
+    db = Database(path)
+    assert sorted(int(key) for key in keys(db)) == list(range(1, 101))
+    assert db.value("SELECT count(DISTINCT value) FROM state") == 4
+    db.close()
+
+
+def test_busy_is_a_conflict_after_the_time(path: Path) -> None:
+    holder = Database(path)
+    waiting = Database(path, busy_seconds=0.3)
+    started = time.monotonic()
+    with holder.atomic():
+        put(holder, "a")
+        with pytest.raises(Conflict, match="busy") as found, waiting.atomic():
+            pass
+        assert keys(waiting) == []  # reading is not held up
+    assert 0.2 < time.monotonic() - started < 10
+    assert found.value.exit_code == 5
+    with waiting.atomic():
+        put(waiting, "b")
+    assert keys(holder) == ["a", "b"]
+    holder.close()
+    waiting.close()
+
+
+def test_the_lock_is_taken_at_the_start(path: Path) -> None:
+    """Not at the first write: that one would fail at once if another had written since."""
+    first, second = Database(path), Database(path, busy_seconds=0.1)
+    with first.atomic():
+        first.rows("SELECT * FROM state")
+        with pytest.raises(Conflict), second.atomic():
+            pass
+    first.close()
+    second.close()
+
+
+def test_a_killed_writer_leaves_nothing_and_no_lock(path: Path) -> None:
+    Database(path).close()
+    code = """
+import sys, time
+from pathlib import Path
+from dlv.metadata.database import Database
+db = Database(Path(sys.argv[1]))
+db.execute("INSERT INTO state(key, value) VALUES ('done', 'x')")
+with db.atomic():
+    db.execute("INSERT INTO state(key, value) VALUES ('half', 'x')")
+    print("in", flush=True)
+    time.sleep(60)
+"""
+    writer = python(code, path)
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == b"in\n"
+    writer.send_signal(signal.SIGKILL)
+    writer.communicate(timeout=30)
+    db = Database(path, busy_seconds=1)
+    assert keys(db) == ["done"]
+    with db.atomic():
+        put(db, "next")
+    db.close()
+
+
+# Migrations
+
+
+def test_a_migration_runs_once_and_with_its_number(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Database(path).close()
+    ran = []
+
+    def later(db: Database) -> None:
+        ran.append(db.value("PRAGMA user_version"))
+        db.execute("CREATE TABLE later(x)")
+
+    monkeypatch.setattr(database, "MIGRATIONS", (*database.MIGRATIONS, later))
+    monkeypatch.setattr(database, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
+    for _ in range(2):
+        db = Database(path, create=False)
+        assert db.value("PRAGMA user_version") == SCHEMA_VERSION + 1
+        assert db.rows("SELECT * FROM later") == []
+        db.close()
+    assert ran == [SCHEMA_VERSION]
+
+
+def test_a_failing_migration_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    db = Database(path)
+    put(db, "a")
+    db.close()
+
+    def good(db: Database) -> None:
+        db.execute("CREATE TABLE later(x)")
+        db.execute("DELETE FROM state")
+
+    def bad(db: Database) -> None:
+        db.execute("CREATE TABLE latest(x)")
+        raise KeyError("half way")
+
+    monkeypatch.setattr(database, "MIGRATIONS", (*database.MIGRATIONS, good, bad))
+    monkeypatch.setattr(database, "SCHEMA_VERSION", SCHEMA_VERSION + 2)
+    for _ in range(2):
+        with pytest.raises(KeyError, match="half way"):
+            Database(path)
+    monkeypatch.undo()
+    db = Database(path)
+    assert db.value("PRAGMA user_version") == SCHEMA_VERSION
+    assert keys(db) == ["a"]
+    assert db.rows("SELECT name FROM sqlite_schema WHERE name LIKE 'late%'") == []
+    db.close()
+
+
+# Moving
+
+
+def test_tables_move_between_catalogues(db: Database, tmp_path: Path) -> None:
+    put(db, "a", "1")
+    other = Database(tmp_path / "other.db")
+    put(other, "a", "2")
+    other.fill_table("state", db.table("state"))
+    assert other.rows("SELECT key, value FROM state") == [("a", "1")]
+    other.close()
+
+
+def test_a_checkpoint_brings_all_into_one_file(db: Database, path: Path, tmp_path: Path) -> None:
+    put(db, "a")
+    db.checkpoint()
+    moved = tmp_path / "moved.db"
+    moved.write_bytes(path.read_bytes())
+    copy = Database(moved)
+    assert keys(copy) == ["a"]
+    copy.close()
+
+
+def test_insert_gives_the_new_id(db: Database) -> None:
+    sql = "INSERT INTO tensor_list(hash) VALUES (?)"
+    assert [db.insert(sql, (name,)) for name in "abc"] == [1, 2, 3]
+    assert db.value("SELECT hash FROM tensor_list WHERE id = 2") == "b"
+    assert db.value("SELECT hash FROM tensor_list WHERE id = 9") is None
+    assert db.row("SELECT id, hash FROM tensor_list WHERE id = 9") is None
