@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest
 .PHONY: help demo test test-slow bench lint format docs golden clean
 
 help:
-	@echo "make demo       a small repository with three versions, and what to try in it"
+	@echo "make demo       build demo-repository from examples/digits and show the commands at work"
 	@echo "make test       all tests but the slow ones (installs torch and scikit-learn)"
 	@echo "make test-slow  the slow ones: crashes at many points, big files"
 	@echo "make lint       ruff and mypy --strict"
@@ -35,7 +35,7 @@ $(FULL): pyproject.toml constraints.txt | $(BIN)/python
 
 demo: $(LIGHT)
 	rm -rf demo-repository
-	$(BIN)/dlv demo demo-repository
+	@$(BIN)/python examples/demo.py demo-repository
 
 test: $(FULL)
 	$(PYTEST) -n auto -m "not slow" $(ARGS)

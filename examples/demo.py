@@ -1,0 +1,127 @@
+"""Build a repository from examples/digits with the real commands, and show what they print.
+
+    python examples/demo.py FOLDER
+
+FOLDER must not exist. Needs dlv and its few dependencies, nothing else: no torch.
+"""
+
+import os
+import pty
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+DIGITS = Path(__file__).resolve().parent / "digits"
+WIDTH = 100
+
+# Comments are shown as they stand; {digits} is where the example's files are.
+STEPS = """
+# A project's folder becomes a repository.
+dlv init
+# A network, six checkpoints of its training, the log, the settings, the script, test data.
+cp {digits}/train.py {digits}/test.npz {digits}/base/* .
+dlv add .
+dlv commit -m 'LeNet on digits' --name lenet
+dlv tag baseline
+
+# Trained on, only the last layer: the other matrices are there already.
+rm step-*; cp {digits}/head/* .
+dlv add .
+dlv commit -m 'Only the last layer trained on'
+
+# A new model that begins as a copy of the first: five labels instead of ten.
+dlv copy lenet@1 lenet-five
+rm step-*; cp {digits}/five/* .
+dlv status
+dlv add .
+dlv commit -m 'Digits 0 to 4'
+
+# Another seed and optimizer; the checkpoints are .pt files with the optimizer's state.
+dlv copy lenet@1 lenet-adam --no-weights
+rm step-* config.toml log.csv; cp {digits}/reseed/* .
+dlv add --remove config.toml log.csv
+dlv add .
+dlv commit -m 'Another seed, AdamW'
+
+# What is there, and what came from what?
+dlv list
+dlv log --graph --all
+# What is in a version?
+dlv desc lenet-five
+# What did the fine-tunes change?
+dlv diff lenet@1 lenet@2
+dlv diff lenet@1 lenet-five --structure --matrices --params
+dlv metrics lenet@1 lenet@2
+# What does it cost?
+dlv stats
+
+# Back to the first version, beside: byte for byte what was added, the .pt files too.
+dlv checkout lenet@1 --to first
+dlv checkout lenet-adam --to adam
+(cd {digits}/base && sha256sum step-*) | (cd first && sha256sum -c)
+(cd {digits}/reseed && sha256sum step-*) | (cd adam && sha256sum -c)
+dlv fsck
+"""
+
+
+def main(folder: Path) -> int:
+    if folder.exists():
+        sys.exit(f"{folder} is there already")
+    folder.mkdir(parents=True)
+    digits = os.path.relpath(DIGITS, folder)
+    with tempfile.TemporaryDirectory() as tools:
+        program = Path(tools, "dlv")
+        program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m dlv "$@"\n')
+        program.chmod(0o755)
+        environ = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "DLV_PAGER": "cat"}
+        for step in STEPS.strip("\n").split("\n"):
+            line = step.format(digits=digits)
+            if line.startswith("#") or not line:
+                show(line, "36")
+                continue
+            show(f"$ {line}", "1")
+            code = run(line, folder, environ)
+            if code != 0:
+                print(f"exit {code}")
+                return code
+    show(f"\nThe repository is in {os.path.relpath(folder)}. Try there: dlv show lenet@2", "36")
+    return 0
+
+
+def show(text: str, style: str) -> None:
+    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    print(f"\x1b[{style}m{text}\x1b[0m" if coloured and text else text, flush=True)
+
+
+def run(line: str, folder: Path, environ: dict[str, str]) -> int:
+    """Run a line as if it had been typed: dlv prints its tables for people only to a terminal."""
+    if sys.stdout.isatty():
+        return subprocess.run(line, shell=True, cwd=folder, env=environ, check=False).returncode
+    parent, child = pty.openpty()
+    environ = {**environ, "NO_COLOR": "1", "COLUMNS": str(WIDTH)}
+    process = subprocess.Popen(
+        line, shell=True, cwd=folder, env=environ, stdin=child, stdout=child, stderr=child
+    )
+    os.close(child)
+    printed = b"".join(iter(lambda: read(parent), b""))
+    os.close(parent)
+    print(printed.decode("utf-8", "replace").replace("\r\n", "\n"), end="", flush=True)
+    return process.wait()
+
+
+def read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # Linux says so when the other side is closed
+        return b""
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python examples/demo.py FOLDER")
+    if not shutil.which("sh"):
+        sys.exit("a shell is needed")
+    sys.exit(main(Path(sys.argv[1]).absolute()))
