@@ -19,7 +19,7 @@ from dlv.metadata.versions import Version
 from dlv.repository import Repository
 from dlv.staging import Request as AddRequest
 
-TAG = "baseline"
+TAG = "candidate"
 NEXT_STEP = 700
 
 _BASE: dict[str, Any] = {
@@ -97,13 +97,13 @@ def demo(directory: Path, author: str) -> Demo:
         make = _Maker(repository, author)
         trained = make.version("lenet", "Bars in four directions", _BASE)
         first = make.made[0]
-        make.tag(TAG, first)
         make.copy("lenet-wide")
         make.version("lenet-wide", "Twice as many filters", {**_BASE, "filters": 16})
         config = {**_BASE, **_SLOWER, "first": 300, "last": 500}
         trained = make.version("lenet", "Smaller learning rate", config, trained, [first.id])
         config = {**config, "seed": 3, "first": 500, "last": 600, "train": ["fc2"]}
         trained = make.version("lenet", "Only the last layer trained on", config, trained)
+        make.tag(TAG, make.made[-1])
         waiting = f"step-{NEXT_STEP}.safetensors"
         config = {**config, "seed": 4, "first": 600, "last": NEXT_STEP}
         *_, (_, weights) = demo_training.train(config, trained)

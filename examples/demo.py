@@ -102,14 +102,23 @@ def run(line: str, folder: Path, environ: dict[str, str]) -> int:
         return subprocess.run(line, shell=True, cwd=folder, env=environ, check=False).returncode
     parent, child = pty.openpty()
     environ = {**environ, "NO_COLOR": "1", "COLUMNS": str(WIDTH)}
+    # No terminal for messages, so that no progress bar gets between the lines.
     process = subprocess.Popen(
-        line, shell=True, cwd=folder, env=environ, stdin=child, stdout=child, stderr=child
+        line,
+        shell=True,
+        cwd=folder,
+        env=environ,
+        stdin=child,
+        stdout=child,
+        stderr=subprocess.PIPE,
     )
     os.close(child)
     printed = b"".join(iter(lambda: read(parent), b""))
     os.close(parent)
-    print(printed.decode("utf-8", "replace").replace("\r\n", "\n"), end="", flush=True)
-    return process.wait()
+    _, told = process.communicate()
+    text = (told + printed).decode("utf-8", "replace").replace("\r\n", "\n")
+    print(text, end="", flush=True)
+    return process.returncode
 
 
 def read(terminal: int) -> bytes:

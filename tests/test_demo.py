@@ -32,7 +32,7 @@ def test_versions_and_lineage(made: Demo) -> None:
     assert parents["lenet-wide@1"] == ((found["lenet@1"].id, "copy"),)
     assert parents["lenet@2"] == ((found["lenet@1"].id, "commit"),)
     assert parents["lenet@3"] == ((found["lenet@2"].id, "commit"),)
-    assert found["lenet@1"].tags == (demos.TAG,)
+    assert found["lenet@3"].tags == (demos.TAG,)
     assert all(version.author == "Ada <ada@example.org>" for version in made.versions)
 
 
