@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import dlv.staging as staging
@@ -19,7 +20,15 @@ def add(repository: Repository, here: Path, given: Sequence[str], request: Reque
     return added
 
 
-def remove(repository: Repository, here: Path, given: Sequence[str]) -> list[StagedFile]:
+@dataclass(frozen=True)
+class Removed:
+    """Tracked files that leave the next version, and staged ones that do not get into it."""
+
+    marks: list[StagedFile]
+    back: list[str]
+
+
+def remove(repository: Repository, here: Path, given: Sequence[str]) -> Removed:
     """Mark tracked files as removed; what was only staged is taken back."""
     names = [staging.relative(repository.root, Path(here, name), here) for name in given]
     waiting = [file.path for file in staged.everything(repository.database)]
@@ -34,7 +43,8 @@ def remove(repository: Repository, here: Path, given: Sequence[str]) -> list[Sta
     with repository.writing(), repository.database.atomic():
         staged.drop(repository.database, back)
         staged.put(repository.database, marks)
-    return marks
+    left = {mark.path for mark in marks}
+    return Removed(marks, [path for path in dict.fromkeys(back) if path not in left])
 
 
 def _below(path: str, name: str) -> bool:

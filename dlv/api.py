@@ -21,7 +21,7 @@ from dlv.config import Config
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.events.series import Scalars
 from dlv.files import FileStore
-from dlv.manifest import Manifest, Snapshot
+from dlv.manifest import Manifest, Snapshot, check_name
 from dlv.metadata import metrics, staged, versions
 from dlv.metadata.staged import StagedFile
 from dlv.network.graph import Network
@@ -132,7 +132,7 @@ class Repo:
         parents: Sequence[str] = (),
     ) -> Run:
         """A training run: `with repo.run("lenet") as run:`, committed when the block ends."""
-        committing.check_name(name)
+        check_name(name)
         given = dict(parameters or {})
 
         def finish(text: str, files: Sequence[StagedFile], series: Sequence[Scalars]) -> Version:

@@ -11,7 +11,7 @@ from typing import Any
 
 from blake3 import blake3
 
-from dlv.errors import Damaged
+from dlv.errors import Damaged, UsageError
 
 VERSION = "0.1.0"
 WRITER = f"dlv {VERSION}"  # for messages only: what wrote an object
@@ -139,6 +139,18 @@ def fix_clock(moment: datetime.datetime | None) -> None:
     _fixed_clock[:] = [] if moment is None else [moment]
 
 
+def stop_clock(text: str) -> datetime.datetime:
+    """`fix_clock` at a moment given as text, as in DLV_NOW."""
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(f"DLV_NOW is not a time: `{text}`", why=str(error)) from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    fix_clock(moment)
+    return moment
+
+
 def timestamp(moment: datetime.datetime | None = None) -> str:
     """UTC with microseconds, as every format of dlv writes time."""
     if moment is None and _fixed_clock:
@@ -152,8 +164,7 @@ def timestamp(moment: datetime.datetime | None = None) -> str:
 
 def moment_of(text: str) -> datetime.datetime:
     """The inverse of `timestamp`; ValueError for anything that it would not write."""
-    moment = datetime.datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ")
-    moment = moment.replace(tzinfo=datetime.UTC)
+    moment = datetime.datetime.fromisoformat(text)  # strptime would load locale and more
     if timestamp(moment) != text:
         raise ValueError(f"{text!r} is not written as dlv writes time")
     return moment

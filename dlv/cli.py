@@ -38,6 +38,34 @@ COMPLETE_VARIABLE = "_DLV_COMPLETE"
 
 # name -> (module in dlv.commands, first line of its help, group)
 COMMANDS: dict[str, tuple[str, str, str]] = {
+    "init": ("init", "Make a repository here or in DIR.", "Model version management"),
+    "add": ("add", "Stage files for the next commit.", "Model version management"),
+    "commit": ("commit", "Make a version of what is staged.", "Model version management"),
+    "copy": ("copy", "Begin a new model with the files of a version.", "Model version management"),
+    "list": ("list_", "List versions, newest first.", "Exploration"),
+    "desc": (
+        "desc",
+        "Describe a version: network, parameters, metrics, matrices, storage.",
+        "Exploration",
+    ),
+    "diff": ("diff", "Show how versions differ; the first is the reference.", "Exploration"),
+    "log": ("log", "Show a version and all that it comes from.", "Exploration"),
+    "show": ("show", "Show a version with its message, or one of its files.", "Exploration"),
+    "metrics": ("metrics", "Show the last, smallest and largest value of each metric series.", "Exploration"),
+    "stats": ("stats", "Show what versions take on disk, and what removing them frees.", "Exploration"),
+    "status": (
+        "status",
+        "Show what is staged, modified and untracked.",
+        "Working directory, history, safety",
+    ),
+    "checkout": (
+        "checkout",
+        "Write files of a version as they were added.",
+        "Working directory, history, safety",
+    ),
+    "tag": ("tag", "Give a version a name, list the tags, or delete one.", "Working directory, history, safety"),
+    "rm": ("rm", "Remove versions, or some of their snapshots.", "Working directory, history, safety"),
+    "undo": ("undo", "Undo the last operation, or the last N.", "Working directory, history, safety"),
     "completion": ("completion", "Print or install the completion script of a shell.", "Upkeep"),
     "doctor": (
         "doctor",
@@ -46,6 +74,17 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "fsck": ("fsck", "Check the repository, or rebuild its catalogue.", "Upkeep"),
     "config": ("config", "Show or change the configuration.", "Upkeep"),
+    "demo": ("demo", "Make a small repository to try things in.", "Upkeep"),
+    "export": (
+        "export",
+        "Write the weights of a version, or its network, to one file.",
+        "Data in and out",
+    ),
+    "import": (
+        "import_",
+        "Make one version of checkpoint files, without staging.",
+        "Data in and out",
+    ),
 }
 
 GROUPS = (

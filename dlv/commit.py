@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,8 @@ class Request:
     parents: Sequence[str] = ()
     parameters: Mapping[str, Any] = field(default_factory=dict)
     series: Sequence[Scalars] = ()
+    logs: Sequence[tuple[Path, Mapping[str, Any]]] = ()  # as of `staging.read_log`
+    metrics: Sequence[Path] = ()  # files of single values
     staged: Sequence[StagedFile] | None = None  # None: what `add` recorded
     allow_empty: bool = False
     recheck: str = "hash"
@@ -95,8 +97,9 @@ class _Draft:
         return [file for file in self.staged if file.role in roles]
 
     @property
-    def removed(self) -> set[str]:
-        return {file.path for file in self.of_role("removed")}
+    def replaced(self) -> set[str]:
+        """Paths of which nothing is carried on: what is staged may be of another role."""
+        return {file.path for file in self.staged}
 
 
 def commit(repository: Repository, request: Request) -> Committed:
@@ -104,7 +107,8 @@ def commit(repository: Repository, request: Request) -> Committed:
     started = time.monotonic()
     db = repository.database
     taken = list(staged.everything(db) if request.staged is None else request.staged)
-    if not (taken or request.allow_empty or request.parameters or request.series):
+    given = request.parameters or request.series or request.logs or request.metrics
+    if not (taken or request.allow_empty or given):
         raise UsageError(
             "nothing to commit", why="nothing is staged", hint="dlv add PATH.., or --allow-empty"
         )
@@ -173,26 +177,17 @@ def _name(repository: Repository, request: Request, base: Version | None) -> str
             why="versions are called NAME@1, NAME@2, ...",
             hint="dlv commit -m MESSAGE --name lenet",
         )
-    check_name(name)
+    manifests.check_name(name)
     if versions.by_tag(repository.database, name) is not None:
         raise Conflict(f"`{name}` is a tag already", hint="choose another name")
     return name
-
-
-def check_name(name: str) -> None:
-    """Refuse what could not be told apart in a version reference."""
-    if not manifests.NAME.match(name) or name in ("HEAD", "latest"):
-        raise UsageError(
-            f"`{name}` cannot be a name",
-            why="letters, digits and . _ + - are allowed, the first a letter or digit",
-        )
 
 
 def _weights(draft: _Draft, writer: WeightWriter, request: Request) -> None:
     found = draft.of_role(*WEIGHT_ROLES)
     if not found:
         if draft.base is not None:
-            draft.weights = snapshots.without(draft.base, draft.removed)
+            draft.weights = snapshots.without(draft.base, draft.replaced)
         return
     request.total(sum(file.bytes for file in found))
     opened: list[WeightFile] = []
@@ -275,17 +270,14 @@ def _hyperparameters(draft: _Draft, request: Request) -> None:
 
 
 def _series(draft: _Draft, writer: WeightWriter, request: Request, store: MatrixStore) -> None:
-    logs = draft.of_role("log")
-    found = list(request.series)
-    for file in logs:
-        run = "" if len(logs) == 1 and not found else Path(file.path).name.split(".")[0]
-        found += staging.read_log(Path(file.source), run, file.options)
-    if not found and not draft.of_role(*WEIGHT_ROLES) and draft.base is not None:
-        # The curves belong to the weights: they stay as long as those do.
+    found = _given_series(draft, request)
+    if draft.base is not None and not draft.of_role(*WEIGHT_ROLES):
+        # The curves belong to the weights: they stay as long as those do, but for newer ones.
+        newer = {(scalars.run, scalars.tag) for scalars in found}
         for reference in draft.base.series:
-            scalars = catalogue.series(store, reference.hash)
-            draft.series.append((reference, catalogue.summary_of(scalars, reference.hash)))
-        return
+            if (reference.run, reference.tag) not in newer:
+                scalars = catalogue.series(store, reference.hash)
+                draft.series.append((reference, catalogue.summary_of(scalars, reference.hash)))
     names: set[tuple[str, str]] = set()
     for scalars in found:
         if (scalars.run, scalars.tag) in names:
@@ -296,11 +288,29 @@ def _series(draft: _Draft, writer: WeightWriter, request: Request, store: Matrix
         draft.series.append((reference, catalogue.summary_of(scalars, digest)))
 
 
+def _given_series(draft: _Draft, request: Request) -> list[Scalars]:
+    """From logs, then single values, each under its file's name only where it would clash."""
+    logs = [(Path(log.source), log.path, log.options) for log in draft.of_role("log")]
+    logs += [(path, path.name, dict(options)) for path, options in request.logs]
+    found = list(request.series)
+    for source, path, options in logs:
+        run = "" if len(logs) == 1 and not found else Path(path).name.split(".")[0]
+        found += staging.read_log(source, run, options)
+    for file in request.metrics:
+        scalars, skipped = staging.read_metrics(file)
+        draft.warnings += [f"{file.name}: `{key}` is no number and left out" for key in skipped]
+        taken = {(known.run, known.tag) for known in found}
+        for one in scalars:
+            clash = (one.run, one.tag) in taken
+            found.append(replace(one, run=file.name.split(".")[0]) if clash else one)
+    return found
+
+
 def _files(repository: Repository, draft: _Draft, name: str) -> None:
     found = draft.of_role(*FILE_ROLES)
     new = {file.path for file in found}
     base = draft.base.files if draft.base is not None else ()
-    kept = [entry for entry in base if entry.path not in new | draft.removed]
+    kept = [entry for entry in base if entry.path not in draft.replaced]
     if not found and len(kept) == len(base):
         draft.files, draft.tree = list(base), draft.base.tree if draft.base else None
         return
@@ -360,6 +370,7 @@ def _insert(change: Change, draft: _Draft, made: Manifest, packs: Sequence[PackR
             if file.role != "removed"
         ],
     )
+    change.consumed = draft.staged
     change.set_head(made.id)
     change.set_next(None)
     change.summary = f"{made.name}@{number}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import secrets
 import stat
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
@@ -133,21 +132,37 @@ class Folder:
         return "file" if stat.S_ISREG(mode) else "other"
 
     @contextmanager
-    def replace(self, path: str, *, mode: int = 0o644) -> Iterator[BinaryIO]:
-        """Write beside and rename: the old file stays whole until the new one is."""
+    def beside(self, path: str, *, mode: int = 0o644) -> Iterator[tuple[BinaryIO, str]]:
+        """A new file next to `path`, and its name for `put`; gone again if the block fails."""
         with self._parent(path, create=True) as (parent, name):
-            aside = f".{name[:40]}.{secrets.token_hex(6)}.dlv-part"
+            aside = f".{name[:40]}.{os.urandom(6).hex()}.dlv-part"
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
             descriptor = os.open(aside, flags, mode, dir_fd=parent)
             try:
                 with os.fdopen(descriptor, "w+b") as out:
-                    yield out
+                    yield out, path[: len(path) - len(name)] + aside
                     out.flush()
-                os.rename(aside, name, src_dir_fd=parent, dst_dir_fd=parent)
             except BaseException:
                 with contextlib.suppress(OSError):
                     os.unlink(aside, dir_fd=parent)
                 raise
+
+    def put(self, aside: str, path: str) -> None:
+        """Give what was written beside its place."""
+        with self._parent(path, create=False) as (parent, name):
+            os.rename(aside.rpartition("/")[2], name, src_dir_fd=parent, dst_dir_fd=parent)
+
+    @contextmanager
+    def replace(self, path: str, *, mode: int = 0o644) -> Iterator[BinaryIO]:
+        """Write beside and rename: the old file stays whole until the new one is."""
+        with self.beside(path, mode=mode) as (out, aside):
+            yield out
+        try:
+            self.put(aside, path)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self.remove(aside)
+            raise
 
     def remove(self, path: str) -> None:
         with self._parent(path, create=False) as (parent, name):

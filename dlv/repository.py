@@ -10,15 +10,24 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import dlv.durable as durable
 from dlv.canonical import WRITER, dumps, hash_bytes, read_json
 from dlv.errors import Conflict, Damaged, NewerFormat, NotARepository, UsageError
-from dlv.fact import Fact, decode_fact
-from dlv.manifest import Manifest, decode
+from dlv.lazy import lazy
 from dlv.metadata import facts, staged
 from dlv.metadata.database import Database
 from dlv.metadata.staged import StagedFile
+
+if TYPE_CHECKING:
+    import dlv.fact as fact_format
+    import dlv.manifest as manifest_format
+    from dlv.fact import Fact
+    from dlv.manifest import Manifest
+else:  # `list` and `log` need neither
+    fact_format = lazy("dlv.fact")
+    manifest_format = lazy("dlv.manifest")
 
 FORMAT = 1
 FOLDER = ".dlv"
@@ -46,7 +55,7 @@ class Change:
 
     def record(self, kind: str, subject: str | None, data: dict[str, object]) -> Fact:
         found = facts.newest(self.db, kind, subject)
-        fact = Fact(
+        fact = fact_format.Fact(
             kind=kind,
             subject=subject,
             author=self.author,
@@ -54,7 +63,7 @@ class Change:
             data=data,
             replaces=None if found is None else found[0],
         )
-        decode_fact(fact.encode())
+        fact_format.decode_fact(fact.encode())
         facts.record(self.db, fact)
         self.facts.append(fact)
         return fact
@@ -275,12 +284,12 @@ class Repository:
         """The manifest of that id, its hash checked at every first reading."""
         if version_id not in self._decoded:
             data = read_object(self.manifests, version_id, "manifest")
-            self._decoded[version_id] = decode(data, f"manifest {version_id[:12]}")
+            self._decoded[version_id] = manifest_format.decode(data, f"manifest {version_id[:12]}")
         return self._decoded[version_id]
 
     def write_manifest(self, manifest: Manifest) -> str:
         data = manifest.encode()
-        if decode(data) != manifest:
+        if manifest_format.decode(data) != manifest:
             raise Damaged(
                 "the manifest does not read back as it was meant", hint="report this fault"
             )
@@ -288,7 +297,7 @@ class Repository:
 
     def write_fact(self, fact: Fact) -> str:
         data = fact.encode()
-        decode_fact(data)
+        fact_format.decode_fact(data)
         return durable.write_once(self.tmp, self.facts, data, suffix=".json")
 
 

@@ -37,6 +37,10 @@ class Bar:
         )
         self._task = self._progress.add_task(description, total=total)
 
+    def expect(self, total: int) -> None:
+        """How much there is to do, where that was not known at the start."""
+        self._progress.update(self._task, total=total)
+
     def advance(self, count: int) -> None:
         self._progress.advance(self._task, count)
         if not self._shown and time.monotonic() - self._begun >= PATIENCE:

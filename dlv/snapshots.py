@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import PurePosixPath
 from typing import BinaryIO, Protocol, cast
@@ -12,7 +12,7 @@ from typing import BinaryIO, Protocol, cast
 from dlv.adapters import registry, steps
 from dlv.adapters.checkpoint import ITEM_BYTES, Checkpoint, Raw, Tensor
 from dlv.canonical import hasher
-from dlv.errors import Conflict
+from dlv.errors import Conflict, Damaged
 from dlv.manifest import Container, Manifest, Snapshot, TensorEntry
 
 
@@ -47,8 +47,12 @@ class Weights:
     raw: int = 0
 
     def shapes(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Tensor name -> (dtype, shape), as `verify` wants it."""
-        return {tensor.name: (tensor.dtype, tensor.shape) for tensor in self.tensors}
+        """Tensor name -> (dtype, shape), as `verify` wants it; no network speaks of optimizers."""
+        return {
+            tensor.name: (tensor.dtype, tensor.shape)
+            for tensor in self.tensors
+            if tensor.role != "optimizer"
+        }
 
 
 @dataclass
@@ -157,10 +161,16 @@ def _names(group: _Group, file: WeightFile, hashes: Sequence[str]) -> dict[str, 
     earlier = next(f for f, held, _, _ in group.containers if clashing[0] in held)
     if {tensor.name for tensor in earlier.opened.tensors} == set(names):
         step = "step unknown" if group.step is None else f"step {group.step}"
+        folder = PurePosixPath(file.path).parent
+        apart = folder != PurePosixPath(earlier.path).parent
         raise Conflict(
             f"{earlier.path} and {file.path} hold the same tensors with other values ({step})",
-            why="two snapshots of one version need different steps",
-            hint=f"dlv add {file.path} --step N",
+            why="they look like two models"
+            if apart
+            else "two snapshots of one version need different steps",
+            hint=f"commit one folder at a time: dlv add --remove {folder}"
+            if apart
+            else f"dlv add {file.path} --step N",
         )
     stem = PurePosixPath(file.path).name.split(".")[0]
     return {name: f"{stem}.{name}" for name in names}
@@ -265,3 +275,100 @@ def tensors_of(
             Tensor(entry.name, entry.dtype, entry.shape, nbytes, load, entry.role, entry.tied)
         )
     return found
+
+
+class Source(Protocol):
+    """Where matrices and skeletons are read; a MatrixStore."""
+
+    def matrix(self, matrix: str) -> Raw: ...
+
+    def object(self, kind: str, name: str) -> Raw: ...
+
+
+class HashedFile:
+    """Passes on what an adapter writes, and knows the hash of it."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+        self._hash = _HashSink()
+
+    def write(self, data: Raw) -> int:
+        self._out.write(data)
+        return self._hash.write(data)
+
+    def tell(self) -> int:
+        return self._hash.tell()
+
+    def flush(self) -> None:
+        self._out.flush()
+
+    def hexdigest(self) -> str:
+        return self._hash.hexdigest()
+
+
+def rebuild(
+    out: BinaryIO, manifest: Manifest, snapshot: Snapshot, container: Container, source: Source
+) -> tuple[int, str]:
+    """Write the very file that was added, as far as its format allows: (bytes, hash).
+
+    The caller has to throw away what was written if this raises.
+    """
+    if container.skeleton is None:
+        tensors = renamed(manifest, snapshot, container, source)
+        return save(out, container.format, tensors, {})
+    tensors = tensors_of(manifest, snapshot, container.tensors, source.matrix)
+    if len(tensors) != len(container.tensors):
+        raise Damaged(f"{container.path} lacks tensors that it names", hint="dlv fsck")
+    skeleton = bytes(source.object("skeleton", container.skeleton))
+    sink = HashedFile(out)
+    registry.adapter(container.format).restore(cast(BinaryIO, sink), skeleton, tensors)
+    digest = sink.hexdigest()
+    if container.blake3 is not None and digest != container.blake3:
+        raise Damaged(
+            f"{container.path} does not come back as it was added",
+            why=f"its hash would be {digest[:12]} instead of {container.blake3[:12]}",
+            hint="dlv fsck",
+        )
+    return sink.tell(), digest
+
+
+def save(
+    out: BinaryIO, format_: str, tensors: Sequence[Tensor], metadata: dict[str, str]
+) -> tuple[int, str]:
+    """Write a fresh file of these tensors: (bytes, hash)."""
+    sink = HashedFile(out)
+    registry.adapter(format_).save(cast(BinaryIO, sink), tensors, metadata)
+    return sink.tell(), sink.hexdigest()
+
+
+def renamed(
+    manifest: Manifest, snapshot: Snapshot, container: Container, source: Source
+) -> list[Tensor]:
+    """The tensors of a container under the names that they had in its file."""
+    tensors = tensors_of(manifest, snapshot, container.tensors, source.matrix)
+    there = names_in_file(manifest, snapshot, container)
+    return [
+        replace(
+            tensor,
+            name=there[tensor.name],
+            tied=tensor.tied and there.get(tensor.tied, tensor.tied),
+        )
+        for tensor in tensors
+    ]
+
+
+def names_in_file(manifest: Manifest, snapshot: Snapshot, container: Container) -> dict[str, str]:
+    """Name in the snapshot -> name in the file: the reverse of `_names`."""
+    names = [manifest.tensors[index].name for index in container.tensors]
+    prefix = PurePosixPath(container.path).name.split(".")[0] + "."
+    others = {
+        manifest.tensors[index].name
+        for other in snapshot.containers
+        if other.path != container.path
+        for index in other.tensors
+    }
+    plain = [name.removeprefix(prefix) for name in names]
+    # A prefix was put there only where another file of the snapshot uses the name.
+    if all(name.startswith(prefix) for name in names) and others & set(plain):
+        return dict(zip(names, plain, strict=True))
+    return {name: name for name in names}

@@ -20,6 +20,7 @@ from dlv.adapters import (
     steps,
     torch,
 )
+from dlv.canonical import float_of
 from dlv.errors import Conflict, DlvError, NotFound, UnsafeInput, UsageError, nearest
 from dlv.events.series import Scalars
 from dlv.ignore import walk
@@ -58,13 +59,24 @@ class Added:
 def add(root: Path, here: Path, given: Sequence[str], request: Request) -> Added:
     """Look at every file that was named, or lies in a folder that was named; nothing is copied."""
     added = Added()
+    if request.format is not None and request.format not in detect.ROLES:
+        raise UsageError(
+            f"no format is called `{request.format}`",
+            why="known are " + ", ".join(sorted(detect.ROLES)),
+            did_you_mean=nearest(request.format, detect.ROLES),
+        )
     for argument in given:
         start = Path(here, argument)
         if start.is_dir():
             for path in walk(root, start):
                 _add_found(root, path, start.parent, request, added)
         elif start.exists():
-            added.files.append(_examine(root, start, start.parent, request, added, named=True))
+            try:
+                added.files.append(_examine(root, start, start.parent, request, added, named=True))
+            except DlvError as error:
+                if start.name not in error.message:  # of several files: which one
+                    error.message = f"{argument}: {error.message}"
+                raise
         else:
             siblings = os.listdir(start.parent) if start.parent.is_dir() else []
             raise NotFound(
@@ -152,6 +164,8 @@ def _role(found: str, path: Path, *, named: bool) -> str:
         return "file"
     if role == "log" and found == "tfevents":
         return "file"
+    if found == "npz" and detect.is_data_set(str(path)):
+        return "data"
     return role
 
 
@@ -187,7 +201,8 @@ def removals(entries: Sequence[str], given: Sequence[str]) -> Iterator[StagedFil
     """Marks that tracked files are to leave the next version."""
     for name in given:
         prefix = name.rstrip("/")
-        matching = [path for path in entries if path == prefix or path.startswith(prefix + "/")]
+        whole = prefix in ("", ".")
+        matching = [p for p in entries if whole or p == prefix or p.startswith(prefix + "/")]
         if not matching:
             raise NotFound(f"`{name}` is not in the version", did_you_mean=nearest(prefix, entries))
         for path in matching:
@@ -216,3 +231,23 @@ def read_log(path: Path, run: str, options: Mapping[str, Any]) -> list[Scalars]:
         Scalars(run, tag, column.steps, column.walls, column.values)
         for tag, column in log.columns.items()
     ]
+
+
+def read_metrics(path: Path) -> tuple[list[Scalars], list[str]]:
+    """Single values from a settings file, a series of one point each; keys that are no numbers."""
+    values = settings.flatten(settings.read(str(path)))
+    numbers = {
+        key: number for key, value in values.items() if (number := _number(value)) is not None
+    }
+    if not numbers:
+        raise UsageError(
+            f"{path} holds no metrics", why='numbers under names are wanted: {"accuracy": 0.98}'
+        )
+    series = [Scalars("", key, [0], [0.0], [number]) for key, number in numbers.items()]
+    return series, [key for key in values if key not in numbers]
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, str):
+        return float_of(value) if value in ("NaN", "Infinity", "-Infinity") else None
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

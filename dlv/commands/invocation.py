@@ -16,11 +16,14 @@ from dlv.lazy import lazy
 from dlv.output import Output
 
 if TYPE_CHECKING:
+    import getpass
+
     import dlv.canonical as canonical
     import dlv.config as config_module
     import dlv.repository as repository_module
     import dlv.screen as screen
 else:
+    getpass = lazy("getpass")
     canonical = lazy("dlv.canonical")
     config_module = lazy("dlv.config")
     repository_module = lazy("dlv.repository")
@@ -28,12 +31,15 @@ else:
 
 
 class Progress(Protocol):
+    def expect(self, total: int) -> None: ...
+
     def advance(self, count: int) -> None: ...
 
 
 class _Silent:
-    def advance(self, count: int) -> None:
-        pass
+    def expect(self, total: int) -> None: ...
+
+    def advance(self, count: int) -> None: ...
 
 
 class Invocation:
@@ -95,6 +101,15 @@ class Invocation:
     def jobs(self) -> int:
         return self._jobs or int(self.config.get("core.jobs")) or os.cpu_count() or 1
 
+    @property
+    def author(self) -> str:
+        """Who stands in commits and facts: user.name and user.email, else the login."""
+        login = ""
+        with suppress(OSError, KeyError):
+            login = self.environ.get("USER") or getpass.getuser()
+        name, email = self.config.get("user.name"), self.config.get("user.email")
+        return repository_module.author_of(str(name), str(email), login)
+
     def _configured(self, key: str) -> str | None:
         """A value for printing, which must not fail on, warn of or wait for the files."""
         if not self._config_read:
@@ -132,13 +147,4 @@ class Invocation:
 def _clock(environ: Mapping[str, str]) -> datetime.datetime | None:
     """A fixed time for tests and for reproducible examples."""
     fixed = environ.get("DLV_NOW")
-    if not fixed:
-        return None
-    try:
-        moment = datetime.datetime.fromisoformat(fixed)
-    except ValueError as error:
-        raise UsageError(f"DLV_NOW is not a time: `{fixed}`", why=str(error)) from error
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=datetime.UTC)
-    canonical.fix_clock(moment)
-    return moment
+    return canonical.stop_clock(fixed) if fixed else None

@@ -236,7 +236,7 @@ def normalise(text: str, tmp_path: Path, workspace: Path) -> str:
         seen.setdefault(whole[0], f"<id:{len(seen) + 1:02}>")  # as wide as a short id
         return seen[whole[0]]
 
-    text = re.sub(r"\b(?:[0-9a-f]{64}|[0-9a-f]{7,12})\b", replace, text)
+    text = re.sub(r"(?:\b|(?<=\[33m))(?:[0-9a-f]{64}|[0-9a-f]{7,12})\b", replace, text)
     text = re.sub(r'("seconds": )[0-9.e-]+', r"\1<seconds>", text)
     return re.sub(r"\b[0-9]+(\.[0-9]+)? m?s\b", "<duration>", text)
 
@@ -287,7 +287,9 @@ def _committed(repository: Repository, message: str, name: str | None, days: flo
         datetime.datetime.fromisoformat(NOW).astimezone(datetime.UTC) - datetime.timedelta(days)
     )
     here = repository.root
-    files = sorted(str(path.relative_to(here)) for path in here.rglob("*") if ".dlv" not in str(path))
+    files = sorted(
+        str(path.relative_to(here)) for path in here.rglob("*") if ".dlv" not in str(path)
+    )
     adding.add(repository, here, [f for f in files if (here / f).is_file()], AddRequest())
     author = "Ada Lovelace <ada@example.org>"
     return committing.commit(repository, CommitRequest(message, author, name))

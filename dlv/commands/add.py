@@ -1,0 +1,124 @@
+"""`dlv add`: say what the next commit is to hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from dlv.commands.invocation import Invocation
+from dlv.commands.options import argument, command, option
+from dlv.errors import UsageError
+from dlv.lazy import lazy
+from dlv.table import Bytes, Column, Table, Text
+
+if TYPE_CHECKING:
+    import dlv.add as adding
+    import dlv.staging as staging
+    from dlv.metadata.staged import StagedFile
+else:
+    adding = lazy("dlv.add")
+    staging = lazy("dlv.staging")
+
+_ROLES = ["weights", "snapshot", "network", "config", "log", "data", "file"]
+_MOST_SKIPPED = 10
+
+
+@command(
+    "add",
+    examples=["dlv add .", "dlv add --no-optimizer .", "dlv add . && dlv add --remove ."],
+    exits={
+        4: "a path, or with --remove a tracked file, was not found",
+        5: "a file is being written to",
+        9: "a pickle, which could run any program; a file name that is not safe",
+    },
+)
+@argument("given", metavar="PATH..", nargs=-1)
+@option("--as", "role", type=click.Choice(_ROLES), help="What the files are; else by content.")
+@option("--type", "format_", metavar="FORMAT", help="Their format, where it cannot be told.")
+@option("--step", type=int, metavar="N", help="Training step; else from the file or its name.")
+@option("--no-optimizer", is_flag=True, help="Leave out optimizer state (commit.optimizer).")
+@option("--log-step", metavar="COL", help="Column of a log that holds the step.")
+@option("--log-time", metavar="COL", help="Column of a log that holds the time.")
+@option("--remove", is_flag=True, help="Take the files out of the next version.")
+def run(
+    call: Invocation,
+    given: tuple[str, ...],
+    role: str | None,
+    format_: str | None,
+    step: int | None,
+    no_optimizer: bool,
+    log_step: str | None,
+    log_time: str | None,
+    remove: bool,
+) -> None:
+    """Stage files for the next commit.
+
+    PATH is a file, or a folder of which every file is looked at; what .dlvignore names is
+    passed over. Checkpoints of one model with different steps become snapshots of one version.
+    Nothing is copied until the commit, which refuses a file that changed meanwhile.
+    """
+    if not given:
+        raise UsageError("nothing was named", hint="dlv add . stages all of this folder")
+    if remove:
+        _remove(call, given)
+        return
+    with call.progress("reading") as bar:
+        added = adding.add(
+            call.repository,
+            call.directory,
+            given,
+            staging.Request(
+                role=role,
+                format=format_,
+                step=step,
+                optimizer="drop" if no_optimizer else call.config.get("commit.optimizer"),
+                step_column=log_step,
+                time_column=log_time,
+                progress=bar.advance,
+            ),
+        )
+    shown = len(added.skipped) if call.verbose else _MOST_SKIPPED
+    for path, why in added.skipped[:shown]:
+        call.output.message(f"passed over {path}: {why}")
+    if len(added.skipped) > shown:
+        call.output.message(f"and {len(added.skipped) - shown} more; -v names them all")
+    for warning in added.warnings:
+        call.output.warn(warning)
+    if not added.files:
+        call.output.message("nothing was staged")
+    _emit(call, added.files, added.skipped)
+
+
+def _remove(call: Invocation, given: tuple[str, ...]) -> None:
+    removed = adding.remove(call.repository, call.directory, given)
+    for path in removed.back:
+        call.output.message(f"no longer staged: {path}")
+    _emit(call, removed.marks, [], removed.back)
+
+
+def _emit(
+    call: Invocation,
+    files: list[StagedFile],
+    skipped: list[tuple[str, str]],
+    back: list[str] | None = None,
+) -> None:
+    gone = [file.role == "removed" for file in files]
+    rows = Table(
+        [Column("path", least=20), Column("role", fixed=True), "format", "step", "bytes"],
+        [
+            [file.path, Text(file.role, "red"), None, None, None]
+            if left
+            else [file.path, file.role, file.format, file.step, Bytes(file.bytes)]
+            for file, left in zip(files, gone, strict=True)
+        ],
+    )
+    document = {
+        "staged": [
+            {**record, "hash": file.hash or None}
+            for record, file in zip(rows.records(), files, strict=True)
+        ],
+        "skipped": [{"path": path, "why": why} for path, why in skipped],
+        "unstaged": back or [],
+    }
+    call.output.emit("add", document, rows, ids=[file.path for file in files])

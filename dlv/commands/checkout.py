@@ -1,0 +1,94 @@
+"""`dlv checkout`: files of a version, bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dlv.commands.invocation import Invocation
+from dlv.commands.options import argument, command, option
+from dlv.lazy import lazy
+from dlv.table import Bytes, Column, Id, Table
+
+if TYPE_CHECKING:
+    import dlv.checkout as checkout
+    import dlv.staging as staging
+else:
+    checkout = lazy("dlv.checkout")
+    staging = lazy("dlv.staging")
+
+_FORMATS = {"safetensors": "safetensors", "npz": "npz", "pt": "pt", "torch": "pt"}
+
+
+@command(
+    "checkout",
+    examples=["dlv checkout HEAD", "dlv checkout HEAD --to restored --format npz"],
+    exits={
+        2: "a format that cannot hold a matrix's dtype; wrong usage",
+        4: "the version, its step or file was not found",
+        5: "files whose content is in no version would be overwritten; -f does it",
+        9: "a file name that is not safe to write",
+    },
+)
+@argument("reference", metavar="REF", complete="reference")
+@argument("given", metavar="[PATH..]", nargs=-1)
+@option("--to", metavar="DIR", help="Write there instead of into the project's folder.")
+@option("--format", "format_", type=click.Choice(list(_FORMATS)), help="Write weights as this.")
+@option("--no-weights", is_flag=True, help="Only the other files.")
+@option("-f", "--force", is_flag=True, help="Overwrite files whose content is kept nowhere.")
+def run(
+    call: Invocation,
+    reference: str,
+    given: tuple[str, ...],
+    to: str | None,
+    format_: str | None,
+    no_weights: bool,
+    force: bool,
+) -> None:
+    """Write files of a version as they were added.
+
+    REF/STEP writes the weights of that snapshot, PATH only these files. Every hash is checked
+    before a file takes its place; files that are right already stay, nothing is deleted, and
+    on an error nothing is changed. HEAD follows when all of REF goes to the project's folder.
+    """
+    with call.progress("writing") as bar:
+        found = checkout.checkout(
+            call.repository,
+            checkout.Request(
+                reference=reference,
+                author=call.author,
+                here=call.directory,
+                opened=lambda kind, path: staging.open_weights(path, kind),
+                paths=given,
+                to=None if to is None else Path(to),
+                format=None if format_ is None else _FORMATS[format_],
+                weights=not no_weights,
+                force=force,
+                progress=bar.advance,
+                total=bar.expect,
+            ),
+        )
+    for note in found.notes:
+        call.output.warn(note)
+    if found.unchanged:
+        count = len(found.unchanged)
+        call.output.message(f"{count} file{' is' if count == 1 else 's are'} right already")
+    if found.head:
+        call.output.message(f"HEAD is {found.version.label}")
+    call.output.emit(
+        "checkout",
+        {
+            "version": found.version.id,
+            "folder": str(found.folder.resolve()),
+            "written": [{"path": w.path, "bytes": w.bytes, "hash": w.hash} for w in found.written],
+            "unchanged": found.unchanged,
+            "head": found.head,
+        },
+        Table(
+            [Column("path", least=20), "bytes", "hash"],
+            [[w.path, Bytes(w.bytes), Id(w.hash)] for w in found.written],
+        ),
+        ids=[w.path for w in found.written],
+    )

@@ -1,0 +1,129 @@
+"""`dlv commit`: what is staged becomes a version."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlv.commands.invocation import Invocation
+from dlv.commands.options import command, option
+from dlv.errors import UsageError
+from dlv.lazy import lazy
+from dlv.output import Line
+from dlv.table import Bytes, Id, Text, human_bytes
+
+if TYPE_CHECKING:
+    import dlv.adapters.settings as settings
+    import dlv.commit as committing
+else:
+    committing = lazy("dlv.commit")
+    settings = lazy("dlv.adapters.settings")
+
+
+@command(
+    "commit",
+    examples=[
+        "dlv add . && dlv commit -m 'Smaller learning rate'",
+        "dlv commit -m 'Evaluated again' --param seed=7 --param note='two runs'",
+    ],
+    exits={
+        2: "nothing is staged; no message; no name yet; wrong metrics or parameters",
+        5: "a file changed since it was added; the name is a tag",
+        9: "a pickle, which could run any program; a file name that is not safe",
+    },
+)
+@option("-m", "--message", aliases=["--commit_msg"], metavar="TEXT", help="What this version is.")
+@option("--name", aliases=["--model_name"], metavar="NAME", help="Name; else the parent's.")
+@option("--parent", multiple=True, metavar="REF", complete="reference", help="Instead of HEAD.")
+@option("--metrics", multiple=True, metavar="FILE", help="Final metrics: JSON, TOML or YAML.")
+@option("--log", "logs", multiple=True, metavar="FILE", help="A metric log: CSV or JSON lines.")
+@option("--log-step", metavar="COL", help="Column of --log that holds the step.")
+@option("--log-time", metavar="COL", help="Column of --log that holds the time.")
+@option("--param", "params", multiple=True, metavar="K=V", help="A hyperparameter; V as JSON.")
+@option("--allow-empty", is_flag=True, help="Also if nothing is staged.")
+def run(
+    call: Invocation,
+    message: str | None,
+    name: str | None,
+    parent: tuple[str, ...],
+    metrics: tuple[str, ...],
+    logs: tuple[str, ...],
+    log_step: str | None,
+    log_time: str | None,
+    params: tuple[str, ...],
+    allow_empty: bool,
+) -> None:
+    """Make a version of what is staged.
+
+    It is called NAME@1, NAME@2, and so on. Files and network of the parent are carried on;
+    new weights take the place of the old ones. Matrices that are stored already take no room.
+    """
+    if not (message or "").strip():
+        raise UsageError("a version needs a message", hint="dlv commit -m 'What was done'")
+    columns = {"step": log_step, "time": log_time}
+    with call.progress("storing") as bar:
+        made = committing.commit(
+            call.repository,
+            committing.Request(
+                message=(message or "").strip(),
+                author=call.author,
+                name=name,
+                parents=parent,
+                parameters=_parameters(params),
+                logs=[(Path(call.directory, file), columns) for file in logs],
+                metrics=[Path(call.directory, file) for file in metrics],
+                allow_empty=allow_empty,
+                recheck=call.config.get("commit.recheck"),
+                jobs=call.jobs,
+                progress=bar.advance,
+                total=bar.expect,
+            ),
+        )
+    for warning in made.warnings:
+        call.output.warn(warning)
+    document = {
+        "id": made.id,
+        "name": made.name,
+        "number": made.number,
+        "parents": list(made.parents),
+        "raw": made.raw,
+        "stored": made.stored,
+        "new": made.new,
+        "reused": made.reused,
+        "snapshots": made.snapshots,
+        "seconds": made.seconds,
+    }
+    label = Text(f"{made.name}@{made.number}", "bold")
+    if not call.output.terminal:
+        line = Line(
+            label, Id(made.id), made.matrices, made.new, Bytes(made.raw), Bytes(made.stored)
+        )
+    else:
+        noun = "matrix" if made.matrices == 1 else "matrices"
+        held = f"{made.matrices} {noun} ({made.new} new)" if made.matrices else "no weights"
+        sizes = f"{human_bytes(made.raw)} -> {human_bytes(made.stored)}"
+        line = Line(label, Id(made.id), held, sizes if made.raw else "weights as before")
+        if not made.matrices:
+            line = Line(label, Id(made.id), held)
+    call.output.emit("commit", document, line, ids=[made.id])
+
+
+def _parameters(given: tuple[str, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for item in given:
+        key, equals, text = item.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"`{item}` is not of the form K=V", hint="--param lr=0.1")
+        found |= settings.flatten({key.strip(): _value(text)})
+    return found
+
+
+def _value(text: str) -> Any:
+    """The value as JSON, or the text where it is none."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    outside = isinstance(value, int) and not -(2**63) <= value < 2**64
+    return text if outside else value

@@ -1,0 +1,38 @@
+"""`dlv init`: make a repository."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dlv.commands.invocation import Invocation
+from dlv.commands.options import argument, command
+from dlv.lazy import lazy
+
+if TYPE_CHECKING:
+    import dlv.repository as repository
+else:
+    repository = lazy("dlv.repository")
+
+
+@command(
+    "init",
+    examples=["dlv init", "dlv init models"],
+    exits={5: "a file stands where the repository would go"},
+)
+@argument("directory", metavar="[DIR]", required=False)
+def run(call: Invocation, directory: str | None) -> None:
+    """Make a repository here or in DIR.
+
+    It is one folder, .dlv; git is not needed, and where there is git it does not see that
+    folder. Doing it again is harmless: what is missing is added, nothing is lost.
+    """
+    made, new = repository.Repository.init(Path(call.directory, directory or "."))
+    with made:
+        word = "empty repository in" if new else "the repository is there already:"
+        call.output.emit(
+            "init",
+            {"path": str(made.path), "format": repository.FORMAT, "created": new},
+            f"{word} {made.path}",
+            ids=[str(made.path)],
+        )

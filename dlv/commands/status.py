@@ -1,0 +1,130 @@
+"""`dlv status`: what a commit would take, what changed, what nobody keeps yet."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import TYPE_CHECKING
+
+from dlv.commands.invocation import Invocation
+from dlv.commands.options import command, option
+from dlv.lazy import lazy
+from dlv.output import Block, Line
+from dlv.table import Column, Id, Table, Text
+
+if TYPE_CHECKING:
+    import dlv.adapters.detect as detect
+    import dlv.staging as staging
+    import dlv.status as status
+    from dlv.status import Status
+else:
+    detect = lazy("dlv.adapters.detect")
+    staging = lazy("dlv.staging")
+    status = lazy("dlv.status")
+
+_COMMIT = "dlv commit -m MESSAGE"
+
+
+@command(
+    "status",
+    examples=["dlv status", "dlv status --exit-code || echo changed"],
+    exits={1: "there are changes, with --exit-code"},
+)
+@option("--exit-code", is_flag=True, help="Exit 1 if there is anything to commit.")
+def run(call: Invocation, exit_code: bool) -> int | None:
+    """Show what is staged, modified and untracked.
+
+    Modified are files of HEAD, the version that the folder comes from. Untracked are weight
+    files that are in no version of its line. .dlvignore hides files.
+    """
+    found = status.status(
+        call.repository,
+        lambda kind, path: staging.open_weights(path, kind),
+        lambda path: detect.is_data_set(path),
+    )
+    here = call.directory.resolve()
+
+    def near(path: str) -> str:
+        return os.path.relpath(call.repository.root / path, here)
+
+    rows = _rows(found)
+    table = Table(
+        [
+            Column("state", fixed=True),
+            Column("path", least=12),
+            Column("what", least=12),
+            Column("next", fixed=True),
+        ],
+        [
+            [Text(state, style), near(path), what, following.format(shlex.quote(near(path)))]
+            for state, style, path, what, following in rows
+        ],
+    )
+    call.output.emit(
+        "status", _document(found), *_head(found), table, ids=[near(row[2]) for row in rows]
+    )
+    return 1 if exit_code and not found.clean else None
+
+
+def _head(found: Status) -> list[Block]:
+    lines: list[Block] = []
+    if found.head is None:
+        lines.append(Line("HEAD", Text("none", "dim"), "nothing was committed yet"))
+    else:
+        what = found.head.message.partition("\n")[0]
+        lines.append(Line("HEAD", Text(found.head.label, "bold"), Id(found.head.id), what))
+    if found.next is not None:
+        lines.append(Line("next", Text(found.next[0], "bold"), f"a {found.next[1]} of HEAD"))
+    if found.clean:
+        lines.append("nothing to commit")
+    return lines
+
+
+def _rows(found: Status) -> list[tuple[str, str, str, str, str]]:
+    """state, style, path, what, next command with {} for the path."""
+    rows: list[tuple[str, str, str, str, str]] = []
+    for change in found.staged:
+        file = change.file
+        if file.role == "removed":
+            rows.append(("staged", "green", file.path, "removed", _COMMIT))
+            continue
+        step = "" if file.step is None else f", step {file.step}"
+        what = change.problem or f"{file.role}{step}"
+        following = "dlv add {}" if change.problem else _COMMIT
+        if change.problem and change.problem.startswith("gone"):
+            following = "dlv add --remove {}"
+        rows.append(("staged", "green", file.path, what, following))
+    for modified in found.modified:
+        item, following = modified.item, "dlv checkout HEAD {}"
+        if modified.why == "changed":
+            following = "dlv add {}"
+        what = {"in the way": "no file any more"}.get(modified.why, modified.why)
+        rows.append(("modified", "red", item.path, what, following))
+    for untracked in found.untracked:
+        rows.append(("untracked", "yellow", untracked.path, "weights", "dlv add {}"))
+    return rows
+
+
+def _document(found: Status) -> dict[str, object]:
+    return {
+        "head": None
+        if found.head is None
+        else {"id": found.head.id, "name": found.head.name, "number": found.head.number},
+        "next": None if found.next is None else {"name": found.next[0], "kind": found.next[1]},
+        "staged": [
+            {
+                "path": change.file.path,
+                "role": change.file.role,
+                "format": change.file.format or None,
+                "step": change.file.step,
+                "bytes": change.file.bytes,
+                "problem": change.problem,
+            }
+            for change in found.staged
+        ],
+        "modified": [
+            {"path": m.item.path, "role": m.item.role, "why": m.why, "bytes": m.item.bytes}
+            for m in found.modified
+        ],
+        "untracked": [{"path": u.path, "bytes": u.bytes} for u in found.untracked],
+    }

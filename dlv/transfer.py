@@ -1,0 +1,252 @@
+"""`export`: the weights of a version, or its network, as one file."""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import dlv.catalogue as catalogue
+import dlv.revisions as revisions
+import dlv.snapshots as snapshots
+from dlv.adapters import network_json
+from dlv.adapters.checkpoint import ITEM_BYTES, Raw, Tensor
+from dlv.canonical import hash_bytes
+from dlv.errors import Conflict, NotFound, UsageError, nearest
+from dlv.manifest import Container, Manifest, Snapshot
+from dlv.metadata.versions import Version
+from dlv.network.graph import Network
+from dlv.paths import Folder
+from dlv.repository import Repository
+from dlv.weights import MatrixStore
+
+FORMATS = ("safetensors", "npz", "pt", "json")
+_BY_SUFFIX = {
+    ".safetensors": "safetensors",
+    ".npz": "npz",
+    ".pt": "pt",
+    ".pth": "pt",
+    ".ckpt": "pt",
+    ".bin": "pt",
+    ".json": "json",
+}
+
+
+@dataclass
+class Request:
+    """What to write where; no `format` = by the file's ending."""
+
+    reference: str
+    out: Path
+    format: str | None = None
+    layers: Sequence[str] = ()
+    matrices: Sequence[str] = ()
+    everything: bool = False
+    force: bool = False
+    progress: Callable[[int], None] = lambda _: None
+    total: Callable[[int], None] = lambda _: None
+
+
+@dataclass(frozen=True)
+class Exported:
+    """`original`: the file equals the one that was added, byte for byte."""
+
+    version: Version
+    path: str
+    format: str
+    bytes: int
+    hash: str
+    tensors: int
+    left_out: int  # optimizer tensors, which only `everything` brings
+    original: bool
+    notes: tuple[str, ...] = ()
+
+
+def export(repository: Repository, request: Request) -> Exported:
+    """Write one file of a version's weights, or its network as plain JSON."""
+    format_ = request.format or _format_of(request.out)
+    found = revisions.resolve(repository.database, request.reference)
+    if found.file is not None:
+        raise UsageError(
+            f"`{request.reference}` is a file of a version",
+            hint=f"dlv checkout {request.reference} --to DIR",
+        )
+    manifest = repository.manifest(found.version.id)
+    store = MatrixStore.of(repository)
+    network = _network(manifest, store) if format_ == "json" or request.layers else None
+    if format_ == "json":
+        if network is None:
+            raise NotFound(f"{found.version.label} has no network", hint="dlv add network.json")
+        return _export_network(network, found.version, request, found.notes)
+    index = manifest.own if found.snapshot is None else found.snapshot.index
+    if index is None:
+        raise NotFound(
+            f"{found.version.label} has no weights", hint=f"dlv show {found.version.label}"
+        )
+    snapshot = manifest.snapshots[index]
+    present = [i for i, digest in enumerate(snapshot.hashes) if digest is not None]
+    chosen, left_out = _choose(manifest, present, network, request)
+    _free(request)
+    request.total(sum(_bytes(manifest, i) for i in chosen))
+    source = _Counting(store, request.progress)
+    original = _original(snapshot, format_, chosen) if chosen == present else None
+    folder = Folder(request.out.parent)
+    with folder.replace(request.out.name) as out:
+        if original is not None:
+            size, digest = snapshots.rebuild(out, manifest, snapshot, original, source)
+        else:
+            tensors = _tensors(manifest, snapshot, chosen, source)
+            metadata = _metadata(manifest, found.version, snapshot)
+            size, digest = snapshots.save(out, format_, tensors, metadata)
+    return Exported(
+        found.version,
+        *(str(request.out), format_, size, digest, len(chosen), left_out),
+        original=original is not None,
+        notes=found.notes,
+    )
+
+
+class _Counting:
+    """A store that tells how many bytes of matrices were read from it."""
+
+    def __init__(self, store: MatrixStore, progress: Callable[[int], None]) -> None:
+        self._store = store
+        self._progress = progress
+
+    def matrix(self, matrix: str) -> Raw:
+        data = self._store.matrix(matrix)
+        self._progress(len(data))
+        return data
+
+    def object(self, kind: str, name: str) -> Raw:
+        return self._store.object(kind, name)
+
+
+def _format_of(out: Path) -> str:
+    found = _BY_SUFFIX.get(out.suffix.lower())
+    if found is None:
+        raise UsageError(
+            f"what format is `{out.name}` to have?",
+            why=f"its ending says nothing; known are {', '.join(_BY_SUFFIX)}",
+            hint="--format safetensors, or another ending",
+        )
+    return found
+
+
+def _free(request: Request) -> None:
+    out = request.out
+    if out.is_dir():
+        raise Conflict(f"{out} is a folder", hint=f"name a file: {out}/weights.safetensors")
+    if not out.parent.is_dir():
+        raise NotFound(f"there is no folder `{out.parent}`", hint=f"mkdir -p {out.parent}")
+    if (out.exists() or out.is_symlink()) and not request.force:
+        raise Conflict(f"{out} exists", hint="-f to overwrite it")
+
+
+def _network(manifest: Manifest, store: MatrixStore) -> Network | None:
+    if manifest.network is None:
+        return None
+    found = catalogue.network(store, manifest.network.id)
+    return replace(found, origin=manifest.network.origin)
+
+
+def _export_network(
+    network: Network,
+    version: Version,
+    request: Request,
+    notes: tuple[str, ...],
+) -> Exported:
+    if request.layers or request.matrices:
+        raise UsageError("a network is written whole", hint="leave out --layer and --matrices")
+    _free(request)
+    data = network_json.text(network).encode("utf-8")
+    with Folder(request.out.parent).replace(request.out.name) as out:
+        out.write(data)
+    return Exported(
+        version,
+        *(str(request.out), "json", len(data), hash_bytes(data), 0, 0),
+        original=False,
+        notes=notes,
+    )
+
+
+def _choose(
+    manifest: Manifest, present: Sequence[int], network: Network | None, request: Request
+) -> tuple[list[int], int]:
+    """Positions of the tensors that were asked for, and how many of an optimizer were not."""
+    chosen = list(present)
+    names = {index: manifest.tensors[index].name for index in present}
+    if request.layers or request.matrices:
+        wanted = set()
+        for pattern in request.matrices:
+            wanted |= _matching(pattern, names, "matrix", request.reference)
+        for pattern in request.layers:
+            wanted |= _of_layers(pattern, names, network, request.reference)
+        return [index for index in chosen if index in wanted], 0
+    if not request.everything:
+        chosen = [i for i in present if manifest.tensors[i].role != "optimizer"]
+    if not chosen:
+        raise UsageError(
+            f"{request.reference} holds nothing but an optimizer's state", hint="--all exports it"
+        )
+    return chosen, len(present) - len(chosen)
+
+
+def _matching(pattern: str, names: dict[int, str], what: str, reference: str) -> set[int]:
+    found = {index for index, name in names.items() if fnmatch.fnmatchcase(name, pattern)}
+    if not found:
+        raise NotFound(
+            f"no {what} of {reference} matches `{pattern}`",
+            why="* and ? stand for any text and any one character",
+            did_you_mean=nearest(pattern, dict.fromkeys(names.values())),
+            hint=f"dlv desc {reference}",
+        )
+    return found
+
+
+def _of_layers(
+    pattern: str, names: dict[int, str], network: Network | None, reference: str
+) -> set[int]:
+    """By the network's nodes where it is known, else by what stands before a name's last dot."""
+    owners = {index: name.rpartition(".")[0] or name for index, name in names.items()}
+    if network is not None:
+        nodes = {tensor: node.name for node in network.nodes for tensor in node.params.values()}
+        owners = {index: nodes.get(name, owners[index]) for index, name in names.items()}
+    return _matching(pattern, owners, "layer", reference)
+
+
+def _bytes(manifest: Manifest, index: int) -> int:
+    entry = manifest.tensors[index]
+    return ITEM_BYTES.get(entry.dtype, 0) * math.prod(entry.shape)
+
+
+def _original(snapshot: Snapshot, format_: str, chosen: Sequence[int]) -> Container | None:
+    """The added file that is just this: of the format, with every tensor, kept byte for byte."""
+    for container in snapshot.containers:
+        whole = set(container.tensors) == set(chosen) and container.blake3 is not None
+        if whole and container.format == format_:
+            return container
+    return None
+
+
+def _tensors(
+    manifest: Manifest, snapshot: Snapshot, chosen: Sequence[int], source: _Counting
+) -> list[Tensor]:
+    """A tie to a tensor that stays behind is none any more."""
+    tensors = snapshots.tensors_of(manifest, snapshot, chosen, source.matrix)
+    names = {tensor.name for tensor in tensors}
+    return [
+        tensor if tensor.tied is None or tensor.tied in names else replace(tensor, tied=None)
+        for tensor in tensors
+    ]
+
+
+def _metadata(manifest: Manifest, version: Version, snapshot: Snapshot) -> dict[str, str]:
+    found = {"dlv": version.id}
+    if snapshot.step is not None:
+        found["step"] = str(snapshot.step)
+    if manifest.framework in ("pt", "torch"):
+        found["format"] = "pt"  # libraries of torch's world load no safetensors without it
+    return found

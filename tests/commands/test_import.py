@@ -1,0 +1,71 @@
+"""`dlv import` as seen from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Dlv = Callable[..., Any]
+MODES = ["pipe", "tty", "json"]
+
+
+def how(mode: str) -> dict[str, bool]:
+    return {"tty": mode == "tty", "json": mode == "json"}
+
+
+@pytest.fixture
+def runs(dlv: Dlv, filled: Path) -> Path:
+    """runs/ with the two checkpoints of lenet@1 and a text."""
+    dlv("checkout", "lenet@1", "ckpt-100.safetensors", "ckpt-200.safetensors", "--to", "runs")
+    (filled / "runs" / "notes.txt").write_text("notes\n")
+    return filled
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_twice(dlv: Dlv, snapshot: Dlv, runs: Path, mode: str) -> None:
+    given = ["import", "checkpoints", "runs", "--name", "old"]
+    snapshot(dlv(*given, **how(mode)), "first")
+    snapshot(dlv(*given, **how(mode)), "again")
+
+
+def test_quiet_and_spellings_of_the_paper(dlv: Dlv, runs: Path) -> None:
+    given = ["--model_name", "old", "--commit_msg", "Old runs", "-q"]
+    result = dlv("import", "checkpoints", "runs/ckpt-100.safetensors", *given)
+    assert len(result.stdout) == 65
+    assert dlv("status", json=True).document["head"]["name"] == "lenet-wide"
+
+
+@pytest.mark.parametrize("mode", ["pipe", "json"])
+@pytest.mark.parametrize(
+    ("name", "code", "args"),
+    [
+        ("unknown_source", 2, ["checkpoint", "runs", "--name", "old"]),
+        ("no_name", 2, ["checkpoints", "runs"]),
+        ("no_files", 2, ["checkpoints", "--name", "old"]),
+        ("no_weights", 2, ["checkpoints", "train.py", "--name", "old"]),
+        ("bad_name", 2, ["checkpoints", "runs", "--name", "a@b"]),
+        ("not_there", 4, ["checkpoints", "rusn", "--name", "old"]),
+        ("no_steps", 5, ["checkpoints", "a.safetensors", "b.safetensors", "--name", "old"]),
+        ("damaged", 6, ["checkpoints", "broken.safetensors", "--name", "old"]),
+        ("a_pickle", 9, ["checkpoints", "evil.pt", "--name", "old"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_errors(
+    dlv: Dlv, snapshot: Dlv, runs: Path, mode: str, name: str, code: int, args: list[str]
+) -> None:
+    for step, stem in ((100, "a"), (200, "b")):
+        data = (runs / "runs" / f"ckpt-{step}.safetensors").read_bytes()
+        (runs / f"{stem}.safetensors").write_bytes(data)
+        (runs / "broken.safetensors").write_bytes(data[:-1])
+    (runs / "evil.pt").write_bytes(b"\x80\x02.")
+    result = dlv("import", *args, **how(mode))
+    assert result.code == code
+    snapshot(result)
+
+
+def test_outside_a_repository(dlv: Dlv) -> None:
+    assert dlv("import", "checkpoints", "a", "--name", "a").code == 3

@@ -1,0 +1,206 @@
+"""What `status` finds in a working folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import dlv.add as adding
+import dlv.checkout as checkout
+import dlv.commit as committing
+import dlv.staging as staging
+import dlv.status as status
+from dlv.adapters import detect
+from dlv.adapters.checkpoint import Checkpoint
+from dlv.repository import Repository
+from dlv.status import Status
+
+
+def opened(format_: str, path: Path) -> Checkpoint:
+    return staging.open_weights(path, format_)
+
+
+def weights(path: Path, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    save_file({"w": rng.normal(size=(4, 3)).astype("f4")}, path)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return Repository.init(tmp_path)[0]
+
+
+def add(repository: Repository, *names: str) -> None:
+    adding.add(repository, repository.root, names, staging.Request())
+
+
+def commit(repository: Repository, name: str | None = None) -> None:
+    committing.commit(repository, committing.Request("m", "Ada", name))
+
+
+def look(repository: Repository) -> Status:
+    return status.status(repository, opened, detect.is_data_set)
+
+
+def untracked(repository: Repository) -> list[str]:
+    return [item.path for item in look(repository).untracked]
+
+
+def modified(repository: Repository) -> dict[str, str]:
+    return {change.item.path: change.why for change in look(repository).modified}
+
+
+def test_before_anything(repository: Repository) -> None:
+    found = look(repository)
+    assert found.head is None
+    assert found.clean
+
+
+def test_the_way_of_a_file(repository: Repository) -> None:
+    root = repository.root
+    weights(root / "w.safetensors", 1)
+    (root / "train.py").write_text("pass")
+    assert untracked(repository) == ["w.safetensors"]
+    add(repository, ".")
+    assert [c.file.path for c in look(repository).staged] == ["train.py", "w.safetensors"]
+    assert untracked(repository) == []
+    commit(repository, "m")
+    assert look(repository).clean
+    (root / "train.py").write_text("other")
+    assert modified(repository) == {"train.py": "changed"}
+    (root / "w.safetensors").unlink()
+    assert modified(repository) == {"train.py": "changed", "w.safetensors": "missing"}
+
+
+def test_the_same_bytes_written_again_are_no_change(repository: Repository) -> None:
+    root = repository.root
+    weights(root / "w.safetensors", 1)
+    add(repository, ".")
+    commit(repository, "m")
+    weights(root / "w.safetensors", 1)
+    os.utime(root / "w.safetensors", ns=(5, 5))
+    assert look(repository).clean
+    weights(root / "w.safetensors", 2)
+    assert modified(repository) == {"w.safetensors": "changed"}
+
+
+def test_a_staged_file_that_changed_is_named(repository: Repository) -> None:
+    root = repository.root
+    weights(root / "w.safetensors", 1)
+    (root / "train.py").write_text("pass")
+    add(repository, ".")
+    os.utime(root / "train.py", ns=(5, 5))
+    (root / "w.safetensors").unlink()
+    problems = {c.file.path: c.problem for c in look(repository).staged}
+    assert problems == {
+        "train.py": "changed since added",
+        "w.safetensors": "gone since added",
+    }
+
+
+def test_a_removal_is_staged_and_not_modified(repository: Repository) -> None:
+    (repository.root / "train.py").write_text("pass")
+    weights(repository.root / "w.safetensors", 1)
+    add(repository, ".")
+    commit(repository, "m")
+    removed = adding.remove(repository, repository.root, ["train.py"])
+    assert [mark.path for mark in removed.marks] == ["train.py"]
+    (repository.root / "train.py").unlink()
+    found = look(repository)
+    assert [(c.file.path, c.file.role) for c in found.staged] == [("train.py", "removed")]
+    assert found.modified == []
+
+
+def test_taking_back_what_was_only_staged(repository: Repository) -> None:
+    (repository.root / "train.py").write_text("pass")
+    add(repository, ".")
+    removed = adding.remove(repository, repository.root, ["train.py"])
+    assert (removed.marks, removed.back) == ([], ["train.py"])
+    assert look(repository).clean
+
+
+def test_earlier_checkpoints_stay_known_while_they_are_the_same(repository: Repository) -> None:
+    root = repository.root
+    for step in (1, 2, 3):
+        weights(root / f"ckpt-{step}.safetensors", step)
+        add(repository, f"ckpt-{step}.safetensors")
+        commit(repository, "m")
+    assert look(repository).clean
+    weights(root / "ckpt-1.safetensors", 9)
+    assert untracked(repository) == ["ckpt-1.safetensors"]
+
+
+def test_compressed_arrays_count_by_content(repository: Repository) -> None:
+    path = repository.root / "w.npz"
+    np.savez_compressed(path, a=np.zeros(500, "f4"))
+    add(repository, "w.npz")
+    commit(repository, "m")
+    assert look(repository).clean
+    np.savez(path, a=np.zeros(500, "f4"))
+    assert look(repository).clean
+    np.savez(path, a=np.ones(500, "f4"))
+    assert modified(repository) == {"w.npz": "changed"}
+
+
+def test_what_counts_as_weights(repository: Repository) -> None:
+    root = repository.root
+    (root / "runs").mkdir()
+    weights(root / "runs" / "a.safetensors", 1)
+    np.save(root / "b.npy", np.zeros(3))
+    (root / "c.bin").write_bytes(b"anything")
+    (root / "d.pt").write_bytes(b"\x80\x02.")
+    (root / "e.pt").write_bytes(b"PK\x03\x04 and so on")
+    (root / "f.npz").mkdir()
+    (root / "g.txt").write_text("text")
+    np.savez(root / "digits.npz", x=np.zeros(3), y=np.zeros(3))
+    assert untracked(repository) == ["b.npy", "e.pt", "runs/a.safetensors"]
+    (root / ".dlvignore").write_text("runs/\n*.npy\n")
+    assert untracked(repository) == ["e.pt"]
+
+
+def test_undone_by_hand(repository: Repository) -> None:
+    """HEAD may stand elsewhere than the files: they are compared with HEAD."""
+    root = repository.root
+    for seed in (1, 2):
+        weights(root / "w.safetensors", seed)
+        add(repository, ".")
+        commit(repository, "m")
+    first = repository.manifest(repository.head or "").parents[0].id
+    with repository.change("test") as change:
+        change.set_head(first)
+    assert modified(repository) == {"w.safetensors": "changed"}
+    asked = checkout.Request("HEAD", "Ada", root, opened)
+    checkout.checkout(repository, asked)  # the content is in a version: nothing is lost
+    assert look(repository).clean
+
+
+def test_nothing_is_written_where_nothing_can_be(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights(repository.root / "w.safetensors", 1)
+    add(repository, ".")
+    commit(repository, "m")
+    os.utime(repository.root / "w.safetensors", ns=(5, 5))
+    repository.database.execute("PRAGMA query_only = ON")
+    assert look(repository).clean
+
+
+def test_staged_weights_replace_all_others(repository: Repository) -> None:
+    root = repository.root
+    for step in (1, 2):
+        weights(root / f"step-{step}.safetensors", step)
+    (root / "train.py").write_text("pass")
+    add(repository, ".")
+    commit(repository, "m")
+    for name in ("step-1.safetensors", "step-2.safetensors", "train.py"):
+        (root / name).unlink()
+    assert len(modified(repository)) == 3
+    weights(root / "step-3.safetensors", 3)
+    add(repository, "step-3.safetensors")
+    assert modified(repository) == {"train.py": "missing"}
+    weights(root / "step-2.safetensors", 4)  # changed, not added: worth saying
+    assert modified(repository) == {"train.py": "missing", "step-2.safetensors": "changed"}
