@@ -38,6 +38,10 @@ class PieceRow:
     count: int
 
 
+# Matrix -> (row, configuration) of the encodings that one call has made.
+_Fresh = dict[str, tuple[int, bytes]]
+
+
 class PackIndex:
     """What the weight store asks: how a matrix is encoded, and where its chunks lie."""
 
@@ -91,14 +95,14 @@ class PackIndex:
 
 def insert_packs(db: Database, packs: Iterable[tuple[str, int, Mapping[str, Any]]]) -> None:
     """Rows of new packs: (hash, bytes, footer). A matrix keeps the encoding it has already."""
-    fresh: dict[str, int] = {}
+    fresh: _Fresh = {}
     for digest, size, footer in packs:
         if db.value("SELECT 1 FROM pack WHERE hash = ?", (digest,)) is None:
             _insert_pack(db, digest, size, footer, fresh)
 
 
 def _insert_pack(
-    db: Database, digest: str, size: int, footer: Mapping[str, Any], fresh: dict[str, int]
+    db: Database, digest: str, size: int, footer: Mapping[str, Any], fresh: _Fresh
 ) -> None:
     pack_id = db.insert("INSERT INTO pack(hash, bytes) VALUES (?, ?)", (digest, size))
     encodings = [_encoding_id(db, entry, fresh) for entry in footer["encodings"]]
@@ -121,15 +125,17 @@ def _insert_pack(
         )
 
 
-def _encoding_id(db: Database, entry: Mapping[str, Any], fresh: dict[str, int]) -> int | None:
-    """The row of this encoding; None if the matrix has one from an earlier pack.
+def _encoding_id(db: Database, entry: Mapping[str, Any], fresh: _Fresh) -> int | None:
+    """The row of this encoding; None if the matrix has another, or one from an earlier call.
 
     The planes of one encoding may lie in several packs that came together, so an encoding
     made by this very call is continued.
     """
     matrix: str = entry["matrix"]
+    config = dumps([entry["layout"], entry["delta"], entry["planes"]])
     if matrix in fresh:
-        return fresh[matrix]
+        known, its_config = fresh[matrix]
+        return known if its_config == config else None
     db.execute(
         "INSERT OR IGNORE INTO matrix(hash, dtype, shape) VALUES (?,?,?)",
         (matrix, entry["dtype"], json.dumps(list(entry["shape"]))),
@@ -138,7 +144,7 @@ def _encoding_id(db: Database, entry: Mapping[str, Any], fresh: dict[str, int]) 
     if db.value("SELECT 1 FROM encoding WHERE matrix_id = ?", (matrix_id,)) is not None:
         return None
     delta = entry["delta"]
-    fresh[matrix] = db.insert(
+    encoding_id = db.insert(
         "INSERT INTO encoding(matrix_id, layout, delta, base_hash, planes) VALUES (?,?,?,?,?)",
         (
             *(matrix_id, dumps(entry["layout"]).decode()),
@@ -146,7 +152,8 @@ def _encoding_id(db: Database, entry: Mapping[str, Any], fresh: dict[str, int]) 
             entry["planes"],
         ),
     )
-    return fresh[matrix]
+    fresh[matrix] = encoding_id, config
+    return encoding_id
 
 
 def _members(
@@ -202,6 +209,22 @@ def stored_bytes(db: Database) -> dict[str, float]:
             " WHERE chunk.raw > 0 GROUP BY matrix.id"
         )
     )
+
+
+def stored_of(db: Database, matrices: Iterable[str]) -> dict[str, float]:
+    """The same, of some matrices; of one that is not stored, nothing."""
+    found: dict[str, float] = {}
+    for digest in dict.fromkeys(matrices):
+        size = db.value(
+            "SELECT sum(chunk.length * 1.0 * member.n / chunk.raw) FROM matrix"
+            " JOIN encoding ON encoding.matrix_id = matrix.id"
+            " JOIN member ON member.encoding_id = encoding.id"
+            " JOIN chunk ON chunk.id = member.chunk_id WHERE matrix.hash = ? AND chunk.raw > 0",
+            (digest,),
+        )
+        if size is not None:
+            found[digest] = size
+    return found
 
 
 def packs(db: Database) -> list[tuple[str, int]]:

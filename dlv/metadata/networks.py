@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dlv.canonical import dumps
-from dlv.metadata.database import Database
+from dlv.metadata.database import Database, Row
 from dlv.network.graph import Network, plain
 
 
@@ -50,12 +50,12 @@ def insert(db: Database, network: Network, figures: Mapping[str, NodeFigures]) -
             for pos, node in enumerate(network.nodes)
         ],
     )
-    logical = [
+    logical = _once(
         (net_id, src, dst, edge.dst_port, layers[src], layers[dst], int(edge.direct))
         for edge in network.logical_edges()
         if (src := position.get(edge.src)) is not None
         and (dst := position.get(edge.dst)) is not None
-    ]
+    )
     db.many(
         "INSERT INTO edge(net_id, src, dst, dst_port, src_layer, dst_layer, direct)"
         " VALUES (?,?,?,?,?,?,?)",
@@ -64,17 +64,22 @@ def insert(db: Database, network: Network, figures: Mapping[str, NodeFigures]) -
     db.many(
         "INSERT INTO raw_edge(net_id, src, dst, dst_port, src_layer, dst_layer)"
         " VALUES (?,?,?,?,?,?)",
-        [
+        _once(
             (net_id, src, dst, edge.dst_port, layers[src], layers[dst])
             for edge in network.edges()
             if not edge.direct
             and (src := position.get(edge.src)) is not None
             and (dst := position.get(edge.dst)) is not None
-        ],
+        ),
     )
     _count_pairs(db, net_id, network, [(row[1], row[2]) for row in logical])
     _update_statistics(db, layers, [(row[4], row[5]) for row in logical])
     return net_id
+
+
+def _once(rows: Iterable[Row]) -> list[Row]:
+    """One row per edge: nodes of one name, a fault that is only warned of, would give more."""
+    return list({row[:4]: row for row in rows}.values())
 
 
 def _layers(db: Database, network: Network) -> list[int]:

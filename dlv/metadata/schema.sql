@@ -193,6 +193,8 @@ CREATE TABLE tag (
   version_id INTEGER NOT NULL REFERENCES version(id)
 ) WITHOUT ROWID;
 
+CREATE INDEX tag_version ON tag(version_id);
+
 CREATE TABLE saved_query (
   name TEXT PRIMARY KEY,
   text TEXT NOT NULL,
