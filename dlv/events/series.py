@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlv.canonical import WRITER, dumps, hash_bytes, is_hash, loads
-from dlv.errors import Damaged, NewerFormat
+from dlv.errors import Damaged, NewerFormat, UsageError
 
 FORMAT = "dlv/series/1"
 BLOCK = 4096
@@ -55,10 +55,17 @@ def _column(typecode: str, data: bytes) -> array[Any]:
 
 def encode(series: Scalars, add: Callable[[str, bytes], str]) -> str:
     """Hand each block and then the head to `add(kind, bytes) -> hash`; the head's hash."""
+    if not len(series.steps) == len(series.walls) == len(series.values):
+        raise ValueError(f"the columns of {series.tag!r} differ in length")
     points = []
     for start in range(0, len(series), BLOCK):
         part = slice(start, start + BLOCK)
-        steps = array("q", series.steps[part])
+        try:
+            steps = array("q", series.steps[part])
+        except OverflowError as error:
+            raise UsageError(
+                f"a step of the series `{series.tag}` is out of range", why="64 bits are kept"
+            ) from error
         walls, values = array("d", series.walls[part]), array("d", series.values[part])
         data = _little(steps) + _little(walls) + _little(values)
         points.append([add("points", data), len(steps)])
@@ -86,28 +93,31 @@ def encode(series: Scalars, add: Callable[[str, bytes], str]) -> str:
 def decode(head: bytes, read: Callable[[str, str], bytes]) -> Scalars:
     """The series of a head; `read(kind, hash)` brings its blocks."""
     value = loads(head, "series")
-    if not isinstance(value, dict) or value.get("format") != FORMAT:
+    if not isinstance(value, dict) or not isinstance(value.get("format"), str):
+        raise _damaged("it names no format")
+    if value["format"] != FORMAT:
         raise NewerFormat(
-            f"a series has the format {value.get('format') if isinstance(value, dict) else None!r}",
-            why=f"this dlv reads {FORMAT}",
+            f"a metric series has the format `{value['format']}`",
+            why=f"this dlv reads `{FORMAT}`; it was written by {value.get('writer')}",
             hint="pip install --upgrade dlv",
         )
-    if set(value) != _KEYS:
-        raise _damaged("keys are missing or unknown")
+    if missing := sorted(_KEYS - set(value)):
+        raise _damaged(f"keys are missing: {', '.join(missing)}")
+    for key in sorted(set(value) - _KEYS):
+        raise _newer(value, f"the key `{key}`")
     if value["data_class"] != SCALARS:
-        raise NewerFormat(
-            f"the series {value['tag']!r} is not of scalars", hint="pip install --upgrade dlv"
-        )
+        raise _newer(value, f"the data class {value['data_class']!r}")
+    points = list(_points(value))
+    if type(value["n"]) is not int or value["n"] != sum(count for _, count in points):
+        raise _damaged(f"{value['n']!r} points are announced, its blocks hold another number")
     steps, walls, values = array("q"), array("d"), array("d")
-    for digest, count in _points(value):
+    for digest, count in points:
         data = read("points", digest)
         if len(data) != 24 * count:
             raise _damaged(f"a block of {count} points has {len(data)} bytes")
         steps.extend(_column("q", data[: 8 * count]))
         walls.extend(_column("d", data[8 * count : 16 * count]))
         values.extend(_column("d", data[16 * count :]))
-    if len(values) != value["n"]:
-        raise _damaged(f"{value['n']} points are announced, {len(values)} are there")
     texts = (value["run"], value["tag"], value["display_name"], value["description"])
     if not all(isinstance(text, str) for text in texts):
         raise _damaged("a name is not text")
@@ -127,9 +137,17 @@ def _points(value: Any) -> Iterable[tuple[str, int]]:
     for item in points:
         if not (isinstance(item, list) and len(item) == 2 and is_hash(item[0])):
             raise _damaged("a block has no hash")
-        if not (isinstance(item[1], int) and 0 < item[1] <= BLOCK):
+        if not (type(item[1]) is int and 0 < item[1] <= BLOCK):
             raise _damaged("a block has an impossible length")
         yield item[0], item[1]
+
+
+def _newer(value: dict[str, Any], thing: str) -> NewerFormat:
+    return NewerFormat(
+        f"a metric series has {thing}, which this dlv does not know",
+        why=f"it was written by {value.get('writer')}",
+        hint="pip install --upgrade dlv",
+    )
 
 
 def _damaged(why: str) -> Damaged:

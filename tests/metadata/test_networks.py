@@ -132,11 +132,10 @@ def test_rows_against_networkx(db: Database, seed: int) -> None:
                 if node.name in logical:
                     stats[*key[:3], f"out {key[3]}"] += logical.out_degree(node.name)
                     stats[*key[:3], f"in {key[3]}"] += logical.in_degree(node.name)
-    for *key, alias, nets, out, into in db.rows(
+    for name, op, variant, alias, nets, out, into in db.rows(
         f"SELECT {LAYER_ROWS}, alias, n_nets, n_out, n_in FROM layer_stat"
         " JOIN layer ON layer.id = layer_id"
     ):
-        name, op, variant = key
         assert nets == stats[name, op, variant, f"nets {alias}"]
         assert out == stats[name, op, variant, f"out {alias}"]
         assert into == stats[name, op, variant, f"in {alias}"]

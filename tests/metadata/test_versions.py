@@ -100,7 +100,7 @@ def test_finding(db: Database, manifest: Make) -> None:
     ids = [one.id for one in made]
 
     def found(version: versions.Version | None) -> str | None:
-        return version and version.id
+        return None if version is None else version.id
 
     assert found(versions.by_number(db, "lenet", 2)) == ids[1]
     assert found(versions.by_number(db, "lenet", 4)) is None
