@@ -23,7 +23,7 @@ _WORDS = {True: ("ok", "green"), False: ("fault", "red"), None: ("-", "dim")}
     exits={1: "a check failed"},
 )
 def run(call: Invocation) -> int | None:
-    """Look for trouble in the environment, with the fix for each finding.
+    """Look for trouble in the environment, with the fix for each.
 
     Works inside and outside a repository. Nothing is changed.
     """
