@@ -23,7 +23,7 @@ HASH = re.compile(r"[0-9a-f]{64}\Z")
 # Never fails once it has begun, so that no byte is looked at twice; an open string ends the text.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-_NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def dumps(value: Any) -> bytes:
@@ -101,7 +101,7 @@ def number(value: float) -> float | str:
 
 def float_of(value: float | str) -> float:
     """The inverse of `number`."""
-    return _NON_FINITE[value] if isinstance(value, str) else float(value)
+    return NON_FINITE[value] if isinstance(value, str) else float(value)
 
 
 def is_hash(value: Any) -> bool:

@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import dataclass, field
 
+from dlv.canonical import NON_FINITE, float_of
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.metadata import facts, metrics, versions
 from dlv.metadata.database import Database
@@ -62,8 +63,8 @@ def resolve(db: Database, text: str) -> Reference:
     with db.snapshot():
         version = _base(db, match)
         for sign, count in re.findall(r"([~^])([0-9]*)", match["walk"]):
-            version = _walk(db, text, version, sign, int(count) if count else 1)
-        snapshot = None if match["step"] is None else _step(db, version, int(match["step"]))
+            version = _walk(db, text, version, sign, _integer(count) if count else 1)
+        snapshot = None if match["step"] is None else _step(db, version, _integer(match["step"]))
         notes = []
         if version.state == "removed":
             notes.append(f"{version.label} was removed; dlv undo --list shows how to get it back")
@@ -82,11 +83,16 @@ def version(db: Database, text: str) -> Version:
     return found.version
 
 
+def _integer(digits: str) -> int:
+    """The number, or one that is as surely not there: SQLite has 64 bits, `int` 4300 digits."""
+    return int(digits) if len(digits) <= 18 else 2**63 - 1
+
+
 def _base(db: Database, match: re.Match[str]) -> Version:
     base, text = match["base"], match.string
     if match["number"] is not None:
         _known_name(db, base, text)
-        found = versions.by_number(db, base, int(match["number"]))
+        found = versions.by_number(db, base, _integer(match["number"]))
         if found is None:
             numbers = [str(v.label) for v in versions.of_name(db, base)]
             raise NotFound(
@@ -193,15 +199,19 @@ def _best(db: Database, name: str, metric: str, given: str | None) -> Version:
             why="its name does not say",
             hint=f"{name}@best:{metric}:max or {name}@best:{metric}:min",
         )
-    summaries = metrics.all_of(db)
     best: tuple[float, Version] | None = None
     known: set[str] = set()
     for candidate in versions.of_name(db, name):
-        for summary in summaries.get(candidate.key, []):
-            known.add(summary.name)
-            if metric not in (summary.name, summary.tag) or summary.last is None:
-                continue
-            value = -summary.last if direction == "max" else summary.last
+        values = _evaluated(db, candidate)
+        known.update(values)
+        if metric in values:
+            found = [values[metric]]
+        else:
+            summaries = metrics.of_version(db, candidate.key)
+            known.update(summary.name for summary in summaries)
+            found = [s.last for s in summaries if metric in (s.name, s.tag) and s.last is not None]
+        for number in found:
+            value = -number if direction == "max" else number
             # Oldest first, so that of equal ones the older stays.
             if not math.isnan(value) and (best is None or value < best[0]):
                 best = value, candidate
@@ -212,6 +222,18 @@ def _best(db: Database, name: str, metric: str, given: str | None) -> Version:
             hint=f"dlv metrics {name}",
         )
     return best[1]
+
+
+def _evaluated(db: Database, version: Version) -> dict[str, float]:
+    """Each metric as the newest evaluation of the version's own weights gave it."""
+    own = next((row.step for row in versions.snapshots(db, version.key) if row.own), None)
+    found: dict[str, float] = {}
+    for data in facts.evaluations(db, version.id):
+        if data["step"] in (None, own):
+            for name, value in data["metrics"].items():
+                if isinstance(value, (int, float)) or value in NON_FINITE:
+                    found[name] = float_of(value)
+    return found
 
 
 def _walk(db: Database, text: str, start: Version, sign: str, count: int) -> Version:

@@ -6,13 +6,13 @@ import datetime
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlv.canonical import dumps, timestamp
-from dlv.fact import Fact
 from dlv.metadata.database import Database
 
-_TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
+if TYPE_CHECKING:
+    from dlv.fact import Fact
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,22 @@ def newest(db: Database, kind: str, subject: str | None) -> tuple[str, dict[str,
     return None
 
 
+def fact(db: Database, digest: str) -> tuple[str, str | None] | None:
+    """(kind, subject) of a fact."""
+    row = db.row("SELECT kind, subject FROM fact WHERE hash = ?", (digest,))
+    return None if row is None else (row[0], row[1])
+
+
+def evaluations(db: Database, version: str) -> list[dict[str, Any]]:
+    """The data of all that stand, oldest first."""
+    rows = db.rows(
+        "SELECT hash, data FROM fact WHERE kind = 'evaluation' AND subject = ?"
+        " ORDER BY created, hash",
+        (version,),
+    )
+    return [json.loads(data) for digest, data in rows if not is_undone(db, digest)]
+
+
 def is_undone(db: Database, digest: str) -> bool:
     """Whether some undo of it stands; an undo that was itself undone does not."""
     pending, standing = [digest], [digest]
@@ -69,7 +85,7 @@ def moment_after(db: Database, kind: str, subject: str | None) -> str:
     )
     if last is None or last < now:
         return now
-    moment = datetime.datetime.strptime(last, _TIME).replace(tzinfo=datetime.UTC)
+    moment = datetime.datetime.fromisoformat(last)
     return timestamp(moment + datetime.timedelta(microseconds=1))
 
 
