@@ -84,14 +84,16 @@ def check(
     report = Report()
     db = repository.database
     chosen = [revisions.version(db, text) for text in references]
-    _catalogue(repository, report)
-    _packs(repository, report, quick=quick, progress=progress)
-    rows = chosen or versions.all_versions(db, ("live", "removed", "recovered"))
-    manifests = list(_manifests(repository, report, rows))
-    _objects(repository, report, manifests)
-    if not quick:
-        _matrices(repository, report, manifests)
-        _files(repository, report, manifests)
+    # Of one moment: what is committed meanwhile is no fault.
+    with db.snapshot():
+        _catalogue(repository, report)
+        _packs(repository, report, quick=quick, progress=progress)
+        rows = chosen or versions.all_versions(db, ("live", "removed", "recovered"))
+        manifests = list(_manifests(repository, report, rows))
+        _objects(repository, report, manifests)
+        if not quick:
+            _matrices(repository, report, manifests)
+            _files(repository, report, manifests)
     return report
 
 
@@ -142,10 +144,10 @@ def _catalogue(repository: Repository, report: Report) -> None:
     """SQLite's own checks, then row by row against a catalogue made afresh from the files."""
     for problem in dump.integrity(repository.database):
         report.add("catalogue", "dlv.db", problem)
-    with TemporaryDirectory(dir=repository.cache) as folder:
+    with TemporaryDirectory(prefix="dlv-fsck-") as folder:
         fresh = Database(Path(folder) / "fresh.db")
         try:
-            filled = rebuilding.fill(repository, fresh)
+            filled = rebuilding.fill(repository, fresh, dump.facts(repository.database))
             for table, row, what in dump.differences(repository.database, fresh):
                 # Objects that no committed version refers to are not the catalogue's business.
                 if what == "missing" and table in ("pack", "fact", "encoding", "named_object"):

@@ -60,12 +60,14 @@ class FileStore:
         durable.replace(self.path / "HEAD", b"ref: refs/heads/none\n", tmp_dir=tmp)
 
     def _objects(self) -> Any:
-        return git.Repo(self.path, odbt=git.GitDB).odb
+        return git.GitDB(str(self.path / "objects"))
 
     def _clear_dead(self) -> None:
         """Whoever holds the lock knows that what a killed writer left behind is dead."""
-        for path in [*self.path.glob("objects/tmp_obj*"), *self.path.glob("objects/??/tmp*")]:
-            path.unlink(missing_ok=True)
+        # "obj" is how gitdb calls what it has not finished, "tmp_obj" git itself.
+        for pattern in ("objects/obj*", "objects/tmp_obj*", "objects/??/tmp*"):
+            for path in self.path.glob(pattern):
+                path.unlink(missing_ok=True)
         for path in [*self.path.glob("*.lock"), *self.path.glob("refs/**/*.lock")]:
             path.unlink(missing_ok=True)
 

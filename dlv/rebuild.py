@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,10 +32,17 @@ class Filled:
     recovered: list[str] = field(default_factory=list)
 
 
-def fill(repository: Repository, db: Database) -> Filled:
-    """Fill an empty catalogue; damaged objects are listed and left out."""
+def fill(repository: Repository, db: Database, committed: Container[str] | None = None) -> Filled:
+    """Fill an empty catalogue; damaged objects are listed and left out.
+
+    Of the facts only the `committed` ones count, where these are given: the others may be of
+    changes that never came to their commit.
+    """
     filled = Filled()
     found = list(_facts(repository, filled))
+    if committed is not None:
+        filled.dangling += [("fact", fact.hash) for fact in found if fact.hash not in committed]
+        found = [fact for fact in found if fact.hash in committed]
     with db.atomic():
         facts.load(db, found)
         _fill_packs(repository, db, found, filled)

@@ -179,9 +179,13 @@ class Database:
         self._depth -= 1
         try:
             self.execute("COMMIT" if outer else f"RELEASE {name}")
-        except BaseException:
+        except BaseException as error:
             if outer and self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
+            if outer and isinstance(error, StorageError):
+                # The log may hold it whole though it could not be synced; then the next one to
+                # open the catalogue finds it there.
+                error.hint = "free space or check the disk; whether it was done, dlv log shows"
             raise
 
     @contextmanager

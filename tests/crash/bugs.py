@@ -1,0 +1,173 @@
+"""Faults put into dlv on purpose, in the driver's children only: the harness must see each."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dlv.durable as durable
+import dlv.files as files
+import dlv.rebuild as rebuild
+import dlv.repository as repositories
+import dlv.weight_writer as weight_writer
+from dlv.canonical import hash_bytes
+
+BUGS: dict[str, Callable[[], None]] = {}
+
+
+def bug(function: Callable[[], None]) -> Callable[[], None]:
+    BUGS[function.__name__.removeprefix("_")] = function
+    return function
+
+
+def _replace(owner: Any, name: str, function: Callable[..., Any]) -> None:
+    setattr(owner, name, function)
+
+
+def _after_change(late: list[Callable[[], Any]]) -> None:
+    """Run these when the transaction has committed."""
+    change = repositories.Repository.change
+
+    @contextlib.contextmanager
+    def changed(*args: Any, **given: Any) -> Iterator[repositories.Change]:
+        with change(*args, **given) as it:
+            yield it
+        for function in late:
+            function()
+
+    _replace(repositories.Repository, "change", changed)
+
+
+@bug
+def _row_before_data() -> None:
+    """The catalogue names packs that are published after it has committed."""
+    publish, late = durable.publish_all, list[Callable[[], Any]]()
+
+    def publish_late(found: Any, root: Any, names: Any, suffix: Any) -> list[Path]:
+        late.append(lambda: publish(found, root, names, suffix))
+        return [durable.path_of(root, name, suffix) for name in names]
+
+    _replace(weight_writer, "publish_all", publish_late)
+    _replace(weight_writer.WeightWriter, "abort", lambda _: None)
+    _after_change(late)
+
+
+@bug
+def _manifest_after_commit() -> None:
+    write, late = repositories.Repository.write_manifest, list[Callable[[], Any]]()
+
+    def write_late(self: repositories.Repository, manifest: Any) -> str:
+        late.append(lambda: write(self, manifest))
+        return hash_bytes(manifest.encode())
+
+    _replace(repositories.Repository, "write_manifest", write_late)
+    _after_change(late)
+
+
+@bug
+def _fact_after_commit() -> None:
+    write, late = repositories.Repository.write_fact, list[Callable[[], Any]]()
+
+    def write_late(self: repositories.Repository, fact: Any) -> str:
+        late.append(lambda: write(self, fact))
+        return str(fact.hash)
+
+    _replace(repositories.Repository, "write_fact", write_late)
+    _after_change(late)
+
+
+@bug
+def _publish_piecemeal() -> None:
+    """An object is written under its final name, not beside it."""
+
+    def write_once(tmp_dir: Any, root: Any, data: Any, suffix: str) -> str:
+        name = hash_bytes(data)
+        path = durable.path_of(root, name, suffix)
+        path.parent.mkdir(exist_ok=True)
+        with path.open("wb", buffering=0) as file:
+            for start in range(0, len(data), 100):
+                file.write(data[start : start + 100])
+        return name
+
+    _replace(durable, "write_once", write_once)
+
+
+@bug
+def _tmp_not_cleared() -> None:
+    _replace(durable, "clear_dead", lambda _: [])
+
+
+@bug
+def _git_leftovers_kept() -> None:
+    _replace(files.FileStore, "_clear_dead", lambda _: None)
+
+
+@bug
+def _files_after_commit() -> None:
+    """The tree is named by a version before its objects are in files.git."""
+    put, late = files.FileStore._put, list[Callable[[], Any]]()
+
+    def put_late(self: files.FileStore, objects: Any, kind: str, data: bytes, done: Any) -> str:
+        late.append(lambda: put(self, objects, kind, data, done))
+        return files._git_hash(kind, data)
+
+    _replace(files.FileStore, "_put", put_late)
+    _after_change(late)
+
+
+@bug
+def _acknowledged_early() -> None:
+    """The id is printed before the transaction has committed."""
+    write = repositories.Repository.write_manifest
+
+    def write_and_tell(self: repositories.Repository, manifest: Any) -> str:
+        digest = write(self, manifest)
+        print(digest, flush=True)
+        return digest
+
+    _replace(repositories.Repository, "write_manifest", write_and_tell)
+
+
+@bug
+def _catalogue_swapped_by_copy() -> None:
+    """A rebuilt catalogue is written over the old one."""
+
+    def swap(repository: repositories.Repository, fresh: Path) -> None:
+        shutil.copyfile(fresh, repository.database_file)
+        fresh.unlink()
+
+    _replace(rebuild, "_swap", swap)
+
+
+@bug
+def _error_swallowed() -> None:
+    """A refused fsync is taken for success, and the rest goes on."""
+
+    def call(point: str, doing: str, path: Any, function: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return function(*args)
+        except OSError:
+            if function in (os.fsync, os.write):
+                return len(args[-1]) if function is os.write else None
+            raise
+
+    _replace(durable, "_call", call)
+
+
+@bug
+def _error_untyped() -> None:
+    """What the system says reaches the user as it is."""
+
+    def call(point: str, doing: str, path: Any, function: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return function(*args)
+        except OSError as error:
+            raise RuntimeError(str(error)) from None
+
+    _replace(durable, "_call", call)
+    sys.tracebacklimit = 0

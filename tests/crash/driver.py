@@ -1,0 +1,268 @@
+"""Runs one command of dlv again and again, each time killed or failed at another call.
+
+`python -m tests.crash.driver < job` under shim.c: everything is imported once, then each run is
+a fork in a process group of its own, in a fresh copy of the template. Prints a JSON line with
+what was counted, then one per point: what was wrong afterwards (nothing, one hopes).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dlv.cli as cli
+from dlv.metadata import facts, versions
+from dlv.metadata.database import Database
+from dlv.repository import Repository
+from tests.crash import shim
+from tests.crash.bugs import BUGS
+
+STATES = ("live", "removed", "undone", "recovered")
+OPERATIONS = ("commit", "tag", "rm", "undo", "copy")  # they end with an entry in the log
+IO_ERROR = 8
+
+
+class Driver:
+    def __init__(self, job: dict[str, Any]) -> None:
+        self.template = Path(job["template"])
+        self.command: list[str] = job["command"]
+        self.bug: str | None = job.get("bug")
+        self.root = Path(os.environ["SHIM_BELOW"]) / "work"
+        self.output = self.root.parent.with_suffix(".out")
+        self.control = shim.Control(Path(os.environ["SHIM_CONTROL"]))
+
+    def fresh(self) -> None:
+        shutil.rmtree(self.root, ignore_errors=True)
+        shutil.copytree(self.template, self.root, symlinks=True)
+
+    def act(self, mode: int, at: int, error: int = 0) -> int:
+        """The command in a child: its exit code, negative if it was killed."""
+        self.control.set(mode, at, error)
+        child = os.fork()
+        if not child:
+            os.setpgid(0, 0)
+            self._become_command()
+            self.spoil()
+            code = cli.run(self.command)
+            sys.stdout.flush()
+            os._exit(code)
+        _, status = os.waitpid(child, 0)
+        self.control.stop()
+        return os.waitstatus_to_exitcode(status)
+
+    def spoil(self) -> None:
+        """Put the fault into dlv that the job asks for."""
+        if self.bug is not None:
+            BUGS[self.bug]()
+
+    def _become_command(self) -> None:
+        os.chdir(self.root)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for path, number in ((str(self.output), 1), (f"{self.output}.err", 2)):
+            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
+        sys.stdin, sys.stdout = open(0), open(1, "w")  # noqa: SIM115
+        sys.stderr = open(2, "w", buffering=1)  # noqa: SIM115
+
+    def point(self, mode: int, at: int, error: int) -> dict[str, Any]:
+        self.fresh()
+        code = self.act(mode, at, error)
+        printed = self.output.read_text() if self.output.exists() else ""
+        said = Path(f"{self.output}.err").read_text()
+        problems: list[str] = []
+        if mode in (shim.BEFORE, shim.MIDDLE):
+            problems += _child(self.root, lambda: self.after_kill(printed))
+        else:
+            problems += _child(self.root, lambda: self.after_error(code, said, strict=error != 0))
+        return {
+            "mode": mode,
+            "at": at,
+            "error": error,
+            "code": code,
+            "failed": self.control.failed,
+            "problems": problems,
+        }
+
+    # What must hold afterwards. Each in a child, so that nothing is remembered.
+
+    def after_kill(self, printed: str) -> list[str]:
+        self.spoil()
+        before = _look(self.template)
+        problems = _works("fsck", "--json")
+        problems += _works("status")
+        now = _look(self.root)
+        took = now["operations"] > before["operations"]
+        acknowledged = set(re.findall(r"\b[0-9a-f]{64}\b", printed)) if self._commits else set()
+        problems += [
+            f"{digest} was acknowledged and is gone"
+            for digest in acknowledged | set(before["versions"])
+            if digest not in now["versions"]
+        ]
+        if printed and self.command[0] in OPERATIONS and not took:
+            problems.append("it said that it was done, and nothing has changed")
+        problems += self._goes_on(took)
+        return problems
+
+    @property
+    def _commits(self) -> bool:
+        return self.command[0] == "commit"
+
+    def _goes_on(self, took: bool) -> list[str]:
+        """The same command again, or if it had its effect another one; then all is clean."""
+        again = ["commit", "--allow-empty", "-q", "-m", "afterwards"] if took else self.command
+        problems = _works(*again)
+        if again is not self.command or self._commits:
+            problems += self._leftovers()
+        problems += _works("fsck", "--json")
+        return problems + self._rebuilt()
+
+    def _leftovers(self) -> list[str]:
+        places = [*self.root.glob(".dlv/tmp/*"), *self.root.glob(".dlv/files.git/objects/*obj*")]
+        return [f"left behind: {path.relative_to(self.root)}" for path in places]
+
+    def _rebuilt(self) -> list[str]:
+        """A lost catalogue comes back with the same versions."""
+        before = _look(self.root)
+        for path in self.root.glob(".dlv/dlv.db*"):
+            path.unlink()
+        problems = _works("fsck", "--rebuild", "--json")
+        now = _look(self.root)
+        for digest, row in before["versions"].items():
+            if now["versions"].get(digest) != row:
+                problems.append(f"after a rebuild {row} is {now['versions'].get(digest)}")
+        for digest in now["versions"].keys() - before["versions"].keys():
+            # Written whole but never acknowledged; its number went to another since.
+            if now["versions"][digest][2] != "recovered":
+                problems.append(f"a rebuild brings {now['versions'][digest]}")
+        if now["tags"] != before["tags"]:
+            problems.append(f"after a rebuild the tags are {now['tags']}")
+        return problems
+
+    def after_error(self, code: int, said: str, *, strict: bool) -> list[str]:
+        """Short writes (not `strict`) are no error; the others end with exit 8 and change nothing,
+        unless what failed did not matter."""
+        self.spoil()
+        problems = []
+        before, now = _look(self.template), _look(self.root)
+        took = now["operations"] > before["operations"]
+        uncertain = "whether it was done" in said  # the commit itself could not be synced
+        if code not in ((0, IO_ERROR) if strict else (0,)):
+            problems.append(f"exit {code}: {said}")
+        if "Traceback" in said or "internal" in said:
+            problems.append(said)
+        if code == IO_ERROR and not said.startswith("error: "):
+            problems.append(f"no message: {said!r}")
+        logged = self.command[0] in OPERATIONS
+        if logged and took != (code == 0) and not (took and uncertain):
+            problems.append(f"exit {code}, but {'a' if took else 'no'} change: {said}")
+        if code and now != before and not uncertain:
+            problems.append(f"exit {code}, but now {now} instead of {before}")
+        problems += _works("fsck", "--json")
+        return problems + self._goes_on(took)
+
+
+def _child(folder: Path, function: Callable[[], list[str]]) -> list[str]:
+    """What the function returns, from a forked process that stands in the folder."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.chdir(folder)
+            found = function()
+        except BaseException as error:
+            found = [f"{type(error).__name__}: {error}"]
+        with os.fdopen(writer, "w") as file:
+            json.dump(found, file)
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as file:
+        text = file.read()
+    os.waitpid(child, 0)
+    found = json.loads(text)
+    assert isinstance(found, list)
+    return found
+
+
+def _works(*command: str) -> list[str]:
+    """Nothing if the command ends well."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = cli.run(command)
+    if code == 0:
+        return []
+    return [f"dlv {' '.join(command)}: exit {code}: {out.getvalue()[-2000:]}{err.getvalue()}"]
+
+
+def _look(root: Path) -> dict[str, Any]:
+    with contextlib.closing(Database(Repository.find(root).database_file)) as db:
+        return {
+            "versions": {
+                row.id: [row.name, row.number, row.state]
+                for row in versions.all_versions(db, STATES)
+            },
+            "tags": [[name, row.id] for name, row in versions.tags(db)],
+            "operations": len(facts.operations(db)),
+        }
+
+
+def _warm(driver: Driver) -> tuple[int, str]:
+    """Import here what the command and the checks import, so that no fork has to."""
+    driver.fresh()
+    code = driver.act(shim.COUNT, 0)
+    if code != 0:
+        sys.exit(f"exit {code}: {Path(f'{driver.output}.err').read_text()}")
+
+    def modules() -> list[str]:
+        problems = [*_works(*driver.command), *driver.after_kill("")]
+        assert not problems, problems
+        return sorted(sys.modules)
+
+    count, calls = driver.control.count, driver.control.calls
+    driver.fresh()
+    found = _child(driver.root, modules)
+    if len(found) == 1:
+        sys.exit(found[0])
+    for name in found:
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
+    return count, calls
+
+
+def _points(job: dict[str, Any], count: int) -> list[tuple[int, int, int]]:
+    """At most so many, evenly spread over all calls and ways, and of these one share."""
+    every = [(mode, at, error) for at in range(1, count + 1) for mode, error in job["ways"]]
+    most = min(job["most"] or len(every), len(every))
+    chosen = [every[i * len(every) // most] for i in range(most)]
+    if job["order"] == "backwards":
+        chosen.reverse()
+    elif job["order"] == "shuffled":
+        random.Random(0).shuffle(chosen)
+    return chosen[job["part"] :: job["of"]]
+
+
+def main() -> None:
+    job = json.load(sys.stdin)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    driver = Driver(job | {"bug": None})
+    count, calls = _warm(driver)
+    driver.bug = job["bug"]
+    print(json.dumps({"count": count, "calls": calls}), flush=True)
+    for mode, at, error in _points(job, count):
+        result = driver.point(mode, at, error)
+        print(json.dumps(result), flush=True)
+        if job["bug"] and result["problems"]:
+            break
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,275 @@
+/* Preloaded into dlv and its children: counts the calls that change files below one folder, and
+ * at the one it is told to, kills the process group or lets calls fail.
+ *
+ * The numbers live in a file that all processes map, so that a parent can set them for a child
+ * that it has forked, and read them when the child is dead. SHIM_CONTROL names it, SHIM_BELOW
+ * the folder. Output to descriptors 1 and 2 is counted but never fails. Writes through mmap
+ * (SQLite's -shm, which is no durable state) and those inside libc escape. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { OFF, COUNT, BEFORE, MIDDLE, FAIL_FROM, FAIL_ONCE, SHORT_FROM };
+enum { PROCEED, DIE_HALFWAY, FAIL, CUT };
+
+struct control {
+    int64_t mode, at, error, count, failed;
+    char calls[1 << 16]; /* one letter per call, for the tests that look at the sequence */
+};
+
+static struct control *control;
+static char below[PATH_MAX];
+static size_t below_length;
+
+__attribute__((constructor)) static void start(void) {
+    const char *file = getenv("SHIM_CONTROL"), *folder = getenv("SHIM_BELOW");
+    if (!file || !folder || strlen(folder) >= sizeof below) return;
+    int descriptor = open(file, O_RDWR | O_CLOEXEC);
+    if (descriptor < 0) abort();
+    void *place = mmap(NULL, sizeof *control, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    if (place == MAP_FAILED) abort();
+    strcpy(below, folder);
+    below_length = strlen(below);
+    control = place;
+    close(descriptor);
+}
+
+static int inside(const char *path) {
+    return strncmp(path, below, below_length) == 0;
+}
+
+static int fd_inside(int descriptor) {
+    char link[64], path[PATH_MAX];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    if (length < 0) return 0;
+    path[length] = 0;
+    return inside(path);
+}
+
+static int path_inside(int folder, const char *path) {
+    char here[PATH_MAX];
+    if (path[0] == '/') return inside(path);
+    if (folder != AT_FDCWD) return fd_inside(folder);
+    return getcwd(here, sizeof here) && inside(here);
+}
+
+__attribute__((noreturn)) static void die(void) {
+    kill(0, SIGKILL);
+    for (;;) pause();
+}
+
+/* What is to happen to this call. `space`: a full disk refuses it. */
+static int step(char letter, int relevant, int may_fail, int space) {
+    if (!control || control->mode == OFF || !relevant) return PROCEED;
+    int64_t number = __atomic_add_fetch(&control->count, 1, __ATOMIC_SEQ_CST);
+    if (number <= (int64_t)sizeof control->calls) control->calls[number - 1] = letter;
+    switch (control->mode) {
+    case BEFORE:
+        if (number == control->at) die();
+        return PROCEED;
+    case MIDDLE:
+        return number == control->at ? DIE_HALFWAY : PROCEED;
+    case FAIL_FROM:
+    case FAIL_ONCE:
+        if (control->mode == FAIL_FROM ? number < control->at : number != control->at)
+            return PROCEED;
+        if (!may_fail || (!space && control->error == ENOSPC)) return PROCEED;
+        __atomic_add_fetch(&control->failed, 1, __ATOMIC_SEQ_CST);
+        errno = (int)control->error;
+        return FAIL;
+    case SHORT_FROM:
+        return number >= control->at && may_fail ? CUT : PROCEED;
+    }
+    return PROCEED;
+}
+
+#define REAL(type, name, ...)                                   \
+    static type (*real)(__VA_ARGS__);                           \
+    if (!real) real = (type (*)(__VA_ARGS__))dlsym(RTLD_NEXT, name)
+
+/* A call with a length: it may be done by half. */
+#define SIZED(letter, descriptor, size, call, half)                              \
+    int output = descriptor == 1 || descriptor == 2;                             \
+    switch (step(letter, output || fd_inside(descriptor), !output, 1)) {         \
+    case FAIL: return -1;                                                        \
+    case DIE_HALFWAY: half; die();                                               \
+    case CUT: if ((size) > 1) return half;                                       \
+    }                                                                            \
+    return call
+
+/* A call that happens or does not. */
+#define WHOLE(letter, relevant, space, call)                                     \
+    switch (step(letter, relevant, 1, space)) {                                  \
+    case FAIL: return -1;                                                        \
+    case DIE_HALFWAY: call; die();                                               \
+    }                                                                            \
+    return call
+
+ssize_t write(int fd, const void *data, size_t n) {
+    REAL(ssize_t, "write", int, const void *, size_t);
+    SIZED('w', fd, n, real(fd, data, n), real(fd, data, n / 2));
+}
+
+#define PWRITE(name, offset_type)                                                \
+    ssize_t name(int fd, const void *data, size_t n, offset_type at) {           \
+        REAL(ssize_t, #name, int, const void *, size_t, offset_type);            \
+        SIZED('p', fd, n, real(fd, data, n, at), real(fd, data, n / 2, at));     \
+    }
+PWRITE(pwrite, off_t)
+PWRITE(pwrite64, off64_t)
+
+ssize_t writev(int fd, const struct iovec *parts, int n) {
+    REAL(ssize_t, "writev", int, const struct iovec *, int);
+    SIZED('v', fd, n, real(fd, parts, n), real(fd, parts, n > 1 ? n / 2 : 1));
+}
+
+#define PWRITEV(name, offset_type)                                               \
+    ssize_t name(int fd, const struct iovec *parts, int n, offset_type at) {     \
+        REAL(ssize_t, #name, int, const struct iovec *, int, offset_type);       \
+        SIZED('v', fd, n, real(fd, parts, n, at), real(fd, parts, n > 1 ? n / 2 : 1, at)); \
+    }
+PWRITEV(pwritev, off_t)
+PWRITEV(pwritev64, off64_t)
+
+#define SENDFILE(name, offset_type)                                              \
+    ssize_t name(int out, int in, offset_type *at, size_t n) {                   \
+        REAL(ssize_t, #name, int, int, offset_type *, size_t);                   \
+        SIZED('c', out, n, real(out, in, at, n), real(out, in, at, n / 2));      \
+    }
+SENDFILE(sendfile, off_t)
+SENDFILE(sendfile64, off64_t)
+
+ssize_t copy_file_range(int in, off64_t *from, int out, off64_t *to, size_t n, unsigned flags) {
+    REAL(ssize_t, "copy_file_range", int, off64_t *, int, off64_t *, size_t, unsigned);
+    SIZED('c', out, n, real(in, from, out, to, n, flags), real(in, from, out, to, n / 2, flags));
+}
+
+int fsync(int fd) {
+    REAL(int, "fsync", int);
+    WHOLE('s', fd_inside(fd), 1, real(fd));
+}
+
+int fdatasync(int fd) {
+    REAL(int, "fdatasync", int);
+    WHOLE('s', fd_inside(fd), 1, real(fd));
+}
+
+#define TRUNCATE(name, first, test, offset_type)                                 \
+    int name(first target, offset_type n) {                                      \
+        REAL(int, #name, first, offset_type);                                    \
+        WHOLE('t', test, 1, real(target, n));                                    \
+    }
+TRUNCATE(ftruncate, int, fd_inside(target), off_t)
+TRUNCATE(ftruncate64, int, fd_inside(target), off64_t)
+TRUNCATE(truncate, const char *, path_inside(AT_FDCWD, target), off_t)
+TRUNCATE(truncate64, const char *, path_inside(AT_FDCWD, target), off64_t)
+
+#define ALLOCATE(name, offset_type)                                              \
+    int name(int fd, offset_type at, offset_type n) {                            \
+        REAL(int, #name, int, offset_type, offset_type);                         \
+        switch (step('a', fd_inside(fd), 1, 1)) {                                \
+        case FAIL: return errno; /* it returns the number itself */              \
+        case DIE_HALFWAY: real(fd, at, n); die();                                \
+        }                                                                        \
+        return real(fd, at, n);                                                  \
+    }
+ALLOCATE(posix_fallocate, off_t)
+ALLOCATE(posix_fallocate64, off64_t)
+
+int rename(const char *old, const char *new) {
+    REAL(int, "rename", const char *, const char *);
+    WHOLE('r', path_inside(AT_FDCWD, new), 1, real(old, new));
+}
+
+int renameat(int from, const char *old, int to, const char *new) {
+    REAL(int, "renameat", int, const char *, int, const char *);
+    WHOLE('r', path_inside(to, new), 1, real(from, old, to, new));
+}
+
+int renameat2(int from, const char *old, int to, const char *new, unsigned flags) {
+    REAL(int, "renameat2", int, const char *, int, const char *, unsigned);
+    WHOLE('r', path_inside(to, new), 1, real(from, old, to, new, flags));
+}
+
+int link(const char *old, const char *new) {
+    REAL(int, "link", const char *, const char *);
+    WHOLE('l', path_inside(AT_FDCWD, new), 1, real(old, new));
+}
+
+int linkat(int from, const char *old, int to, const char *new, int flags) {
+    REAL(int, "linkat", int, const char *, int, const char *, int);
+    WHOLE('l', path_inside(to, new), 1, real(from, old, to, new, flags));
+}
+
+int symlink(const char *target, const char *path) {
+    REAL(int, "symlink", const char *, const char *);
+    WHOLE('l', path_inside(AT_FDCWD, path), 1, real(target, path));
+}
+
+int unlink(const char *path) {
+    REAL(int, "unlink", const char *);
+    WHOLE('u', path_inside(AT_FDCWD, path), 0, real(path));
+}
+
+int unlinkat(int folder, const char *path, int flags) {
+    REAL(int, "unlinkat", int, const char *, int);
+    WHOLE('u', path_inside(folder, path), 0, real(folder, path, flags));
+}
+
+int rmdir(const char *path) {
+    REAL(int, "rmdir", const char *);
+    WHOLE('u', path_inside(AT_FDCWD, path), 0, real(path));
+}
+
+int mkdir(const char *path, mode_t mode) {
+    REAL(int, "mkdir", const char *, mode_t);
+    WHOLE('m', path_inside(AT_FDCWD, path), 1, real(path, mode));
+}
+
+int mkdirat(int folder, const char *path, mode_t mode) {
+    REAL(int, "mkdirat", int, const char *, mode_t);
+    WHOLE('m', path_inside(folder, path), 1, real(folder, path, mode));
+}
+
+#define MAKES(flags) ((flags) & (O_CREAT | O_TRUNC) || ((flags) & O_TMPFILE) == O_TMPFILE)
+#define MODE(flags)                                                              \
+    mode_t mode = 0;                                                             \
+    if ((flags) & O_CREAT || ((flags) & O_TMPFILE) == O_TMPFILE) {               \
+        va_list rest;                                                            \
+        va_start(rest, flags);                                                   \
+        mode = va_arg(rest, mode_t);                                             \
+        va_end(rest);                                                            \
+    }
+
+#define OPEN(name)                                                               \
+    int name(const char *path, int flags, ...) {                                 \
+        REAL(int, #name, const char *, int, ...);                                \
+        MODE(flags)                                                              \
+        WHOLE('o', MAKES(flags) && path_inside(AT_FDCWD, path), 1, real(path, flags, mode)); \
+    }
+OPEN(open)
+OPEN(open64)
+
+#define OPENAT(name)                                                             \
+    int name(int folder, const char *path, int flags, ...) {                     \
+        REAL(int, #name, int, const char *, int, ...);                           \
+        MODE(flags)                                                              \
+        WHOLE('o', MAKES(flags) && path_inside(folder, path), 1, real(folder, path, flags, mode)); \
+    }
+OPENAT(openat)
+OPENAT(openat64)

@@ -1,0 +1,31 @@
+"""The harness itself: each fault that is put into dlv on purpose must be seen."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from tests.crash.bugs import BUGS
+from tests.crash.conftest import Drive, Prepare, bad
+from tests.crash.shim import FAIL_FROM, FAIL_ONCE
+from tests.crash.test_kill import COMMIT, KILLS
+
+pytestmark = pytest.mark.crash
+
+ERRORS = [(FAIL_FROM, errno.EIO), (FAIL_ONCE, errno.ENOSPC)]
+OF_ERRORS = {"error_swallowed", "error_untyped"}
+OF_REBUILD = {"catalogue_swapped_by_copy"}
+
+
+@pytest.mark.parametrize("bug", sorted(set(BUGS) - OF_REBUILD))
+def test_sees(staged: Path, drive: Drive, bug: str) -> None:
+    ways = ERRORS if bug in OF_ERRORS else KILLS
+    assert bad(drive(staged, COMMIT, ways, bug=bug, order="shuffled"))
+
+
+@pytest.mark.parametrize("bug", sorted(OF_REBUILD))
+def test_sees_in_rebuild(prepare: Prepare, drive: Drive, bug: str) -> None:
+    template = prepare("rebuild", ["add", "."], ["commit", "-m", "second"])
+    assert bad(drive(template, ["fsck", "--rebuild"], KILLS, bug=bug, order="backwards"))

@@ -1,0 +1,63 @@
+"""kill -9 between and within the calls of a command: nothing acknowledged is lost, and on it goes.
+
+After each kill: fsck is clean, acknowledged versions are there, the same command works at once,
+nothing stays in tmp, and a lost catalogue is rebuilt to the same versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import dlv.cli as cli
+from tests.crash.conftest import Drive, Prepare, bad
+from tests.crash.shim import BEFORE, MIDDLE
+
+pytestmark = pytest.mark.crash
+
+COMMIT = ("commit", "-q", "-m", "second")
+KILLS = [(BEFORE, 0), (MIDDLE, 0)]
+SLICES = 4  # so that the processes of a test run share the points
+SECOND = (["add", "."], ["commit", "-m", "second"])
+
+
+@pytest.mark.parametrize("part", range(SLICES))
+def test_commit(staged: Path, drive: Drive, part: int) -> None:
+    results = drive(staged, COMMIT, KILLS, most=120, part=part, of=SLICES)
+    assert not bad(results)
+    # A name in the packs differs from run to run, and with it the number of calls, a little.
+    assert sum(result["code"] == -9 for result in results) > 0.9 * len(results) > 25
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(SLICES))
+def test_commit_everywhere(prepare: Prepare, drive: Drive, part: int) -> None:
+    """At all calls, those of git in the user's repository too."""
+    template = prepare("git", ["add", "."], git=True)
+    assert not bad(drive(template, COMMIT, KILLS, part=part, of=SLICES))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "before", "command"),
+    [
+        ("add", [], ["add", "."]),
+        ("tag", [*SECOND], ["tag", "best", "lenet@1"]),
+        ("tag moved", [*SECOND, ["tag", "best", "lenet@1"]], ["tag", "-f", "best", "lenet@2"]),
+        ("rm", [*SECOND], ["rm", "-y", "lenet@1"]),
+        ("undo", [*SECOND], ["undo"]),
+        ("undo of rm", [*SECOND, ["rm", "-y", "lenet@1"]], ["undo"]),
+        ("copy", [*SECOND], ["copy", "lenet@1", "wide"]),
+        ("checkout", [*SECOND], ["checkout", "lenet@1", "--force"]),
+        ("rebuild", [*SECOND], ["fsck", "--rebuild"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_other_commands(
+    prepare: Prepare, drive: Drive, name: str, before: list[Sequence[str]], command: Sequence[str]
+) -> None:
+    for used in [*before, command]:
+        assert used[0] in cli.COMMANDS
+    assert not bad(drive(prepare(name, *before), command, KILLS))
