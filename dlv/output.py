@@ -28,6 +28,7 @@ MAX_ERROR_LINES = 6
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34"}
 _STYLES |= {"magenta": "35", "cyan": "36"}
 _IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_PLAIN = str.maketrans({"×": "x", "→": "->"})  # where the encoding has neither
 _BARS = ("▁▂▃▄▅▆▇█", "_.-~=+*#")
 
 
@@ -352,4 +353,8 @@ def _jsonable(value: Any) -> Any:
 
 def _encodable(text: str, stream: TextIO) -> str:
     encoding = stream.encoding or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        text = text.translate(_PLAIN)
     return text.encode(encoding, "backslashreplace").decode(encoding)

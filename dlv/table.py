@@ -55,14 +55,21 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
+class Count:
+    """How many: digits in groups on a terminal, plain elsewhere."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
 class Items:
     """Several short values in one cell, such as tags or parents."""
 
     values: Sequence[Cell]
 
 
-Cell = Text | Id | Bytes | Time | Number | Items | str | bool | int | float | None
-_NUMERIC = (Bytes, Number, int, float)
+Cell = Text | Id | Bytes | Time | Number | Count | Items | str | bool | int | float | None
+_NUMERIC = (Bytes, Number, Count, int, float)
 
 
 def unpainted(text: str, style: str) -> str:  # noqa: ARG001
@@ -84,7 +91,7 @@ def raw(cell: Cell) -> object:
     """The value as it stands in JSON."""
     if isinstance(cell, Items):
         return [raw(item) for item in cell.values]
-    value = cell.value if isinstance(cell, (Text, Id, Bytes, Time, Number)) else cell
+    value = cell.value if isinstance(cell, (Text, Id, Bytes, Time, Number, Count)) else cell
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value
@@ -109,6 +116,8 @@ def short(cell: Cell, now: datetime.datetime) -> str:
         return escape(cell.value[:SHORT_ID])
     if isinstance(cell, Bytes):
         return human_bytes(cell.value)
+    if isinstance(cell, Count):
+        return f"{cell.value:,}"
     if isinstance(cell, Time):
         return age(cell.value, now)
     if isinstance(cell, Items):

@@ -1,0 +1,89 @@
+"""`dlv diff`: two or more versions side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dlv.commands.invocation import Invocation
+from dlv.commands.options import argument, command, option
+from dlv.errors import UsageError
+from dlv.lazy import lazy
+
+if TYPE_CHECKING:
+    import dlv.diff as diff
+    import dlv.views.difference_records as records
+    import dlv.views.differences as view
+    from dlv.output import Block
+else:
+    diff = lazy("dlv.diff")
+    records = lazy("dlv.views.difference_records")
+    view = lazy("dlv.views.differences")
+
+
+@command(
+    "diff",
+    examples=[
+        "dlv diff lenet@1 lenet@2",
+        "dlv diff lenet@1 lenet@2 --structure --params",
+        "dlv diff lenet@1 lenet@2 --layer 'conv*'",
+        "dlv diff lenet@1 lenet@2 --metrics --md",
+        "dlv diff HEAD~1 HEAD --files",
+    ],
+    exits={1: "the versions differ, with --exit-code", 4: "no such version, snapshot or layer"},
+)
+@argument("refs", nargs=-1, required=True, complete="reference")
+@option("--structure", is_flag=True, help="Only layers: added, removed, changed.")
+@option("--matrices", is_flag=True, aliases=["--tensors"], help="Only matrices.")
+@option("--params", is_flag=True, help="Only hyperparameters.")
+@option("--metrics", is_flag=True, help="Only metrics: last values.")
+@option("--files", is_flag=True, help="Only associated files.")
+@option("--layer", metavar="P", complete="layer", help="Only layers of this name, alias or glob.")
+@option("--all", "everything", is_flag=True, help="Show what is unchanged too.")
+@option("--md", is_flag=True, help="Markdown, for a pull request.")
+@option("--csv", is_flag=True, help="CSV, one row per fact.")
+@option("--exit-code", is_flag=True, help="Exit 1 if something differs.")
+def run(
+    call: Invocation,
+    refs: tuple[str, ...],
+    structure: bool,
+    matrices: bool,
+    params: bool,
+    metrics: bool,
+    files: bool,
+    layer: str | None,
+    everything: bool,
+    md: bool,
+    csv: bool,
+    exit_code: bool,
+) -> int | None:
+    """Show how versions differ; the first is the reference.
+
+    Each REF is a version such as lenet@2, or a snapshot such as lenet@2/1000. Layers are aligned
+    by name, then by operation and position, so a renamed or an inserted layer is seen as such.
+    For each matrix: the norm (L2) of the difference, this norm relative to the reference's, the
+    largest difference of an element, and how many elements have other bits. Signs: + added,
+    - removed, ~ changed, > renamed.
+    """
+    if md and csv:
+        raise UsageError("give one of --md and --csv")
+    picked = zip((structure, matrices, params, metrics, files), diff.SECTIONS, strict=True)
+    with call.progress("compare") as bar:
+        found = diff.diff(
+            call.repository,
+            refs,
+            sections=[name for chosen, name in picked if chosen],
+            layer=layer,
+            everything=everything,
+            progress=bar.advance,
+        )
+    for note in found.notes:
+        call.output.warn(note)
+    body: list[Block]
+    if md:
+        body = [view.markdown(found, everything)]
+    elif csv:
+        body = [records.csv(found, everything)]
+    else:
+        body = [*view.text(found, everything, call.output.terminal)]
+    call.output.emit("diff", records.document(found), *body, ids=[])
+    return 1 if exit_code and not found.same else None

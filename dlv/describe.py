@@ -1,0 +1,189 @@
+"""`desc`: everything that is known of one version, put together for reading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import dlv.catalogue as catalogue
+import dlv.inventory as inventory
+import dlv.revisions as revisions
+import dlv.weight_statistics as weight_statistics
+from dlv.inventory import Matrix
+from dlv.manifest import Manifest, Snapshot
+from dlv.metadata import matrices, metrics, versions
+from dlv.metadata.metrics import Summary as Metric
+from dlv.metadata.versions import Version
+from dlv.network import summary
+from dlv.network.graph import Network
+from dlv.network.summary import Summary
+from dlv.repository import Repository
+from dlv.weight_statistics import Statistics
+from dlv.weights import MatrixStore
+
+MOST_POINTS = 1_000_000  # of a series that is read for its curve alone
+
+
+@dataclass(frozen=True)
+class Parent:
+    """`label` is None where the parent is not in this repository."""
+
+    id: str
+    kind: str
+    label: str | None
+
+
+@dataclass(frozen=True)
+class SnapshotLine:
+    step: int | None
+    own: bool
+    removed: bool
+    matrices: int
+    raw: int
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Storage:
+    """`raw`: bytes of all snapshots' tensors; `stored`: what they take in packs."""
+
+    raw: int
+    stored: int
+    matrices: int
+
+    @property
+    def ratio(self) -> float | None:
+        return self.raw / self.stored if self.stored else None
+
+
+@dataclass
+class Description:
+    """A version in parts. Statistics are there for the matrices that were asked for."""
+
+    version: Version
+    manifest: Manifest
+    snapshot: Snapshot | None
+    parents: tuple[Parent, ...]
+    network: Network | None
+    summary: Summary | None
+    matrices: list[Matrix]
+    stored: dict[str, float]
+    metrics: list[Metric]
+    snapshots: list[SnapshotLine]
+    storage: Storage
+    notes: tuple[str, ...]
+    curves: dict[str, Sequence[float]] = field(default_factory=dict)
+    statistics: dict[str, Statistics | None] = field(default_factory=dict)
+
+    @property
+    def tensors(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        return {matrix.name: (matrix.dtype, matrix.shape) for matrix in self.matrices}
+
+    @property
+    def label(self) -> str:
+        """`lenet@2`, or `lenet@2/100` where that is not the version's own snapshot."""
+        own, chosen = self.manifest.own, self.snapshot
+        if chosen is None or (own is not None and chosen is self.manifest.snapshots[own]):
+            return self.version.label
+        return f"{self.version.label}/{chosen.step}"
+
+    def stored_bytes(self, matrix: Matrix) -> int | None:
+        """What a matrix takes in packs."""
+        size = self.stored.get(matrix.hash)
+        return None if size is None else round(size)
+
+    @property
+    def git(self) -> dict[str, Any] | None:
+        found = self.manifest.environment.get("git")
+        return found if isinstance(found, dict) else None
+
+
+def describe(
+    repository: Repository,
+    reference: str,
+    *,
+    curves: bool = False,
+    matrix: str | None = None,
+    statistics: bool = False,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Description:
+    """What is known of a version; figures of one matrix, or `statistics` of all, on request."""
+    db = repository.database
+    found = revisions.resolve(db, reference)
+    version, manifest = found.version, repository.manifest(found.version.id)
+    index = manifest.own if found.snapshot is None else found.snapshot.index
+    store = MatrixStore.of(repository)
+    held = inventory.matrices(manifest, index)
+    network = None if manifest.network is None else catalogue.network(store, manifest.network.id)
+    distinct = {digest for s in manifest.snapshots for digest in s.hashes if digest is not None}
+    stored = matrices.stored_of(db, distinct)
+    lines = _snapshots(repository, version, manifest)
+    result = Description(
+        version=version,
+        manifest=manifest,
+        snapshot=None if index is None else manifest.snapshots[index],
+        parents=tuple(_parents(repository, version)),
+        network=network,
+        summary=_summary(network, held),
+        matrices=held,
+        stored=stored,
+        metrics=metrics.of_version(db, version.key),
+        snapshots=lines,
+        storage=Storage(sum(s.raw for s in lines), round(sum(stored.values())), len(distinct)),
+        notes=found.notes,
+    )
+    if curves:
+        for item in result.metrics:
+            if item.n <= MOST_POINTS:
+                result.curves[item.name] = catalogue.series(store, item.hash).values
+    wanted = held if statistics else []
+    if matrix is not None:
+        layers = {} if network is None else layer_tensors(network)
+        wanted = [inventory.find(held, matrix, result.label, layers)]
+    known: dict[str, Statistics | None] = {}
+    for asked in wanted:
+        if asked.hash not in known:
+            known[asked.hash] = weight_statistics.statistics(asked.dtype, store.matrix(asked.hash))
+            progress(asked.nbytes or 0)
+        result.statistics[asked.name] = known[asked.hash]
+    return result
+
+
+def layer_tensors(network: Network) -> dict[str, list[str]]:
+    """The tensors of each layer, by its name and by its alias."""
+    aliases = network.node_aliases()
+    found = {node.name: list(node.params.values()) for node in network.nodes}
+    for name, alias in aliases.items():
+        found.setdefault(alias, found[name])
+    return found
+
+
+def _summary(network: Network | None, held: Sequence[Matrix]) -> Summary | None:
+    """None also of a network with a cycle: it was committed with a warning."""
+    if network is None or network.cyclic:
+        return None
+    return summary.summary(network, {m.name: (m.dtype, m.shape) for m in held})
+
+
+def _parents(repository: Repository, version: Version) -> list[Parent]:
+    found = []
+    for digest, kind in version.parents:
+        parent = versions.by_id(repository.database, digest)
+        found.append(Parent(digest, kind, None if parent is None else parent.label))
+    return found
+
+
+def _snapshots(repository: Repository, version: Version, manifest: Manifest) -> list[SnapshotLine]:
+    lines = []
+    for row in versions.snapshots(repository.database, version.key):
+        held = inventory.matrices(manifest, row.index)
+        once = {(m.tied or m.name, m.hash): m.nbytes or 0 for m in held}
+        containers = manifest.snapshots[row.index].containers
+        lines.append(
+            SnapshotLine(
+                *(row.step, row.own, row.removed, len(held), sum(once.values())),
+                tuple(container.path for container in containers),
+            )
+        )
+    return lines

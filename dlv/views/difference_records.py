@@ -1,0 +1,220 @@
+"""`diff` for programs: JSON, and CSV with one row per fact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from dlv.diff import ABSENT, Diff, MatrixPair, Row
+from dlv.inventory import Matrix
+from dlv.network.comparison import Change, Layer, Pair
+from dlv.network.graph import plain
+from dlv.output import Verbatim
+from dlv.table import Cell, Column, Number, Table
+from dlv.views.differences import delta, kind_of
+from dlv.views.structure import structure_rows
+from dlv.views.values import setting, shape
+
+_FIGURES = ("elements", "changed", "l2", "relative_l2", "max_abs", "nonfinite")
+
+
+def document(found: Diff) -> dict[str, Any]:
+    """Entries of aligned things name the version they are about by its place among `versions`.
+
+    `follows`: only the shape is another one, since other layers changed.
+    """
+    return {
+        "versions": [
+            {
+                "id": side.version.id,
+                "name": side.version.name,
+                "number": side.version.number,
+                "step": side.step,
+                "created": side.version.created,
+                "message": side.version.message,
+                "network": side.version.network,
+            }
+            for side in found.sides
+        ],
+        "same": found.same,
+        "lineage": [
+            {
+                "version": place,
+                "relation": other.relation.kind,
+                "common": other.relation.common and other.relation.common.id,
+                "steps": other.relation.steps,
+            }
+            for place, other in enumerate(found.others, 1)
+        ],
+        "structure": _structure(found) if "structure" in found.sections else None,
+        "matrices": [
+            {"version": place, **_matrix(pair)}
+            for place, other in enumerate(found.others, 1)
+            for pair in other.matrices
+            if pair.status != "unchanged"
+        ],
+        "params": _rows(found.params, "key", lambda value: value),
+        "metrics": _rows(found.metrics, "tag", _metric),
+        "files": [
+            {**record, "lines": [None if c is None else c._asdict() for c in row.lines]}
+            for row, record in zip(
+                [row for row in found.files if row.differs],
+                _rows(found.files, "path", _file),
+                strict=True,
+            )
+        ],
+    }
+
+
+def _structure(found: Diff) -> dict[str, Any]:
+    compared = [
+        (place, other.structure)
+        for place, other in enumerate(found.others, 1)
+        if other.structure is not None
+    ]
+    return {
+        "compared": [place for place, _ in compared],
+        "ends": [
+            {"version": place, **_change(change)} for place, c in compared for change in c.ends
+        ],
+        "added": [{"version": place, **_layer(x)} for place, c in compared for x in c.added],
+        "removed": [{"version": place, **_layer(x)} for place, c in compared for x in c.removed],
+        "changed": [{"version": place, **_pair(x)} for place, c in compared for x in c.changed],
+    }
+
+
+def _layer(layer: Layer) -> dict[str, Any]:
+    node = layer.node
+    return {
+        "name": layer.name,
+        "alias": layer.alias,
+        "op": node.op,
+        "variant": node.variant,
+        "attrs": {name: plain(value) for name, value in node.attrs.items()},
+        "out_shape": None if layer.shape is None else list(layer.shape),
+        "after": list(layer.after),
+    }
+
+
+def _pair(pair: Pair) -> dict[str, Any]:
+    return {
+        "name": pair.old.name,
+        "alias": pair.old.alias,
+        "new_name": pair.new.name,
+        "op": pair.new.node.op,
+        "follows": pair.follows,
+        "changes": [_change(change) for change in pair.changes],
+    }
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return {"what": change.what, "old": plain(change.old), "new": plain(change.new)}
+
+
+def _matrix(pair: MatrixPair) -> dict[str, Any]:
+    apart = pair.difference
+    return {
+        "name": pair.name,
+        "status": pair.status,
+        "old": _held(pair.old),
+        "new": _held(pair.new),
+        "elements": None if apart is None else apart.elements,
+        "changed": None if apart is None else apart.changed,
+        "nonfinite": None if apart is None else apart.nonfinite,
+        "l2": None if apart is None else apart.l2,
+        "relative_l2": None if apart is None else apart.relative_l2,
+        "max_abs": None if apart is None else apart.max_abs,
+    }
+
+
+def _held(matrix: Matrix | None) -> dict[str, Any] | None:
+    return None if matrix is None else asdict(matrix)
+
+
+def _rows(rows: list[Row], name: str, value: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            name: row.name,
+            "present": [item is not ABSENT for item in row.values],
+            "values": [None if item is ABSENT else value(item) for item in row.values],
+        }
+        for row in rows
+        if row.differs
+    ]
+
+
+def _metric(value: Any) -> dict[str, Any]:
+    return {name: item for name, item in asdict(value).items() if name not in ("hash", "tag")}
+
+
+def _file(value: Any) -> dict[str, Any]:
+    return {"bytes": value.bytes, "mode": value.mode, "role": value.role, "hash": value.blake3}
+
+
+def csv(found: Diff, everything: bool) -> Verbatim:
+    """section, name, what, and a column for each version; figures stand under the later one."""
+    rows = [
+        *_structure_lines(found, everything),
+        *_matrix_lines(found, everything),
+        *_value_lines(found, everything),
+    ]
+    labels = [Column(side.label) for side in found.sides]
+    return Verbatim(Table(["section", "name", "what", *labels], rows).csv())
+
+
+def _structure_lines(found: Diff, everything: bool) -> Iterator[list[Cell]]:
+    for row in structure_rows(found, everything)[0]:
+        yield ["structure", row.layer, row.what, *row.values]
+
+
+def _matrix_lines(found: Diff, everything: bool) -> Iterator[list[Cell]]:
+    for place, other in enumerate(found.others, 1):
+        for pair in other.matrices:
+            if pair.status == "unchanged" and not everything:
+                continue
+
+            facts: dict[str, tuple[Cell, Cell]] = {
+                "status": (None, pair.status),
+                "shape": (_shape(pair.old), _shape(pair.new)),
+                "dtype": (_dtype(pair.old), _dtype(pair.new)),
+            }
+            if pair.difference is not None:
+                figures = asdict(pair.difference)
+                facts |= {what: (None, figures[what]) for what in _FIGURES}
+            for what, (old, new) in facts.items():
+                cells: list[Cell] = [None] * len(found.sides)
+                cells[0], cells[place] = old, new
+                yield ["matrices", pair.name, what, *cells]
+
+
+def _shape(matrix: Matrix | None) -> str | None:
+    return None if matrix is None else shape(matrix.shape)
+
+
+def _dtype(matrix: Matrix | None) -> str | None:
+    return None if matrix is None else matrix.dtype
+
+
+def _value_lines(found: Diff, everything: bool) -> Iterator[list[Cell]]:
+    for section, rows in (("params", found.params), ("metrics", found.metrics)):
+        for row in rows:
+            if row.differs or everything:
+                yield [section, row.name, "value", *(_plain(value) for value in row.values)]
+                change = (
+                    delta(row.values) if section == "metrics" and len(row.values) == 2 else None
+                )
+                if change is not None:
+                    yield [section, row.name, "change", None, Number(change)]
+    for row in found.files:
+        if row.differs or everything:
+            sizes = [None if value is ABSENT else value.bytes for value in row.values]
+            yield ["files", row.name, "bytes", *sizes]
+            if len(row.values) == 2:
+                yield ["files", row.name, "status", None, kind_of(row)]
+
+
+def _plain(value: Any) -> Cell:
+    if value is ABSENT:
+        return None
+    return value.last if hasattr(value, "last") else setting(value)

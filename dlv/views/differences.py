@@ -1,0 +1,350 @@
+"""How `diff` lays versions out: tables for people and pipes, Markdown, CSV."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dlv.diff import ABSENT, Diff, MatrixPair, Row
+from dlv.inventory import Matrix
+from dlv.output import Block, Heading, Verbatim
+from dlv.table import Bytes, Cell, Column, Id, Number, Table, Text, Time, human_bytes
+from dlv.views.structure import structure_rows, structure_title
+from dlv.views.values import percent, plural, setting, shape
+
+MARKS = {"added": "+", "removed": "-", "changed": "~", "renamed": ">", "unchanged": " "}
+_FIGURES = ("l2", "relative", "max_abs", "changed", "nonfinite", "change", "lines")
+_STYLES = {"+": "green", "-": "red", "~": "yellow", ">": "cyan"}
+
+
+@dataclass(frozen=True)
+class Section:
+    title: str
+    table: Table | None = None
+    note: str = ""
+
+
+def mark(kind: str) -> Text:
+    """How a row differs, as a sign that needs no colour."""
+    sign = MARKS[kind]
+    return Text(sign, _STYLES.get(sign, ""))
+
+
+def text(found: Diff, everything: bool, terminal: bool) -> Iterator[Block]:
+    """The versions, what differs, and in one line what does not."""
+    rows: list[list[Cell]] = [
+        [
+            Text(side.label, "bold"),
+            Id(side.version.id),
+            Time(side.version.created),
+            side.version.message.split("\n")[0],
+        ]
+        for side in found.sides
+    ]
+    yield Table([Column("version", fixed=True), "id", Column("age", "created"), "message"], rows)
+    yield from _relations(found)
+    for section in sections(found, everything, terminal):
+        yield from ("", Heading(section.title))
+        if section.table is not None and section.table.rows:
+            yield section.table
+        if section.note:
+            yield section.note
+    same = list(_same(found))
+    if same:
+        yield from ("", "the same: " + ", ".join(same))
+
+
+def _relations(found: Diff) -> Iterator[str]:
+    for other in found.others:
+        if other.relation.kind == "same" and other.side.label != found.sides[0].label:
+            yield f"both are snapshots of {other.side.version.label}"
+        else:
+            yield other.relation.text
+
+
+def markdown(found: Diff, everything: bool) -> Verbatim:
+    """For a pull request: numbers with four digits."""
+    labels = [side.label for side in found.sides]
+    lines = [f"## {labels[0]} and {', '.join(labels[1:])}", ""]
+    lines += [f"{text}  " for text in _relations(found)]
+    for section in sections(found, everything, True):
+        lines += ["", f"### {section.title}", ""]
+        if section.table is not None and section.table.rows:
+            rows = [[_rounded(cell) for cell in row] for row in section.table.rows]
+            lines += Table(section.table.columns, rows).markdown()
+        if section.note:
+            lines += ["", section.note]
+    same = list(_same(found))
+    return Verbatim([*lines, *(["", "The same: " + ", ".join(same)] if same else [])])
+
+
+def _rounded(cell: Cell) -> Cell:
+    if isinstance(cell, Bytes):
+        return human_bytes(cell.value)
+    if isinstance(cell, Number) and math.isfinite(cell.value):
+        value = float(f"{cell.value:.{cell.digits}g}")
+        return int(value) if value.is_integer() and abs(value) < 1e9 else value
+    return cell
+
+
+def sections(found: Diff, everything: bool, lean: bool) -> Iterator[Section]:
+    """The chosen sections that have something to show; `lean`: without empty columns."""
+    for section in _sections(found, everything):
+        if lean and section.table is not None:
+            section = replace(section, table=_filled(section.table))
+        yield section
+
+
+def _filled(table: Table) -> Table:
+    """Less the columns of figures in which nothing stands."""
+    kept = [
+        place
+        for place, column in enumerate(table.columns)
+        if column.name not in _FIGURES or any(row[place] not in (None, 0) for row in table.rows)
+    ]
+    rows = [[row[place] for place in kept] for row in table.rows]
+    return Table([table.columns[place] for place in kept], rows)
+
+
+def _sections(found: Diff, everything: bool) -> Iterator[Section]:
+    if "structure" in found.sections:
+        yield from _structure(found, everything)
+    if any(_shown(other.matrices, everything) or other.hidden for other in found.others):
+        yield _matrices(found, everything)
+    for title, rows in (("hyperparameters", found.params), ("metrics", found.metrics)):
+        if any(row.differs or everything for row in rows):
+            yield _settings(title, rows, found, everything)
+    if any(row.differs or everything for row in found.files):
+        yield _files(found, everything)
+
+
+def _structure(found: Diff, everything: bool) -> Iterator[Section]:
+    without = found.without_network
+    if without and len(without) < len(found.sides):
+        names = " and ".join(dict.fromkeys(side.label for side in without))
+        have = "has" if len(without) == 1 else "have"
+        yield Section(f"structure: not compared, {names} {have} no network")
+    compared = [other for other in found.others if other.structure is not None]
+    if not compared:
+        return
+    rows, follow = structure_rows(found, everything)
+    if not rows and not follow:
+        return
+    columns: list[Column | str] = [
+        Column("layer", least=12),
+        "what",
+        *(side.label for side in found.sides),
+    ]
+    title, note = structure_title(found), ""
+    if follow:
+        note = plural(follow, "more layer changes", "more layers change")
+        note += f" only in the shape {'it gets' if follow == 1 else 'they get'} (--all)"
+    cells: list[list[Cell]] = [[row.layer, row.what, *row.values] for row in rows]
+    if len(found.sides) == 2:
+        columns = [Column("", "mark", fixed=True), *columns]
+        cells = [[mark(row.kind), *line] for row, line in zip(rows, cells, strict=True)]
+    yield Section(title, Table(columns, cells), note)
+
+
+def _shown(pairs: Sequence[MatrixPair], everything: bool) -> list[MatrixPair]:
+    return [pair for pair in pairs if everything or pair.status != "unchanged"]
+
+
+def _matrices(found: Diff, everything: bool) -> Section:
+    statuses = [pair.status for other in found.others for pair in other.matrices]
+    hidden = sum(other.hidden for other in found.others)
+    note = ""
+    if hidden:
+        note = f"{plural(hidden, 'more difference')} in the optimizer's matrices (--all)"
+    if len(found.sides) > 2:
+        title = f"matrices: relative L2 of the difference to {found.sides[0].label}"
+        return Section(title, _matrices_beside(found, everything), note)
+    title = "matrices: " + tally(statuses)
+    return Section(title, _matrix_table(_shown(found.others[0].matrices, everything)), note)
+
+
+def tally(statuses: Sequence[str]) -> str:
+    """`2 changed, 1 added, 5 unchanged`."""
+    counts = [(statuses.count(kind), kind) for kind in MARKS]
+    return ", ".join(f"{count} {kind}" for count, kind in counts if count)
+
+
+def _matrix_table(pairs: Sequence[MatrixPair]) -> Table:
+    columns: list[Column | str] = [
+        Column("", "mark", fixed=True),
+        Column("matrix", least=16),
+        "shape",
+    ]
+    columns += ["L2", "relative", "max abs", Column("% changed", "changed")]
+    columns.append(Column("NaN, inf", "nonfinite"))
+    rows: list[list[Cell]] = []
+    for pair in pairs:
+        apart = pair.difference
+        row: list[Cell] = [mark(pair.status), _names(pair), _extent(pair)]
+        if apart is None:
+            row += [None] * 5
+        else:
+            row += [_number(apart.l2), _number(apart.relative_l2), _number(apart.max_abs)]
+            row += [percent(apart.changed, apart.elements), apart.nonfinite]
+        rows.append(row)
+    return Table(columns, rows)
+
+
+def _names(pair: MatrixPair) -> str:
+    if pair.old is None or pair.new is None or pair.old.name == pair.new.name:
+        return pair.name
+    return f"{pair.old.name} → {pair.new.name}"
+
+
+def _extent(pair: MatrixPair) -> str:
+    """The shape, and the dtype where it tells something; both of each side where they differ."""
+    old, new = pair.old, pair.new
+    if old is None or new is None:
+        return " ".join(_kind(old or new))
+    a, b = _kind(old), _kind(new)
+    if a == b:
+        return a[0]
+    if a[0] == b[0]:
+        return f"{a[0]} {a[1]} → {b[1]}"
+    if a[1] == b[1]:
+        return f"{a[0]} → {b[0]}"
+    return f"{a[0]} {a[1]} → {b[0]} {b[1]}"
+
+
+def _kind(matrix: Matrix | None) -> tuple[str, str]:
+    assert matrix is not None
+    return shape(matrix.shape), matrix.dtype
+
+
+def _number(value: float | None) -> Cell:
+    return None if value is None else Number(value)
+
+
+def _matrices_beside(found: Diff, everything: bool) -> Table:
+    """More than two versions: a column each, with shapes in brackets."""
+    lines: dict[str, list[Cell]] = {}
+    shown: set[str] = set()
+    for place, other in enumerate(found.others, 1):
+        for pair in other.matrices:
+            line = lines.setdefault(pair.name, [None] * len(found.sides))
+            if pair.old is not None:
+                line[0] = f"[{shape(pair.old.shape)}]"
+            line[place] = _beside(pair)
+            if everything or pair.status != "unchanged":
+                shown.add(pair.name)
+    rows: list[list[Cell]] = [[name, *line] for name, line in lines.items() if name in shown]
+    return Table([Column("matrix", least=16), *(side.label for side in found.sides)], rows)
+
+
+def _beside(pair: MatrixPair) -> Cell:
+    if pair.new is None:
+        return None
+    if pair.status in ("unchanged", "renamed"):
+        return "="
+    apart = pair.difference
+    if apart is None:
+        return f"[{_extent(pair).rpartition('→ ')[2]}]"
+    return _number(apart.relative_l2) or "changed"
+
+
+def _settings(title: str, rows: Sequence[Row], found: Diff, everything: bool) -> Section:
+    differing = [row for row in rows if row.differs]
+    shown = list(rows) if everything else differing
+    two = len(found.sides) == 2
+    columns: list[Column | str] = [
+        Column("name", fixed=True),
+        *(side.label for side in found.sides),
+    ]
+    cells: list[list[Cell]] = []
+    for row in shown:
+        line: list[Cell] = [row.name, *map(_value, row.values)]
+        if two:
+            line.insert(0, mark(kind_of(row)))
+            if title == "metrics":
+                line.append(_delta(row.values))
+        cells.append(line)
+    if two:
+        columns.insert(0, Column("", "mark", fixed=True))
+        if title == "metrics":
+            columns.append(Column("change"))
+    kinds = [kind_of(row) for row in rows]
+    return Section(f"{title}: {tally(kinds)}" if two else title, Table(columns, cells))
+
+
+def kind_of(row: Row) -> str:
+    """added, removed, changed or unchanged, of two versions."""
+    first, last = row.values[0], row.values[-1]
+    if first is ABSENT or last is ABSENT:
+        return "added" if first is ABSENT and last is not ABSENT else "removed"
+    return "changed" if row.differs else "unchanged"
+
+
+def _value(value: Any) -> Cell:
+    if value is ABSENT:
+        return None
+    if hasattr(value, "last"):
+        return Number(float("nan") if value.last is None else value.last)
+    return setting(value)
+
+
+def delta(values: Sequence[Any]) -> float | None:
+    """Last value less the reference's last value, if both are numbers."""
+    last = [None if value is ABSENT else value.last for value in values]
+    if last[0] is None or last[-1] is None:
+        return None
+    return float(last[-1] - last[0])
+
+
+def _delta(values: Sequence[Any]) -> Cell:
+    found = delta(values)
+    return None if found is None else Number(found, 3)
+
+
+def _files(found: Diff, everything: bool) -> Section:
+    shown = [row for row in found.files if row.differs or everything]
+    columns: list[Column | str] = [Column("path", least=20), *(side.label for side in found.sides)]
+    if len(found.sides) > 2:
+        cells: list[list[Cell]] = [[row.name, *_sizes(row)] for row in shown]
+        return Section("files: size, = where the content is the first one's", Table(columns, cells))
+    rows: list[list[Cell]] = []
+    for row in shown:
+        sizes = [None if entry is ABSENT else Bytes(entry.bytes) for entry in row.values]
+        lines = row.lines[0] if row.lines else None
+        counts = None if lines is None else f"+{lines.added} -{lines.removed}"
+        rows.append([mark(kind_of(row)), row.name, *sizes, counts])
+    title = "files: " + tally([kind_of(row) for row in found.files])
+    return Section(title, Table([Column("", "mark", fixed=True), *columns, "lines"], rows))
+
+
+def _sizes(row: Row) -> Iterator[Cell]:
+    first = row.values[0]
+    for place, entry in enumerate(row.values):
+        if entry is ABSENT:
+            yield None
+        elif place and first is not ABSENT and first.blake3 == entry.blake3:
+            yield "="
+        else:
+            yield Bytes(entry.bytes)
+
+
+def _same(found: Diff) -> Iterator[str]:
+    """What was compared and does not differ."""
+    compared = [other.structure for other in found.others if other.structure is not None]
+    if compared and len(compared) == len(found.others) and all(c.same for c in compared):
+        yield f"structure ({plural(len(compared[0].pairs), 'node')})"
+    pairs = [pair for other in found.others for pair in other.matrices]
+    if (
+        pairs
+        and all(pair.status == "unchanged" for pair in pairs)
+        and not any(other.hidden for other in found.others)
+    ):
+        yield plural(len(found.others[0].matrices), "matrix", "matrices")
+    for rows, one in (
+        (found.params, "hyperparameter"),
+        (found.metrics, "metric"),
+        (found.files, "file"),
+    ):
+        if rows and not any(row.differs for row in rows):
+            yield plural(len(rows), one)

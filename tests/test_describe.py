@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dlv.describe import describe
+from dlv.errors import NotFound
+from dlv.metadata.matrices import stored_bytes
+from dlv.repository import Repository
+
+LOG = "step,loss,acc\n1,2.0,0.1\n2,0.5,0.2\n3,0.75,nan\n"
+
+
+def _weights(seed: int) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    fixed = np.arange(8, dtype=np.int64)
+    return {"fc.weight": rng.normal(0, 0.1, (10, 64)).astype(np.float32), "fixed": fixed}
+
+
+@pytest.fixture(scope="module")
+def repository(
+    tmp_path_factory: pytest.TempPathFactory, commit_model: Callable[..., str]
+) -> Iterator[Repository]:
+    made, _ = Repository.init(tmp_path_factory.mktemp("models"))
+    nodes = [
+        {"name": "flat", "op": "RESHAPE", "attrs": {"kind": "flatten"}, "inputs": ["x"]},
+        {"name": "fc", "op": "FULL", "attrs": {"out": 10}, "inputs": ["flat"]}
+        | {"params": {"weight": "fc.weight"}},
+    ]
+    files = {"log.csv": LOG, "train.py": "pass\n"}
+    held = {10: _weights(1), 20: _weights(2)}
+    commit_model(made, "m", held, nodes, files=files, parameters={"lr": 0.1})
+    commit_model(made, "m", {}, files={"train.py": "again\n"}, message="no new weights")
+    yield made
+    made.close()
+
+
+def test_parts(repository: Repository) -> None:
+    found = describe(repository, "m@1")
+    assert (found.label, found.version.message) == ("m@1", "made")
+    assert found.network is not None
+    assert found.summary is not None
+    assert (found.summary.parameters, found.summary.flops) == (640, 2 * 640)
+    assert {m.name: (m.shape, m.nbytes) for m in found.matrices} == {
+        "fc.weight": ((10, 64), 2560),
+        "fixed": ((8,), 64),
+    }
+    assert [(line.step, line.own, line.raw) for line in found.snapshots] == [
+        (10, False, 2624),
+        (20, True, 2624),
+    ]
+    metrics = {item.name: item for item in found.metrics}
+    assert (metrics["loss"].last, metrics["loss"].min, metrics["loss"].min_step) == (0.75, 0.5, 2)
+    assert (metrics["acc"].last, metrics["acc"].nonfinite) == (None, 1)
+    assert found.curves == {}
+    assert found.statistics == {}
+
+
+def test_storage(repository: Repository) -> None:
+    found = describe(repository, "m@1")
+    whole = stored_bytes(repository.database)
+    held = {digest for s in found.manifest.snapshots for digest in s.hashes if digest}
+    assert found.stored == pytest.approx({digest: whole[digest] for digest in held})
+    # The integers are one matrix in two snapshots.
+    assert (found.storage.raw, found.storage.matrices) == (2 * 2624, 3)
+    assert found.storage.stored == round(sum(whole[digest] for digest in held))
+    assert found.storage.ratio == found.storage.raw / found.storage.stored
+
+
+def test_parents(repository: Repository) -> None:
+    (parent,) = describe(repository, "m@2").parents
+    assert (parent.label, parent.kind) == ("m@1", "commit")
+
+
+def test_curves(repository: Repository) -> None:
+    found = describe(repository, "m@1", curves=True)
+    assert list(found.curves["loss"]) == [2.0, 0.5, 0.75]
+
+
+def test_a_snapshot(repository: Repository) -> None:
+    found = describe(repository, "m@1/10", statistics=True)
+    assert found.label == "m@1/10"
+    figures = found.statistics["fc.weight"]
+    assert figures is not None
+    array = _weights(1)["fc.weight"].astype(np.float64)
+    assert figures.mean == pytest.approx(array.mean())
+    assert figures.l2 == pytest.approx(np.linalg.norm(array))
+    assert set(found.statistics) == {"fc.weight", "fixed"}
+
+
+def test_one_matrix(repository: Repository) -> None:
+    seen: list[int] = []
+    found = describe(repository, "m@1", matrix="fixed", progress=seen.append)
+    assert set(found.statistics) == {"fixed"}
+    assert seen == [64]
+    with pytest.raises(NotFound, match="is a layer of m@1"):
+        describe(repository, "m@1", matrix="full1")
+    with pytest.raises(NotFound) as caught:
+        describe(repository, "m@1/10", matrix="fixd")
+    assert caught.value.did_you_mean == ["fixed"]
+    assert "m@1/10" in caught.value.message
