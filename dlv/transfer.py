@@ -12,7 +12,7 @@ import dlv.catalogue as catalogue
 import dlv.revisions as revisions
 import dlv.snapshots as snapshots
 from dlv.adapters import network_json
-from dlv.adapters.checkpoint import ITEM_BYTES, Raw, Tensor
+from dlv.adapters.checkpoint import ITEM_BYTES, Raw
 from dlv.canonical import hash_bytes
 from dlv.errors import Conflict, NotFound, UsageError, nearest
 from dlv.manifest import Container, Manifest, Snapshot
@@ -91,13 +91,13 @@ def export(repository: Repository, request: Request) -> Exported:
     _free(request)
     request.total(sum(_bytes(manifest, i) for i in chosen))
     source = _Counting(store, request.progress)
-    original = _original(snapshot, format_, chosen) if chosen == present else None
+    original = _original(snapshot, format_, chosen)
     folder = Folder(request.out.parent)
     with folder.replace(request.out.name) as out:
         if original is not None:
             size, digest = snapshots.rebuild(out, manifest, snapshot, original, source)
         else:
-            tensors = _tensors(manifest, snapshot, chosen, source)
+            tensors = snapshots.tensors_of(manifest, snapshot, chosen, source.matrix)
             metadata = _metadata(manifest, found.version, snapshot)
             size, digest = snapshots.save(out, format_, tensors, metadata)
     return Exported(
@@ -223,24 +223,12 @@ def _bytes(manifest: Manifest, index: int) -> int:
 
 
 def _original(snapshot: Snapshot, format_: str, chosen: Sequence[int]) -> Container | None:
-    """The added file that is just this: of the format, with every tensor, kept byte for byte."""
+    """The added file that is just this: of the format, with these tensors, kept byte for byte."""
     for container in snapshot.containers:
         whole = set(container.tensors) == set(chosen) and container.blake3 is not None
         if whole and container.format == format_:
             return container
     return None
-
-
-def _tensors(
-    manifest: Manifest, snapshot: Snapshot, chosen: Sequence[int], source: _Counting
-) -> list[Tensor]:
-    """A tie to a tensor that stays behind is none any more."""
-    tensors = snapshots.tensors_of(manifest, snapshot, chosen, source.matrix)
-    names = {tensor.name for tensor in tensors}
-    return [
-        tensor if tensor.tied is None or tensor.tied in names else replace(tensor, tied=None)
-        for tensor in tensors
-    ]
 
 
 def _metadata(manifest: Manifest, version: Version, snapshot: Snapshot) -> dict[str, str]:

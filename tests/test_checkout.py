@@ -151,6 +151,16 @@ class TestParts:
         assert repository.head == version(repository, 2).id
 
     @pytest.mark.parametrize(
+        ("reference", "given"),
+        [("lenet@1/100", {}), ("lenet@1", {"weights": False}), ("lenet@1", {"format": "npz"})],
+    )
+    def test_head_stays_when_a_part_is_written_here(
+        self, repository: Repository, reference: str, given: dict[str, Any]
+    ) -> None:
+        assert not checkout(repository, reference, **given).head
+        assert repository.head == version(repository, 2).id
+
+    @pytest.mark.parametrize(
         ("name", "expected"),
         [
             ("config.json", ["config.json"]),
@@ -367,6 +377,7 @@ class TestNothingIsLost:
         with pytest.raises(UnsafeInput):
             checkout(repository, "evil", to=Path("out"))
         assert not (repository.root / "evil.safetensors").exists()
+        assert not (repository.root / "out").exists()
 
 
 class TestDamage:
@@ -454,7 +465,10 @@ class TestCopy:
         assert repository.next is None
 
 
-def test_one_matrix_at_a_time(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("format_", [None, "npz", "pt"])
+def test_one_matrix_at_a_time(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, format_: str | None
+) -> None:
     """Never are two matrices that `checkout` read alive together."""
     alive: list[Callable[[], object]] = []
     most = 0
@@ -471,7 +485,7 @@ def test_one_matrix_at_a_time(repository: Repository, monkeypatch: pytest.Monkey
         return data
 
     monkeypatch.setattr(MatrixStore, "matrix", matrix)
-    checkout(repository, "lenet@1", to=Path("out"))
+    checkout(repository, "lenet@1", to=Path("out"), format=format_)
     assert len(alive) == 4
     assert most == 1
 

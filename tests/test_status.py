@@ -131,7 +131,8 @@ def test_earlier_checkpoints_stay_known_while_they_are_the_same(repository: Repo
         commit(repository, "m")
     assert look(repository).clean
     weights(root / "ckpt-1.safetensors", 9)
-    assert untracked(repository) == ["ckpt-1.safetensors"]
+    for _ in range(2):  # also when what was found out is remembered
+        assert untracked(repository) == ["ckpt-1.safetensors"]
 
 
 def test_compressed_arrays_count_by_content(repository: Repository) -> None:

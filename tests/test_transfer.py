@@ -123,6 +123,14 @@ class TestOriginal:
             k: v.tobytes() for k, v in arrays().items()
         }
 
+    def test_weights_beside_an_optimizer(self, repository: Repository) -> None:
+        torch = pytest.importorskip("torch")
+        state = {"optimizer": {"state": {0: {"exp_avg": torch.ones(2)}}}}
+        torch.save(state, repository.root / "optimizer.pt")
+        commit(repository, "two", "w.safetensors", "optimizer.pt")
+        made = export(repository, "out.safetensors")
+        assert (made.original, made.left_out) == (True, 1)
+
 
 class TestFormats:
     def test_npz(self, repository: Repository) -> None:
@@ -152,6 +160,7 @@ class TestFormats:
         document = json.loads((repository.root / "net.json").read_text())
         assert [node["name"] for node in document["nodes"]] == ["head"]
         assert made.format == "json"
+        assert document["origin"] == {"importer": "json", "version": "1"}
         commit(repository, "again", "net.json")
         first, second = (
             repository.manifest(v).network

@@ -65,6 +65,7 @@ def save(out: BinaryIO, tensors: Sequence[Tensor], metadata: dict[str, str]) -> 
             with target.open(tensor.name + ".npy", "w", force_zip64=True) as member:
                 member.write(header)
                 member.write(data)
+            del data  # before the next one is read
 
 
 def _open_array(file: Source) -> Checkpoint:

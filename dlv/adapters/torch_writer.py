@@ -61,6 +61,7 @@ def save(out: BinaryIO, tensors: Sequence[Tensor], metadata: dict[str, str]) -> 
         if len(memoryview(data).cast("B")) != tensor.nbytes:
             raise Damaged(f"the tensor {tensor.name} has a wrong length")
         archive.add(f"data/{keys[owner]}", data)
+        del data  # before the next one is read
     archive.add("version", b"3\n")
     archive.finish()
 
