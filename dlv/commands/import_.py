@@ -22,7 +22,7 @@ else:
     "import",
     examples=[
         "dlv checkout HEAD --to old && dlv import checkpoints old --name old",
-        "dlv checkout HEAD --to a && dlv import checkpoints a/*.safetensors --name a -m 'First runs'",
+        "dlv checkout HEAD --to a && dlv import checkpoints a/*.safetensors --name a -m 'Old runs'",
     ],
     exits={
         2: "nothing that was named holds weights",
