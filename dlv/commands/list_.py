@@ -1,0 +1,118 @@
+"""`dlv list`: the versions of all models."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dlv.commands.invocation import Invocation
+from dlv.commands.options import argument, command, option
+from dlv.lazy import lazy
+from dlv.table import Column, Items, Table, Text, Time
+
+if TYPE_CHECKING:
+    import dlv.conditions as conditions
+    import dlv.history as history
+    import dlv.views.history as view
+else:
+    conditions = lazy("dlv.conditions")
+    history = lazy("dlv.history")
+    view = lazy("dlv.views.history")
+
+WIDE = 100  # columns of a terminal that has room for two metrics
+
+
+@command(
+    "list",
+    examples=[
+        "dlv list",
+        "dlv list --last 3",
+        "dlv list --where 'accuracy>0.5 and loss.min<1'",
+        "dlv list 'l*' --since 52w --sort accuracy --columns version,accuracy,message",
+        "dlv list --names",
+    ],
+    exits={1: "nothing found; only with --exit-code"},
+)
+@argument("patterns", nargs=-1, complete="name")
+@option("--name", aliases=["--model_name"], metavar="NAME", help="Only versions of this name.")
+@option("--message", aliases=["--commit_msg"], metavar="TEXT", help="Only messages with TEXT.")
+@option("--last", "-n", type=click.IntRange(min=0), metavar="N", help="Only the first N.")
+@option("--where", multiple=True, metavar="COND", help="Only where it holds, as accuracy>0.9.")
+@option("--since", metavar="TIME", help="Only from then on: 2026-06-01 (UTC), 3d, 2w.")
+@option("--tag", metavar="TAG", complete="tag", help="Only versions with this tag.")
+@option("--sort", metavar="KEY", help="By a column, metric (best first) or hyperparameter.")
+@option("--columns", metavar="LIST", help="What to show: columns, metrics, hyperparameters.")
+@option("--names", is_flag=True, help="List the names, not their versions.")
+@option("--removed", is_flag=True, help="Also what was removed or undone.")
+@option("--exit-code", is_flag=True, help="Exit 1 if nothing is found.")
+def run(call: Invocation, names: bool, exit_code: bool, **given: Any) -> int | None:
+    """List versions, newest first.
+
+    PATTERNS are names of models; * and ? stand for other characters. All that is asked for must
+    hold. A condition compares a hyperparameter or the last value of a metric; loss.min and
+    loss.max are its smallest and largest. Conditions are joined by `and`.
+    """
+    wanted = history.Filter(**given)
+    found = history.list_versions(call.repository, wanted)
+    if names:
+        _names(call, found)
+    else:
+        entries = found.entries
+        if found.columns:
+            table = Table(
+                [Column(name, fixed=name == "version") for name, _ in found.columns],
+                [[view.cell(entry, *column) for column in found.columns] for entry in entries],
+            )
+        else:
+            table = _usual(call, found, wanted.removed)
+        ids = [entry.version.id for entry in entries]
+        call.output.emit(
+            "list",
+            {"versions": [view.record(entry) | view.figures(entry) for entry in entries]},
+            table,
+            ids=ids,
+        )
+        if not entries:
+            call.output.message("no version fits" if found.total else "no versions yet")
+    return 1 if exit_code and not found.entries else None
+
+
+def _names(call: Invocation, found: history.Listing) -> None:
+    rows = history.names(found)
+    table = Table(
+        [Column("name", fixed=True), "versions", "latest", Column("age", key="created")],
+        [
+            [Text(row.name, "bold"), row.versions, row.latest.label, Time(row.latest.created)]
+            for row in rows
+        ],
+    )
+    names = [row.name for row in rows]
+    call.output.emit("list", {"versions": [], "names": table.records()}, table, ids=names)
+
+
+def _usual(call: Invocation, found: history.Listing, removed: bool) -> Table:
+    """In a pipe always the same columns; for people a column per metric, and no empty ones."""
+    titles = ["version", "id", "created", "parents", "metrics", "tags", "message"]
+    if removed:
+        titles.insert(2, "state")
+    keys: list[tuple[str, conditions.Key | None]] = [(title, None) for title in titles]
+    if call.output.terminal:
+        at = titles.index("metrics")
+        shown = found.usual[: 1 + (call.output.width >= WIDE)]
+        keys[at : at + 1] = [(name, conditions.Key(name, "last")) for name in shown]
+    rows = [[view.cell(entry, *key) for key in keys] for entry in found.entries]
+    columns = [Column(_title(name), fixed=name in ("version", "created")) for name, _ in keys]
+    if call.output.terminal:
+        tags = titles.index("tags") - len(titles)
+        for entry, row in zip(found.entries, rows, strict=True):
+            if entry.head:
+                row[tags] = Items([Text("HEAD"), *entry.version.tags])
+        kept = [i for i in range(len(keys)) if any(view.filled(row[i]) for row in rows)]
+        columns = [columns[i] for i in kept]
+        rows = [[row[i] for i in kept] for row in rows]
+    return Table(columns, rows)
+
+
+def _title(name: str) -> str:
+    return "age" if name == "created" else name

@@ -1,0 +1,115 @@
+"""`dlv log`: how a version came about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from dlv.commands.invocation import Invocation
+from dlv.commands.options import argument, command, option
+from dlv.lazy import lazy
+from dlv.output import Verbatim
+from dlv.table import SHORT_ID, age, cut, escape, width
+
+if TYPE_CHECKING:
+    import dlv.history as history
+    import dlv.lanes as lanes
+    import dlv.views.history as view
+else:
+    history = lazy("dlv.history")
+    lanes = lazy("dlv.lanes")
+    view = lazy("dlv.views.history")
+
+
+@command("log", examples=["dlv log", "dlv log --graph --all", "dlv log HEAD~1 -n 1"])
+@argument("reference", required=False, metavar="[REF]", complete="reference")
+@option("--graph", is_flag=True, help="Draw the lineage, a line per version.")
+@option("--all", "everything", is_flag=True, help="Every version, not only ancestors of one.")
+@option("-n", "most", type=click.IntRange(min=0), metavar="N", help="The newest N.")
+def run(
+    call: Invocation, reference: str | None, graph: bool, everything: bool, most: int | None
+) -> None:
+    """Show a version and all that it comes from.
+
+    Without REF that is HEAD: what the working directory was last committed, checked out or
+    copied from. Children come before their parents.
+    """
+    if reference is not None and everything:
+        raise click.UsageError("REF and --all exclude each other")
+    entries, notes = history.log(call.repository, reference, everything=everything)
+    entries = entries if most is None else entries[:most]
+    for note in notes:
+        call.output.warn(note)
+    if call.json or call.quiet:
+        lines: list[str] = []
+    elif graph:
+        lines = list(_graph(call, entries))
+    else:
+        lines = [line for entry in entries for line in (*_block(call, entry), "")][:-1]
+    call.output.emit(
+        "log",
+        {"versions": [view.record(entry) for entry in entries]},
+        Verbatim(lines),
+        ids=[entry.version.id for entry in entries],
+    )
+    if not entries:
+        call.output.message("no versions yet" if most is None else "nothing to show")
+
+
+def _names(call: Invocation, entry: history.Entry) -> str:
+    """HEAD, tags and what is unusual about the version, in brackets."""
+    paint = call.output.paint
+    words = [paint("HEAD", "bold cyan")] if entry.head else []
+    words += [paint(f"tag: {escape(tag)}", "yellow") for tag in entry.version.tags]
+    words += [paint(entry.version.state, "red")] if entry.version.state != "live" else []
+    return f" ({', '.join(words)})" if words else ""
+
+
+def _id(call: Invocation, digest: str) -> str:
+    return digest[:SHORT_ID] if call.output.terminal else digest
+
+
+def _block(call: Invocation, entry: history.Entry) -> Iterator[str]:
+    version, paint = entry.version, call.output.paint
+    yield f"{paint(f'version {version.id}', 'yellow')} {escape(version.label)}{_names(call, entry)}"
+    for parent in entry.parents:
+        name = escape(parent.label) if parent.label else "not in this repository"
+        how = "" if parent.kind == "commit" else f", {escape(parent.kind)}"
+        yield f"Parent: {_id(call, parent.id)} ({name}{how})"
+    yield f"Author: {escape(version.author)}"
+    ago = f" ({age(version.created, call.output.now)})" if call.output.terminal else ""
+    yield f"Date:   {version.created[:19].replace('T', ' ')} UTC{ago}"
+    yield ""
+    for line in version.message.rstrip("\n").split("\n"):
+        yield f"    {escape(line)}".rstrip()
+
+
+def _graph(call: Invocation, entries: list[history.Entry]) -> Iterator[str]:
+    style = lanes.BOX if call.output.can_print("●│─╮") else lanes.ASCII
+    drawn = lanes.draw(
+        ((entry.version.id, [p.id for p in entry.parents]) for entry in entries), style
+    )
+    room = max((width(row.node) for row in drawn), default=0)
+    for entry, row in zip(entries, drawn, strict=True):
+        version, message = entry.version, entry.version.message.partition("\n")[0]
+        copied = [p.label or _id(call, p.id) for p in entry.parents if p.kind == "copy"]
+        extra = f" copy of {escape(copied[0])}" if copied else ""
+        lead, short = f"{row.node:<{room}} {escape(version.label)} ", _id(call, version.id)
+        text = escape(message)
+        if call.output.terminal:
+            used = width(lead + short + _plain(entry) + extra) + 2
+            text = cut(text, max(10, call.output.width - used))
+        marks = _names(call, entry) + extra
+        yield f"{lead}{call.output.paint(short, 'yellow')}{marks}  {text}".rstrip()
+        if row.links:
+            yield row.links
+
+
+def _plain(entry: history.Entry) -> str:
+    """As wide as `_names` is on the screen."""
+    words = ["HEAD"] if entry.head else []
+    words += [f"tag: {escape(tag)}" for tag in entry.version.tags]
+    words += [entry.version.state] if entry.version.state != "live" else []
+    return f" ({', '.join(words)})" if words else ""

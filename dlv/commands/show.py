@@ -1,0 +1,87 @@
+"""`dlv show`: one version, one of its files, or its manifest."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any
+
+from dlv.commands.invocation import Invocation
+from dlv.commands.options import argument, command, option
+from dlv.errors import UsageError
+from dlv.lazy import lazy
+from dlv.output import Block, Fields
+
+if TYPE_CHECKING:
+    import dlv.show as show
+    import dlv.views.shown as view
+else:
+    show = lazy("dlv.show")
+    view = lazy("dlv.views.shown")
+
+
+@command(
+    "show",
+    examples=[
+        "dlv show lenet",
+        "dlv show HEAD:train.py",
+        "dlv show lenet@1 --matrix conv1.weight",
+        "dlv show lenet@1 --manifest",
+    ],
+    exits={4: "no such version, snapshot, file or matrix"},
+)
+@argument("reference", metavar="REF[:FILE]", complete="reference")
+@option("--matrix", metavar="M", help="One matrix: how it is stored, some of its numbers.")
+@option("--manifest", is_flag=True, help="The manifest, byte for byte.")
+def run(call: Invocation, reference: str, matrix: str | None, manifest: bool) -> None:
+    """Show a version with its message, or one of its files.
+
+    REF is a version such as lenet@2, or a snapshot of it such as lenet@2/1000. With REF:FILE
+    the file goes to standard output as it was committed.
+    """
+    found = show.find(call.repository, reference)
+    if (found.file is not None) + (matrix is not None) + manifest > 1:
+        raise UsageError("give one of :FILE, --matrix and --manifest")
+    for note in found.notes:
+        call.output.warn(note)
+    version = {"version": found.version.label, "id": found.version.id}
+    if found.file is not None:
+        _file(call, version, show.file(call.repository, found))
+    elif matrix is not None:
+        _matrix(call, version, show.matrix(call.repository, found, matrix))
+    elif manifest:
+        data = show.manifest_bytes(call.repository, found)
+        _raw(call, data, {"version": version, "manifest": json.loads(data)}, found.version.id)
+    else:
+        shown = show.show(call.repository, found)
+        call.output.emit("show", view.document(shown), *view.version(shown), ids=[version["id"]])
+
+
+def _raw(call: Invocation, data: bytes, document: dict[str, Any], digest: str) -> None:
+    if call.json or call.quiet:
+        call.output.emit("show", document, ids=[digest])
+    else:
+        call.output.raw(data)
+
+
+def _file(call: Invocation, version: dict[str, str], found: show.ShownFile) -> None:
+    entry = found.entry
+    record: dict[str, Any] = {"path": entry.path, "role": entry.role, "mode": entry.mode}
+    record |= {"bytes": entry.bytes, "blake3": entry.blake3}
+    if call.json:
+        try:
+            record["text"] = found.data.decode("utf-8")
+        except UnicodeDecodeError:
+            record["base64"] = base64.b64encode(found.data).decode("ascii")
+    _raw(call, found.data, {"version": version, "file": record}, entry.blake3)
+
+
+def _matrix(call: Invocation, version: dict[str, str], found: show.ShownMatrix) -> None:
+    fields = view.matrix(found)
+    blocks: list[Block] = [Fields({k: v for k, v in fields.items() if v is not None})]
+    if found.excerpt is not None:
+        blocks += ["", found.excerpt]
+    record = fields | {"shape": list(found.matrix.shape)}
+    call.output.emit(
+        "show", {"version": version, "matrix": record}, *blocks, ids=[found.matrix.hash]
+    )

@@ -1,0 +1,88 @@
+"""`dlv stats`: what versions take on disk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dlv.commands.invocation import Invocation
+from dlv.commands.options import argument, command, option
+from dlv.lazy import lazy
+from dlv.output import Block, Fields
+from dlv.table import Bytes, Cell, Column, Id, Number, Table, Text
+
+if TYPE_CHECKING:
+    import dlv.stats as stats
+else:
+    stats = lazy("dlv.stats")
+
+_COUNTED = {"version": "snapshots", "matrix": "contents", "codec": "objects", "layout": "objects"}
+
+
+@command(
+    "stats",
+    examples=["dlv stats", "dlv stats lenet@1 lenet@2 --by matrix", "dlv stats --by codec"],
+)
+@argument("refs", nargs=-1, metavar="[REF]..", complete="reference")
+@option(
+    "--by",
+    type=click.Choice(["version", "matrix", "codec", "layout"]),
+    default="version",
+    help="What a line stands for; version if not said.",
+)
+def run(call: Invocation, refs: tuple[str, ...], by: str) -> None:
+    """Show what versions take on disk, and what removing them frees.
+
+    Raw and stored are the bytes of matrices, before and in packs; what several versions hold is
+    stored once and counts in each of their lines. Freed is what no other version needs in the
+    packs, curves and networks included. Without REF it is about all versions.
+    """
+    found = stats.stats(call.repository, refs, by)
+    for note in found.notes:
+        call.output.warn(note)
+    rows = [_cells(row, by) for row in found.rows]
+    columns = [Column(by, key="name", fixed=True)]
+    columns += [Column("id")] if by == "version" else []
+    columns += [Column(_COUNTED[by], key="count"), Column("raw"), Column("stored"), Column("ratio")]
+    columns += [Column("freed")] if by == "version" else []
+    table = Table(columns, rows)
+    body: list[Block] = [table, ""] if found.rows else []
+    body.append(Fields(_totals(found.totals)))
+    document: dict[str, Any] = {
+        "by": by,
+        "rows": table.records(),
+        "totals": _document(found.totals),
+    }
+    call.output.emit("stats", document, *body)
+
+
+def _cells(row: stats.Row, by: str) -> list[Cell]:
+    cells: list[Cell] = [Text(row.name, "bold")]
+    cells += [Id(row.id or "")] if by == "version" else []
+    cells += [row.count, Bytes(row.raw), Bytes(round(row.stored)), _ratio(row.ratio)]
+    freed = None if row.freed is None else Bytes(row.freed)
+    return cells + ([freed] if by == "version" else [])
+
+
+def _ratio(value: float | None) -> Cell:
+    return None if value is None else Number(round(value, 3), 3, "x")
+
+
+def _totals(totals: stats.Totals) -> dict[str, Cell]:
+    return {
+        "versions": totals.versions,
+        "raw": Bytes(totals.raw),
+        "stored": Bytes(totals.stored),
+        "ratio": _ratio(totals.ratio),
+        "packs": Bytes(totals.packs),
+        "files.git": Bytes(totals.files),
+        "database": Bytes(totals.database),
+        "other": Bytes(totals.other),
+    }
+
+
+def _document(totals: stats.Totals) -> dict[str, Cell]:
+    return {
+        "files" if name == "files.git" else name: cell for name, cell in _totals(totals).items()
+    }

@@ -1,0 +1,89 @@
+"""`dlv tag`: names for versions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dlv.commands.invocation import Invocation
+from dlv.commands.options import argument, command, option
+from dlv.errors import UsageError
+from dlv.lazy import lazy
+from dlv.output import Line
+from dlv.table import Cell, Column, Id, Table, Text
+
+if TYPE_CHECKING:
+    import dlv.tags as tags
+else:
+    tags = lazy("dlv.tags")
+
+
+@command(
+    "tag",
+    examples=[
+        "dlv tag good",
+        "dlv tag paper-final lenet@2",
+        "dlv tag",
+        "dlv tag good lenet@1 && dlv tag good lenet@2 --move && dlv tag --delete good",
+    ],
+    exits={4: "no such version or tag", 5: "the tag exists, or a model is called so"},
+)
+@argument("name", required=False, complete="tag")
+@argument("reference", metavar="[REF]", required=False, complete="reference")
+@option("--move", is_flag=True, help="Move a tag that exists.")
+@option("--delete", "-d", is_flag=True, help="Forget the tag; the version stays.")
+@option("--list", "-l", "listed", is_flag=True, help="List the tags, as without NAME.")
+def run(
+    call: Invocation,
+    name: str | None,
+    reference: str | None,
+    move: bool,
+    delete: bool,
+    listed: bool,
+) -> None:
+    """Give a version a name, list the tags, or delete one.
+
+    Without REF the tag names HEAD. A tag stands wherever a version is asked for. It stays where
+    it is when new versions come.
+    """
+    if listed and (name is not None or move or delete):
+        raise UsageError("--list takes no NAME", hint="dlv tag --list")
+    if delete and (name is None or reference is not None or move):
+        raise UsageError("--delete takes one NAME and nothing else", hint="dlv tag --delete NAME")
+    if name is None:
+        if move:
+            raise UsageError("--move needs a NAME", hint="dlv tag NAME REF --move")
+        _list(call)
+        return
+    if delete:
+        done = tags.delete_tag(call.repository, name, call.author)
+    else:
+        done = tags.set_tag(call.repository, name, reference or "HEAD", call.author, move=move)
+    record: dict[str, Cell] = {"tag": name}
+    record["version"] = None if done.version is None else done.version.label
+    record["id"] = None if done.version is None else Id(done.version.id)
+    record["before"] = None if done.before is None else done.before.label
+    cells: list[Cell] = [Text(name, "bold")]
+    if done.version is None:
+        cells.append("deleted")
+    else:
+        cells += [done.version.label, Id(done.version.id)]
+    if done.before is not None and done.changed:
+        cells.append(Text(f"was {done.before.label}", "dim"))
+    ids = [v.id for v in (done.version or done.before,) if v is not None]
+    call.output.emit("tag", {"tags": [record]}, Line(*cells), ids=ids)
+    if not done.changed:
+        call.output.message("it was there already")
+
+
+def _list(call: Invocation) -> None:
+    found = tags.tags(call.repository)
+    table = Table(
+        [Column("tag", fixed=True), Column("version", fixed=True), "id", "message"],
+        [
+            [Text(name, "bold"), version.label, Id(version.id), version.message.partition("\n")[0]]
+            for name, version in found
+        ],
+    )
+    call.output.emit("tag", {"tags": table.records()}, table)
+    if not found:
+        call.output.message("no tags yet")

@@ -1,0 +1,131 @@
+"""`metrics`: what the series of versions come to, and their points."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import dlv.catalogue as catalogue
+import dlv.revisions as revisions
+from dlv.errors import NotFound, UsageError, nearest
+from dlv.events.downsample import extremes
+from dlv.events.series import Scalars
+from dlv.metadata import metrics
+from dlv.metadata.metrics import Summary, summarise
+from dlv.metadata.versions import Version
+from dlv.repository import Repository
+from dlv.weights import MatrixStore
+
+MOST_POINTS = 1_000_000  # of a series that is read for its curve alone
+CURVE = 16  # points of the small curve
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One series of one version. `points` and `course` only where they were asked for."""
+
+    version: Version
+    summary: Summary
+    points: Scalars | None
+    course: list[float] | None  # its shape in at most CURVE values, peaks kept
+
+
+@dataclass(frozen=True)
+class Curves:
+    curves: list[Curve]
+    notes: tuple[str, ...]
+
+
+def curves(
+    repository: Repository,
+    references: Sequence[str],
+    *,
+    series: Sequence[str] = (),
+    steps: str | None = None,
+    courses: bool = False,
+) -> Curves:
+    """The series of versions, `series` of them (names or patterns), between two steps."""
+    db = repository.database
+    first, last = (None, None) if steps is None else step_range(steps)
+    found = [revisions.resolve(db, text) for text in references]
+    rows = [
+        (reference.version, summary)
+        for reference in {r.version.id: r for r in found}.values()
+        for summary in metrics.of_version(db, reference.version.key)
+    ]
+    if series:
+        rows = _chosen(rows, series, [reference.version.label for reference in found])
+    store = MatrixStore.of(repository)
+    made = []
+    for version, summary in rows:
+        points = None
+        if series or steps or (courses and summary.n <= MOST_POINTS):
+            points = catalogue.series(store, summary.hash)
+            if steps is not None:
+                points = _between(points, first, last)
+                summary = summarise(
+                    summary.run, summary.tag, summary.hash, points.steps, points.values
+                )
+        course = None
+        if courses and points is not None:
+            course = [points.values[i] for i in extremes(points.values, CURVE)]
+        made.append(Curve(version, summary, points if series else None, course))
+    store.close()
+    notes = tuple(dict.fromkeys(note for reference in found for note in reference.notes))
+    return Curves(made, notes)
+
+
+def step_range(text: str) -> tuple[int | None, int | None]:
+    """`100:200`, both included; either may be left out."""
+    start, colon, end = text.partition(":")
+    try:
+        first = int(start) if start else None
+        last = int(end) if end else None
+    except ValueError:
+        colon = ""
+        first = last = None
+    if not colon or (first is not None and last is not None and first > last):
+        raise UsageError(
+            f"`{text}` is not a range of steps",
+            why="the first step, a colon, the last one; both are included",
+            hint="--steps 100:200, --steps 100: or --steps :200",
+        )
+    return first, last
+
+
+def _between(points: Scalars, first: int | None, last: int | None) -> Scalars:
+    kept = [
+        i
+        for i, step in enumerate(points.steps)
+        if (first is None or step >= first) and (last is None or step <= last)
+    ]
+    return replace(
+        points,
+        steps=[points.steps[i] for i in kept],
+        walls=[points.walls[i] for i in kept],
+        values=[points.values[i] for i in kept],
+    )
+
+
+def _chosen(
+    rows: Sequence[tuple[Version, Summary]], wanted: Sequence[str], labels: Sequence[str]
+) -> list[tuple[Version, Summary]]:
+    """The series that are named; each name or pattern must be one of some version."""
+    known = sorted({summary.name for _, summary in rows})
+    fitting: set[str] = set()
+    for name in wanted:
+        matching = {
+            summary.name
+            for _, summary in rows
+            if name in (summary.name, summary.tag) or fnmatch.fnmatchcase(summary.name, name)
+        }
+        if not matching:
+            raise NotFound(
+                f"no series `{name}` in {', '.join(labels[:3])}",
+                why=f"there {'is' if len(known) == 1 else 'are'} {', '.join(known[:8]) or 'none'}",
+                did_you_mean=nearest(name, known),
+                hint=f"dlv metrics {labels[0]}",
+            )
+        fitting |= matching
+    return [row for row in rows if row[1].name in fitting]
