@@ -18,17 +18,30 @@ from dlv.config import KEYS, repository_file
 MOST = 50
 SHELLS = ("bash", "zsh", "fish")
 
+# What was removed or undone is not offered.
+_VISIBLE = "state IN ('live', 'recovered')"
+_METRIC = "CASE run WHEN '' THEN metric.tag ELSE run || '/' || metric.tag END"
+_MEASURED = f"FROM metric JOIN version ON version.id = version_id WHERE {_VISIBLE}"
+_NAMES = f"SELECT DISTINCT name AS word FROM version WHERE {_VISIBLE}"
+_TAGS = f"SELECT tag.name AS word FROM tag JOIN version ON version.id = version_id WHERE {_VISIBLE}"
 _QUERIES = {
-    "name": ("SELECT DISTINCT name AS word FROM version WHERE state = 'live'",),
-    "tag": ("SELECT name AS word FROM tag",),
-    "layer": ("SELECT DISTINCT name AS word FROM layer",),
-    "reference": (
-        "SELECT 'HEAD' AS word",
-        "SELECT DISTINCT name AS word FROM version WHERE state = 'live'",
-        "SELECT name AS word FROM tag",
+    "name": (_NAMES,),
+    "tag": (_TAGS,),
+    "layer": (
+        "SELECT DISTINCT name AS word FROM layer WHERE EXISTS (SELECT 1 FROM node"
+        f" JOIN version USING (net_id) WHERE layer_id = layer.id AND {_VISIBLE})",
     ),
-    "number": ("SELECT name || '@' || number AS word FROM version WHERE state = 'live'",),
-    "id": ("SELECT substr(hash, 1, 12) AS word FROM version WHERE state = 'live'",),
+    "metric": (f"SELECT DISTINCT {_METRIC} AS word {_MEASURED}",),
+    "reference": ("SELECT 'HEAD' AS word", _NAMES, _TAGS),
+    "number": (
+        "SELECT name || '@' || number AS word FROM version"
+        f" WHERE number IS NOT NULL AND {_VISIBLE}",
+    ),
+    "best": (
+        f"SELECT DISTINCT name || '@latest' AS word FROM version WHERE {_VISIBLE}",
+        f"SELECT DISTINCT version.name || '@best:' || {_METRIC} AS word {_MEASURED}",
+    ),
+    "id": (f"SELECT substr(hash, 1, 12) AS word FROM version WHERE {_VISIBLE}",),
 }
 
 # bash breaks words at : = and @, and replaces only what follows the last of them.
@@ -106,9 +119,10 @@ def complete(
     """At most 50 words of a kind that begin with `incomplete`; none if anything goes wrong."""
     if kind == "key":
         return [key for key in KEYS if key.startswith(incomplete)]
-    # `lenet@` asks for a number, four hex digits for an id; anything else is a bare word.
+    # `lenet@` asks for a number, `lenet@b` for the best by a metric, four hex digits for an id;
+    # anything else is a bare word.
     if kind == "reference" and "@" in incomplete:
-        kind = "number"
+        kind = "best" if incomplete.partition("@")[2][:1].isalpha() else "number"
     words: list[str] = []
     with contextlib.suppress(sqlite3.Error, OSError, ValueError):
         words = _ask(kind, incomplete, directory, environ)

@@ -6,14 +6,20 @@ import contextlib
 import json
 import os
 import re
-import tempfile
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlv.errors import StorageError, UsageError, nearest
+from dlv.lazy import lazy
+
+if TYPE_CHECKING:
+    import tempfile
+    import tomllib
+else:  # most files are empty, and few are written
+    tempfile = lazy("tempfile")
+    tomllib = lazy("tomllib")
 
 MAX_BYTES = 1 << 20
 SYSTEM_FILE = Path("/etc/dlv/config.toml")
@@ -269,6 +275,8 @@ def _lines(path: Path) -> list[str]:
 
 
 def _parse_toml(path: Path, lines: list[str]) -> dict[str, Any]:
+    if all(not line.strip() or line.startswith("#") for line in lines):
+        return {}
     try:
         return tomllib.loads("\n".join(lines))
     except (tomllib.TOMLDecodeError, RecursionError) as error:

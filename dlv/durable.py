@@ -5,15 +5,19 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import secrets
-import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from dlv.canonical import hash_bytes, hasher
 from dlv.errors import StorageError
+from dlv.lazy import lazy
+
+if TYPE_CHECKING:
+    import shutil
+else:  # slow to load, seldom needed
+    shutil = lazy("shutil")
 
 Raw = bytes | bytearray | memoryview
 T = TypeVar("T")
@@ -173,7 +177,7 @@ class TemporaryFile:
 def _create(tmp_dir: Path, suffix: str) -> tuple[Path, int]:
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     while True:
-        path = tmp_dir / (secrets.token_hex(12) + suffix)
+        path = tmp_dir / (os.urandom(12).hex() + suffix)
         descriptor = _call("create", "create", path, os.open, path, flags, 0o666)
         try:
             _call("lock", "lock", path, fcntl.flock, descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -32,9 +32,20 @@ def repository(tmp_path: Path) -> Path:
     ):
         insert(database, "version", name=name, number=number, hash=letter * 64)
     database.execute("UPDATE version SET state = 'removed' WHERE name = 'gone'")
+    insert(database, "version", name="undone", number=1, hash="e" * 64, net_id=2)
+    database.execute("UPDATE version SET state = 'undone' WHERE name = 'undone'")
+    database.execute("UPDATE version SET net_id = 1 WHERE name = 'vgg'")
+    for name, run, tag in (("vgg", "", "accuracy"), ("vgg", "val", "loss"), ("gone", "", "auc")):
+        key = database.execute("SELECT id FROM version WHERE name = ?", (name,)).fetchone()[0]
+        insert(database, "metric", version_id=key, run=run, tag=tag)
     version = database.execute("SELECT id FROM version WHERE name = 'vgg'").fetchone()[0]
     insert(database, "tag", name="paper-final", version_id=version)
-    insert(database, "layer", name="conv1", op="CONV")
+    insert(database, "layer", id=1, name="conv1", op="CONV")
+    insert(database, "layer", id=2, name="conv_undone", op="CONV", alias="x")
+    insert(database, "node", net_id=1, pos=0, layer_id=1)
+    insert(database, "node", net_id=2, pos=0, layer_id=2)
+    gone = database.execute("SELECT id FROM version WHERE name = 'gone'").fetchone()[0]
+    insert(database, "tag", name="paper-draft", version_id=gone)
     database.commit()
     database.close()
     return tmp_path
@@ -61,6 +72,14 @@ def insert(database: sqlite3.Connection, table: str, **values: object) -> None:
         ("layer", "c", ["conv1"]),
         ("reference", "", ["HEAD", "lenet", "paper-final", "vgg"]),
         ("reference", "lenet@", ["lenet@1", "lenet@2"]),
+        ("reference", "lenet@l", ["lenet@latest"]),
+        ("reference", "vgg@best:", ["vgg@best:accuracy", "vgg@best:val/loss"]),
+        ("reference", "vgg@best:val", ["vgg@best:val/loss"]),
+        ("reference", "undone", []),
+        ("reference", "gone@", []),
+        ("reference", "gone@b", []),
+        ("reference", "eeee", []),
+        ("metric", "", ["accuracy", "val/loss"]),
         ("reference", "bbbb", ["b" * 12]),
         ("reference", "bbb", []),
         ("reference", "gone", []),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -120,3 +121,24 @@ def insert_hyperparameters(db: Database, version_id: int, values: Mapping[str, A
         "INSERT INTO hyperparameter(version_id, key, type, num, txt) VALUES (?,?,?,?,?)",
         [(version_id, key, *typed(value)) for key, value in values.items()],
     )
+
+
+def hyperparameters(db: Database) -> dict[int, dict[str, Any]]:
+    """Every version's, by its key, in one read."""
+    found: dict[int, dict[str, Any]] = {}
+    for version_id, key, kind, number, text in db.rows(
+        "SELECT version_id, key, type, num, txt FROM hyperparameter ORDER BY version_id, key"
+    ):
+        found.setdefault(version_id, {})[key] = _untyped(kind, number, text)
+    return found
+
+
+def _untyped(kind: str, number: float | None, text: str | None) -> Any:
+    """The inverse of `typed`."""
+    if kind == "bool":
+        return bool(number)
+    if kind == "int":
+        return int(text or 0)
+    if kind == "json":
+        return json.loads(text or "null")
+    return text if number is None or text is not None else number

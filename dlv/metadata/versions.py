@@ -6,14 +6,15 @@ import datetime
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from dlv.canonical import hash_of, timestamp
-from dlv.manifest import Manifest
 from dlv.metadata import metrics
 from dlv.metadata.database import Database
 from dlv.metadata.metrics import Summary
 
-_TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
+if TYPE_CHECKING:
+    from dlv.manifest import Manifest
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class SnapshotRow:
 
 
 def _microseconds(created: str) -> int:
-    moment = datetime.datetime.strptime(created, _TIME).replace(tzinfo=datetime.UTC)
+    moment = datetime.datetime.fromisoformat(created)
     return (moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)) // datetime.timedelta(
         microseconds=1
     )
@@ -253,6 +254,11 @@ def names(db: Database) -> list[str]:
             "SELECT DISTINCT name FROM version WHERE state IN ('live', 'recovered') ORDER BY name"
         )
     ]
+
+
+def is_name(db: Database, name: str) -> bool:
+    """Whether a version was ever called so; an undone one may come back."""
+    return db.value("SELECT 1 FROM version WHERE name = ?", (name,)) is not None
 
 
 def tags(db: Database) -> list[tuple[str, Version]]:
