@@ -107,7 +107,8 @@ class Repo:
         `weights` are the version's own, `snapshots` earlier ones by step. `metrics` are numbers
         or lists of (step, value).
         """
-        with Spool(self.repository.path) as spool:
+        spool = Spool(self.repository.path)
+        try:
             for step, values in (snapshots or {}).items():
                 spool.save(values, step)
             if weights is not None:
@@ -121,6 +122,8 @@ class Repo:
                 parents=parents,
                 allow_empty=allow_empty,
             )
+        finally:
+            spool.discard()
         return self[made.id]
 
     def run(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlv.adapters.checkpoint import Raw, Tensor
+from dlv.adapters.checkpoint import ITEM_BYTES, Raw, Tensor
 from dlv.errors import UsageError, require
 
 Array = npt.NDArray[Any]
@@ -78,9 +78,14 @@ def to_tensors(values: Mapping[str, Any]) -> list[Tensor]:
 
 
 def _tensor(name: str, value: Any) -> Tensor:
+    if not isinstance(name, str):
+        raise UsageError(f"the name {name!r} of a matrix is not text")
     if type(value).__module__.partition(".")[0] == "torch" or hasattr(value, "detach"):
         return _from_torch(name, value)
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise UsageError(f"{name} is no array", why=str(error)) from error
     if array.dtype.name == "bfloat16":  # ml_dtypes, as jax uses it
         return _made(name, "bfloat16", array.shape, array.view(np.uint16))
     if array.dtype.name not in _SAME:
@@ -97,8 +102,17 @@ def _made(name: str, dtype: str, shape: tuple[int, ...], array: Array) -> Tensor
 
 def _from_torch(name: str, value: Any) -> Tensor:
     torch: Any = require("torch", "torch")
+    if not isinstance(value, torch.Tensor):
+        raise UsageError(f"{name} is {type(value).__name__}, not a tensor")
     dtype = str(value.dtype).removeprefix("torch.")
     dtype = _TORCH.get(dtype, dtype)
-    plain = value.detach().cpu().contiguous().reshape(-1)
+    if dtype not in ITEM_BYTES or value.layout != torch.strided or value.is_meta:
+        raise UsageError(
+            f"{name} is a tensor that dlv does not store",
+            why=f"{value.layout}, {value.dtype} on {value.device}",
+            hint="dense tensors with numbers in them are stored",
+        )
+    # A conjugate or negative view keeps the operation beside the numbers.
+    plain = value.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
     data = plain.view(torch.uint8).numpy() if plain.numel() else np.empty(0, np.uint8)
     return _made(name, dtype, tuple(value.shape), data)

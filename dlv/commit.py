@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -114,6 +115,10 @@ def commit(repository: Repository, request: Request) -> Committed:
         )
     parents, kind, base = _parents(repository, request)
     name = _name(repository, request, base)
+    _check_text(request)
+    for path, count in Counter(file.path for file in taken).items():
+        if count > 1:
+            raise Conflict(f"{path} is there twice", why="as a staged file and as a given one")
     for file in taken:
         if file.role != "removed" and (why := staging.changed(file)):
             raise Conflict(
@@ -153,6 +158,13 @@ def commit(repository: Repository, request: Request) -> Committed:
         base=None if base is None else base.label,
         warnings=tuple(draft.warnings),
     )
+
+
+def _check_text(request: Request) -> None:
+    try:
+        f"{request.message}{request.author}".encode()
+    except UnicodeEncodeError as error:
+        raise UsageError("the message or author is not valid Unicode", why=str(error)) from error
 
 
 def _parents(repository: Repository, request: Request) -> tuple[list[Version], str, Version | None]:
@@ -236,11 +248,13 @@ def _network(draft: _Draft, writer: WeightWriter, store: MatrixStore) -> None:
         draft.network, _ = network_json.open(found[0].source)
         problems = verify(draft.network, draft.weights.shapes() or None)
         draft.warnings += [f"network: {problem.message}" for problem in problems]
-        origin = dict(draft.network.origin or {"importer": "json", "version": "1"})
+        origin = dict(draft.network.origin or {})
         writer.add_object("network", dumps(draft.network.canonical()))
         draft.reference = NetworkReference(draft.network.id, origin)
     elif draft.base is not None and draft.base.network is not None:
-        _carry_network(draft, draft.base.network, store)
+        files = {entry.path for entry in draft.base.files if entry.role == "network"}
+        if not files & draft.replaced:
+            _carry_network(draft, draft.base.network, store)
 
 
 def _carry_network(draft: _Draft, reference: NetworkReference, store: MatrixStore) -> None:
@@ -266,7 +280,7 @@ def _hyperparameters(draft: _Draft, request: Request) -> None:
         draft.hyperparameters = carried
     for file in configs:
         draft.hyperparameters.update(settings.flatten(settings.read(file.source)))
-    draft.hyperparameters.update(request.parameters)
+    draft.hyperparameters.update(staging.parameters(request.parameters))
 
 
 def _series(draft: _Draft, writer: WeightWriter, request: Request, store: MatrixStore) -> None:
@@ -360,8 +374,7 @@ def _insert(change: Change, draft: _Draft, made: Manifest, packs: Sequence[PackR
     matrices.insert_packs(db, [(pack.hash, pack.bytes, pack.footer) for pack in packs])
     catalogue.insert(db, made, draft.network, [item for _, item in draft.series], number=number)
     change.record("number", made.id, {"name": made.name, "number": number})
-    for file in draft.staged:
-        db.execute("DELETE FROM staged WHERE path = ? AND hash = ?", (file.path, file.hash))
+    staged.take(db, draft.staged)
     staged.see(
         db,
         [

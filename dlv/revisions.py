@@ -111,7 +111,7 @@ def _base(db: Database, match: re.Match[str]) -> Version:
 
 
 def _known_name(db: Database, name: str, text: str) -> None:
-    if db.value("SELECT 1 FROM version WHERE name = ?", (name,)) is None:
+    if not versions.is_name(db, name):
         known = versions.names(db)
         likely = [f"{near}{text[len(name) :]}" for near in nearest(name, known)]
         raise NotFound(
@@ -171,7 +171,7 @@ def _nothing(db: Database, base: str, text: str) -> NotFound:
     known = versions.names(db)
     tags = [name for name, _ in versions.tags(db)]
     rest = text[len(base) :]
-    removed = db.value("SELECT count(*) FROM version WHERE name = ?", (base,))
+    removed = versions.is_name(db, base)
     why = f"no name, tag or id here fits ({_count(len(known), 'name')}, {_count(len(tags), 'tag')})"
     if removed:
         why = f"all versions of `{base}` were removed or undone"

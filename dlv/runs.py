@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import shutil
 import time
@@ -13,6 +14,7 @@ from typing import Any, Self
 import dlv.arrays as arrays
 import dlv.paths as paths
 from dlv.adapters import safetensors
+from dlv.errors import DlvError
 from dlv.events.series import Scalars
 from dlv.metadata.staged import StagedFile
 
@@ -24,6 +26,12 @@ class Spool:
         stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
         self.folder = repository_path / "runs" / stamp
         self.files: list[StagedFile] = []
+
+    def note(self, line: Mapping[str, Any]) -> None:
+        """Metrics, one JSON object a line: `dlv add` reads them as a log."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "metrics.jsonl").open("a") as out:
+            out.write(json.dumps(line) + "\n")
 
     def save(self, values: Mapping[str, Any], step: int | None) -> None:
         name = "weights.safetensors" if step is None else f"checkpoints/step-{step}.safetensors"
@@ -41,12 +49,8 @@ class Spool:
         )
         self.files = [f for f in self.files if f.path != name] + [staged_file]
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            shutil.rmtree(self.folder, ignore_errors=True)
+    def discard(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 # Commits a finished run: message, files, series -> the version.
@@ -71,11 +75,13 @@ class Run:
         """Record metrics at a step; without one, the next after the last."""
         self._step = self._step + 1 if step is None else step
         now = time.time()
-        for tag, value in values.items():
+        numbers = {tag: float(value) for tag, value in values.items()}
+        for tag, number in numbers.items():
             steps, walls, points = self._points.setdefault(tag, ([], [], []))
             steps.append(self._step)
             walls.append(now)
-            points.append(float(value))
+            points.append(number)
+        self._spool.note({"step": self._step, "time": now, **numbers})
 
     def snapshot(self, weights: Mapping[str, Any], step: int | None = None) -> None:
         """Keep a checkpoint: arrays by name, for example `model.state_dict()`."""
@@ -87,12 +93,24 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, _: TracebackType | None
     ) -> None:
-        """Commit, also after an exception if there is a checkpoint; the exception goes on."""
+        """Commit, also after an exception if there is a checkpoint; the exception goes on.
+
+        What could not be committed stays under `.dlv/runs`, from where `dlv add` takes it.
+        """
         if kind is not None and not self._spool.files:
+            self._spool.discard()
             return
         message = self.message
         if kind is not None:
             message += f" (stopped by {kind.__name__})"
         series = [Scalars("", tag, *columns) for tag, columns in self._points.items()]
-        with self._spool:
+        try:
             self.version = self._finish(message, self._spool.files, series)
+        except DlvError as error:
+            where = f"checkpoints and metrics are kept in {self._spool.folder}"
+            if value is None:
+                error.hint = f"{error.hint}; {where}" if error.hint else where
+                raise
+            value.add_note(f"the run was not committed: {error.message}; {where}")
+            return
+        self._spool.discard()

@@ -172,8 +172,20 @@ def _names(group: _Group, file: WeightFile, hashes: Sequence[str]) -> dict[str, 
             if apart
             else f"dlv add {file.path} --step N",
         )
-    stem = PurePosixPath(file.path).name.split(".")[0]
-    return {name: f"{stem}.{name}" for name in names}
+    prefix = _prefix(file.path)
+    longer = {name: prefix + name for name in names}
+    for name in names:
+        if group.hashes.get(longer[name], found[name]) != found[name]:
+            raise Conflict(
+                f"`{longer[name]}` would stand for two tensors of one snapshot",
+                why=f"{file.path} shares names with other files of its step",
+                hint="give the file another name, or commit it as a version of its own",
+            )
+    return longer
+
+
+def _prefix(path: str) -> str:
+    return PurePosixPath(path).name.split(".")[0] + "."
 
 
 class _HashSink:
@@ -246,8 +258,12 @@ def without(manifest: Manifest, paths: Iterable[str]) -> Weights:
         for held in [_held(snapshot, containers)]
     )
     own = next((i for i, (_, _, is_own) in enumerate(kept) if is_own), len(kept) - 1)
+    names = {manifest.tensors[i].name for i in used}
     return Weights(
-        tensors=tuple(manifest.tensors[i] for i in used),
+        tensors=tuple(
+            entry if entry.tied in names else replace(entry, tied=None)
+            for entry in (manifest.tensors[i] for i in used)
+        ),
         snapshots=snapshots,
         own=own if kept else None,
     )
@@ -264,16 +280,19 @@ def tensors_of(
 ) -> list[Tensor]:
     """Stored tensors in the form in which adapters write them."""
     found = []
-    for index in indices:
+    wanted = list(indices)
+    place = {manifest.tensors[index].name: index for index in wanted}
+    for index in wanted:
         entry, digest = manifest.tensors[index], snapshot.hashes[index]
         if digest is None:
             continue
+        # What is tied in one snapshot may have come apart in another.
+        other = None if entry.tied is None else place.get(entry.tied)
+        tied = entry.tied if other is not None and snapshot.hashes[other] == digest else None
         item = ITEM_BYTES.get(entry.dtype)
         nbytes = len(read(digest)) if item is None else math.prod(entry.shape) * item
         load = partial(read, digest)
-        found.append(
-            Tensor(entry.name, entry.dtype, entry.shape, nbytes, load, entry.role, entry.tied)
-        )
+        found.append(Tensor(entry.name, entry.dtype, entry.shape, nbytes, load, entry.role, tied))
     return found
 
 
@@ -360,15 +379,19 @@ def renamed(
 def names_in_file(manifest: Manifest, snapshot: Snapshot, container: Container) -> dict[str, str]:
     """Name in the snapshot -> name in the file: the reverse of `_names`."""
     names = [manifest.tensors[index].name for index in container.tensors]
-    prefix = PurePosixPath(container.path).name.split(".")[0] + "."
+    prefix = _prefix(container.path)
     others = {
-        manifest.tensors[index].name
+        manifest.tensors[index].name: snapshot.hashes[index]
         for other in snapshot.containers
         if other.path != container.path
         for index in other.tensors
     }
-    plain = [name.removeprefix(prefix) for name in names]
-    # A prefix was put there only where another file of the snapshot uses the name.
-    if all(name.startswith(prefix) for name in names) and others & set(plain):
-        return dict(zip(names, plain, strict=True))
+    plain = {name: name.removeprefix(prefix) for name in names}
+    # A prefix was put there only where another file of the snapshot has other values by the name.
+    clash = any(
+        others.get(plain[name], snapshot.hashes[index]) != snapshot.hashes[index]
+        for name, index in zip(names, container.tensors, strict=True)
+    )
+    if clash and all(name.startswith(prefix) for name in names):
+        return plain
     return {name: name for name in names}

@@ -20,7 +20,7 @@ from dlv.adapters import (
     steps,
     torch,
 )
-from dlv.canonical import float_of
+from dlv.canonical import dumps, float_of
 from dlv.errors import Conflict, DlvError, NotFound, UnsafeInput, UsageError, nearest
 from dlv.events.series import Scalars
 from dlv.ignore import walk
@@ -28,6 +28,7 @@ from dlv.metadata.staged import StagedFile
 
 ROLES = ("weights", "snapshot", "network", "config", "log", "data", "file")
 LARGE_FILE = 100 << 20
+RUNS = ".dlv/runs"
 _CONFIG_NAME = re.compile(
     r"(^|[._-])(config|conf|cfg|hparams?|hyper_?param\w*|params?|args?|arguments|settings?)([._-]|$)",
     re.IGNORECASE,
@@ -88,7 +89,14 @@ def add(root: Path, here: Path, given: Sequence[str], request: Request) -> Added
             raise UsageError(
                 "--step names the step of one snapshot", why=f"{len(weights)} were given"
             )
-    paths.check_together(dict.fromkeys(file.path for file in added.files))
+    sources: dict[str, str] = {}
+    for file in added.files:
+        if sources.setdefault(file.path, file.source) != file.source:
+            raise Conflict(
+                f"{sources[file.path]} and {file.source} would both be `{file.path}`",
+                hint="add them one after the other, or copy them into the project",
+            )
+    paths.check_together(sources)
     return added
 
 
@@ -109,6 +117,9 @@ def _reason(error: DlvError) -> str:
 def relative(root: Path, path: Path, above: Path) -> str:
     """The path in the version: from the project's folder, or from what was named outside it."""
     full = Path(os.path.realpath(path.parent)) / path.name
+    if full.is_relative_to(root / RUNS):
+        # What a run that was killed has left: named as it would have been committed.
+        return Path(*full.relative_to(root / RUNS).parts[1:]).as_posix()
     if full.is_relative_to(root):
         return full.relative_to(root).as_posix()
     return path.relative_to(above).as_posix()
@@ -245,6 +256,20 @@ def read_metrics(path: Path) -> tuple[list[Scalars], list[str]]:
         )
     series = [Scalars("", key, [0], [0.0], [number]) for key, number in numbers.items()]
     return series, [key for key in values if key not in numbers]
+
+
+def parameters(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Hyperparameters that were given as Python values."""
+    try:
+        found = settings.flatten(dict(values))
+        dumps(found)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise UsageError(
+            "a hyperparameter cannot be kept",
+            why=str(error),
+            hint="numbers of 64 bits, texts, booleans, None, and lists or tables of them",
+        ) from error
+    return dict(found)
 
 
 def _number(value: Any) -> float | None:

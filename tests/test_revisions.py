@@ -37,10 +37,10 @@ class Shelf:
         return Manifest(name, message, "me", "2026-01-01T00:00:00.000000Z", **fields)
 
     def enter(self, manifest: Manifest, metrics: dict[str, Sequence[float]] | None = None) -> str:
-        summaries = [
-            summarise(*(["", *key.rsplit("/", 1)][-2:]), "1" * 64, range(len(values)), values)
-            for key, values in (metrics or {}).items()
-        ]
+        summaries = []
+        for key, values in (metrics or {}).items():
+            run, _, tag = key.rpartition("/")
+            summaries.append(summarise(run, tag, "1" * 64, range(len(values)), values))
         number = versions.next_number(self.db, manifest.name)
         versions.insert(self.db, manifest, number=number, net_id=None, summaries=summaries)
         self.fact("number", manifest.id, name=manifest.name, number=number)
@@ -345,8 +345,10 @@ def test_best(shelf: Shelf) -> None:
 
 
 def test_best_of_runs_and_with_more_behind(shelf: Shelf) -> None:
-    one = shelf.add("a", steps=(5,), **{"val/acc": [0.5], "train/acc": [0.9]})
-    two = shelf.add("a", one, steps=(5,), **{"val/acc": [0.6], "train/acc": [0.7]})
+    first: dict[str, Any] = {"val/acc": [0.5], "train/acc": [0.9]}
+    second: dict[str, Any] = {"val/acc": [0.6], "train/acc": [0.7]}
+    one = shelf.add("a", steps=(5,), **first)
+    two = shelf.add("a", one, steps=(5,), **second)
     assert shelf["a@best:acc"] == one
     assert shelf["a@best:val/acc"] == two
     assert shelf["a@best:val/acc~1"] == one

@@ -64,6 +64,13 @@ def drop(db: Database, paths: Sequence[str]) -> None:
     db.many("DELETE FROM staged WHERE path = ?", [(path,) for path in paths])
 
 
+def take(db: Database, files: Sequence[StagedFile]) -> None:
+    """Drop these, but not what was added again meanwhile."""
+    db.many(
+        "DELETE FROM staged WHERE path = ? AND hash = ?", [(file.path, file.hash) for file in files]
+    )
+
+
 def clear(db: Database) -> None:
     db.execute("DELETE FROM staged")
 
