@@ -13,7 +13,7 @@ help:
 	@echo "make test       all tests but the slow ones (installs torch and scikit-learn)"
 	@echo "make test-slow  the slow ones: crashes at many points, big files"
 	@echo "make lint       ruff and mypy --strict"
-	@echo "make docs       write docs/commands.md from the program"
+	@echo "make docs       write docs/commands.md, and what the sessions in the other pages print"
 	@echo "make bench      run the benchmarks"
 	@echo "make golden NAME=format   write golden bytes of a new format version"
 
@@ -60,6 +60,7 @@ format: $(FULL)
 docs: $(LIGHT)
 	$(BIN)/python tools/reference.py > docs/commands.md.new
 	mv docs/commands.md.new docs/commands.md
+	$(BIN)/python tools/console.py
 
 golden: $(FULL)
 	$(BIN)/python tools/golden.py "$(NAME)"
