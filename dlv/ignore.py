@@ -11,6 +11,21 @@ ALWAYS = (".dlv", ".git", ".hg", ".svn", ".venv", "__pycache__", "node_modules")
 PARTS = (".dlv-part", ".tmp", ".swp", ".pyc")
 FILE = ".dlvignore"
 
+_CLASSES = {
+    "alnum": "0-9A-Za-z",
+    "alpha": "A-Za-z",
+    "blank": r"\ \t",
+    "cntrl": r"\x00-\x1f\x7f",
+    "digit": "0-9",
+    "graph": "!-~",
+    "lower": "a-z",
+    "print": r"\ -~",
+    "punct": r"!-/:-@\[-`{-~",
+    "space": r"\ \t-\r",
+    "upper": "A-Z",
+    "xdigit": "0-9A-Fa-f",
+}
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -22,50 +37,103 @@ class Rule:
 def parse(text: str) -> list[Rule]:
     """The rules of a `.dlvignore`, in order; the last one that matches a path decides."""
     rules = []
-    for line in text.splitlines():
-        line = line.rstrip()
+    for line in text.removeprefix("\ufeff").split("\n"):
+        line = _without_blanks(line.removesuffix("\r"))
         if not line or line.startswith("#"):
             continue
         keeps = line.startswith("!")
-        line = line.removeprefix("!").removeprefix("\\")
+        line = line.removeprefix("!")
         folders_only = line.endswith("/")
-        line = line.rstrip("/")
+        line = line.removesuffix("/")
         anchored = "/" in line
-        expression = _translate(line.lstrip("/"))
-        rules.append(
-            Rule(
-                re.compile(expression if anchored else f"(?:.*/)?{expression}"), keeps, folders_only
-            )
-        )
+        expression = _translate(line.removeprefix("/"), anchored)
+        if line and expression is not None:
+            prefix = "" if anchored else "(?:.*/)?"
+            rules.append(Rule(re.compile(prefix + expression, re.DOTALL), keeps, folders_only))
     return rules
 
 
-def _translate(pattern: str) -> str:
+def _without_blanks(line: str) -> str:
+    """Blanks at the end count only behind a backslash."""
+    plain = line.rstrip(" ")
+    escapes = len(plain) - len(plain.rstrip("\\"))
+    return line[: len(plain) + 1] if escapes % 2 and len(line) > len(plain) else plain
+
+
+def _translate(pattern: str, anchored: bool) -> str | None:
+    """The regular expression of a pattern; None if it can never match."""
     result, at = "", 0
     while at < len(pattern):
-        if pattern.startswith("**/", at):
-            result, at = result + "(?:.*/)?", at + 3
-        elif pattern.startswith("**", at):
-            result, at = result + ".*", at + 2
-        elif pattern[at] == "*":
-            result, at = result + "[^/]*", at + 1
-        elif pattern[at] == "?":
-            result, at = result + "[^/]", at + 1
-        elif pattern[at] == "[" and (end := pattern.find("]", at + 2)) > 0:
-            inside = pattern[at + 1 : end].replace("\\", "\\\\")
-            inside = "^" + inside[1:] if inside.startswith("!") else inside
-            result, at = f"{result}[{inside}]", end + 1
+        char = pattern[at]
+        if char == "*":
+            piece, at = _stars(pattern, at, anchored)
+        elif char == "?":
+            piece, at = "[^/]", at + 1
+        elif char == "[":
+            found = _bracket(pattern, at + 1)
+            if found is None:
+                return None
+            piece, at = found
+        elif char == "\\":
+            if at + 1 == len(pattern):
+                return None
+            piece, at = re.escape(pattern[at + 1]), at + 2
         else:
-            result, at = result + re.escape(pattern[at]), at + 1
+            piece, at = re.escape(char), at + 1
+        result += piece
     return result
+
+
+def _stars(pattern: str, at: int, anchored: bool) -> tuple[str, int]:
+    """`**` as a whole component is any number of folders, elsewhere it is the same as `*`."""
+    end = at
+    while end < len(pattern) and pattern[end] == "*":
+        end += 1
+    whole = at == 0 or pattern[at - 1] == "/"
+    if anchored and end - at > 1 and whole:
+        if end == len(pattern):
+            return ".*", end
+        if pattern[end] == "/":
+            return "(?:.*/)?", end + 1
+    return "[^/]*", end
+
+
+def _bracket(pattern: str, at: int) -> tuple[str, int] | None:
+    """The set that begins at `at`, and where it ends; None if it does not."""
+    negated = pattern[at : at + 1] in ("!", "^")
+    at += negated
+    members, last, first = "", "", True
+    while first or pattern[at : at + 1] != "]":
+        first = False
+        if at >= len(pattern):
+            return None
+        if pattern.startswith("[:", at) and (end := pattern.find(":]", at)) > 0:
+            if pattern[at + 2 : end] not in _CLASSES:
+                return None
+            members += _CLASSES[pattern[at + 2 : end]]
+            last, at = "", end + 2
+            continue
+        ranged = pattern[at] == "-" and last and pattern[at + 1 : at + 2] not in ("", "]")
+        at += bool(ranged)
+        at += pattern[at] == "\\"
+        if at >= len(pattern):
+            return None
+        if not ranged:
+            last = pattern[at]
+            members += re.escape(last)
+        else:
+            if last <= pattern[at]:
+                members += f"{re.escape(last)}-{re.escape(pattern[at])}"
+            last = ""
+        at += 1
+    if negated:
+        return f"[^/{members}]", at + 1
+    return (f"(?!/)[{members}]" if members else "(?!)"), at + 1
 
 
 def load(root: Path) -> list[Rule]:
     path = root / FILE
-    try:
-        return parse(path.read_text("utf-8", "replace")) if path.is_file() else []
-    except re.error:
-        return []
+    return parse(path.read_text("utf-8", "surrogateescape")) if path.is_file() else []
 
 
 def ignored(rules: list[Rule], path: str, *, folder: bool) -> bool:
