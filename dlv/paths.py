@@ -17,7 +17,7 @@ from dlv.canonical import hasher
 from dlv.errors import Conflict, UnsafeInput
 
 MAX_BYTES = 4096
-_DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?\Z", re.IGNORECASE)
+_DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9]|conin\$|conout\$) *(\..*)?\Z")
 # Code points that HFS+ drops when it compares names, so that ".g\u200cit" would be ".git".
 _IGNORED = dict.fromkeys(
     [*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF]
@@ -48,10 +48,12 @@ def _fault(path: str) -> str | None:
     if "\0" in path or "\\" in path or any(unicodedata.category(c) == "Cc" for c in path):
         return "it holds a control character or a backslash"
     for part in path.split("/"):
-        plain = unicodedata.normalize("NFKC", part.translate(_IGNORED)).lower().rstrip(". ")
-        if part in ("", ".", ".."):
+        plain = unicodedata.normalize("NFKC", part.translate(_IGNORED)).lower()
+        # Windows opens `x:y` as a stream of x, and drops dots and blanks at the end of x.
+        plain = plain.partition(":")[0].rstrip(". ")
+        if not plain and ":" not in part:
             return f"it has the component {part!r}"
-        if _RESERVED.match(plain.partition(":")[0]):
+        if _RESERVED.match(plain):
             return f"{part!r} belongs to git or dlv"
         if _DEVICE.match(plain) or ":" in part[:2]:
             return f"{part!r} is a device on some systems"
@@ -79,7 +81,9 @@ def check_together(paths: Iterable[str]) -> None:
 
 
 def _fold(path: str) -> str:
-    return unicodedata.normalize("NFC", path).casefold()
+    """Equal for names that some file system takes for one."""
+    plain = unicodedata.normalize("NFC", path.translate(_IGNORED)).casefold()
+    return "/".join(part.rstrip(". ") for part in unicodedata.normalize("NFC", plain).split("/"))
 
 
 class Folder:
@@ -96,15 +100,23 @@ class Folder:
             here = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
             raise durable.storage_error("open", self.root, error) from error
+        made: list[tuple[int, str]] = []  # new folders, each with a descriptor of the one above
         try:
             for folder in folders:
                 if create:
                     with contextlib.suppress(FileExistsError):
                         os.mkdir(folder, dir_fd=here)
+                        made.append((os.dup(here), folder))
                 below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
                 os.close(here)
                 here = below
-            yield here, name
+            try:
+                yield here, name
+            except BaseException:
+                for above, folder in reversed(made):
+                    with contextlib.suppress(OSError):
+                        os.rmdir(folder, dir_fd=above)
+                raise
         except NotADirectoryError as error:
             raise Conflict(
                 f"cannot write {path}",
@@ -114,7 +126,8 @@ class Folder:
         except OSError as error:
             raise durable.storage_error("write", self.root / path, error) from error
         finally:
-            os.close(here)
+            for descriptor in (here, *(above for above, _ in made)):
+                os.close(descriptor)
 
     def kind(self, path: str) -> str | None:
         """None, "file", or "other" (folder, link, device) for what stands at `path` now."""
@@ -157,12 +170,8 @@ class Folder:
         """Write beside and rename: the old file stays whole until the new one is."""
         with self.beside(path, mode=mode) as (out, aside):
             yield out
-        try:
+            out.flush()
             self.put(aside, path)
-        except BaseException:
-            with contextlib.suppress(Exception):
-                self.remove(aside)
-            raise
 
     def remove(self, path: str) -> None:
         with self._parent(path, create=False) as (parent, name):
