@@ -16,7 +16,11 @@ import pytest
 import dlv.adapters.metric_logs as metric_logs
 import dlv.adapters.network_json as network_json
 import dlv.adapters.registry as registry
+import dlv.add as adding
+import dlv.commit as committing
 from dlv.network.verify import verify
+from dlv.repository import Repository
+from dlv.staging import Request
 
 DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits"
 RUNS = {"base": 6, "head": 2, "five": 3, "reseed": 2}
@@ -86,6 +90,36 @@ def test_test_data() -> None:
         assert data["x"].shape == (360, 1, 8, 8)
         assert data["x"].dtype == np.float32
         assert sorted(set(data["y"].tolist())) == list(range(10))
+
+
+def test_add_understands_them(tmp_path: Path) -> None:
+    for path in (*(DIGITS / "base").iterdir(), DIGITS / "train.py", DIGITS / "test.npz"):
+        shutil.copy(path, tmp_path)
+    repository, _ = Repository.init(tmp_path)
+    added = adding.add(repository, tmp_path, ["."], Request())
+    repository.close()
+    assert (added.skipped, added.warnings) == ([], [])
+    roles = {file.path: (file.role, file.step) for file in added.files}
+    assert roles == {
+        **{f"step-{step}.safetensors": ("weights", step) for step in range(100, 601, 100)},
+        "config.toml": ("config", None),
+        "log.csv": ("log", None),
+        "network.json": ("network", None),
+        "test.npz": ("data", None),
+        "train.py": ("file", None),
+    }
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_commit_has_nothing_to_complain_about(tmp_path: Path, run: str) -> None:
+    for path in (*(DIGITS / run).iterdir(), DIGITS / "train.py", DIGITS / "test.npz"):
+        shutil.copy(path, tmp_path)
+    repository, _ = Repository.init(tmp_path)
+    adding.add(repository, tmp_path, ["."], Request())
+    made = committing.commit(repository, committing.Request("m", "Ada", "lenet"))
+    assert made.warnings == ()
+    assert made.snapshots == RUNS[run]
+    repository.close()
 
 
 @pytest.mark.slow

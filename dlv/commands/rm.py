@@ -33,7 +33,7 @@ def run(
 ) -> None:
     """Remove versions, or some of their snapshots.
 
-    They are hidden; their bytes stay until dlv gc takes them, and dlv undo brings them back.
+    They are hidden. Their bytes stay, so dlv undo brings them back.
     """
     done = remove.remove(
         call.repository, refs, call.author, steps=steps, force=force, dry_run=dry_run
@@ -59,8 +59,8 @@ def run(
         "reclaimable": done.reclaimable,
         "dry_run": dry_run,
     }
-    would = "would free" if dry_run else "will free"
-    call.output.emit("rm", document, table, Line(f"gc {would}", Bytes(done.reclaimable)))
+    only = Line("held by no other version", Bytes(done.reclaimable))
+    call.output.emit("rm", document, table, only)
     verb = "would be deleted" if dry_run else "deleted"
     for tag in done.tags:
         call.output.message(f"tag {tag} {verb}")

@@ -23,7 +23,7 @@ else:
         "dlv tag good",
         "dlv tag paper-final lenet@2",
         "dlv tag",
-        "dlv tag good lenet@1 && dlv tag good lenet@2 --move && dlv tag --delete good",
+        "dlv tag keep lenet@1 && dlv tag keep lenet@2 --move && dlv tag --delete keep",
     ],
     exits={4: "no such version or tag", 5: "the tag exists, or a model is called so"},
 )
