@@ -23,6 +23,7 @@ _OVERRIDES = {
     "protocol.allow": "never",
     "gc.auto": "0",
     "core.pager": "cat",
+    "safe.bareRepository": "explicit",
 }
 
 
@@ -34,6 +35,7 @@ def git_environment(environ: Mapping[str, str]) -> dict[str, str]:
         GIT_CONFIG_GLOBAL=os.devnull,
         GIT_TERMINAL_PROMPT="0",
         GIT_OPTIONAL_LOCKS="0",
+        GIT_NO_LAZY_FETCH="1",
         LC_ALL="C",
         GIT_CONFIG_COUNT=str(len(_OVERRIDES)),
     )
