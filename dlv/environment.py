@@ -62,7 +62,7 @@ def run_git(arguments: list[str], directory: Path) -> subprocess.CompletedProces
 
 
 def user_git(root: Path) -> dict[str, Any] | None:
-    """HEAD and whether tracked files differ from it; None outside git, "unknown" if unsafe to ask."""
+    """HEAD, and whether tracked files differ from it: None outside git, "unknown" if unsafe."""
     if not any((folder / ".git").exists() for folder in (root, *root.parents)):
         return None
     unknown: dict[str, Any] = {"head": None, "dirty": "unknown"}

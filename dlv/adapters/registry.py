@@ -21,7 +21,7 @@ def adapter(format_: str) -> Adapter:
     if format_ == "pickle":
         raise UnsafeInput(
             "this is a pickle: loading it can run any program",
-            hint="save the weights with torch.save of 1.6 or newer, or as safetensors; or --as file",
+            hint="save the weights by torch.save of 1.6 or newer, or as safetensors; or --as file",
         )
     raise UsageError(
         f"dlv cannot read weights from {format_} files",
