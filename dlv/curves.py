@@ -48,7 +48,7 @@ def curves(
     """The series of versions, `series` of them (names or patterns), between two steps."""
     db = repository.database
     first, last = (None, None) if steps is None else step_range(steps)
-    found = [revisions.resolve(db, text) for text in references]
+    found = [revisions.whole(db, text) for text in references]
     rows = [
         (reference.version, summary)
         for reference in {r.version.id: r for r in found}.values()

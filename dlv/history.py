@@ -28,6 +28,7 @@ FIELDS = (
     *("version", "id", "name", "number", "created", "author", "parents", "metrics", "tags"),
     *("framework", "network", "state", "message"),
 )
+_CALLED = {"age": "created"}  # as the column is titled on a terminal
 _SORTED = ("version", "name", "number", "created", "author", "framework", "state", "message")
 _AGO = re.compile(r"([0-9]{1,6})([hdwy])\Z")
 _HOURS = {"h": 1, "d": 24, "w": 24 * 7, "y": 24 * 365}
@@ -182,7 +183,8 @@ def moment(text: str) -> str:
 def _columns(
     text: str | None, known_metrics: set[str], known_parameters: set[str]
 ) -> list[tuple[str, Key | None]]:
-    names = [name.strip() for name in (text or "").split(",")]
+    given = [name.strip() for name in (text or "").split(",")]
+    names = [_CALLED.get(name, name) for name in given]
     return [
         (name, None if name in FIELDS else _key(name, FIELDS, known_metrics, known_parameters))
         for name in names
@@ -202,6 +204,7 @@ def _key(name: str, fields: Sequence[str], in_metrics: set[str], in_parameters: 
 
 def _order(name: str, in_metrics: set[str], in_parameters: set[str]) -> Callable[[Entry], Any]:
     """Newest or best first where there is such a thing, else ascending; without a value last."""
+    name = _CALLED.get(name, name)
     if name == "created":
         return lambda _: 0  # as they come
     if name == "version":
@@ -266,7 +269,7 @@ def log(
                     why="nothing was committed or checked out here",
                     hint="dlv log --all shows every version there is",
                 )
-            start = revisions.resolve(db, reference or "HEAD")
+            start = revisions.whole(db, reference or "HEAD")
             tips, notes = versions.ancestors(db, start.version.key), start.notes
         found = {version.id: version for version in tips}
         # Hidden versions that visible ones come from belong to the line, too.

@@ -75,12 +75,17 @@ def resolve(db: Database, text: str) -> Reference:
 
 def version(db: Database, text: str) -> Version:
     """A version and nothing more; a step or a file in the reference is refused."""
+    return whole(db, text).version
+
+
+def whole(db: Database, text: str) -> Reference:
+    """The same, with the notes."""
     found = resolve(db, text)
     if found.snapshot is not None or found.file is not None:
         raise UsageError(
             f"`{text}` names a part of a version", why="a whole version is wanted here"
         )
-    return found.version
+    return found
 
 
 def _integer(digits: str) -> int:

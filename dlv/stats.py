@@ -64,7 +64,7 @@ def stats(repository: Repository, references: Sequence[str], by: str = "version"
     """Bytes of the versions that are named, of all visible ones if none is."""
     db = repository.database
     with db.snapshot():
-        found = [revisions.resolve(db, text) for text in references]
+        found = [revisions.whole(db, text) for text in references]
         chosen = list({r.version.id: r.version for r in found}.values())
         visible = versions.all_versions(db)
         chosen = chosen if references else visible

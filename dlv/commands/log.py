@@ -9,6 +9,7 @@ import click
 
 from dlv.commands.invocation import Invocation
 from dlv.commands.options import argument, command, option
+from dlv.errors import UsageError
 from dlv.lazy import lazy
 from dlv.output import Verbatim
 from dlv.table import SHORT_ID, age, cut, escape, width
@@ -37,7 +38,7 @@ def run(
     copied from. Children come before their parents.
     """
     if reference is not None and everything:
-        raise click.UsageError("REF and --all exclude each other")
+        raise UsageError("give one of REF and --all", hint="dlv log --help")
     entries, notes = history.log(call.repository, reference, everything=everything)
     entries = entries if most is None else entries[:most]
     for note in notes:

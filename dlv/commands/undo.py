@@ -29,7 +29,7 @@ else:
     exits={
         4: "no such operation, or not as many",
         5: "undone already, or a tag stands against it",
-        9: "gc and publish cannot be undone",
+        9: "the operation has no way back",
     },
 )
 @argument("count", metavar="[N]", required=False, type=click.IntRange(min=1))

@@ -1,0 +1,112 @@
+"""`stats`: bytes that add up to what is on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dlv.remove as remove
+from dlv.repository import Repository
+from dlv.stats import GROUPINGS, Row, Statistics, stats
+
+Commit = Callable[..., str]
+LOG = "step,loss\n" + "".join(f"{step},{1 / step}\n" for step in range(1, 50))
+
+
+@pytest.fixture
+def repository(tmp_path: Path, commit_model: Commit) -> Iterator[Repository]:
+    """net@2 shares `frozen` with net@1; other@1 shares nothing."""
+    made, _ = Repository.init(tmp_path)
+    rng = np.random.default_rng(0)
+    frozen = rng.normal(0, 1, (300, 10)).astype(np.float32)
+
+    def fresh() -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+        return rng.normal(0, 1, (200, 10)).astype(np.float32)
+
+    commit_model(made, "net", {"frozen": frozen, "head": fresh()}, files={"log.csv": LOG})
+    commit_model(made, "net", {"frozen": frozen, "head": fresh()})
+    commit_model(made, "other", {"whole": fresh()}, root=True)
+    yield made
+    made.close()
+
+
+def by_name(found: Statistics) -> dict[str, Row]:
+    return {row.name: row for row in found.rows}
+
+
+def test_by_version(repository: Repository) -> None:
+    found = stats(repository, [])
+    rows = by_name(found)
+    assert [row.name for row in found.rows] == ["other@1", "net@2", "net@1"]
+    assert rows["net@1"].raw == rows["net@2"].raw == 4 * (3000 + 2000)
+    assert rows["other@1"].raw == 4 * 2000
+    assert found.totals.raw == sum(row.raw for row in found.rows)
+    # The shared matrix is stored once.
+    assert found.totals.stored < sum(row.stored for row in found.rows)
+    assert rows["net@1"].ratio == rows["net@1"].raw / rows["net@1"].stored
+
+
+def test_freed_is_what_rm_says(repository: Repository) -> None:
+    for row in stats(repository, []).rows:
+        gone = remove.remove(repository, [row.name], "Ada", dry_run=True)
+        assert row.freed == gone.reclaimable, row.name
+
+
+def test_a_removed_version_holds_nothing_back(repository: Repository) -> None:
+    before = by_name(stats(repository, []))["net@1"].freed
+    remove.remove(repository, ["net@2"], "Ada")
+    rows = by_name(stats(repository, []))
+    assert set(rows) == {"net@1", "other@1"}
+    after = rows["net@1"].freed
+    assert before is not None
+    assert after is not None
+    assert after > before + 4 * 2500, "the frozen matrix is its own now"
+
+
+def test_some_versions(repository: Repository) -> None:
+    found = stats(repository, ["net@1", "net@1", "net"])
+    assert [row.name for row in found.rows] == ["net@1", "net@2"]
+    assert found.totals.versions == 2
+    assert found.rows[0].freed == by_name(stats(repository, []))["net@1"].freed
+
+
+def test_by_matrix(repository: Repository) -> None:
+    rows = by_name(stats(repository, [], "matrix"))
+    assert {name: row.count for name, row in rows.items()} == {"frozen": 1, "head": 2, "whole": 1}
+    assert rows["frozen"].raw == 2 * 4 * 3000
+    assert rows["frozen"].stored < 4 * 3000 + 200
+    assert set(by_name(stats(repository, ["other"], "matrix"))) == {"whole"}
+
+
+@pytest.mark.parametrize("by", ["codec", "layout"])
+def test_every_byte_of_a_chunk_is_counted_once(repository: Repository, by: str) -> None:
+    chunks = repository.database.row("SELECT sum(length), sum(raw) FROM chunk")
+    found = stats(repository, [], by)
+    assert chunks is not None
+    assert sum(row.raw for row in found.rows) == chunks[1]
+    assert round(sum(row.stored for row in found.rows)) == chunks[0]
+
+
+def test_layouts_name_deltas_and_kinds(repository: Repository) -> None:
+    assert set(by_name(stats(repository, [], "layout"))) == {"ieee", "series", "points", "skeleton"}
+    repository.database.execute('UPDATE encoding SET delta = \'{"id":"xor"}\' WHERE id = 1')
+    assert "ieee, delta xor" in by_name(stats(repository, ["net@1"], "layout"))
+
+
+def test_totals_are_those_of_the_disk(repository: Repository) -> None:
+    totals = stats(repository, []).totals
+    files = [path for path in repository.path.rglob("*") if path.is_file()]
+    assert totals.packs == sum(p.stat().st_size for p in files if p.suffix == ".pack")
+    whole = totals.packs + totals.files + totals.database + totals.other
+    assert whole == sum(path.stat().st_size for path in files)
+    assert totals.files > 0
+
+
+def test_an_empty_repository(tmp_path: Path) -> None:
+    made, _ = Repository.init(tmp_path)
+    for by in GROUPINGS:
+        found = stats(made, [], by)
+        assert (found.rows, found.totals.raw, found.totals.ratio) == ([], 0, None)
