@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dlv.api import open as open  # noqa: A004 (dlv.open is the name of the door)
 
+    __version__: str
+
 __all__ = ["__version__", "open"]
 
 

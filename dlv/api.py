@@ -133,7 +133,7 @@ class Repo:
         *,
         parameters: Mapping[str, Any] | None = None,
         parents: Sequence[str] = (),
-    ) -> Run:
+    ) -> Run[Version]:
         """A training run: `with repo.run("lenet") as run:`, committed when the block ends."""
         check_name(name)
         given = dict(parameters or {})

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self, SupportsFloat, TypeVar
 
 import dlv.arrays as arrays
 import dlv.paths as paths
@@ -53,25 +53,29 @@ class Spool:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-# Commits a finished run: message, files, series -> the version.
-Finish = Callable[[str, Sequence[StagedFile], Sequence[Scalars]], Any]
+V = TypeVar("V")
 
 
-class Run:
+class Run(Generic[V]):
     """Collects metrics and checkpoints of a training loop and commits them as one version."""
 
     def __init__(
-        self, repository_path: Path, message: str, parameters: dict[str, Any], finish: Finish
+        self,
+        repository_path: Path,
+        message: str,
+        parameters: dict[str, Any],
+        finish: Callable[[str, Sequence[StagedFile], Sequence[Scalars]], V],
     ) -> None:
+        """`finish` commits a run that has ended: message, files, series -> the version."""
         self.message = message
         self.parameters = parameters  # may be filled until the block ends
-        self.version: Any = None
+        self.version: V | None = None
         self._finish = finish
         self._spool = Spool(repository_path)
         self._points: dict[str, tuple[list[int], list[float], list[float]]] = {}
         self._step = -1
 
-    def log(self, step: int | None = None, **values: float) -> None:
+    def log(self, step: int | None = None, **values: SupportsFloat) -> None:
         """Record metrics at a step; without one, the next after the last."""
         self._step = self._step + 1 if step is None else step
         now = time.time()
