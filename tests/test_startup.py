@@ -67,6 +67,48 @@ def test_quick_commands_stay_light(tmp_path: Path, name: str) -> None:
     assert not names & HEAVY
 
 
+# Of the standard library, what costs milliseconds and is not needed to look at a repository.
+SLOW = {"tempfile", "random", "secrets", "shutil", "subprocess", "_strptime", "tomllib", "hashlib"}
+
+
+@pytest.fixture(scope="module")
+def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with a version, a tag, a removed version and something staged."""
+    folder = tmp_path_factory.mktemp("used")
+    (folder / "train.py").write_text("print(1)\n")
+    for words in (
+        "init",
+        "add train.py",
+        "commit -m first --name net --param lr=0.1",
+        "tag good",
+        "commit -m second --allow-empty",
+        "rm net@2",
+        "add train.py",
+    ):
+        assert loaded(folder, *words.split())[0] == 0
+    return folder
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "status",
+        "list",
+        "list --json",
+        "list --where lr=0.1 --since 2w --sort lr",
+        "list --names",
+        "log",
+        "log --graph --all",
+        "log --json",
+    ],
+)
+def test_looking_at_a_repository_loads_nothing_slow(used: Path, words: str) -> None:
+    code, names, text = loaded(used, *words.split())
+    assert code == 0
+    assert "net" in text
+    assert not names & (HEAVY | SLOW)
+
+
 @pytest.mark.parametrize("words", ["dlv ", "dlv conf", "dlv config ", "dlv config --", "dlv list "])
 def test_completion_stays_light(tmp_path: Path, words: str) -> None:
     code, names, _ = loaded(

@@ -37,8 +37,9 @@ def _header(shown: Shown) -> dict[str, Cell]:
     kept = [row for row in shown.snapshots if not row.removed]
     steps: list[Cell] = [row.step for row in kept if row.step is not None]
     return {
-        "version": Text(found.label + (" (HEAD)" if shown.head else ""), "bold"),
+        "version": Text(found.label, "bold"),
         "id": Id(found.id),
+        "head": True if shown.head else None,
         "state": None if found.state == "live" else Text(found.state, "red"),
         "snapshot": None if shown.snapshot is None else f"step {shown.snapshot.step}",
         "tags": Items(found.tags) if found.tags else None,

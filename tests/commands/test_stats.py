@@ -18,6 +18,7 @@ VARIES = {
     r"(\t[0-9]+\t[0-9]+)\t[0-9]+\t[0-9.]+": r"\1\t<stored>\t<ratio>",
     r"((?:stored|ratio|packs|files\.git|database|other):?\s+)[0-9.x]+( k?B)?": r"\1<n>",
     r'("(?:stored|ratio|packs|files|database|other|freed)": )[0-9.]+': r"\1<n>",
+    r"(?<=\S)  +(?=\S)": "  ",  # columns are as wide as those numbers
 }
 
 
