@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,12 +15,15 @@ import dlv.rebuild as rebuilding
 import dlv.repository as repositories
 import dlv.revisions as revisions
 from dlv.canonical import hasher
-from dlv.errors import DlvError, NewerFormat
+from dlv.errors import Damaged, DlvError, NewerFormat
+from dlv.events.series import blocks
 from dlv.manifest import Manifest
 from dlv.metadata import dump, versions
 from dlv.metadata.database import Database
+from dlv.metadata.matrices import PackIndex
+from dlv.metadata.versions import Version
 from dlv.pas.footer import pieces_of
-from dlv.pas.packs import SUFFIX, Pack
+from dlv.pas.packs import SUFFIX, Pack, open_pack, read_exactly
 from dlv.paths import open_regular
 from dlv.rebuild import Filled
 from dlv.repository import Repository
@@ -49,6 +53,7 @@ class Report:
     dangling: list[tuple[str, str]] = field(default_factory=list)
     rebuilt: int | None = None
     recovered: list[str] = field(default_factory=list)
+    _known: dict[tuple[str, str, str], int] = field(default_factory=dict, repr=False)
 
     @property
     def damaged(self) -> bool:
@@ -65,12 +70,16 @@ class Report:
         versions: Sequence[str] = (),
         matrices: Sequence[str] = (),
     ) -> None:
+        """A fault that is known already only reaches more versions."""
         why = error if isinstance(error, str) else error.why or error.message
-        fault = Fault(
-            kind, name, why, tuple(versions), tuple(matrices), isinstance(error, NewerFormat)
-        )
-        if fault not in self.faults:
-            self.faults.append(fault)
+        newer = isinstance(error, NewerFormat)
+        index = self._known.setdefault((kind, name, why), len(self.faults))
+        if index == len(self.faults):
+            self.faults.append(Fault(kind, name, why, tuple(versions), tuple(matrices), newer))
+            return
+        known = self.faults[index]
+        reached = tuple(dict.fromkeys([*known.versions, *versions]))
+        self.faults[index] = replace(known, versions=reached)
 
 
 def check(
@@ -83,17 +92,19 @@ def check(
     """Look at everything, or at all that the named versions need; `quick` reads no weights."""
     report = Report()
     db = repository.database
-    chosen = [revisions.version(db, text) for text in references]
+    chosen = [revisions.version(db, text).id for text in references]
     # Of one moment: what is committed meanwhile is no fault.
-    with db.snapshot():
-        _catalogue(repository, report)
-        _packs(repository, report, quick=quick, progress=progress)
-        rows = chosen or versions.all_versions(db, ("live", "removed", "recovered"))
-        manifests = list(_manifests(repository, report, rows))
-        _objects(repository, report, manifests)
-        if not quick:
-            _matrices(repository, report, manifests)
-            _files(repository, report, manifests)
+    with db.snapshot(), TemporaryDirectory(prefix="dlv-fsck-") as folder:
+        fresh = Database(Path(folder) / "fresh.db")
+        try:
+            sound = _catalogue(repository, fresh, report)
+            # Where the catalogue cannot be believed, the one from the files says what there is.
+            objects = _Objects(repository, db if sound else fresh, report, progress)
+            if not objects.packs(quick=quick):
+                objects.believe(fresh)
+            objects.check(chosen, quick=quick)
+        finally:
+            fresh.close()
     return report
 
 
@@ -103,115 +114,248 @@ def rebuild(repository: Repository, *, progress: Progress = lambda _: None) -> R
     report = check(repository, progress=progress)
     report.rebuilt = filled.versions
     report.recovered = filled.recovered
-    _filled(repository, report, filled)
     return report
 
 
-def _filled(repository: Repository, report: Report, filled: Filled) -> None:
-    for kind, name, why in filled.faults:
-        report.add(kind, name, why, _touched(repository, kind, name))
-    report.dangling = filled.dangling
-
-
-def _touched(repository: Repository, kind: str, name: str) -> list[str]:
-    """The versions that need an object."""
-    found = []
-    for row in versions.all_versions(repository.database, ("live", "removed", "recovered")):
-        try:
-            manifest = repository.manifest(row.id)
-        except DlvError:
-            if kind == "manifest" and row.id == name:
-                found.append(row.label)
-            continue
-        needed = {row.id} | set(_needed(manifest))
-        if name in needed:
-            found.append(row.label)
-    return found
-
-
-def _needed(manifest: Manifest) -> Iterator[str]:
-    if manifest.network is not None:
-        yield manifest.network.id
-    for reference in manifest.series:
-        yield reference.hash
-    for snapshot in manifest.snapshots:
-        for container in snapshot.containers:
-            if container.skeleton is not None:
-                yield container.skeleton
-
-
-def _catalogue(repository: Repository, report: Report) -> None:
+def _catalogue(repository: Repository, fresh: Database, report: Report) -> bool:
     """SQLite's own checks, then row by row against a catalogue made afresh from the files."""
-    for problem in dump.integrity(repository.database):
-        report.add("catalogue", "dlv.db", problem)
-    with TemporaryDirectory(prefix="dlv-fsck-") as folder:
-        fresh = Database(Path(folder) / "fresh.db")
-        try:
-            filled = rebuilding.fill(repository, fresh, dump.facts(repository.database))
-            for table, row, what in dump.differences(repository.database, fresh):
-                # Objects that no committed version refers to are not the catalogue's business.
-                if what == "missing" and table in ("pack", "fact", "encoding", "named_object"):
-                    report.dangling.append((table, str(row[0])))
-                    continue
+    db = repository.database
+    committed = None
+    before = len(report.faults)
+    try:
+        committed = dump.committed_facts(db)
+        for problem in [*dump.integrity(db), *dump.local_problems(db)]:
+            report.add("catalogue", "dlv.db", problem)
+    except Damaged as error:
+        report.add("catalogue", "dlv.db", error)
+    filled = rebuilding.fill(repository, fresh, committed)
+    try:
+        explained = _explained(repository, filled)
+        for table, row, what in dump.differences(db, fresh):
+            # Objects that no committed version refers to are not the catalogue's business.
+            if what == "missing" and table in dump.OF_PACKS:
+                if table == "pack":
+                    filled.dangling.append((table, str(row[0])))
+            elif not explained(table, row):
                 report.add("catalogue", f"{table} {_short(row)}", f"the row is {what}")
-        finally:
-            fresh.close()
-    _filled(repository, report, filled)
+    except Damaged as error:
+        report.add("catalogue", "dlv.db", error)
+    sound = len(report.faults) == before
+    _filled(db if sound else fresh, report, filled)
     report.count("facts", sum(1 for _ in repositories.stored(repository.facts, ".json")))
+    return sound
+
+
+def _explained(repository: Repository, filled: Filled) -> Callable[[str, Sequence[Any]], bool]:
+    """Whether a row differs because of a fault of the files, which is listed by itself."""
+    kinds = {kind for kind, _, _ in filled.faults}
+    names = {name for kind, name, _ in filled.faults if kind in ("fact", "manifest")}
+    tables: set[str] = set()
+    for kind, name, _ in filled.faults:
+        about = dump.about(repository.database, name) if kind == "fact" else None
+        if about is not None:
+            names.add(about[1])
+            if about[0] == "undo":
+                tables |= {"version", "snapshot", "tag"}
+    present = {name for name, _ in repositories.stored(repository.packs, SUFFIX)}
+    if kinds & {"pack", "network", "series"} or dump.packs(repository.database) - present:
+        tables |= dump.OF_PACKS | dump.OF_NETWORKS | {"metric"}
+    if "network" in kinds:
+        tables.add("version")
+    if names:
+        tables |= dump.OF_NETWORKS | {"tensor"}
+    return lambda table, row: table in tables or not names.isdisjoint(row[:4])
 
 
 def _short(row: Sequence[Any]) -> str:
     return " ".join(str(value)[:16] for value in row[:3])
 
 
-def _packs(repository: Repository, report: Report, *, quick: bool, progress: Progress) -> None:
-    """Each pack's name, footer and, row by row, what the catalogue says lies in it."""
-    rows: dict[str, list[tuple[object, ...]]] = {}
-    for name, row in dump.chunk_rows(repository.database):
-        rows.setdefault(name, []).append(row)
-    present = {name for name, _ in repositories.stored(repository.packs, SUFFIX)}
-    for name in sorted(present | set(rows)):
-        report.count("packs")
-        path = durable.path_of(repository.packs, name, SUFFIX)
+def _filled(db: Database, report: Report, filled: Filled) -> None:
+    """Facts and manifests that did not go into the fresh catalogue; the rest is looked at later."""
+    labels = dump.labels(db)
+    for kind, name, why in filled.faults:
+        about = dump.about(db, name) if kind == "fact" else (kind, name)
+        if kind in ("fact", "manifest"):
+            label = labels.get(about[1]) if about is not None else None
+            report.add(kind, name, why, [label] if label is not None else [])
+    report.dangling = list(dict.fromkeys(filled.dangling))
+
+
+class _Objects:
+    """Everything that versions need, as a catalogue lists it."""
+
+    def __init__(
+        self, repository: Repository, db: Database, report: Report, progress: Progress
+    ) -> None:
+        self.repository = repository
+        self.report = report
+        self.progress = progress
+        self.held: list[tuple[Version, Manifest]] = []
+        self._reach: dict[str, list[str]] | None = None
+        self.believe(db)
+
+    def believe(self, db: Database) -> None:
+        """Take this catalogue for the right one."""
+        self.db = db
+        self.store = MatrixStore(self.repository.packs, self.repository.tmp, PackIndex(db))
+
+    def check(self, chosen: Sequence[str], *, quick: bool) -> None:
+        rows = versions.all_versions(self.db, dump.STATES)
         try:
-            if name not in present:
-                raise DlvError("the file is missing")
-            with Pack(path) as pack:
-                known = {
-                    (
-                        p.kind,
-                        p.plane,
-                        p.offset,
-                        p.length,
-                        p.raw,
-                        p.blake3,
-                        p.object,
-                        p.at,
-                        p.start,
-                        p.count,
-                    )
-                    for p in pieces_of(pack.footer, name)
-                }
-            if not quick and _hash(path, progress) != name:
-                raise DlvError("its content has another hash than its name")
-            for row in rows.get(name, []):
-                if row not in known:
-                    report.add(
-                        "catalogue", f"chunk {row[2]} of pack {name[:12]}", "not in the pack"
-                    )
-        except DlvError as error:
-            lost = sorted(
-                {str(row[6]) for row in rows.get(name, []) if row[0] in ("plane", "side")}
-            )
-            hit = {
-                label
-                for matrix in lost
-                for label in dump.versions_of_matrix(repository.database, matrix)
+            self._manifests([row for row in rows if not chosen or row.id in chosen])
+            self._objects()
+            if not quick:
+                self._matrices()
+                self._files()
+        finally:
+            self.store.close()
+
+    def _manifests(self, rows: Sequence[Version]) -> None:
+        for row in rows:
+            self.report.count("manifests")
+            try:
+                self.held.append((row, self.repository.manifest(row.id)))
+            except DlvError as error:
+                self.report.add("manifest", row.id, error, [row.label])
+
+    def _wanted(self, manifest: Manifest) -> Iterator[tuple[str, str]]:
+        """(kind, hash) of networks, series and their points, skeletons."""
+        if manifest.network is not None:
+            yield "network", manifest.network.id
+        for reference in manifest.series:
+            yield "series", reference.hash
+            try:
+                head = bytes(self.store.object("series", reference.hash))
+                for digest in blocks(head):
+                    yield "points", digest
+            except DlvError:
+                continue  # the series itself is reported
+        for snapshot in manifest.snapshots:
+            for container in snapshot.containers:
+                if container.skeleton is not None:
+                    yield "skeleton", container.skeleton
+
+    def _versions_of(self, name: str) -> list[str]:
+        """Labels of the versions that need a matrix or a named object."""
+        if self._reach is None:
+            self._reach = {}
+            for row in versions.all_versions(self.db, dump.STATES):
+                try:
+                    manifest = self.repository.manifest(row.id)
+                except DlvError:
+                    continue
+                for _, digest in self._wanted(manifest):
+                    labels = self._reach.setdefault(digest, [])
+                    if row.label not in labels:
+                        labels.append(row.label)
+        return self._reach.get(name, []) + dump.versions_of_matrix(self.db, name)
+
+    def packs(self, *, quick: bool) -> bool:
+        """Each pack's name, footer and, row by row, what the catalogue says lies in it; whether
+        all of the latter was right."""
+        right = True
+        rows: dict[str, list[tuple[Any, ...]]] = {}
+        for name, row in dump.chunk_rows(self.db):
+            rows.setdefault(name, []).append(row)
+        packs = self.repository.packs
+        present = {name for name, _ in repositories.stored(packs, SUFFIX)}
+        for name in sorted(present | set(rows) | dump.packs(self.db)):
+            self.report.count("packs")
+            path = durable.path_of(packs, name, SUFFIX)
+            try:
+                right &= self._pack(path, name, rows.get(name, []), quick=quick)
+            except DlvError as error:
+                lost = self._lost(path, rows.get(name, []))
+                hit = {label for owner in lost for label in self._versions_of(owner)}
+                matrices = sorted(owner for owner, kind in lost.items() if kind == "plane")
+                self.report.add("pack", name, error, sorted(hit), matrices)
+        return right
+
+    def _pack(self, path: Path, name: str, rows: list[tuple[Any, ...]], *, quick: bool) -> bool:
+        if not path.exists():
+            raise Damaged("the file is missing")
+        with Pack(path) as pack:
+            known = {
+                (*(p.kind, p.plane, p.offset, p.length, p.raw, p.blake3), *_member(p))
+                for p in pieces_of(pack.footer, name)
             }
-            others = {str(row[6]) for row in rows.get(name, [])} - set(lost)
-            for other in others:
-                hit |= set(_touched(repository, "object", other))
-            report.add("pack", name, error, sorted(hit), lost)
+        if not quick and _hash(path, self.progress) != name:
+            raise Damaged("its content has another hash than its name")
+        wrong = [row for row in rows if row not in known]
+        for row in wrong:
+            where = f"chunk {row[2]} of pack {name[:12]}"
+            self.report.add("catalogue", where, "it is not in the pack")
+        return not wrong
+
+    def _lost(self, path: Path, rows: list[tuple[Any, ...]]) -> dict[str, str]:
+        """Owner -> kind of all that lies in chunks whose bytes are not what they were."""
+        whole: dict[int, bool] = {}
+        try:
+            descriptor = open_pack(path, "the pack")
+        except (OSError, DlvError):
+            return {row[6]: row[0] for row in rows}
+        try:
+            for _, _, offset, length, _, blake3, *_ in rows:
+                if offset not in whole:
+                    whole[offset] = _intact(descriptor, offset, length, blake3)
+        finally:
+            os.close(descriptor)
+        return {row[6]: row[0] for row in rows if not whole[row[2]]}
+
+    def _objects(self) -> None:
+        """Networks, series, their points, and skeletons: read whole, hash compared."""
+        done: set[str] = set()
+        for _, manifest in self.held:
+            for kind, name in self._wanted(manifest):
+                if name in done:
+                    continue
+                done.add(name)
+                self.report.count("objects")
+                try:
+                    self.store.object(kind, name)
+                except DlvError as error:
+                    self.report.add(kind, name, error, self._versions_of(name))
+
+    def _matrices(self) -> None:
+        """Every matrix decoded, along its deltas, and its content hash compared."""
+        wanted = {
+            digest
+            for _, manifest in self.held
+            for snapshot in manifest.snapshots
+            for digest in snapshot.hashes
+            if digest is not None
+        }
+        for matrix in sorted(wanted):
+            self.report.count("matrices")
+            try:
+                self.store.matrix(matrix)
+            except DlvError as error:
+                self.report.add("matrix", matrix, error, self._versions_of(matrix), [matrix])
+
+    def _files(self) -> None:
+        store = files.FileStore(self.repository.files_git)
+        for row, manifest in self.held:
+            self.report.count("files", len(manifest.files))
+            for entry, why in store.check(manifest.files):
+                self.report.add("file", f"{entry.path} ({entry.git[:12]})", why, [row.label])
+            for name, why in store.check_tree(manifest.tree):
+                self.report.add("tree", name, why, [row.label])
+        for name, why in store.check_references():
+            self.report.add("files.git", name, why)
+
+
+def _member(piece: Any) -> tuple[str, int, int, int]:
+    return piece.object, piece.at, piece.start, piece.count
+
+
+def _intact(descriptor: int, offset: int, length: int, blake3: str) -> bool:
+    running = hasher()
+    try:
+        running.update(read_exactly(descriptor, length, offset, "a chunk"))
+    except DlvError:
+        return False
+    return running.hexdigest() == blake3
 
 
 def _hash(path: Path, progress: Progress) -> str:
@@ -221,81 +365,3 @@ def _hash(path: Path, progress: Progress) -> str:
             running.update(piece)
             progress(len(piece))
     return running.hexdigest()
-
-
-def _manifests(
-    repository: Repository, report: Report, rows: Sequence[versions.Version]
-) -> Iterator[tuple[versions.Version, Manifest]]:
-    for row in rows:
-        report.count("manifests")
-        try:
-            yield row, repository.manifest(row.id)
-        except DlvError as error:
-            report.add("manifest", row.id, error, [row.label])
-
-
-def _objects(
-    repository: Repository,
-    report: Report,
-    manifests: Sequence[tuple[versions.Version, Manifest]],
-) -> None:
-    """Networks, series and skeletons: read whole, hash compared."""
-    store = MatrixStore.of(repository)
-    done: set[str] = set()
-    for row, manifest in manifests:
-        network = manifest.network
-        wanted = [("network", network.id)] if network is not None else []
-        wanted += [("series", reference.hash) for reference in manifest.series]
-        wanted += [
-            ("skeleton", container.skeleton)
-            for snapshot in manifest.snapshots
-            for container in snapshot.containers
-            if container.skeleton is not None
-        ]
-        for kind, name in wanted:
-            if name in done:
-                continue
-            done.add(name)
-            report.count("objects")
-            try:
-                store.object(kind, name)
-            except DlvError as error:
-                hit = _touched(repository, kind, name)
-                report.add(kind, name, error, hit or [row.label])
-    store.close()
-
-
-def _matrices(
-    repository: Repository,
-    report: Report,
-    manifests: Sequence[tuple[versions.Version, Manifest]],
-) -> None:
-    """Every matrix decoded, along its deltas, and its content hash compared."""
-    store = MatrixStore.of(repository)
-    wanted = {
-        digest
-        for _, manifest in manifests
-        for snapshot in manifest.snapshots
-        for digest in snapshot.hashes
-        if digest is not None
-    }
-    for matrix in sorted(wanted):
-        report.count("matrices")
-        try:
-            store.matrix(matrix)
-        except DlvError as error:
-            hit = dump.versions_of_matrix(repository.database, matrix)
-            report.add("matrix", matrix, error, hit, [matrix])
-    store.close()
-
-
-def _files(
-    repository: Repository,
-    report: Report,
-    manifests: Sequence[tuple[versions.Version, Manifest]],
-) -> None:
-    store = files.FileStore(repository.files_git)
-    for row, manifest in manifests:
-        report.count("files", len(manifest.files))
-        for entry, why in store.check(manifest.files):
-            report.add("file", f"{entry.path} ({entry.git[:12]})", why, [row.label])

@@ -6,7 +6,7 @@ import hashlib
 import io
 import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -194,8 +194,34 @@ class FileStore:
                 faults.append((entry, "has another content"))
         return faults
 
+    def check_tree(self, tree: str | None) -> list[tuple[str, str]]:
+        """The tree of a version and those in it, where they are missing or damaged."""
+        faults = []
+        pending = [] if tree is None else [tree]
+        objects = self._objects() if self.path.exists() else None
+        while pending:
+            git_id = pending.pop()
+            found = None if objects is None else _read(objects, git_id, "tree")
+            if found is None:
+                faults.append((git_id, "missing or damaged"))
+            else:
+                pending += [below for mode, below in _tree_rows(found) if mode == _TREE_MODE]
+        return faults
 
-def _read(objects: Any, git_id: str) -> bytes | None:
+    def check_references(self) -> list[tuple[str, str]]:
+        """Each keeps a commit, and that its tree, from git's own garbage collection."""
+        faults = []
+        objects = self._objects() if self.path.exists() else None
+        for path in sorted(self.path.glob("refs/versions/*")):
+            found = None if objects is None else _read(objects, path.name, "commit")
+            if path.read_bytes() != path.name.encode() + b"\n":
+                faults.append((f"refs/versions/{path.name}", "it names another commit"))
+            elif found is None:
+                faults.append((path.name, "the commit is missing or damaged"))
+        return faults
+
+
+def _read(objects: Any, git_id: str, wanted: str | None = None) -> bytes | None:
     """The content of an object, or None if it is missing or not what its name says."""
     try:
         stream = objects.stream(bytes.fromhex(git_id))
@@ -204,6 +230,8 @@ def _read(objects: Any, git_id: str) -> bytes | None:
     # GitPython answers damage with whatever its zlib, struct and assert run into.
     except Exception:
         return None
+    if wanted not in (None, kind):
+        return None
     return data if _git_hash(kind, data) == git_id else None
 
 
@@ -211,6 +239,14 @@ def _git_hash(kind: str, data: bytes) -> str:
     return hashlib.sha1(
         b"%s %d\0" % (kind.encode(), len(data)) + data, usedforsecurity=False
     ).hexdigest()
+
+
+def _tree_rows(data: bytes) -> Iterator[tuple[int, str]]:
+    """(mode, id) of the entries of a tree whose hash was right."""
+    while data:
+        head, _, rest = data.partition(b"\0")
+        yield int(head.partition(b" ")[0], 8), rest[:20].hex()
+        data = rest[20:]
 
 
 def _tree_bytes(entries: Iterable[tuple[str, int, str]]) -> bytes:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Container, Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import dlv.catalogue as catalogue
 import dlv.durable as durable
-from dlv.errors import DlvError
+from dlv.errors import Damaged, DlvError
 from dlv.fact import Fact, decode_fact
 from dlv.manifest import Manifest, decode
-from dlv.metadata import facts, matrices, versions
+from dlv.metadata import dump, facts, matrices, versions
 from dlv.metadata.database import Database
 from dlv.pas.packs import SUFFIX, Pack
 from dlv.repository import HEAD, NEXT, Repository, network_disk, read_object, stored
@@ -32,7 +33,7 @@ class Filled:
     recovered: list[str] = field(default_factory=list)
 
 
-def fill(repository: Repository, db: Database, committed: Container[str] | None = None) -> Filled:
+def fill(repository: Repository, db: Database, committed: Set[str] | None = None) -> Filled:
     """Fill an empty catalogue; damaged objects are listed and left out.
 
     Of the facts only the `committed` ones count, where these are given: the others may be of
@@ -41,6 +42,8 @@ def fill(repository: Repository, db: Database, committed: Container[str] | None 
     filled = Filled()
     found = list(_facts(repository, filled))
     if committed is not None:
+        seen = {fact.hash for fact in found} | {name for _, name, _ in filled.faults}
+        filled.faults += [("fact", name, "it is missing") for name in sorted(committed - seen)]
         filled.dangling += [("fact", fact.hash) for fact in found if fact.hash not in committed]
         found = [fact for fact in found if fact.hash in committed]
     with db.atomic():
@@ -175,7 +178,10 @@ def _keep(repository: Repository, db: Database) -> None:
         rows = {}
     with db.atomic():
         for name, found in rows.items():
-            db.fill_table(name, found)
+            with contextlib.suppress(DlvError), db.atomic():
+                db.fill_table(name, found)
+                if problems := dump.local_problems(db):
+                    raise Damaged(problems[0])
         head = facts.state(db, HEAD)
         if head is None or versions.by_id(db, head) is None:
             newest = versions.all_versions(db)

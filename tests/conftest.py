@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
 import dlv.add as adding
 import dlv.commit as committing
+import dlv.remove as removing
+import dlv.tags as tagging
+import dlv.undo as undoing
 from dlv.commit import Request
 from dlv.repository import Repository
 from dlv.staging import Request as AddRequest
@@ -69,3 +75,62 @@ def commit_model() -> Callable[..., str]:
         return committing.commit(repository, request).id
 
     return make
+
+
+@pytest.fixture(scope="session")
+def lived_once(tmp_path_factory: pytest.TempPathFactory, commit_model: Callable[..., str]) -> Path:
+    """A repository with a history of all kinds of change; `lived` copies it."""
+    folder = tmp_path_factory.mktemp("lived")
+    nodes = [
+        {"name": "flat", "op": "RESHAPE", "attrs": {"kind": "flatten"}, "inputs": ["x"]},
+        {
+            "name": "fc",
+            "op": "FULL",
+            "attrs": {"out": 10},
+            "inputs": ["flat"],
+            "params": {"weight": "fc.weight", "bias": "fc.bias"},
+        },
+        {"name": "relu", "op": "RELU", "attrs": {}, "inputs": ["fc"]},
+    ]
+
+    def weights(seed: int) -> dict[str, Any]:
+        rng = np.random.default_rng(seed)
+        shapes = {"fc.weight": (10, 64), "fc.bias": (10,), "table": (300, 70)}
+        made = {name: rng.normal(0, 0.05, shape).astype("f4") for name, shape in shapes.items()}
+        return made | {"same": np.arange(30_000, dtype="f4")}
+
+    def log(steps: int) -> str:
+        return "step,loss\n" + "".join(f"{step},{2 / step}\n" for step in range(1, steps))
+
+    with Repository.init(folder)[0] as repository:
+        (folder / "src").mkdir()
+        files = {"train.py": "import torch\n", "src/model.py": "SEED = 1\n", "log.csv": log(30)}
+        first = {100: weights(1), 200: weights(2)}
+        commit_model(repository, "lenet", first, nodes, files=files, parameters={"lr": 0.1})
+        tagging.set_tag(repository, "best", "lenet@1", "Ada")
+        commit_model(repository, "lenet", {200: weights(3)}, files={"log.csv": log(40)})
+        tagging.set_tag(repository, "best", "lenet@2", "Ada", move=True)
+        tagging.set_tag(repository, "old", "lenet@1", "Ada")
+        tagging.delete_tag(repository, "old", "Ada")
+        commit_model(repository, "lenet", weights(4), parameters={"lr": 0.2})
+        undoing.undo(repository, "Ada")
+        removing.remove(repository, ["lenet@1"], "Ada", steps="100")
+        with repository.change("copy", "Ada") as change:
+            change.set_next("wide", "copy")
+        commit_model(repository, "wide", weights(5), files={"src/model.py": "SEED = 5\n"})
+        commit_model(repository, "wide", weights(6))
+        removing.remove(repository, ["wide@1"], "Ada", force=True)
+        removing.remove(repository, ["wide@2"], "Ada", force=True)
+        undoing.undo(repository, "Ada")
+        commit_model(repository, "lenet", weights(7), message="after an undo")
+        (folder / "new.py").write_text("staged\n")
+        adding.add(repository, folder, ["new.py"], AddRequest())
+    return folder
+
+
+@pytest.fixture
+def lived(lived_once: Path, tmp_path: Path) -> Iterator[Repository]:
+    """lenet@1 (step 100 removed), @2, @3 undone, @4; wide@1 removed, @2; a tag; a staged file."""
+    shutil.copytree(lived_once, tmp_path / "lived")
+    with Repository.find(tmp_path / "lived") as repository:
+        yield repository

@@ -16,7 +16,7 @@ BUSY_SECONDS = 30.0
 Row = tuple[Any, ...]
 
 # What SQLite says of a damaged file as if the statement had been wrong.
-_DAMAGE = ("no such table", "unsupported file format", "malformed")
+_DAMAGE = ("no such table", "unsupported file format", "malformed", "Could not decode to UTF-8")
 
 
 def _create(database: Database) -> None:
@@ -81,7 +81,22 @@ class Database:
                 return
 
     def _translated(self, error: sqlite3.Error) -> Exception:
-        return translate(error, self.path, self._busy_seconds)
+        found = translate(error, self.path, self._busy_seconds)
+        # Our own SQL fits the schema; what does not fit is a file that is not as we made it.
+        return _damaged(self.path, error) if found is error and not self.as_made() else found
+
+    def as_made(self) -> bool:
+        """Whether the tables and indexes are those of the schema, to the letter."""
+        schema = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name, type"
+        try:
+            found = self._connection.execute(schema).fetchall()
+        except sqlite3.Error:
+            return False
+        made = Database(Path(":memory:"), wal=False)
+        try:
+            return found == made.rows(schema)
+        finally:
+            made.close()
 
     def _migrate(self, create: bool) -> None:
         found = self.value("PRAGMA user_version")
@@ -89,6 +104,12 @@ class Database:
             raise Damaged(
                 f"the catalogue {self.path} is empty",
                 why="manifests and packs may still be there",
+                hint="dlv fsck --rebuild",
+            )
+        if not 0 <= found < SCHEMA_VERSION + 1000:
+            raise Damaged(
+                f"the catalogue {self.path} is damaged",
+                why=f"{found} cannot be the number of its schema",
                 hint="dlv fsck --rebuild",
             )
         if found > SCHEMA_VERSION:
@@ -211,17 +232,17 @@ def translate(error: sqlite3.Error, path: Path, waited: float = BUSY_SECONDS) ->
             hint="wait for it to end and repeat the command",
         )
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return Damaged(
-            f"the catalogue {path} is damaged", why=str(error), hint="dlv fsck --rebuild"
-        )
+        return _damaged(path, error)
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN")):
         return StorageError(
             f"cannot use the catalogue {path}",
             why=str(error),
             hint="check free space and permissions; nothing was changed",
         )
-    if name.startswith("SQLITE_ERROR") and any(sign in str(error) for sign in _DAMAGE):
-        return Damaged(
-            f"the catalogue {path} is damaged", why=str(error), hint="dlv fsck --rebuild"
-        )
+    if any(sign in str(error) for sign in _DAMAGE):
+        return _damaged(path, error)
     return error
+
+
+def _damaged(path: Path, error: sqlite3.Error) -> Damaged:
+    return Damaged(f"the catalogue {path} is damaged", why=str(error), hint="dlv fsck --rebuild")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 
+from dlv.metadata import facts, staged, versions
 from dlv.metadata.database import Database, Row
+
+STATES = ("live", "removed", "recovered")
 
 _LAYER = "layer.name, layer.alias, layer.op, layer.variant, layer.attrs"
 _SRC_LAYER = _LAYER.replace("layer.", "a.")
@@ -12,7 +16,8 @@ _DST_LAYER = _LAYER.replace("layer.", "b.")
 _ENDS = "JOIN layer a ON a.id = src_layer JOIN layer b ON b.id = dst_layer"
 
 # What manifests, packs and facts determine. Where two packs hold the same bytes, either may
-# be the one in use, so chunks are checked against their packs instead.
+# be the one in use, so chunks are checked against their packs instead; all of an object must
+# have its share of some.
 CONTENT = {
     "version": "SELECT version.hash, version.name, number, net.hash, tensor_list.hash,"
     " creation_time, author, message, framework, dirty, state FROM version"
@@ -47,9 +52,16 @@ CONTENT = {
     "encoding": "SELECT hash, layout, delta, base_hash, planes FROM encoding"
     " JOIN matrix ON matrix.id = matrix_id",
     "named_object": "SELECT kind, hash FROM named_object",
+    "share": "SELECT coalesce(matrix.hash, named_object.hash), chunk.kind, plane, sum(n) FROM"
+    " member JOIN chunk ON chunk.id = chunk_id LEFT JOIN encoding ON encoding.id = encoding_id"
+    " LEFT JOIN matrix ON matrix.id = matrix_id"
+    " LEFT JOIN named_object ON named_object.id = object_id GROUP BY 1, 2, 3",
     "pack": "SELECT hash, bytes FROM pack",
     "fact": "SELECT hash, kind, subject, created, data FROM fact",
 }
+
+OF_PACKS = {"pack", "encoding", "named_object", "share"}
+OF_NETWORKS = {"net", "node", "edge", "raw_edge", "net_pair", "layer_stat"}
 
 
 def content(db: Database) -> dict[str, list[Row]]:
@@ -70,13 +82,64 @@ def differences(found: Database, expected: Database) -> Iterator[tuple[str, Row,
 def integrity(db: Database) -> list[str]:
     """What SQLite itself finds wrong."""
     problems = [row[0] for row in db.rows("PRAGMA integrity_check(20)") if row[0] != "ok"]
+    if not db.as_made():
+        problems.append("its tables are not those of this version of dlv")
     broken = db.rows("PRAGMA foreign_key_check")
     return problems + [f"{row[0]} row {row[1]} points to nothing in {row[2]}" for row in broken]
 
 
-def facts(db: Database) -> set[str]:
+def local_problems(db: Database) -> list[str]:
+    """What cannot be right in the part that only this catalogue knows."""
+    problems = []
+    head = facts.state(db, "HEAD")
+    if head is not None and versions.by_id(db, head) is None:
+        problems.append("HEAD names a version that is not there")
+    readers: list[tuple[str, Callable[[Database], object]]] = [
+        ("the name of the next version", _next),
+        ("the operation log", facts.operations),
+        ("the list of staged files", staged.everything),
+    ]
+    for what, read in readers:
+        try:
+            read(db)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            problems.append(f"{what} cannot be read")
+    return problems
+
+
+def _next(db: Database) -> object:
+    value = facts.state(db, "next")
+    if value is None:
+        return None
+    data = json.loads(value)
+    return data["name"], data["kind"]
+
+
+def committed_facts(db: Database) -> set[str]:
     """The facts whose change has committed."""
     return {row[0] for row in db.rows("SELECT hash FROM fact")}
+
+
+def about(db: Database, fact: str) -> tuple[str, str] | None:
+    """(kind, subject) of a fact."""
+    row = db.row("SELECT kind, subject FROM fact WHERE hash = ?", (fact,))
+    return None if row is None else (row[0], str(row[1]))
+
+
+def labels(db: Database) -> dict[str, str]:
+    """Id -> how the version is called, of versions whose manifest is lost too."""
+    found = {
+        subject: f"{name}@{number}"
+        for subject, name, number in db.rows(
+            "SELECT subject, json_extract(data, '$.name'), json_extract(data, '$.number')"
+            " FROM fact WHERE kind = 'number'"
+        )
+    }
+    return found | {row.id: row.label for row in versions.all_versions(db, STATES)}
+
+
+def packs(db: Database) -> set[str]:
+    return {row[0] for row in db.rows("SELECT hash FROM pack")}
 
 
 def chunk_rows(db: Database) -> Iterator[tuple[str, tuple[object, ...]]]:

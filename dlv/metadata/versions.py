@@ -62,8 +62,14 @@ def _time(microseconds: int) -> str:
 
 
 def next_number(db: Database, name: str) -> int:
-    """Numbers are never used again, not those of removed or undone versions either."""
-    return 1 + int(db.value("SELECT coalesce(max(number), 0) FROM version WHERE name = ?", (name,)))
+    """Numbers are never used again, not those of removed, undone or lost versions either."""
+    taken = db.value(
+        "SELECT max(number) FROM (SELECT number FROM version WHERE name = ?1 UNION ALL"
+        " SELECT json_extract(data, '$.number') FROM fact WHERE kind = 'number'"
+        " AND json_extract(data, '$.name') = ?1)",
+        (name,),
+    )
+    return 1 + int(taken or 0)
 
 
 def insert(

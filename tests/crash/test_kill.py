@@ -45,7 +45,7 @@ def test_commit_everywhere(prepare: Prepare, drive: Drive, part: int) -> None:
     [
         ("add", [], ["add", "."]),
         ("tag", [*SECOND], ["tag", "best", "lenet@1"]),
-        ("tag moved", [*SECOND, ["tag", "best", "lenet@1"]], ["tag", "-f", "best", "lenet@2"]),
+        ("tag moved", [*SECOND, ["tag", "best", "lenet@1"]], ["tag", "--move", "best", "lenet@2"]),
         ("rm", [*SECOND], ["rm", "-y", "lenet@1"]),
         ("undo", [*SECOND], ["undo"]),
         ("undo of rm", [*SECOND, ["rm", "-y", "lenet@1"]], ["undo"]),

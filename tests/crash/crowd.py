@@ -1,0 +1,108 @@
+"""Many processes in one repository at once: python -m tests.crash.crowd FOLDER WHO COUNT [mixed].
+
+Everything is imported once, then forked. Each process prints a JSON line per version that was
+acknowledged, and one per error that should not have been.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import traceback
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+import dlv.commit as committing
+import dlv.remove as remove
+import dlv.staging as staging
+import dlv.tags as tags
+import dlv.undo as undo
+from dlv.commit import Request
+from dlv.errors import Conflict, NotFound, UnsafeInput
+from dlv.metadata import versions
+from dlv.repository import Repository
+
+MATRICES = 6
+NAMES = ("lenet", "wide")
+
+
+def files(root: Path, who: int, turn: int) -> list[str]:
+    """Own weights, of which some matrices are the same for everybody, and an own file."""
+    folder = root / f"worker{who}"
+    folder.mkdir(exist_ok=True)
+    shared = np.random.default_rng(turn)
+    own = np.random.default_rng([who, turn])
+    weights = {
+        f"w{i}": (shared if i % 2 else own).normal(size=(40, 50 + i)).astype(np.float32)
+        for i in range(MATRICES)
+    }
+    save_file(weights, folder / "weights.safetensors")
+    (folder / "notes.txt").write_text(f"{who} {turn}\n")
+    return [f"worker{who}/weights.safetensors", f"worker{who}/notes.txt"]
+
+
+def commit(repository: Repository, who: int, turn: int) -> None:
+    added = staging.add(
+        repository.root, repository.root, files(repository.root, who, turn), staging.Request()
+    )
+    name = NAMES[(who + turn) % len(NAMES)]
+    request = Request(f"turn {turn} of {who}", f"worker {who}", name, staged=added.files)
+    made = committing.commit(repository, request)
+    say({"id": made.id, "name": made.name, "number": made.number})
+
+
+def other(repository: Repository, who: int, rng: random.Random) -> None:
+    """A tag, a removal or an undo; that another process was faster is no fault."""
+    author = f"worker {who}"
+    live = versions.all_versions(repository.database)
+    chosen = rng.choice(live).label if live else "lenet@1"
+    try:
+        match rng.randrange(3):
+            case 0:
+                tags.set_tag(repository, f"tag{rng.randrange(5)}", chosen, author, move=True)
+            case 1:
+                remove.remove(repository, [chosen], author, force=True)
+            case 2:
+                undo.undo(repository, author)
+    except (Conflict, NotFound, UnsafeInput) as error:
+        if "busy" in error.message:
+            raise
+
+
+def say(line: dict[str, object]) -> None:
+    os.write(1, json.dumps(line).encode() + b"\n")
+
+
+def work(root: Path, who: int, turns: int, *, mixed: bool) -> None:
+    rng = random.Random(who)
+    try:
+        with Repository.find(root) as repository:
+            for turn in range(turns):
+                if mixed and turn % 2:
+                    other(repository, who, rng)
+                else:
+                    commit(repository, who, turn)
+    except BaseException:
+        say({"error": traceback.format_exc()})
+        os._exit(1)
+
+
+def main() -> None:
+    root, many, turns, *rest = sys.argv[1:]
+    children = []
+    for who in range(int(many)):
+        child = os.fork()
+        if not child:
+            work(Path(root), who, int(turns), mixed=rest == ["mixed"])
+            os._exit(0)
+        children.append(child)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    sys.exit(max(codes))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""Processes that commit into one repository at the same time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dlv.check as check
+from dlv.metadata import dump, versions
+from dlv.repository import Repository
+from tests.crash.conftest import ROOT, environment
+
+STATES = ("live", "removed", "undone", "recovered")
+
+
+def crowd(folder: Path, home: Path, many: int, turns: int, *rest: str) -> list[dict[str, Any]]:
+    Repository.init(folder)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.crash.crowd", str(folder), str(many), str(turns), *rest],
+        cwd=ROOT,
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["error"] for line in lines if "error" in line] == []
+    assert done.returncode == 0, done.stderr
+    return lines
+
+
+def whole(folder: Path, made: list[dict[str, Any]]) -> None:
+    """All that was acknowledged is there, numbers have no gap, and a rebuild gives the same."""
+    with Repository.find(folder) as repository:
+        assert check.check(repository).faults == []
+        numbers: defaultdict[str, set[int]] = defaultdict(set)
+        there = {row.id: row for row in versions.all_versions(repository.database, STATES)}
+        for line in made:
+            assert (there[line["id"]].name, there[line["id"]].number) == (
+                line["name"],
+                line["number"],
+            )
+            assert line["number"] not in numbers[line["name"]]
+            numbers[line["name"]].add(line["number"])
+        assert len(there) == len(made)
+        for name, used in numbers.items():
+            assert used == set(range(1, len(used) + 1)), name
+        assert list(repository.tmp.iterdir()) == []
+        before = dump.content(repository.database)
+        for path in folder.glob(".dlv/dlv.db*"):
+            path.unlink()
+        repository.close()
+        assert check.rebuild(repository).faults == []
+        after = dump.content(repository.database)
+        assert [name for name in before if before[name] != after[name]] == []
+
+
+def test_commits(fast: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = fast / "crowd"
+    made = crowd(folder, tmp_path_factory.mktemp("home"), 8, 5)
+    assert len(made) == 40
+    whole(folder, made)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("many", [4, 16])
+def test_commits_tags_removals_and_undo(
+    fast: Path, tmp_path_factory: pytest.TempPathFactory, many: int
+) -> None:
+    folder = fast / f"mixed{many}"
+    made = crowd(folder, tmp_path_factory.mktemp("home"), many, 16, "mixed")
+    assert len(made) == many * 8
+    whole(folder, made)
