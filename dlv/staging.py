@@ -91,9 +91,10 @@ def add(root: Path, here: Path, given: Sequence[str], request: Request) -> Added
             )
     sources: dict[str, str] = {}
     for file in added.files:
-        if sources.setdefault(file.path, file.source) != file.source:
+        source = sources.setdefault(file.path, file.source)
+        if os.path.realpath(source) != os.path.realpath(file.source):
             raise Conflict(
-                f"{sources[file.path]} and {file.source} would both be `{file.path}`",
+                f"{source} and {file.source} would both be `{file.path}`",
                 hint="add them one after the other, or copy them into the project",
             )
     paths.check_together(sources)
