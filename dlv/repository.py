@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -34,6 +35,12 @@ FOLDER = ".dlv"
 HEAD, NEXT = "HEAD", "next"
 _STATE_KEYS = (HEAD, NEXT)
 _FOLDERS = ("packs", "manifests", "facts", "tmp", "cache")
+
+MOUNTS = Path("/proc/self/mountinfo")
+_NETWORK_DISKS = {
+    *("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre"),
+    *("gpfs", "beegfs", "wekafs", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs"),
+}
 
 
 class _CancelledError(Exception):
@@ -96,6 +103,8 @@ class Repository:
         self.config_file = path / "config.toml"
         self.database_file = path / "dlv.db"
         self._decoded: dict[str, Manifest] = {}
+        self._opened: tuple[int, int] | None = None  # which file the catalogue was when opened
+        self._outdated: list[Database] = []
 
     @classmethod
     def find(cls, start: Path, dlv_dir: str | None = None) -> Repository:
@@ -194,12 +203,15 @@ class Repository:
                 why="manifests and packs are still there",
                 hint="dlv fsck --rebuild",
             )
+        # Before it is opened: if it is replaced in between, that is noticed once too often.
+        self._opened = _identity(self.database_file)
         return Database(self.database_file, wal=not network_disk(self.path), create=False)
 
     def close(self) -> None:
         if "database" in self.__dict__:
-            self.database.close()
-            del self.__dict__["database"]
+            self._outdated.append(self.__dict__.pop("database"))
+        while self._outdated:
+            self._outdated.pop().close()
 
     def __enter__(self) -> Repository:
         return self
@@ -213,8 +225,22 @@ class Repository:
     def writing(self) -> Iterator[None]:
         """Hold off gc, and sweep away what killed writers left in tmp."""
         with self._locked("gc.lock", fcntl.LOCK_SH):
+            self._check_current()
             durable.clear_dead(self.tmp)
             yield
+
+    def _check_current(self) -> None:
+        """A rebuild puts another file in the catalogue's place: what went to the old one is lost.
+
+        The old one is closed later, since a transaction may be open in it.
+        """
+        if "database" in self.__dict__ and _identity(self.database_file) != self._opened:
+            self._outdated.append(self.__dict__.pop("database"))
+            raise Conflict(
+                "the catalogue was rebuilt meanwhile",
+                why=f"{self.database_file} is another file now",
+                hint="repeat the command",
+            )
 
     @contextmanager
     def _locked(self, name: str, kind: int) -> Iterator[None]:
@@ -323,25 +349,36 @@ def stored(root: Path, suffix: str) -> Iterator[tuple[str, Path]]:
         yield path.name.removesuffix(suffix), path
 
 
-def network_disk(path: Path) -> bool:
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a file from one that has taken its name."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def network_disk(path: Path, mounts: Path = MOUNTS) -> bool:
     """Whether the repository lies where SQLite's WAL is unsafe."""
-    return file_system(path) in ("nfs", "nfs4", "cifs", "smb3", "9p", "afs", "ceph", "fuse.sshfs")
+    return file_system(path, mounts) in _NETWORK_DISKS
 
 
-def file_system(path: Path) -> str | None:
+def file_system(path: Path, mounts: Path = MOUNTS) -> str | None:
     """The type of file system that holds `path`, as the kernel names it."""
     try:
-        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+        lines = mounts.read_bytes().splitlines()
     except OSError:
         return None
     best, kind = "", None
-    target = str(path.absolute())
+    target = os.path.realpath(path)
     for line in lines:
-        left, _, right = line.partition(" - ")
-        point = left.split()[4].encode().decode("unicode_escape")
+        left, _, right = line.partition(b" - ")
+        # Blanks and backslashes are octal there, all else stands as it is.
+        raw = re.sub(rb"\\([0-7]{3})", lambda digits: bytes([int(digits[1], 8)]), left.split()[4])
+        point = os.fsdecode(raw)
         inside = target == point or target.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= len(best):
-            best, kind = point, right.split()[0]
+            best, kind = point, os.fsdecode(right.split()[0])
     return kind
 
 
