@@ -77,6 +77,8 @@ def test_a_version_without_the_value_never_fits() -> None:
     for text in ("accuracy>0", "accuracy!=0", "lr!=5"):
         (term,) = parse(text, METRICS, PARAMETERS)
         assert not term.holds({}, {})
+    (term,) = parse("schedule=none", METRICS, PARAMETERS)
+    assert not term.holds(METRICS, {})
 
 
 @given(

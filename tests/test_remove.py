@@ -120,6 +120,15 @@ def test_snapshots(repository: Repository) -> None:
     assert remove(repository, ["net@1"], AUTHOR, dry_run=True).reclaimable == 0
 
 
+def test_what_only_a_removed_snapshot_shares_is_freed(tmp_path: Path, commit_model: Commit) -> None:
+    made, _ = Repository.init(tmp_path)
+    rng = np.random.default_rng(0)
+    same, own = ({"w": rng.normal(0, 1, 70_000).astype(np.float32)} for _ in range(2))
+    commit_model(made, "net", {1: same, 2: same, 3: own})
+    assert remove(made, ["net"], AUTHOR, steps="1").reclaimable == 0
+    assert remove(made, ["net"], AUTHOR, steps="2").reclaimable == chunks(made, ("net@1", 2))
+
+
 def test_several_versions_at_once(repository: Repository) -> None:
     with pytest.raises(NotFound):
         remove(repository, ["net@1", "net@2"], AUTHOR, steps="1")

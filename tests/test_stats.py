@@ -66,6 +66,45 @@ def test_a_removed_version_holds_nothing_back(repository: Repository) -> None:
     assert after > before + 4 * 2500, "the frozen matrix is its own now"
 
 
+def test_a_base_is_needed_by_what_is_stored_as_its_delta(
+    tmp_path: Path, commit_model: Commit
+) -> None:
+    made, _ = Repository.init(tmp_path)
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        commit_model(made, "net", {"w": rng.normal(0, 1, 70_000).astype(np.float32)})
+    before = {name: row.freed for name, row in by_name(stats(made, [])).items()}
+    db = made.database
+    names = [row[0] for row in db.rows("SELECT hash FROM matrix ORDER BY id")]
+    for base, matrix in ((names[0], names[1]), (names[1], names[2])):
+        db.execute(
+            "UPDATE encoding SET base_hash = ?"
+            " WHERE matrix_id = (SELECT id FROM matrix WHERE hash = ?)",
+            (base, matrix),
+        )
+    after = {name: row.freed for name, row in by_name(stats(made, [])).items()}
+    assert (before["net@1"] or 0) > 200_000
+    assert (after["net@1"], after["net@2"], after["net@3"]) == (0, 0, before["net@3"])
+    # Without the first two, only net@3 needs their matrices.
+    remove.remove(made, ["net@1", "net@2"], "Ada")
+    assert by_name(stats(made, []))["net@3"].freed == db.value("SELECT sum(length) FROM chunk")
+
+
+def test_all_together_free_everything(repository: Repository) -> None:
+    gone = remove.remove(repository, ["net@1", "net@2", "other@1"], "Ada", dry_run=True)
+    assert gone.reclaimable == repository.database.value("SELECT sum(length) FROM chunk")
+
+
+def test_removed_snapshots_do_not_count(tmp_path: Path, commit_model: Commit) -> None:
+    made, _ = Repository.init(tmp_path)
+    held = {step: {"w": np.full(100, step, np.float32)} for step in (1, 2)}
+    commit_model(made, "net", held)
+    assert stats(made, []).totals.raw == 800
+    remove.remove(made, ["net"], "Ada", steps="1")
+    (row,) = stats(made, []).rows
+    assert (row.raw, row.count) == (400, 1)
+
+
 def test_some_versions(repository: Repository) -> None:
     found = stats(repository, ["net@1", "net@1", "net"])
     assert [row.name for row in found.rows] == ["net@1", "net@2"]
