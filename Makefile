@@ -5,6 +5,8 @@ BIN := .venv/bin
 LIGHT := .venv/.light
 FULL := .venv/.full
 PYTEST := $(BIN)/python -m pytest
+# A plain path instead of an import hook, which every start of dlv would have to load.
+EDITABLE := --config-settings editable_mode=compat
 
 .PHONY: help demo test test-slow bench lint format docs golden clean
 
@@ -23,12 +25,12 @@ $(BIN)/python:
 
 # Enough for the demo: no torch.
 $(LIGHT): pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install -q -c constraints.txt -e .
+	$(BIN)/python -m pip install -q -c constraints.txt $(EDITABLE) -e .
 	touch $@
 
 # Enough for the tests, the linters and the benchmarks.
 $(FULL): pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]' torch==2.13.0 scikit-learn
+	$(BIN)/python -m pip install -q -c constraints.txt $(EDITABLE) -e '.[dev]' torch==2.13.0 scikit-learn
 	touch $@ $(LIGHT)
 
 .venv: $(FULL)

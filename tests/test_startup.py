@@ -14,13 +14,14 @@ import dlv.cli as cli
 HEAVY = {"numpy", "torch", "git", "networkx", "rich", "lark", "scipy", "difflib", "asyncio"}
 ROOT = Path(cli.__file__).resolve().parent.parent
 
-# Runs dlv and reports the modules that are loaded when it ends.
+# Runs dlv and reports the modules that it loaded; what an editable install brings is not its.
 PROBE = """\
 import sys
+before = set(sys.modules)
 from dlv.cli import run
 code = run(sys.argv[1:])
 sys.stdout.flush()
-print(code, *sorted(sys.modules), file=sys.stderr)
+print(code, *sorted(set(sys.modules) - before), file=sys.stderr)
 """
 
 
