@@ -14,7 +14,7 @@ import dlv.files as files
 import dlv.rebuild as rebuilding
 import dlv.repository as repositories
 import dlv.revisions as revisions
-from dlv.canonical import hasher
+from dlv.canonical import dumps, hasher
 from dlv.errors import Damaged, DlvError, NewerFormat
 from dlv.events.series import blocks
 from dlv.manifest import Manifest
@@ -22,7 +22,7 @@ from dlv.metadata import dump, versions
 from dlv.metadata.database import Database
 from dlv.metadata.matrices import PackIndex
 from dlv.metadata.versions import Version
-from dlv.pas.footer import pieces_of
+from dlv.pas.footer import PieceRow, pieces_of
 from dlv.pas.packs import SUFFIX, Pack, open_pack, read_exactly
 from dlv.paths import open_regular
 from dlv.rebuild import Filled
@@ -345,8 +345,8 @@ class _Objects:
             self.report.add("files.git", name, why)
 
 
-def _member(piece: Any) -> tuple[str, int, int, int]:
-    return piece.object, piece.at, piece.start, piece.count
+def _member(piece: PieceRow) -> tuple[str, int, int, int, str]:
+    return piece.object, piece.at, piece.start, piece.count, dumps(piece.codec).decode()
 
 
 def _intact(descriptor: int, offset: int, length: int, blake3: str) -> bool:

@@ -333,12 +333,16 @@ def read_object(root: Path, digest: str, what: str) -> bytes:
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
-        raise Damaged(f"{what} {digest[:12]} is missing", why=str(path), hint="dlv fsck") from error
+        raise Damaged(
+            f"{what} {digest[:12]} is missing", why="there is no such file", hint="dlv fsck"
+        ) from error
     except OSError as error:
         raise durable.storage_error("read", path, error) from error
     if hash_bytes(data) != digest:
         raise Damaged(
-            f"{what} {digest[:12]} is damaged", why=f"{path} has another hash", hint="dlv fsck"
+            f"{what} {digest[:12]} is damaged",
+            why="its content has another hash than its name",
+            hint="dlv fsck",
         )
     return data
 

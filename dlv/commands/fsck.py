@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dlv.canonical import is_hash
 from dlv.commands.invocation import Invocation
 from dlv.commands.options import argument, command, option
 from dlv.lazy import lazy
 from dlv.output import Line
-from dlv.table import Column, Items, Table, Text
+from dlv.table import Cell, Column, Id, Items, Table, Text
 
 if TYPE_CHECKING:
     import dlv.check as check
@@ -39,9 +40,9 @@ def run(call: Invocation, refs: tuple[str, ...], quick: bool, rebuild: bool) -> 
             report = check.check(repository, refs, quick=quick, progress=bar.advance)
     table = Table(
         ["kind", Column("object", least=20), Column("why", least=20), "versions"],
-        [[Text(f.kind, "red"), f.object, f.why, Items(f.versions)] for f in report.faults],
+        [[Text(f.kind, "red"), _object(f.object), f.why, Items(f.versions)] for f in report.faults],
     )
-    counted = ", ".join(f"{count} {kind}" for kind, count in sorted(report.checked.items()))
+    counted = ", ".join(_count(kind, many) for kind, many in sorted(report.checked.items()))
     lines = [Line(Text("ok" if not report.faults else "faults", "bold"), f"checked {counted}")]
     if report.rebuilt is not None:
         lines.insert(0, Line(f"rebuilt the catalogue: {report.rebuilt} versions"))
@@ -69,12 +70,21 @@ def run(call: Invocation, refs: tuple[str, ...], quick: bool, rebuild: bool) -> 
         ids=[fault.object for fault in report.faults],
     )
     if report.dangling:
-        call.output.detail(
-            f"{len(report.dangling)} objects belong to no version: a commit that did not finish"
-        )
+        many = len(report.dangling)
+        what = f"{many} objects belong" if many > 1 else "1 object belongs"
+        call.output.detail(f"{what} to no version: a commit that did not finish")
     if report.damaged:
         call.output.hint(
             "what is listed under versions may not come back whole; copy it from elsewhere"
         )
         return 6
     return 3 if report.faults else None
+
+
+def _object(name: str) -> Cell:
+    return Id(name) if is_hash(name) else name
+
+
+def _count(kind: str, many: int) -> str:
+    one = {"matrices": "matrix", "files.git": "files.git"}.get(kind, kind.removesuffix("s"))
+    return f"{many} {one if many == 1 else kind}"

@@ -143,10 +143,10 @@ def packs(db: Database) -> set[str]:
 
 
 def chunk_rows(db: Database) -> Iterator[tuple[str, tuple[object, ...]]]:
-    """(pack, (kind, plane, offset, length, raw, blake3, owner, at, start, n)) of all members."""
+    """(pack, (kind, plane, offset, length, raw, blake3, owner, at, start, n, codec)) of all."""
     for row in db.rows(
         "SELECT pack.hash, chunk.kind, plane, offset, length, raw, blake3,"
-        " coalesce(matrix.hash, named_object.hash), at, start, n FROM member"
+        " coalesce(matrix.hash, named_object.hash), at, start, n, chunk.codec FROM member"
         " JOIN chunk ON chunk.id = chunk_id JOIN pack ON pack.id = pack_id"
         " LEFT JOIN encoding ON encoding.id = encoding_id"
         " LEFT JOIN matrix ON matrix.id = matrix_id"
