@@ -16,7 +16,7 @@ import dlv.paths as paths
 import dlv.revisions as revisions
 import dlv.snapshots as snapshots
 import dlv.staging as staging
-from dlv.adapters import network_json, settings
+from dlv.adapters import network_json
 from dlv.canonical import dumps, timestamp
 from dlv.errors import Conflict, UsageError
 from dlv.events.series import Scalars, encode
@@ -279,7 +279,7 @@ def _hyperparameters(draft: _Draft, request: Request) -> None:
     if not configs and not draft.hyperparameters:
         draft.hyperparameters = carried
     for file in configs:
-        draft.hyperparameters.update(settings.flatten(settings.read(file.source)))
+        draft.hyperparameters.update(staging.read_config(Path(file.source), file.format))
     draft.hyperparameters.update(staging.parameters(request.parameters))
 
 
@@ -295,7 +295,11 @@ def _series(draft: _Draft, writer: WeightWriter, request: Request, store: Matrix
     names: set[tuple[str, str]] = set()
     for scalars in found:
         if (scalars.run, scalars.tag) in names:
-            raise Conflict(f"the series `{scalars.tag}` comes from two logs")
+            raise Conflict(
+                f"the series `{scalars.tag}` comes from two logs",
+                why=f"both are called `{scalars.run}`" if scalars.run else None,
+                hint="give one log another name, or dlv add --as file LOG keeps it as a plain file",
+            )
         names.add((scalars.run, scalars.tag))
         digest = encode(scalars, writer.add_object)
         reference = SeriesReference(scalars.run, scalars.tag, digest)
@@ -304,7 +308,10 @@ def _series(draft: _Draft, writer: WeightWriter, request: Request, store: Matrix
 
 def _given_series(draft: _Draft, request: Request) -> list[Scalars]:
     """From logs, then single values, each under its file's name only where it would clash."""
-    logs = [(Path(log.source), log.path, log.options) for log in draft.of_role("log")]
+    logs = [
+        (Path(log.source), log.path, {**log.options, "format": log.format})
+        for log in draft.of_role("log")
+    ]
     logs += [(path, path.name, dict(options)) for path, options in request.logs]
     found = list(request.series)
     for source, path, options in logs:

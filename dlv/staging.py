@@ -142,7 +142,7 @@ def _examine(
         added.warnings += [f"{name}: {warning}" for warning in warnings]
         found = "network_json"
     elif role == "config":
-        settings.flatten(settings.read(str(path)))
+        read_config(path, found)
     elif role == "log":
         log = metric_logs.read(
             str(path), request.step_column, request.time_column, _log_format(found)
@@ -238,11 +238,18 @@ def _log_format(found: str) -> str | None:
 
 def read_log(path: Path, run: str, options: Mapping[str, Any]) -> list[Scalars]:
     """The metric series of a log, in the order of its columns."""
-    log = metric_logs.read(str(path), options.get("step"), options.get("time"))
+    format_ = _log_format(str(options.get("format")))
+    log = metric_logs.read(str(path), options.get("step"), options.get("time"), format_)
     return [
         Scalars(run, tag, column.steps, column.walls, column.values)
         for tag, column in log.columns.items()
     ]
+
+
+def read_config(path: Path, format_: str) -> Mapping[str, Any]:
+    """The hyperparameters of a file; a format that `add` recorded counts, if it is of these."""
+    known = format_ if format_ in settings.MOST_BYTES else None
+    return settings.flatten(settings.read(str(path), known))
 
 
 def read_metrics(path: Path) -> tuple[list[Scalars], list[str]]:

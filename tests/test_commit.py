@@ -438,8 +438,23 @@ def test_a_series_from_two_logs(project: Project) -> None:
     project.write("a/log.csv", "step,loss\n1,2\n")
     project.write("b/log.csv", "step,loss\n1,2\n")
     project.add()
-    with pytest.raises(Conflict, match="`loss` comes from two logs"):
+    with pytest.raises(Conflict, match="`loss` comes from two logs") as caught:
         project.commit()
+    assert caught.value.why == "both are called `log`"
+    project.add("b/log.csv", role="file")
+    project.commit()
+
+
+@pytest.mark.parametrize("name", ["curves.out", "curves"])
+def test_a_type_that_was_given_counts_at_the_commit_too(project: Project, name: str) -> None:
+    # By itself it is a text: `l$oss` is no heading that anyone would take for one.
+    project.write(name, "step,l$oss\n1,2\n")
+    project.write("hyper.txt", "lr = 0.1\n")
+    project.add(name, role="log", format="csv")
+    project.add("hyper.txt", role="config", format="toml")
+    made = project.manifest(project.commit())
+    assert [s.tag for s in made.series] == ["l$oss"]
+    assert made.hyperparameters == {"lr": 0.1}
 
 
 def test_logs_of_other_names_are_runs(project: Project) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +25,31 @@ def command_of(name: str) -> Command:
     found = cli.program.get_command(click.Context(cli.program), name)
     assert isinstance(found, Command), f"{name} was not made with @command"
     return found
+
+
+def advice() -> list[tuple[str, str]]:
+    """(where, text) of each hint and reason that the program can give."""
+    found = []
+    for path in sorted((ROOT / "dlv").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.keyword) and node.arg in ("hint", "why"):
+                place = f"{node.arg} in {path.relative_to(ROOT)}:{node.lineno}"
+                texts = [n.value for n in ast.walk(node.value) if isinstance(n, ast.Constant)]
+                found += [(place, text) for text in texts if isinstance(text, str)]
+    return found
+
+
+def test_hints_name_options_and_commands_that_exist() -> None:
+    commands = [command_of(name) for name in cli.COMMANDS]
+    parameters = [p for made in (cli.program, *commands) for p in made.params]
+    options = {name for p in parameters for name in p.opts} | {"--help", "--upgrade"}
+    texts = advice()
+    assert len(texts) > 200
+    for place, text in texts:
+        for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", text):
+            assert option in options, f"{place}: {text}"
+        for name in re.findall(r"^dlv ([a-z]+)", text) if place.startswith("hint") else ():
+            assert name in cli.COMMANDS, f"{place}: {text}"
 
 
 def test_reference_is_up_to_date() -> None:

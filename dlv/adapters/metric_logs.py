@@ -162,7 +162,7 @@ class _Rows:
             raise Damaged(
                 f"{self.what}, line {line}: the step is no integer",
                 why=f"{self.step} is {str(cell)[:100]!r}",
-                hint="name another column with --step-column",
+                hint="dlv add --log-step COL FILE names another column",
             )
         self.last_step = step
         return step
@@ -176,7 +176,7 @@ class _Rows:
             raise Damaged(
                 f"{self.what}, line {line}: the time is no time",
                 why=f"{self.time} is {str(cell)[:100]!r}",
-                hint="name another column with --time-column",
+                hint="dlv add --log-time COL FILE names another column",
             )
         return wall
 
