@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -47,6 +48,7 @@ class Database:
     ) -> None:
         self.path = path
         self._depth = 0
+        self._turn = threading.RLock()  # a transaction belongs to one thread
         self._busy_seconds = busy_seconds
         try:
             self._connection = sqlite3.connect(
@@ -181,6 +183,10 @@ class Database:
     @contextmanager
     def atomic(self) -> Iterator[None]:
         """A transaction that holds the write lock from its start; inner ones are savepoints."""
+        with self._turn:
+            yield from self._atomic()
+
+    def _atomic(self) -> Iterator[None]:
         name = f"level{self._depth}"
         self.execute(f"SAVEPOINT {name}" if self._depth else "BEGIN IMMEDIATE")
         outer = self._depth == 0
@@ -212,14 +218,15 @@ class Database:
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """Several reads of one and the same moment."""
-        if self._depth or self._connection.in_transaction:
-            yield
-            return
-        self.execute("BEGIN")
-        try:
-            yield
-        finally:
-            self._connection.rollback()
+        with self._turn:
+            if self._depth or self._connection.in_transaction:
+                yield
+                return
+            self.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self._connection.rollback()
 
 
 def translate(error: sqlite3.Error, path: Path, waited: float = BUSY_SECONDS) -> Exception:

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -283,6 +284,47 @@ def test_a_snapshot_is_of_one_moment(db: Database, path: Path) -> None:
         put(db, "c")
     assert keys(db) == ["a", "b", "c"]
     other.close()
+
+
+def test_threads_take_turns(db: Database) -> None:
+    """One connection in many threads: a transaction is never that of two of them."""
+    start = threading.Barrier(4)
+    errors: list[BaseException] = []
+
+    def work(name: str) -> None:
+        start.wait()
+        try:
+            for turn in range(20):
+                try:
+                    with db.atomic():
+                        put(db, f"{name} {turn}")
+                        time.sleep(0.0005)
+                        with db.atomic():
+                            put(db, f"{name} {turn} inner")
+                        if turn % 2:
+                            raise KeyError
+                except KeyError:
+                    pass
+                with db.snapshot():
+                    before = len(keys(db))
+                    time.sleep(0.0005)
+                    assert len(keys(db)) == before
+        except BaseException as error:
+            errors.append(error)
+
+    workers = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert errors == []
+    wanted = [
+        f"{name} {turn}{end}"
+        for name in "abcd"
+        for turn in range(0, 20, 2)
+        for end in ("", " inner")
+    ]
+    assert keys(db) == sorted(wanted)
 
 
 # Processes

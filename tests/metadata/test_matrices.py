@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from typing import Any
 
 import pytest
@@ -133,6 +135,57 @@ def test_the_same_encoding_twice_is_found_once(db: Database, index: PackIndex) -
     )
     matrices.insert_packs(db, [("a" * 64, 1, whole), ("b" * 64, 1, cut)])
     assert [p.pack[0] for p in index.chunks(M)] == ["a", "a"]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_packs_against_a_model(db: Database, index: PackIndex, seed: int) -> None:
+    """Whatever packs come in whatever order: each byte of each plane is found exactly once."""
+    rng = random.Random(seed)
+    length, number = 12, 0
+    known: dict[str, tuple[int, int]] = {}  # matrix -> (its encoding, the call that made it)
+    found: dict[tuple[str, int], set[int]] = {}
+    for call in range(rng.randint(1, 4)):
+        packs = []
+        for _ in range(rng.randint(1, 3)):
+            number += 1
+            used = rng.sample([M, N, O], rng.randint(1, 3))
+            variants = [rng.choice([1, 1, 2]) for _ in used]
+            for matrix, variant in zip(used, variants, strict=True):
+                known.setdefault(matrix, (variant, call))
+            chunks, offset = [], 8
+            for plane in range(2):
+                for position, matrix in enumerate(used):
+                    cuts = [0, *sorted(rng.sample(range(1, length), rng.randint(0, 2))), length]
+                    pieces_ = [(a, b - a) for a, b in itertools.pairwise(cuts)]
+                    for start, count in rng.sample(pieces_, rng.randint(0, len(pieces_))):
+                        chunks.append(chunk(offset, [[position, start, count]], plane=plane))
+                        offset += 10
+                        have = found.setdefault((matrix, plane), set())
+                        bytes_ = set(range(start, start + count))
+                        if known[matrix] == (variants[position], call) and not have & bytes_:
+                            have |= bytes_
+            encodings = [
+                encoding(m, layout={"id": "ieee" if v == 1 else "fixed"})
+                for m, v in zip(used, variants, strict=True)
+            ]
+            packs.append((f"{number:064}", offset, footer(encodings, chunks)))
+        matrices.insert_packs(db, packs)
+    for matrix, (variant, _) in known.items():
+        row = index.encoding(matrix)
+        assert row is not None
+        assert row.layout == {"id": "ieee" if variant == 1 else "fixed"}
+        for plane in range(2):
+            pieces_found = [p for p in index.chunks(matrix) if p.plane == plane]
+            covered = [b for p in pieces_found for b in range(p.start, p.start + p.count)]
+            assert len(covered) == len(set(covered))
+            assert set(covered) == found.get((matrix, plane), set())
+
+
+def test_parts_of_a_plane_in_two_packs(db: Database, index: PackIndex) -> None:
+    second = footer([encoding(M)], [chunk(8, [[0, 2, 2]])])
+    first = footer([encoding(M)], [chunk(8, [[0, 0, 2]])])
+    matrices.insert_packs(db, [("b" * 64, 1, second), ("a" * 64, 1, first)])
+    assert sorted((p.start, p.count) for p in index.chunks(M)) == [(0, 2), (2, 2)]
 
 
 def test_a_pack_is_entered_once(db: Database, index: PackIndex) -> None:
