@@ -271,7 +271,7 @@ def parameters(values: Mapping[str, Any]) -> dict[str, Any]:
     try:
         found = settings.flatten(dict(values))
         dumps(found)
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise UsageError(
             "a hyperparameter cannot be kept",
             why=str(error),
