@@ -139,6 +139,11 @@ def test_golden_values() -> None:
     )
 
 
+@pytest.mark.parametrize("own", [None, 0, 1])
+def test_own_weights(own: int | None) -> None:
+    assert readable(changed(("own",), own))
+
+
 def test_any_difference_is_another_id() -> None:
     manifest = decode((GOLDEN / "full.json").read_bytes())
     empty = Manifest("n", "", "", "")

@@ -173,6 +173,11 @@ def test_faults_of_our_own_sql_are_not_hidden(db: Database) -> None:
     put(db, "a")
     with pytest.raises(sqlite3.IntegrityError):
         put(db, "a")
+    with pytest.raises(sqlite3.IntegrityError):
+        db.many("INSERT INTO state(key, value) VALUES (?, ?)", [("b", "x"), ("a", "x")])
+    for read in (db.rows, db.row, db.value):
+        with pytest.raises(sqlite3.OperationalError):
+            read("SELEKT 1")
     with pytest.raises(sqlite3.OperationalError, match="syntax"):
         db.execute("SELEKT 1")
 
