@@ -14,8 +14,10 @@ from pathlib import Path
 from dlv.canonical import VERSION, timestamp
 from dlv.environment import run_git
 from dlv.errors import DlvError
+from dlv.metadata import facts
 from dlv.metadata.database import SCHEMA_VERSION
-from dlv.repository import Repository, file_system, network_disk
+from dlv.mounts import file_system, network_disk
+from dlv.repository import Repository
 
 LEAST_FREE = 1 << 30
 LEAST_SQLITE = (3, 38)
@@ -109,7 +111,7 @@ def _repository(repository: Repository, environ: Mapping[str, str]) -> Iterator[
             "unfinished runs",
             False,
             f"{len(left)}: checkpoints of training runs that were killed",
-            f"dlv import checkpoints {runs / left[0]}, then remove the folder",
+            f"dlv import checkpoints {runs / left[0]} --name NAME, then remove the folder",
         )
 
 
@@ -119,13 +121,13 @@ def _writable(folder: Path) -> bool:
 
 def _catalogue(repository: Repository) -> Iterator[Check]:
     try:
-        newest = repository.database.value("SELECT max(created) FROM fact")
+        newest = facts.newest_moment(repository.database) or ""
     except DlvError as error:
         yield Check("catalogue", False, error.message, error.hint)
         return
     yield Check("catalogue", True, f"schema {SCHEMA_VERSION}")
     now = timestamp()
-    late = newest is not None and newest > now
+    late = newest > now
     yield Check(
         "clock",
         not late,

@@ -15,8 +15,9 @@ from dlv.fact import Fact, decode_fact
 from dlv.manifest import Manifest, decode
 from dlv.metadata import dump, facts, matrices, versions
 from dlv.metadata.database import Database
+from dlv.mounts import network_disk
 from dlv.pas.packs import SUFFIX, Pack
-from dlv.repository import HEAD, NEXT, Repository, network_disk, read_object, stored
+from dlv.repository import HEAD, NEXT, Repository, read_object, stored
 from dlv.weights import MatrixStore
 
 # What only the old catalogue knows; kept where it can still be read.

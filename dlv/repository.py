@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import json
 import os
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -20,6 +19,7 @@ from dlv.lazy import lazy
 from dlv.metadata import facts, staged
 from dlv.metadata.database import Database
 from dlv.metadata.staged import StagedFile
+from dlv.mounts import network_disk
 
 if TYPE_CHECKING:
     import dlv.fact as fact_format
@@ -35,12 +35,6 @@ FOLDER = ".dlv"
 HEAD, NEXT = "HEAD", "next"
 _STATE_KEYS = (HEAD, NEXT)
 _FOLDERS = ("packs", "manifests", "facts", "tmp", "cache")
-
-MOUNTS = Path("/proc/self/mountinfo")
-_NETWORK_DISKS = {
-    *("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre"),
-    *("gpfs", "beegfs", "wekafs", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs"),
-}
 
 
 class _CancelledError(Exception):
@@ -360,30 +354,6 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return status.st_dev, status.st_ino
-
-
-def network_disk(path: Path, mounts: Path = MOUNTS) -> bool:
-    """Whether the repository lies where SQLite's WAL is unsafe."""
-    return file_system(path, mounts) in _NETWORK_DISKS
-
-
-def file_system(path: Path, mounts: Path = MOUNTS) -> str | None:
-    """The type of file system that holds `path`, as the kernel names it."""
-    try:
-        lines = mounts.read_bytes().splitlines()
-    except OSError:
-        return None
-    best, kind = "", None
-    target = os.path.realpath(path)
-    for line in lines:
-        left, _, right = line.partition(b" - ")
-        # Blanks and backslashes are octal there, all else stands as it is.
-        raw = re.sub(rb"\\([0-7]{3})", lambda digits: bytes([int(digits[1], 8)]), left.split()[4])
-        point = os.fsdecode(raw)
-        inside = target == point or target.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= len(best):
-            best, kind = point, os.fsdecode(right.split()[0])
-    return kind
 
 
 def author_of(name: str, email: str, environ_user: str) -> str:

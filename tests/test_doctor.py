@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dlv.commands.import_ import run
 from dlv.doctor import Check, examine
 from dlv.fact import Fact
 from dlv.metadata import facts
@@ -52,6 +53,9 @@ def test_checkpoints_of_a_killed_run_are_found(tmp_path: Path) -> None:
     found = by_name(examine(tmp_path, None, {}))["unfinished runs"]
     assert found.ok is False
     assert "20260101-000000-abcdef" in (found.hint or "")
+    command = (found.hint or "").partition(",")[0].split()[1:]
+    context = run.make_context("import", command[1:], resilient_parsing=False)
+    assert context.params["files"] == (str(repository.path / "runs" / "20260101-000000-abcdef"),)
 
 
 def test_a_missing_folder_shows_under_permissions(tmp_path: Path) -> None:

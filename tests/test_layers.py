@@ -13,7 +13,7 @@ import pytest
 # The table. A part is a module or a package directly under dlv; a new one is one word here.
 LEVELS: dict[float, str] = {
     1: "network pas events record manifest fact lanes demo_training",
-    2: "metadata adapters durable ignore paths arrays",
+    2: "metadata adapters durable ignore paths arrays mounts",
     3: "repository revisions staging files config weights weight_writer snapshots catalogue"
     " environment bounds runs weight_statistics",
     3.5: "conditions inventory lineage reachable text_changes working",  # what several verbs share

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,10 @@ import dlv.durable as durable
 import dlv.rebuild as rebuild
 import dlv.tags as tags
 import dlv.undo as undo
-from dlv.errors import Damaged
+from dlv.errors import Conflict, Damaged
 from dlv.metadata import dump, facts, staged, versions
 from dlv.metadata.database import Database
-from dlv.repository import Repository
+from dlv.repository import HEAD, Repository
 
 
 def lose(repository: Repository) -> None:
@@ -247,3 +248,67 @@ def test_an_empty_repository(tmp_path: Path) -> None:
         filled = rebuild.rebuild(repository)
         assert (filled.versions, filled.faults) == (0, [])
         assert repository.head is None
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Repository:
+    return Repository.init(tmp_path / "project")[0]
+
+
+class TestARebuildMeanwhile:
+    """The catalogue's file is another one then: what goes to the old one would be lost."""
+
+    def test_a_change_is_refused_and_can_be_repeated(self, made: Repository) -> None:
+        assert versions.all_versions(made.database) == []
+        with Repository.find(made.root) as other:
+            rebuild.rebuild(other)
+        with pytest.raises(Conflict, match="rebuilt meanwhile"), made.change("test") as change:
+            change.set_head("a" * 64)
+        with made.change("test") as change:
+            change.set_head("b" * 64)
+        made.close()
+        with Repository.find(made.root) as again:
+            assert again.head == "b" * 64
+            assert [entry.verb for entry in facts.operations(again.database)] == ["test"]
+
+    def test_also_inside_a_transaction(self, made: Repository) -> None:
+        with made.change("test") as change:
+            change.set_head("a" * 64)
+        with Repository.find(made.root) as other:
+            rebuild.rebuild(other)
+        with pytest.raises(Conflict, match="rebuilt meanwhile"):
+            undo.undo(made, "Ada")
+        assert [done.operation.verb for done in undo.undo(made, "Ada")] == ["test"]
+        made.close()
+
+    def test_a_writer_that_waits_for_it_is_not_lost(self, made: Repository) -> None:
+        waiting = Repository.find(made.root)
+        assert waiting.head is None
+        outcome: list[str] = []
+
+        def write() -> None:
+            try:
+                with waiting.change("test") as change:
+                    change.set_head("a" * 64)
+                outcome.append("written")
+            except Conflict:
+                outcome.append("refused")
+
+        writer = threading.Thread(target=write)
+        with made.alone("gc.lock"):
+            writer.start()
+            writer.join(0.2)
+            assert writer.is_alive()
+            fresh = made.path / "copy.db"
+            fresh.write_bytes(made.database_file.read_bytes())
+            fresh.rename(made.database_file)
+        writer.join()
+        waiting.close()
+        assert outcome == ["refused"]
+
+    def test_what_only_reads_is_not_disturbed(self, made: Repository) -> None:
+        assert facts.state(made.database, HEAD) is None
+        with Repository.find(made.root) as other:
+            rebuild.rebuild(other)
+        assert versions.all_versions(made.database) == []
+        made.close()

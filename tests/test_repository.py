@@ -19,14 +19,7 @@ from dlv.errors import Conflict, Damaged, DlvError, NewerFormat, NotARepository,
 from dlv.fact import decode_fact
 from dlv.manifest import Manifest
 from dlv.metadata import facts, versions
-from dlv.repository import (
-    Repository,
-    author_of,
-    file_system,
-    network_disk,
-    read_object,
-    stored,
-)
+from dlv.repository import Repository, author_of, read_object, stored
 
 HOME = str(Path(dlv.__file__).parent.parent)
 MADE = Manifest("net", "m", "me", "2026-01-01T00:00:00.000000Z")
@@ -346,13 +339,7 @@ def test_a_manifest_that_is_none_is_not_written(repository: Repository) -> None:
     assert files_of(repository.manifests) == []
 
 
-# Where it lies
-
-
-def test_file_systems() -> None:
-    assert file_system(Path("/proc/self")) == "proc"
-    assert file_system(Path("/")) is not None
-    assert not network_disk(Path("/proc"))
+# Authors
 
 
 @pytest.mark.parametrize(

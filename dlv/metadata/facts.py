@@ -89,6 +89,12 @@ def moment_after(db: Database, kind: str, subject: str | None) -> str:
     return timestamp(moment + datetime.timedelta(microseconds=1))
 
 
+def newest_moment(db: Database) -> str | None:
+    """When the newest of all facts was written, by the clock of whoever wrote it."""
+    found: str | None = db.value("SELECT max(created) FROM fact")
+    return found
+
+
 def record(db: Database, fact: Fact) -> None:
     """Write the row of a fact and let what it says come true."""
     load(db, [fact])
