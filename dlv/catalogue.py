@@ -16,6 +16,8 @@ from dlv.metadata.metrics import Summary, summarise
 from dlv.network.graph import Network
 from dlv.network.summary import summary
 
+MOST_POINTS = 1_000_000  # of a series that is read for its curve alone
+
 
 class Objects(Protocol):
     """Where named objects are read; a MatrixStore."""
@@ -50,13 +52,10 @@ def insert(
     summaries: Sequence[Summary],
     *,
     number: int | None,
-    recovered: bool = False,
 ) -> int:
     """The rows of one version and of its network; commit and rebuild both write them here."""
     net_id = None if found is None else networks.insert(db, found, node_figures(found))
-    return versions.insert(
-        db, manifest, number=number, net_id=net_id, summaries=summaries, recovered=recovered
-    )
+    return versions.insert(db, manifest, number=number, net_id=net_id, summaries=summaries)
 
 
 def node_figures(found: Network) -> dict[str, networks.NodeFigures]:

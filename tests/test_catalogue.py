@@ -11,6 +11,7 @@ from dlv.canonical import dumps, hash_bytes
 from dlv.errors import Damaged, DlvError
 from dlv.events.series import Scalars, encode
 from dlv.network.graph import Input, Network, Node
+from dlv.network.vocabulary import complete
 
 
 class Objects(dict[str, bytes]):
@@ -60,6 +61,14 @@ def test_series_and_their_summaries() -> None:
     summary = catalogue.summary_of(found, digest)
     assert (summary.name, summary.hash, summary.n) == ("run/loss", digest, 5000)
     assert (summary.last, summary.max, summary.nonfinite) == (None, 4998.0, 1)
+
+
+def test_figures_count_parameters() -> None:
+    attrs = complete("FULL", None, {"out": 3}, params={"weight": "w", "bias": "b"})
+    node = Node("fc", "FULL", None, attrs, (("x", 0),), {"weight": "w", "bias": "b"})
+    figures = catalogue.node_figures(Network((Input("x", ("B", 4)),), (node,), (("fc", 0),)))
+    assert {name: f.parameters for name, f in figures.items()} == {"fc": 15}
+    assert {f.parameters for f in catalogue.node_figures(NETWORK).values()} == {0}
 
 
 def test_figures() -> None:

@@ -79,19 +79,17 @@ def insert(
     number: int | None,
     net_id: int | None,
     summaries: Sequence[Summary],
-    recovered: bool = False,
 ) -> int:
     """All rows of one version; commit and rebuild both come through here."""
     git = manifest.environment.get("git") or {}
     dirty = git.get("dirty") if isinstance(git, dict) else None
     version_id = db.insert(
         "INSERT INTO version(hash, name, number, net_id, tensors_id, creation_time, author,"
-        " message, framework, dirty, state) VALUES (?,?,?,?,?,?,?,?,?,?,?)",
+        " message, framework, dirty) VALUES (?,?,?,?,?,?,?,?,?,?)",
         (
             *(manifest.id, manifest.name, number, net_id, _tensor_list(db, manifest)),
             *(_microseconds(manifest.created), manifest.author, manifest.message),
             *(manifest.framework, None if not isinstance(dirty, bool) else int(dirty)),
-            "recovered" if recovered else "live",
         ),
     )
     db.many(
