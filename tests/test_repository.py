@@ -15,7 +15,7 @@ import pytest
 
 import dlv
 import dlv.canonical as canonical
-from dlv.errors import Conflict, Damaged, DlvError, NewerFormat, NotARepository, UsageError
+from dlv.errors import Conflict, Damaged, DlvError, NewerFormat, NotARepository, StorageError, UsageError
 from dlv.fact import decode_fact
 from dlv.manifest import Manifest
 from dlv.metadata import facts, versions
@@ -329,6 +329,9 @@ def test_manifests(repository: Repository) -> None:
         Repository(repository.path).manifest(version_id)
     path.unlink()
     with pytest.raises(Damaged, match="is missing"):
+        Repository(repository.path).manifest(version_id)
+    path.mkdir()
+    with pytest.raises(StorageError):
         Repository(repository.path).manifest(version_id)
 
 
