@@ -187,8 +187,10 @@ class Repo:
         return committing.commit(self.repository, request)
 
 
-def _series(tag: str, points: float | Sequence[tuple[int, float]]) -> Scalars:
-    pairs = [(0, points)] if isinstance(points, (int, float)) else list(points)
+def _series(tag: str, points: Any) -> Scalars:
+    # Numbers of numpy and torch are neither int nor float, but have no axes.
+    single = isinstance(points, (int, float)) or getattr(points, "ndim", None) == 0
+    pairs = [(0, points)] if single else list(points)
     walls = [0.0] * len(pairs)
     return Scalars(
         "", tag, [int(step) for step, _ in pairs], walls, [float(value) for _, value in pairs]

@@ -23,6 +23,7 @@ from dlv.working import (
     CHANGED,
     IN_THE_WAY,
     SAME,
+    WEIGHT_SUFFIXES,
     Tracked,
     Working,
     content_mark,
@@ -30,8 +31,6 @@ from dlv.working import (
     tracked,
     weight_file,
 )
-
-WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".npz", ".npy")
 
 
 @dataclass

@@ -23,7 +23,6 @@ else:  # most files are empty, and few are written
 
 MAX_BYTES = 1 << 20
 SYSTEM_FILE = Path("/etc/dlv/config.toml")
-LEVELS = ("system", "user", "repository")
 
 Value = str | int | bool
 

@@ -17,7 +17,6 @@ from dlv.metadata.versions import Version
 from dlv.repository import Repository
 from dlv.weights import MatrixStore
 
-MOST_POINTS = 1_000_000  # of a series that is read for its curve alone
 CURVE = 16  # points of the small curve
 
 
@@ -60,7 +59,7 @@ def curves(
     made = []
     for version, summary in rows:
         points = None
-        if series or steps or (courses and summary.n <= MOST_POINTS):
+        if series or steps or (courses and summary.n <= catalogue.MOST_POINTS):
             points = catalogue.series(store, summary.hash)
             if steps is not None:
                 points = _between(points, first, last)

@@ -8,9 +8,11 @@ from typing import Any
 
 import dlv.catalogue as catalogue
 import dlv.inventory as inventory
+import dlv.lineage as lineage
 import dlv.revisions as revisions
 import dlv.weight_statistics as weight_statistics
 from dlv.inventory import Matrix
+from dlv.lineage import Parent
 from dlv.manifest import Manifest, Snapshot
 from dlv.metadata import matrices, metrics, versions
 from dlv.metadata.metrics import Summary as Metric
@@ -21,17 +23,6 @@ from dlv.network.summary import Summary
 from dlv.repository import Repository
 from dlv.weight_statistics import Statistics
 from dlv.weights import MatrixStore
-
-MOST_POINTS = 1_000_000  # of a series that is read for its curve alone
-
-
-@dataclass(frozen=True)
-class Parent:
-    """`label` is None where the parent is not in this repository."""
-
-    id: str
-    kind: str
-    label: str | None
 
 
 @dataclass(frozen=True)
@@ -123,7 +114,7 @@ def describe(
         version=version,
         manifest=manifest,
         snapshot=None if index is None else manifest.snapshots[index],
-        parents=tuple(_parents(repository, version)),
+        parents=lineage.parents(db, version),
         network=network,
         summary=_summary(network, held),
         matrices=held,
@@ -135,7 +126,7 @@ def describe(
     )
     if curves:
         for item in result.metrics:
-            if item.n <= MOST_POINTS:
+            if item.n <= catalogue.MOST_POINTS:
                 result.curves[item.name] = catalogue.series(store, item.hash).values
     wanted = held if statistics else []
     if matrix is not None:
@@ -164,14 +155,6 @@ def _summary(network: Network | None, held: Sequence[Matrix]) -> Summary | None:
     if network is None or network.cyclic:
         return None
     return summary.summary(network, {m.name: (m.dtype, m.shape) for m in held})
-
-
-def _parents(repository: Repository, version: Version) -> list[Parent]:
-    found = []
-    for digest, kind in version.parents:
-        parent = versions.by_id(repository.database, digest)
-        found.append(Parent(digest, kind, None if parent is None else parent.label))
-    return found
 
 
 def _snapshots(repository: Repository, version: Version, manifest: Manifest) -> list[SnapshotLine]:

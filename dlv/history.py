@@ -16,6 +16,7 @@ import dlv.revisions as revisions
 from dlv.canonical import timestamp
 from dlv.conditions import Key
 from dlv.errors import NotFound, UsageError, nearest
+from dlv.lineage import Parent
 from dlv.metadata import metrics, versions
 from dlv.metadata.metrics import Summary
 from dlv.metadata.versions import Version
@@ -32,15 +33,6 @@ _CALLED = {"age": "created"}  # as the column is titled on a terminal
 _SORTED = ("version", "name", "number", "created", "author", "framework", "state", "message")
 _AGO = re.compile(r"([0-9]{1,6})([hdwy])\Z")
 _HOURS = {"h": 1, "d": 24, "w": 24 * 7, "y": 24 * 365}
-
-
-@dataclass(frozen=True)
-class Parent:
-    """`label` is None where the parent is not in this repository."""
-
-    id: str
-    kind: str
-    label: str | None
 
 
 @dataclass(frozen=True)

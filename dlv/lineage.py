@@ -1,4 +1,4 @@
-"""How two versions are related."""
+"""How versions are related: parents, and what two have in common."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ from dataclasses import dataclass
 from dlv.metadata import versions
 from dlv.metadata.database import Database
 from dlv.metadata.versions import Version
+
+
+@dataclass(frozen=True)
+class Parent:
+    """`label` is None where the parent is not in this repository."""
+
+    id: str
+    kind: str
+    label: str | None
 
 
 @dataclass(frozen=True)
@@ -21,6 +30,14 @@ class Relation:
     text: str
     common: Version | None = None
     steps: int | None = None
+
+
+def parents(db: Database, version: Version) -> tuple[Parent, ...]:
+    """The first one is that whose parts were carried on."""
+    found = [(versions.by_id(db, base), base, kind) for base, kind in version.parents]
+    return tuple(
+        Parent(base, kind, None if row is None else row.label) for row, base, kind in found
+    )
 
 
 def relation(db: Database, first: Version, second: Version) -> Relation:

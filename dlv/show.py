@@ -10,10 +10,12 @@ import numpy as np
 
 import dlv.arrays as arrays
 import dlv.inventory as inventory
+import dlv.lineage as lineage
 import dlv.revisions as revisions
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.files import FileStore
 from dlv.inventory import Matrix
+from dlv.lineage import Parent
 from dlv.manifest import FileEntry, Manifest
 from dlv.metadata import matrices, metrics, networks, versions
 from dlv.metadata.metrics import Summary
@@ -25,15 +27,6 @@ from dlv.revisions import Reference
 from dlv.weights import MatrixStore
 
 SHOWN_VALUES = 6  # of each axis, in the excerpt of a matrix
-
-
-@dataclass(frozen=True)
-class Parent:
-    """`label` is None where the parent is not in this repository."""
-
-    id: str
-    kind: str
-    label: str | None
 
 
 @dataclass
@@ -67,10 +60,7 @@ def show(repository: Repository, found: Reference) -> Shown:
         figures = None if version.network is None else networks.find(db, version.network)
         network = None if figures is None else networks.figures(db, figures)
         summaries = metrics.of_version(db, version.key)
-        parents = [
-            Parent(base, kind, None if (row := versions.by_id(db, base)) is None else row.label)
-            for base, kind in version.parents
-        ]
+        parents = list(lineage.parents(db, version))
         head = repository.head == version.id
     manifest = repository.manifest(version.id)
     index = manifest.own if found.snapshot is None else found.snapshot.index

@@ -14,10 +14,8 @@ from dlv.metadata import staged, versions
 from dlv.metadata.staged import StagedFile
 from dlv.metadata.versions import Version
 from dlv.repository import Repository
-from dlv.working import MISSING, SAME, Tracked, Working, tracked
+from dlv.working import MISSING, SAME, WEIGHT_SUFFIXES, Tracked, Working, tracked
 
-# Names under which weights that dlv reads are kept. Other names mean too much else.
-WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".npz", ".npy")
 _ZIP, _ARRAY = b"PK\x03\x04", b"\x93NUMPY"
 
 

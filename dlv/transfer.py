@@ -22,7 +22,6 @@ from dlv.paths import Folder
 from dlv.repository import Repository
 from dlv.weights import MatrixStore
 
-FORMATS = ("safetensors", "npz", "pt", "json")
 _BY_SUFFIX = {
     ".safetensors": "safetensors",
     ".npz": "npz",

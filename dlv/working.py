@@ -16,6 +16,8 @@ from dlv.manifest import Container, Manifest, Snapshot
 from dlv.metadata import staged
 from dlv.metadata.database import Database
 
+# Names under which weights that dlv reads are kept. Other names mean too much else.
+WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".npz", ".npy")
 SAME, CHANGED, MISSING, IN_THE_WAY = "same", "changed", "missing", "in the way"
 _CONTENT = "content:"  # before the mark of a weight file that does not come back byte for byte
 

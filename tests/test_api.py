@@ -164,6 +164,12 @@ def test_a_failed_commit_keeps_no_copies(repo: Repo, tmp_path: Path) -> None:
     assert not list((tmp_path / ".dlv/runs").iterdir())
 
 
+@pytest.mark.parametrize("kind", [float, np.float64, np.float32, np.float16, np.array])
+def test_single_metrics_of_any_kind(repo: Repo, kind: Any) -> None:
+    made = repo.commit("1", name="a", metrics={"loss": kind(0.5), "acc": [(1, kind(0.25))]})
+    assert (made.metrics["loss"].last, made.metrics["acc"].last) == (0.5, 0.25)
+
+
 def test_torch_weights(repo: Repo) -> None:
     torch: Any = pytest.importorskip("torch")
     torch.manual_seed(0)

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from dlv.lineage import relation
+from dlv.lineage import Parent, parents, relation
 from dlv.metadata import versions
 from dlv.metadata.versions import Version
 from dlv.repository import Repository
@@ -31,6 +32,14 @@ def _version(repository: Repository, label: str) -> Version:
     found = versions.by_number(repository.database, name, int(number))
     assert found is not None
     return found
+
+
+def test_parents(repository: Repository) -> None:
+    child = _version(repository, "b@1")
+    (parent,) = parents(repository.database, child)
+    assert (parent.id, parent.kind, parent.label) == (*child.parents[0], "a@1")
+    lost = replace(child, parents=(("0" * 64, "copy"),))
+    assert parents(repository.database, lost) == (Parent("0" * 64, "copy", None),)
 
 
 @pytest.mark.parametrize(
