@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import stat
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,11 +189,23 @@ class FileStore:
         objects = self._objects() if self.path.exists() else None
         for entry in entries:
             data = None if objects is None else _read(objects, entry.git)
-            if data is None:
+            if data is None or not self._sound(entry.git):
                 faults.append((entry, "missing or damaged"))
             elif hash_bytes(data) != entry.blake3:
                 faults.append((entry, "has another content"))
         return faults
+
+    def _sound(self, git_id: str) -> bool:
+        """Whether git would read it too: gitdb does not look at what follows the content."""
+        path = self._object_path(git_id)
+        stream = zlib.decompressobj()
+        try:
+            stream.decompress(path.read_bytes())
+        except FileNotFoundError:
+            return True  # in a pack
+        except (OSError, zlib.error):
+            return False
+        return stream.eof and not stream.unused_data
 
     def check_tree(self, tree: str | None) -> list[tuple[str, str]]:
         """The tree of a version and those in it, where they are missing or damaged."""
@@ -202,7 +215,7 @@ class FileStore:
         while pending:
             git_id = pending.pop()
             found = None if objects is None else _read(objects, git_id, "tree")
-            if found is None:
+            if found is None or not self._sound(git_id):
                 faults.append((git_id, "missing or damaged"))
             else:
                 pending += [below for mode, below in _tree_rows(found) if mode == _TREE_MODE]
@@ -216,7 +229,7 @@ class FileStore:
             found = None if objects is None else _read(objects, path.name, "commit")
             if path.read_bytes() != path.name.encode() + b"\n":
                 faults.append((f"refs/versions/{path.name}", "it names another commit"))
-            elif found is None:
+            elif found is None or not self._sound(path.name):
                 faults.append((path.name, "the commit is missing or damaged"))
         return faults
 

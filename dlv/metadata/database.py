@@ -19,6 +19,9 @@ Row = tuple[Any, ...]
 # What SQLite says of a damaged file as if the statement had been wrong.
 _DAMAGE = ("no such table", "unsupported file format", "malformed", "Could not decode to UTF-8")
 
+# What SQLite has to say may itself hold bytes of the damaged file, which are no text then.
+_REFUSED = (sqlite3.Error, UnicodeDecodeError)
+
 
 def _create(database: Database) -> None:
     text = Path(__file__).with_name("schema.sql").read_text("utf-8")
@@ -54,7 +57,7 @@ class Database:
             self._connection = sqlite3.connect(
                 path, timeout=busy_seconds, isolation_level=None, check_same_thread=False
             )
-        except sqlite3.Error as error:
+        except _REFUSED as error:
             raise self._translated(error) from error
         try:
             # A network disk has no shared memory for WAL; the rollback journal is safe there.
@@ -82,7 +85,9 @@ class Database:
             else:
                 return
 
-    def _translated(self, error: sqlite3.Error) -> Exception:
+    def _translated(self, error: sqlite3.Error | UnicodeDecodeError) -> Exception:
+        if isinstance(error, UnicodeDecodeError):
+            return _damaged(self.path, error)
         found = translate(error, self.path, self._busy_seconds)
         # Our own SQL fits the schema; what does not fit is a file that is not as we made it.
         return _damaged(self.path, error) if found is error and not self.as_made() else found
@@ -92,7 +97,7 @@ class Database:
         schema = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name, type"
         try:
             found = self._connection.execute(schema).fetchall()
-        except sqlite3.Error:
+        except _REFUSED:
             return False
         made = Database(Path(":memory:"), wal=False)
         try:
@@ -149,25 +154,25 @@ class Database:
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> sqlite3.Cursor:
         try:
             return self._connection.execute(sql, parameters)
-        except sqlite3.Error as error:
+        except _REFUSED as error:
             raise self._translated(error) from error
 
     def many(self, sql: str, rows: Iterator[Sequence[Any]] | Sequence[Sequence[Any]]) -> None:
         try:
             self._connection.executemany(sql, rows)
-        except sqlite3.Error as error:
+        except _REFUSED as error:
             raise self._translated(error) from error
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         try:
             return self._connection.execute(sql, parameters).fetchall()
-        except sqlite3.Error as error:
+        except _REFUSED as error:
             raise self._translated(error) from error
 
     def row(self, sql: str, parameters: Sequence[Any] = ()) -> Row | None:
         try:
             found: Row | None = self._connection.execute(sql, parameters).fetchone()
-        except sqlite3.Error as error:
+        except _REFUSED as error:
             raise self._translated(error) from error
         return found
 
@@ -251,5 +256,5 @@ def translate(error: sqlite3.Error, path: Path, waited: float = BUSY_SECONDS) ->
     return error
 
 
-def _damaged(path: Path, error: sqlite3.Error) -> Damaged:
+def _damaged(path: Path, error: Exception) -> Damaged:
     return Damaged(f"the catalogue {path} is damaged", why=str(error), hint="dlv fsck --rebuild")

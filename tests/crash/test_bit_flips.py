@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,8 @@ def one(
         code, document, said = fsck(folder)
         if kind == "catalogue" and code == 0 and path.read_bytes() == before:
             return _harmless(path, data)
+        if kind == "file" and code == 0 and zlib.decompress(before) == zlib.decompress(data):
+            return None  # bits that only fill up the last byte of a deflate stream
     finally:
         path.write_bytes(data)
         for journal in folder.glob(".dlv/dlv.db-*"):
@@ -152,13 +155,15 @@ def flips(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_flip(lived_once: Path, tmp_path: Path, kind: str, fsck: Any) -> None:
-    assert flips(lived_once, tmp_path, kind, 25, fsck) == []
+    wrong = flips(lived_once, tmp_path, kind, 25, fsck)
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_flips(lived_once: Path, tmp_path: Path, kind: str, fsck: Any) -> None:
-    assert flips(lived_once, tmp_path, kind, 1500, fsck, seed=1) == []
+    wrong = flips(lived_once, tmp_path, kind, 1500, fsck, seed=1)
+    assert not wrong, "\n".join(wrong)
 
 
 def test_a_lost_check_would_be_seen(

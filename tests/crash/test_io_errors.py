@@ -48,7 +48,7 @@ def test_commit_everywhere(staged: Path, drive: Drive, part: int) -> None:
     [
         ("add", ["add", "."]),
         ("tag", ["tag", "best", "lenet@1"]),
-        ("rm", ["rm", "-y", "lenet@1"]),
+        ("rm", ["rm", "lenet@1"]),
         ("undo", ["undo"]),
         ("rebuild", ["fsck", "--rebuild"]),
     ],

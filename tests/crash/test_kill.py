@@ -46,9 +46,9 @@ def test_commit_everywhere(prepare: Prepare, drive: Drive, part: int) -> None:
         ("add", [], ["add", "."]),
         ("tag", [*SECOND], ["tag", "best", "lenet@1"]),
         ("tag moved", [*SECOND, ["tag", "best", "lenet@1"]], ["tag", "--move", "best", "lenet@2"]),
-        ("rm", [*SECOND], ["rm", "-y", "lenet@1"]),
+        ("rm", [*SECOND], ["rm", "lenet@1"]),
         ("undo", [*SECOND], ["undo"]),
-        ("undo of rm", [*SECOND, ["rm", "-y", "lenet@1"]], ["undo"]),
+        ("undo of rm", [*SECOND, ["rm", "lenet@1"]], ["undo"]),
         ("copy", [*SECOND], ["copy", "lenet@1", "wide"]),
         ("checkout", [*SECOND], ["checkout", "lenet@1", "--force"]),
         ("rebuild", [*SECOND], ["fsck", "--rebuild"]),
@@ -60,4 +60,4 @@ def test_other_commands(
 ) -> None:
     for used in [*before, command]:
         assert used[0] in cli.COMMANDS
-    assert not bad(drive(prepare(name, *before), command, KILLS))
+    assert not bad(drive(prepare(name, *before), command, KILLS, most=400))
