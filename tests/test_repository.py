@@ -15,7 +15,16 @@ import pytest
 
 import dlv
 import dlv.canonical as canonical
-from dlv.errors import Conflict, Damaged, DlvError, NewerFormat, NotARepository, StorageError, UsageError
+from dlv.errors import (
+    Conflict,
+    Damaged,
+    DlvError,
+    NewerFormat,
+    NotARepository,
+    StorageError,
+    UnsafeInput,
+    UsageError,
+)
 from dlv.fact import decode_fact
 from dlv.manifest import Manifest
 from dlv.metadata import facts, versions
@@ -363,3 +372,16 @@ def test_no_authors(bad: str) -> None:
     for name, email in ((bad, ""), ("x", bad)):
         with pytest.raises(UsageError):
             author_of(name, email, "")
+
+
+def test_a_network_disk_is_written_only_by_the_one_host_that_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository, _ = Repository.init(tmp_path)
+    monkeypatch.setattr("dlv.repository.network_disk", lambda path: path == repository.path)
+    with pytest.raises(UnsafeInput, match="network disk") as caught, repository.writing():
+        pass
+    assert "core.singlehost" in (caught.value.hint or "")
+    repository.single_host = lambda: True
+    with repository.writing():
+        pass
