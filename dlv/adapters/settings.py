@@ -33,6 +33,7 @@ _PART = re.compile(_PART_TEXT)
 _CHAIN = re.compile(rf"{_PART_TEXT}(?:[ \t]*+\.[ \t]*+{_PART_TEXT})*+")
 _IS_KEY = re.compile(r"[ \t]*+[=\]]")
 _BY_SUFFIX = {".toml": "toml", ".json": "json", ".yaml": "yaml", ".yml": "yaml"}
+_EXPONENT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]{1,2}\Z")
 _CONVERTED = {"int", "float", "timestamp", "bool", "binary"}
 
 
@@ -183,7 +184,9 @@ def _read_toml(text: str, what: str) -> Any:
 
 def _read_yaml(text: str, what: str) -> Any:
     yaml = require("yaml", "yaml")
-    loader_type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    # The library follows YAML 1.1, to which 1e-3 and 1.0e5 are text.
+    loader_type: Any = type("Loader", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), {})
+    loader_type.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789."))
     try:
         _check_events(yaml, yaml.parse(text, Loader=loader_type), what)
         loader = loader_type(text)
