@@ -10,7 +10,7 @@ from typing import Any
 
 from dlv.adapters.pickles import Call, Global, Mapping
 from dlv.adapters.torch_tensors import is_tensor
-from dlv.canonical import number
+from dlv.canonical import dumps, number
 from dlv.errors import UnsafeInput
 
 MOST_DEPTH = 64
@@ -221,7 +221,7 @@ def step_of(root: Any) -> int | None:
 
 
 def hyperparameters_of(root: Any) -> dict[str, Any]:
-    """Scalars of the dicts that people keep them in, nested keys joined by dots."""
+    """Scalars of the dicts that people keep them in, nested keys joined by dots; lists as JSON."""
     result: dict[str, Any] = {}
     if not isinstance(root, Mapping):
         return result
@@ -235,6 +235,13 @@ def hyperparameters_of(root: Any) -> dict[str, Any]:
             if isinstance(value, Mapping):
                 children = list(value.items())
             elif isinstance(value, list | tuple) and name and len(value) <= _MOST_LIST:
+                items = [scalar(item) for item in value]
+                if not any(a is None and b is not None for a, b in zip(items, value, strict=True)):
+                    # As settings in a file say it, so that the two are one hyperparameter.
+                    text = dumps(items).decode("utf-8")
+                    if len(text) <= _MOST_TEXT:
+                        result.setdefault(name, text)
+                        continue
                 children = list(enumerate(value))
             else:
                 plain = scalar(value)

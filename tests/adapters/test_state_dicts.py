@@ -134,7 +134,12 @@ def test_step(value: Any, expected: int | None) -> None:
 
 def test_hyperparameters() -> None:
     value = {
-        "args": {"lr": 0.1, "deep": {"a": [1, (2, "x")]}, "big": [0] * 500, "none": None},
+        "args": {
+            "lr": 0.1,
+            "deep": {"a": [1, (2, "x")], "empty": [], "betas": (0.9, None, float("inf"))},
+            "big": [0] * 500,
+            "none": None,
+        },
         "config": {"lr": 0.2, "inf": float("inf"), 3: "three", "huge": 1 << 70, "w": T},
         "other": {"x": 1},
         "cfg": 3,
@@ -142,8 +147,9 @@ def test_hyperparameters() -> None:
     assert hyperparameters_of(build(value)) == {
         "lr": 0.1,
         "deep.a.0": 1,
-        "deep.a.1.0": 2,
-        "deep.a.1.1": "x",
+        "deep.a.1": '[2,"x"]',
+        "deep.empty": "[]",
+        "deep.betas": '[0.9,null,"Infinity"]',
         "none": None,
         "inf": "Infinity",
         "3": "three",

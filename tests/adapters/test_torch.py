@@ -86,8 +86,7 @@ class TestFixtures:
         assert checkpoint.hyperparameters == {
             "lr": 0.01,
             "name": "small",
-            "sizes.0": 4,
-            "sizes.1": 3,
+            "sizes": "[4,3]",
         }
         roles = {tensor.name: tensor.role for tensor in checkpoint.tensors}
         assert roles["0.weight"] == "weight"
@@ -398,10 +397,9 @@ class TestAgainstTorch:
             "folder": "/data/x",
             "namespace.seed": 3,
             "namespace.device": "cpu:0",
-            "betas.0": 0.9,
-            "betas.1": 0.5,
+            "betas": "[0.9,0.5]",
             "dtype": "torch.float32",
-            "tags.0": "a",
+            "tags": '["a"]',
         }
         checkpoint.close()
 
