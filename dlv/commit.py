@@ -141,6 +141,8 @@ def commit(repository: Repository, request: Request) -> Committed:
         if versions.by_id(db, version_id) is not None:
             raise Conflict("this very version exists already", why=version_id[:12])
         with repository.change("commit", request.author) as change:
+            if request.staged is None:
+                _still_staged(change, taken)
             number = _insert(change, draft, made, packs)
     held = {digest for s in made.snapshots for digest in s.hashes if digest is not None}
     fresh = {entry["matrix"] for pack in packs for entry in pack.footer["encodings"]}
@@ -372,6 +374,18 @@ def _manifest(
         files=tuple(draft.files),
         environment=environment.describe(repository.root),
     )
+
+
+def _still_staged(change: Change, taken: Sequence[StagedFile]) -> None:
+    """Of two commits at once the first has it; the other would be the same version again."""
+    left = {file.path for file in staged.everything(change.db)}
+    gone = [file.path for file in taken if file.path not in left]
+    if gone:
+        raise Conflict(
+            f"{gone[0]} is no longer staged",
+            why="another dlv committed it, or took it back, meanwhile",
+            hint="dlv status",
+        )
 
 
 def _insert(change: Change, draft: _Draft, made: Manifest, packs: Sequence[PackRecord]) -> int:

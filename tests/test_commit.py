@@ -573,6 +573,24 @@ with dlv.open(sys.argv[1]) as repo:
                 store.matrix(digest)
 
 
+def test_of_two_commits_at_once_one_has_what_is_staged(project: Project) -> None:
+    project.write("w.safetensors", arrays())
+    project.add()
+    turns: list[int] = []
+
+    def meanwhile(_: int) -> None:
+        turns.append(0)
+        if len(turns) == 1:
+            with Repository.find(project.root) as other:
+                committing.commit(other, Request("first", "x", name="net"))
+
+    with pytest.raises(Conflict, match=r"w\.safetensors is no longer staged") as caught:
+        project.commit(progress=meanwhile)
+    assert caught.value.hint == "dlv status"
+    (only,) = versions.all_versions(project.repository.database)
+    assert (only.message, only.number) == ("first", 1)
+
+
 def test_what_is_added_meanwhile_stays_staged(project: Project) -> None:
     """A file that is added anew while a commit runs is not swallowed by that commit."""
     path = project.write("a.txt", "old")
