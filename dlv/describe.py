@@ -11,6 +11,7 @@ import dlv.inventory as inventory
 import dlv.lineage as lineage
 import dlv.revisions as revisions
 import dlv.weight_statistics as weight_statistics
+from dlv.errors import UsageError
 from dlv.inventory import Matrix
 from dlv.lineage import Parent
 from dlv.manifest import Manifest, Snapshot
@@ -102,6 +103,12 @@ def describe(
     """What is known of a version; figures of one matrix, or `statistics` of all, on request."""
     db = repository.database
     found = revisions.resolve(db, reference)
+    if found.file is not None:
+        raise UsageError(
+            f"`{reference}` names a file",
+            why="a version or a snapshot is wanted here",
+            hint=f"dlv show {reference}",
+        )
     version, manifest = found.version, repository.manifest(found.version.id)
     index = manifest.own if found.snapshot is None else found.snapshot.index
     store = MatrixStore.of(repository)

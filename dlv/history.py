@@ -94,6 +94,7 @@ def list_versions(repository: Repository, wanted: Filter) -> Listing:
     ]
     shown = [entry for entry in entries if wanted.removed or entry.version.state in SHOWN]
     _check_names(wanted, [entry.version for entry in entries])
+    _check_tag(wanted.tag, [entry.version for entry in entries])
     known = _known(shown)
     terms = [term for text in wanted.where for term in conditions.parse(text, *known)]
     columns = _columns(wanted.columns, *known)
@@ -140,6 +141,17 @@ def _check_names(wanted: Filter, everything: Sequence[Version]) -> None:
                 did_you_mean=nearest(name, known),
                 hint="dlv list --names",
             )
+
+
+def _check_tag(wanted: str | None, everything: Sequence[Version]) -> None:
+    known = sorted({tag for version in everything for tag in version.tags})
+    if wanted is not None and not re.search(r"[*?\[]", wanted) and wanted not in known:
+        raise NotFound(
+            f"no version has the tag `{wanted}`",
+            why=f"there {'is 1 tag' if len(known) == 1 else f'are {len(known)} tags'}",
+            did_you_mean=nearest(wanted, known),
+            hint="dlv tag",
+        )
 
 
 def _fits(version: Version, wanted: Filter) -> bool:

@@ -198,7 +198,7 @@ def direction_of(metric: str) -> str | None:
 
 def _best(db: Database, name: str, metric: str, given: str | None) -> Version:
     direction = given or direction_of(metric)
-    if direction is None:
+    if direction is None and _has(db, name, metric):
         raise UsageError(
             f"is a high `{metric}` good or bad?",
             why="its name does not say",
@@ -227,6 +227,14 @@ def _best(db: Database, name: str, metric: str, given: str | None) -> Version:
             hint=f"dlv metrics {name}",
         )
     return best[1]
+
+
+def _has(db: Database, name: str, metric: str) -> bool:
+    return any(
+        metric in _evaluated(db, candidate)
+        or any(metric in (s.name, s.tag) for s in metrics.of_version(db, candidate.key))
+        for candidate in versions.of_name(db, name)
+    )
 
 
 def _evaluated(db: Database, version: Version) -> dict[str, float]:

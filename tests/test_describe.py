@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dlv.describe import describe
-from dlv.errors import NotFound
+from dlv.errors import NotFound, UsageError
 from dlv.metadata.matrices import stored_bytes
 from dlv.repository import Repository
 
@@ -89,6 +89,12 @@ def test_a_snapshot(repository: Repository) -> None:
     assert figures.mean == pytest.approx(array.mean())
     assert figures.l2 == pytest.approx(np.linalg.norm(array))
     assert set(found.statistics) == {"fc.weight", "fixed"}
+
+
+def test_a_file_is_not_described(repository: Repository) -> None:
+    with pytest.raises(UsageError, match="names a file") as caught:
+        describe(repository, "m@1:train.py")
+    assert caught.value.hint == "dlv show m@1:train.py"
 
 
 def test_one_matrix(repository: Repository) -> None:

@@ -99,6 +99,10 @@ def test_filters(repository: Repository, wanted: dict[str, object], expected: li
 def test_tags_and_removed_ones(repository: Repository) -> None:
     tags.set_tag(repository, "good", "lenet@2", AUTHOR)
     assert listed(repository, tag="good") == listed(repository, tag="g*") == ["lenet@2"]
+    with pytest.raises(NotFound) as caught:
+        listed(repository, tag="god")
+    assert (caught.value.did_you_mean, caught.value.why) == (["good"], "there is 1 tag")
+    assert listed(repository, tag="b*") == []
     remove.remove(repository, ["wide@1"], AUTHOR)
     assert listed(repository) == ["lenet@3", "lenet@2", "lenet@1"]
     assert listed(repository, removed=True) == ALL

@@ -338,6 +338,8 @@ def test_best(shelf: Shelf) -> None:
     error = shelf.error("a@best:lr")
     assert (error.exit_code, error.hint) == (2, "a@best:lr:max or a@best:lr:min")
     assert shelf.error("c@best:loss").exit_code == 4
+    error = shelf.error("a@best:l")  # before anybody is asked what is better, it has to be there
+    assert (error.exit_code, error.did_you_mean) == (4, ["a@best:lr"])
     error = shelf.error("a@best:acuracy:max")
     assert (error.exit_code, error.did_you_mean) == (4, ["a@best:accuracy"])
     shelf.fact("removal", ids[1], steps=None)
