@@ -297,7 +297,12 @@ def _usage(error: click.ClickException) -> UsageError:
             hint=f"all options: {help_line}",
             did_you_mean=nearest(error.option_name, known),
         )
-    message = error.format_message().rstrip(".")
+    # click breaks the lines of a list of choices.
+    message = " ".join(error.format_message().split()).rstrip(".")
+    message = message.replace(". Choose from: ", "; choose from ")
+    message = message.replace("a valid integer range", "a number").replace(
+        "a valid integer", "a number"
+    )
     message = message[:1].lower() + message[1:]
     return UsageError(message.replace("'", "`"), hint=help_line)
 

@@ -31,7 +31,7 @@ else:
     ],
     exits={1: "the versions differ, with --exit-code", 4: "no such version, snapshot or layer"},
 )
-@argument("refs", nargs=-1, required=True, complete="reference")
+@argument("refs", nargs=-1, required=True, metavar="REF..", complete="reference")
 @option("--structure", is_flag=True, help="Only layers: added, removed, changed.")
 @option("--matrices", is_flag=True, aliases=["--tensors"], help="Only matrices.")
 @option("--params", is_flag=True, help="Only hyperparameters.")

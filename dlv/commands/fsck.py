@@ -22,14 +22,14 @@ else:
     examples=["dlv fsck", "dlv fsck lenet@1 --quick", "dlv fsck --rebuild"],
     exits={6: "there are faults; each is listed with the versions it reaches"},
 )
-@argument("refs", nargs=-1, complete="reference")
+@argument("refs", nargs=-1, metavar="[REF]..", complete="reference")
 @option("--quick", is_flag=True, help="Sizes, footers and rows only; no weights are read.")
 @option("--rebuild", is_flag=True, help="Make the catalogue again from manifests and packs.")
 def run(call: Invocation, refs: tuple[str, ...], quick: bool, rebuild: bool) -> int | None:
     """Check the repository, or rebuild its catalogue.
 
     Hashes of packs, manifests and facts, every matrix decoded, the catalogue row by row. With
-    REFS, the weights and files of these versions only. Nothing is ever deleted.
+    REF, the weights and files of these versions only. Nothing is ever deleted.
     """
     repository = call.repository
     total = sum(path.stat().st_size for path in repository.packs.glob("??/*"))

@@ -34,7 +34,7 @@ WIDE = 100  # columns of a terminal that has room for two metrics
     ],
     exits={1: "nothing found; only with --exit-code"},
 )
-@argument("patterns", nargs=-1, complete="name")
+@argument("patterns", nargs=-1, metavar="[PATTERN]..", complete="name")
 @option("--name", aliases=["--model_name"], metavar="NAME", help="Only versions of this name.")
 @option("--message", aliases=["--commit_msg"], metavar="TEXT", help="Only messages with TEXT.")
 @option("--last", "-n", type=click.IntRange(min=0), metavar="N", help="Only the first N.")
@@ -49,7 +49,7 @@ WIDE = 100  # columns of a terminal that has room for two metrics
 def run(call: Invocation, names: bool, exit_code: bool, **given: Any) -> int | None:
     """List versions, newest first.
 
-    PATTERNS are names of models; * and ? stand for other characters. All that is asked for must
+    PATTERN is a model's name; * and ? stand for other characters. All that is asked for must
     hold. A condition compares a hyperparameter or the last value of a metric; loss.min and
     loss.max are its smallest and largest. Conditions are joined by `and`.
     """

@@ -42,6 +42,7 @@ def test_quiet_and_spellings_of_the_paper(dlv: Dlv, runs: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "code", "args"),
     [
+        ("no_source", 2, []),
         ("unknown_source", 2, ["checkpoint", "runs", "--name", "old"]),
         ("no_name", 2, ["checkpoints", "runs"]),
         ("no_files", 2, ["checkpoints", "--name", "old"]),
