@@ -43,6 +43,7 @@ class Repo:
 
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
+        repository.single_host = lambda: bool(self._config.get("core.singlehost"))
 
     def __enter__(self) -> Self:
         return self

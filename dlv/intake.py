@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import dlv.catalogue as catalogue
 import dlv.environment as environment
@@ -75,11 +76,11 @@ def import_checkpoints(repository: Repository, request: Request) -> Imported:
     with repository.writing():
         store = MatrixStore.of(repository)
         with WeightWriter(store, jobs=request.jobs, recheck=request.recheck) as writer:
-            weights = _store(added.files, writer, request)
+            weights, parameters = _store(added.files, writer, request)
             packs = writer.finish()
         line = versions.of_name(db, request.name)
         known = _known(repository, line, weights)
-        manifest = _manifest(repository, request, weights, line)
+        manifest = _manifest(repository, request, weights, parameters, line)
         if known is None:
             repository.write_manifest(manifest)
             with repository.change("import", request.author) as change:
@@ -104,11 +105,16 @@ def import_checkpoints(repository: Repository, request: Request) -> Imported:
     )
 
 
-def _store(files: Sequence[StagedFile], writer: WeightWriter, request: Request) -> Weights:
+def _store(
+    files: Sequence[StagedFile], writer: WeightWriter, request: Request
+) -> tuple[Weights, dict[str, Any]]:
+    """The weights, and the hyperparameters that the files themselves hold."""
     opened: list[WeightFile] = []
+    parameters: dict[str, Any] = {}
     try:
         for file in files:
             checkpoint = staging.open_weights(Path(file.source), file.format, request.optimizer)
+            parameters.update(checkpoint.hyperparameters)
             opened.append(
                 WeightFile(
                     *(file.path, file.format, file.bytes, file.hash, file.step),
@@ -116,7 +122,7 @@ def _store(files: Sequence[StagedFile], writer: WeightWriter, request: Request) 
                     opened=checkpoint,
                 )
             )
-        return snapshots.store(opened, writer, request.progress)
+        return snapshots.store(opened, writer, request.progress), parameters
     except Conflict as error:
         if error.hint and error.hint.startswith("dlv add"):
             error.hint = "put the step into the name, as in ckpt-100.pt, or leave one out"
@@ -144,7 +150,11 @@ def _content(
 
 
 def _manifest(
-    repository: Repository, request: Request, weights: Weights, line: Sequence[Version]
+    repository: Repository,
+    request: Request,
+    weights: Weights,
+    parameters: dict[str, Any],
+    line: Sequence[Version],
 ) -> Manifest:
     count = len(weights.snapshots)
     default = f"import of {count} checkpoint{'' if count == 1 else 's'}"
@@ -157,5 +167,6 @@ def _manifest(
         tensors=weights.tensors,
         snapshots=weights.snapshots,
         own=weights.own,
+        hyperparameters=parameters,
         environment=environment.describe(repository.root),
     )

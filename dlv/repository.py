@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING
 
 import dlv.durable as durable
 from dlv.canonical import WRITER, dumps, hash_bytes, read_json
-from dlv.errors import Conflict, Damaged, NewerFormat, NotARepository, UsageError
+from dlv.errors import (
+    Conflict,
+    Damaged,
+    NewerFormat,
+    NotARepository,
+    UnsafeInput,
+    UsageError,
+)
 from dlv.lazy import lazy
 from dlv.metadata import facts, staged
 from dlv.metadata.database import Database
@@ -96,6 +103,8 @@ class Repository:
         self.files_git = path / "files.git"
         self.config_file = path / "config.toml"
         self.database_file = path / "dlv.db"
+        # Whether the user vouches that no other host writes; asked only on a network disk.
+        self.single_host: Callable[[], bool] = lambda: False
         self._decoded: dict[str, Manifest] = {}
         self._opened: tuple[int, int] | None = None  # which file the catalogue was when opened
         self._outdated: list[Database] = []
@@ -218,6 +227,12 @@ class Repository:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Hold off gc, and sweep away what killed writers left in tmp."""
+        if network_disk(self.path) and not self.single_host():
+            raise UnsafeInput(
+                f"{self.path} lies on a network disk",
+                why="its locks do not reach other hosts: two that write at once would lose data",
+                hint="if only this host writes there: dlv config --user core.singlehost true",
+            )
         with self._locked("gc.lock", fcntl.LOCK_SH):
             self._check_current()
             durable.clear_dead(self.tmp)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,13 @@ import dlv.add as adding
 import dlv.checkout as checkouts
 import dlv.intake as intake
 import dlv.staging as staging
+from dlv.adapters import torch
 from dlv.errors import Conflict, NotFound, UnsafeInput, UsageError
 from dlv.intake import Imported, Request
 from dlv.metadata import staged, versions
 from dlv.repository import Repository
+
+FIXTURES = Path(__file__).parent / "fixtures" / "torch"
 
 
 def arrays(seed: int) -> dict[str, Any]:
@@ -54,6 +58,15 @@ def test_a_folder(repository: Repository) -> None:
     ]
     assert manifest.files == ()
     assert manifest.message == "import of 3 checkpoints"
+
+
+def test_settings_in_the_files_are_kept(repository: Repository) -> None:
+    shutil.copy(FIXTURES / "checkpoint.pt", repository.root.parent / "runs" / "ckpt-200.pt")
+    made = take(repository, "runs/ckpt-200.pt")
+    opened = torch.open(str(FIXTURES / "checkpoint.pt"))
+    opened.close()
+    assert opened.hyperparameters
+    assert repository.manifest(made.id).hyperparameters == opened.hyperparameters
 
 
 def test_the_bits_come_back(repository: Repository) -> None:

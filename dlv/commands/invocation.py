@@ -77,7 +77,9 @@ class Invocation:
     @cached_property
     def repository(self) -> repository_module.Repository:
         """The repository that the directory lies in; exit 3 where there is none."""
-        return repository_module.Repository.find(self.directory, self.environ.get("DLV_DIR"))
+        found = repository_module.Repository.find(self.directory, self.environ.get("DLV_DIR"))
+        found.single_host = lambda: bool(self.config.get("core.singlehost"))
+        return found
 
     @cached_property
     def config(self) -> config_module.Config:
