@@ -70,6 +70,10 @@ def find(
     )
 
 
+def _ends_alike(a: str, b: str) -> bool:
+    return a.endswith(f".{b}") or b.endswith(f".{a}")
+
+
 def pair(
     old: Sequence[Matrix],
     new: Sequence[Matrix],
@@ -79,7 +83,8 @@ def pair(
     """Which matrix of one snapshot is which of another; None on one side: only in the other.
 
     First by `slots`, pairs of names known to mean the same; then by name, but for those
-    `apart`; last by content, where just one on each side has it.
+    `apart`; last by content, where just one on each side has it, or just one has this name
+    but for a prefix: `embed.weight` and `head.weight`, tied, in `model.` later.
     """
     before = {matrix.name: matrix for matrix in old}
     after = {matrix.name: matrix for matrix in new}
@@ -103,7 +108,11 @@ def pair(
     left = [matrix for matrix in old if matrix.name not in partner]
     for matrix in left:
         alike = places.get(matrix.hash, [])
-        if len(alike) == 1 and sum(other.hash == matrix.hash for other in left) == 1:
+        equal = [other.name for other in left if other.hash == matrix.hash]
+        if len(alike) > 1 or len(equal) > 1:
+            alike = [name for name in alike if _ends_alike(matrix.name, name)]
+            equal = [name for name in equal if alike and _ends_alike(name, alike[0])]
+        if len(alike) == len(equal) == 1:
             join(matrix.name, alike[0])
     found: list[tuple[Matrix | None, Matrix | None]] = [
         (matrix, after[partner[matrix.name]] if matrix.name in partner else None) for matrix in old

@@ -47,6 +47,21 @@ def test_by_name_then_by_content() -> None:
     ]
 
 
+def test_tied_matrices_under_a_prefix() -> None:
+    old = [_matrix(name, "tied") for name in ("embed.weight", "head.weight", "w")]
+    new = [_matrix(name, "tied") for name in ("m.head.weight", "m.embed.weight", "xw")]
+    expected = [("embed.weight", "m.embed.weight"), ("head.weight", "m.head.weight")]
+    assert _names(pair(old, new)) == [*expected, ("w", None), (None, "xw")]
+    assert _names(pair(new, old))[:2] == [(b, a) for a, b in reversed(expected)]
+    # Two that could be meant are not guessed at.
+    twice = [_matrix("m.w", "tied"), _matrix("n.w", "tied")]
+    assert _names(pair([_matrix("w", "tied")], twice)) == [
+        ("w", None),
+        (None, "m.w"),
+        (None, "n.w"),
+    ]
+
+
 def test_slots_come_first() -> None:
     """A layer put in before shifts the names: 2.weight is now 3.weight."""
     old = [_matrix("0.weight", "a"), _matrix("2.weight", "b")]
