@@ -333,3 +333,6 @@ def test_removing_from_a_folder_below(desk: Desk) -> None:
 
 def test_without_a_head_nothing_is_tracked(desk: Desk) -> None:
     assert adding.tracked_paths(desk.repository) == []
+    with desk.repository.change("checkout", "me") as change:
+        change.set_head("0" * 64)
+    assert adding.tracked_paths(desk.repository) == []

@@ -154,6 +154,8 @@ def test_staged_and_given_weights(repo: Repo, tmp_path: Path) -> None:
 
 
 def test_a_failed_commit_keeps_no_copies(repo: Repo, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nothing to commit"):
+        repo.commit("1", name="a")
     with pytest.raises(UsageError, match="needs a name"):
         repo.commit("1", weights=weights())
     with pytest.raises(UsageError, match="x "):

@@ -236,6 +236,24 @@ def test_what_copy_prepared(project: Project) -> None:
     assert project.manifest(three).parents[0].kind == "commit"
 
 
+@pytest.mark.parametrize(("parent", "kind"), [("a@2", "copy"), ("a@1", "commit")])
+def test_what_copy_prepared_holds_for_head_only(project: Project, parent: str, kind: str) -> None:
+    project.commit(name="a", allow_empty=True)
+    project.commit(allow_empty=True)
+    with project.repository.change("copy", "me") as change:
+        change.set_next("fine", "copy")
+    made = project.manifest(project.commit(parents=[parent], allow_empty=True))
+    assert [p.kind for p in made.parents] == [kind]
+
+
+def test_explicit_parents_without_a_head(project: Project) -> None:
+    one = project.commit(name="a", allow_empty=True)
+    with project.repository.change("undo", "me") as change:
+        change.set_head(None)
+    made = project.commit(name="b", parents=["a"], allow_empty=True)
+    assert made.parents == (one.id,)
+
+
 def test_a_removed_head_still_is_a_parent(project: Project) -> None:
     one = project.commit(allow_empty=True)
     with project.repository.change("rm", "me") as change:
