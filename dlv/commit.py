@@ -13,6 +13,7 @@ import dlv.manifest as manifests
 import dlv.revisions as revisions
 import dlv.staging as staging
 from dlv.canonical import timestamp
+from dlv.draft import Draft, Request, fill, store_files
 from dlv.errors import Conflict, UsageError
 from dlv.manifest import Manifest, Parent
 from dlv.metadata import matrices, staged, versions

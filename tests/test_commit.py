@@ -246,6 +246,34 @@ def test_what_copy_prepared_holds_for_head_only(project: Project, parent: str, k
     assert [p.kind for p in made.parents] == [kind]
 
 
+def test_an_orphan_is_a_new_model(project: Project) -> None:
+    project.write("w.npz", {"w": np.ones(3, "f4")})
+    project.write("train.py", "pass")
+    project.add("w.npz", "train.py")
+    project.commit(name="first", parameters={"lr": 0.1})
+    project.write("v.npz", {"v": np.zeros(2, "f4")})
+    project.add("v.npz")
+    made = project.commit(name="second", orphan=True)
+    manifest = project.manifest(made)
+    assert made.parents == ()
+    assert made.base is None
+    assert [tensor.name for tensor in manifest.tensors] == ["v"]
+    assert (manifest.files, manifest.hyperparameters) == ((), {})
+    with pytest.raises(UsageError, match="exclude"):
+        project.commit(name="third", orphan=True, parents=["first"], allow_empty=True)
+    with pytest.raises(UsageError, match="needs a name"):
+        project.commit(orphan=True, allow_empty=True)
+
+
+def test_files_of_one_step_in_two_folders_are_said(project: Project) -> None:
+    for name in ("a/ckpt-5.npz", "b/ckpt-5.npz"):
+        (project.root / name).parent.mkdir()
+        project.write(name, {name[0]: np.ones(3, "f4")})
+    project.add("a", "b")
+    made = project.commit(name="m")
+    assert [warning for warning in made.warnings if "a and b" in warning]
+
+
 def test_explicit_parents_without_a_head(project: Project) -> None:
     one = project.commit(name="a", allow_empty=True)
     with project.repository.change("undo", "me") as change:

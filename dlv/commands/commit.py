@@ -36,6 +36,7 @@ else:
 @option("-m", "--message", aliases=["--commit_msg"], metavar="TEXT", help="What this version is.")
 @option("--name", aliases=["--model_name"], metavar="NAME", help="Name; else the parent's.")
 @option("--parent", multiple=True, metavar="REF", complete="reference", help="Instead of HEAD.")
+@option("--orphan", is_flag=True, help="A new model: no parent, nothing carried on from HEAD.")
 @option("--metrics", multiple=True, metavar="FILE", help="Final metrics: JSON, TOML or YAML.")
 @option("--log", "logs", multiple=True, metavar="FILE", help="A metric log: CSV or JSON lines.")
 @option("--log-step", metavar="COL", help="Column of --log that holds the step.")
@@ -47,6 +48,7 @@ def run(
     message: str | None,
     name: str | None,
     parent: tuple[str, ...],
+    orphan: bool,
     metrics: tuple[str, ...],
     logs: tuple[str, ...],
     log_step: str | None,
@@ -70,6 +72,7 @@ def run(
                 author=call.author,
                 name=name,
                 parents=parent,
+                orphan=orphan,
                 parameters=_parameters(params),
                 logs=[(Path(call.directory, file), columns) for file in logs],
                 metrics=[Path(call.directory, file) for file in metrics],

@@ -32,13 +32,11 @@ else:
 
 class Progress(Protocol):
     def expect(self, total: int) -> None: ...
-
     def advance(self, count: int) -> None: ...
 
 
 class _Silent:
     def expect(self, total: int) -> None: ...
-
     def advance(self, count: int) -> None: ...
 
 

@@ -1,0 +1,248 @@
+"""A version while it is put together: what was staged, what is given, what is carried on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import dlv.catalogue as catalogue
+import dlv.paths as paths
+import dlv.snapshots as snapshots
+import dlv.staging as staging
+from dlv.adapters import network_json
+from dlv.canonical import dumps
+from dlv.errors import Conflict
+from dlv.events.series import Scalars, encode
+from dlv.files import FileStore, Source
+from dlv.manifest import FileEntry, Manifest, NetworkReference, SeriesReference
+from dlv.metadata.metrics import Summary
+from dlv.metadata.staged import StagedFile
+from dlv.network.graph import Network
+from dlv.network.verify import verify
+from dlv.repository import Repository
+from dlv.snapshots import WeightFile, Weights
+from dlv.weight_writer import WeightWriter
+from dlv.weights import MatrixStore
+
+WEIGHT_ROLES = ("weights", "snapshot")
+FILE_ROLES = ("file", "config", "log", "data", "network")
+
+
+@dataclass
+class Request:
+    """What the user asked `commit` for, beside what is staged."""
+
+    message: str
+    author: str
+    name: str | None = None
+    parents: Sequence[str] = ()
+    orphan: bool = False  # without a parent, and nothing carried on
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    series: Sequence[Scalars] = ()
+    logs: Sequence[tuple[Path, Mapping[str, Any]]] = ()  # as of `staging.read_log`
+    metrics: Sequence[Path] = ()  # files of single values
+    staged: Sequence[StagedFile] | None = None  # None: what `add` recorded
+    allow_empty: bool = False
+    recheck: str = "hash"
+    jobs: int = 1
+    progress: Callable[[int], None] = lambda _: None
+    total: Callable[[int], None] = lambda _: None
+
+
+@dataclass
+class Draft:
+    """What is known of the version while it is put together."""
+
+    base: Manifest | None
+    staged: list[StagedFile]
+    weights: Weights = field(default_factory=Weights)
+    network: Network | None = None
+    reference: NetworkReference | None = None
+    hyperparameters: dict[str, Any] = field(default_factory=dict)
+    series: list[tuple[SeriesReference, Summary]] = field(default_factory=list)
+    tree: str | None = None
+    files: list[FileEntry] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def of_role(self, *roles: str) -> list[StagedFile]:
+        return [file for file in self.staged if file.role in roles]
+
+    @property
+    def replaced(self) -> set[str]:
+        """Paths of which nothing is carried on: what is staged may be of another role."""
+        return {file.path for file in self.staged}
+
+
+def fill(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Request) -> None:
+    """Weights first: networks, settings and curves are carried on only where they fit them."""
+    _weights(draft, writer, request)
+    _network(draft, writer, store)
+    _hyperparameters(draft, request)
+    _series(draft, writer, request, store)
+
+
+def _weights(draft: Draft, writer: WeightWriter, request: Request) -> None:
+    found = draft.of_role(*WEIGHT_ROLES)
+    if not found:
+        if draft.base is not None:
+            draft.weights = snapshots.without(draft.base, draft.replaced)
+        return
+    request.total(sum(file.bytes for file in found))
+    opened: list[WeightFile] = []
+    try:
+        for file in found:
+            checkpoint = staging.open_weights(
+                Path(file.source), file.format, str(file.options.get("optimizer", "keep"))
+            )
+            for key, value in checkpoint.hyperparameters.items():
+                draft.hyperparameters.setdefault(key, value)
+            opened.append(
+                WeightFile(
+                    *(file.path, file.format, file.bytes, file.hash, file.step),
+                    own=file.role == "weights" and file.options.get("own") is True,
+                    opened=checkpoint,
+                )
+            )
+        draft.weights = snapshots.store(opened, writer, request.progress)
+    finally:
+        for weights in opened:
+            weights.opened.close()
+    _recheck(found, draft.weights)
+    draft.warnings += _mixed(draft.weights)
+
+
+def _mixed(weights: Weights) -> list[str]:
+    """Files of one step in several folders are more often two models than parts of one."""
+    found = []
+    for snapshot in weights.snapshots:
+        folders = sorted({str(PurePosixPath(c.path).parent) for c in snapshot.containers})
+        if len(folders) > 1:
+            step = "the own weights" if snapshot.step is None else f"step {snapshot.step}"
+            found.append(
+                f"{step} was put together from {' and '.join(folders[:3])}: if these are two"
+                " models, dlv undo, then dlv add and dlv commit one folder at a time"
+            )
+    return found[:1]
+
+
+def _recheck(found: Sequence[StagedFile], weights: Weights) -> None:
+    """A container that came back byte for byte is what was added; the others are hashed again."""
+    proven = {c.path for s in weights.snapshots for c in s.containers if c.blake3 is not None}
+    for file in found:
+        if file.path not in proven and paths.hash_file(Path(file.source))[0] != file.hash:
+            raise Conflict(
+                f"{file.path} has changed since it was added",
+                why="its content is another one",
+                hint=f"dlv add {file.path}",
+            )
+
+
+def _network(draft: Draft, writer: WeightWriter, store: MatrixStore) -> None:
+    found = draft.of_role("network")
+    if len(found) > 1:
+        raise Conflict(
+            "more than one network is staged",
+            why=", ".join(file.path for file in found),
+            hint="dlv add --as file NETWORK keeps one as a plain file",
+        )
+    if found:
+        draft.network, _ = network_json.open(found[0].source)
+        problems = verify(draft.network, draft.weights.shapes() or None)
+        draft.warnings += [f"network: {problem.message}" for problem in problems]
+        origin = dict(draft.network.origin or {})
+        writer.add_object("network", dumps(draft.network.canonical()))
+        draft.reference = NetworkReference(draft.network.id, origin)
+    elif draft.base is not None and draft.base.network is not None:
+        files = {entry.path for entry in draft.base.files if entry.role == "network"}
+        if not files & draft.replaced:
+            _carry_network(draft, draft.base.network, store)
+
+
+def _carry_network(draft: Draft, reference: NetworkReference, store: MatrixStore) -> None:
+    """The parent's network stays as long as it still describes the weights."""
+    network = catalogue.network(store, reference.id)
+    shapes = draft.weights.shapes()
+    problems = verify(network, shapes) if shapes else []
+    errors = [problem for problem in problems if problem.severity == "error"]
+    if errors:
+        draft.warnings.append(
+            "the network of the parent does not fit these weights and is left out: "
+            + errors[0].message
+        )
+        return
+    draft.network, draft.reference = network, reference
+
+
+def _hyperparameters(draft: Draft, request: Request) -> None:
+    """From the weights' own files, then configs in the order of paths, then the command line."""
+    configs = draft.of_role("config")
+    carried = dict(draft.base.hyperparameters) if draft.base is not None else {}
+    if not configs and not draft.hyperparameters:
+        draft.hyperparameters = carried
+    for file in configs:
+        draft.hyperparameters.update(staging.read_config(Path(file.source), file.format))
+    draft.hyperparameters.update(staging.parameters(request.parameters))
+
+
+def _series(draft: Draft, writer: WeightWriter, request: Request, store: MatrixStore) -> None:
+    found = _given_series(draft, request)
+    if draft.base is not None and not draft.of_role(*WEIGHT_ROLES):
+        # The curves belong to the weights: they stay as long as those do, but for newer ones.
+        newer = {(scalars.run, scalars.tag) for scalars in found}
+        for reference in draft.base.series:
+            if (reference.run, reference.tag) not in newer:
+                scalars = catalogue.series(store, reference.hash)
+                draft.series.append((reference, catalogue.summary_of(scalars, reference.hash)))
+    names: set[tuple[str, str]] = set()
+    for scalars in found:
+        if (scalars.run, scalars.tag) in names:
+            raise Conflict(
+                f"the series `{scalars.tag}` comes from two logs",
+                why=f"both are called `{scalars.run}`" if scalars.run else None,
+                hint="give one log another name, or dlv add --as file LOG keeps it as a plain file",
+            )
+        names.add((scalars.run, scalars.tag))
+        digest = encode(scalars, writer.add_object)
+        reference = SeriesReference(scalars.run, scalars.tag, digest)
+        draft.series.append((reference, catalogue.summary_of(scalars, digest)))
+
+
+def _given_series(draft: Draft, request: Request) -> list[Scalars]:
+    """From logs, then single values, each under its file's name only where it would clash."""
+    logs = [
+        (Path(log.source), log.path, {**log.options, "format": log.format})
+        for log in draft.of_role("log")
+    ]
+    logs += [(path, path.name, dict(options)) for path, options in request.logs]
+    found = list(request.series)
+    for source, path, options in logs:
+        run = "" if len(logs) == 1 and not found else Path(path).name.split(".")[0]
+        found += staging.read_log(source, run, options)
+    for file in request.metrics:
+        scalars, skipped = staging.read_metrics(file)
+        draft.warnings += [f"{file.name}: `{key}` is no number and left out" for key in skipped]
+        taken = {(known.run, known.tag) for known in found}
+        for one in scalars:
+            clash = (one.run, one.tag) in taken
+            found.append(replace(one, run=file.name.split(".")[0]) if clash else one)
+    return found
+
+
+def store_files(repository: Repository, draft: Draft, name: str) -> None:
+    found = draft.of_role(*FILE_ROLES)
+    new = {file.path for file in found}
+    base = draft.base.files if draft.base is not None else ()
+    kept = [entry for entry in base if entry.path not in draft.replaced]
+    if not found and len(kept) == len(base):
+        draft.files, draft.tree = list(base), draft.base.tree if draft.base else None
+        return
+    containers = {c.path for s in draft.weights.snapshots for c in s.containers}
+    paths.check_together([*new, *(entry.path for entry in kept), *containers])
+    if not found and not kept:
+        return
+    sources = [Source(file.path, Path(file.source), file.role, file.hash) for file in found]
+    with repository.alone("files.lock"):
+        store = FileStore(repository.files_git)
+        draft.tree, draft.files = store.store(sources, kept, name)
