@@ -166,7 +166,6 @@ class Program(click.Group):
         exits = EXITS | {
             1: "differences, or nothing found; only with --exit-code",
             5: "conflict: a name is taken, a file changed or is in the way",
-            7: "a remote failed",
             9: "refused as unsafe, or not confirmed",
             70: "a fault in dlv itself",
         }

@@ -88,8 +88,14 @@ class Run(Generic[V]):
         self._spool.note({"step": self._step, "time": now, **numbers})
 
     def snapshot(self, weights: Mapping[str, Any], step: int | None = None) -> None:
-        """Keep a checkpoint: arrays by name, for example `model.state_dict()`."""
-        self._spool.save(weights, max(self._step, 0) if step is None else step)
+        """Keep a checkpoint: arrays by name, for example `model.state_dict()`.
+
+        Without a step it is of the last one logged; where nothing is logged they are counted.
+        """
+        if step is None:
+            kept = [file.step for file in self._spool.files if file.step is not None]
+            step = self._step if self._step >= 0 else max(kept, default=-1) + 1
+        self._spool.save(weights, step)
 
     def __enter__(self) -> Self:
         return self

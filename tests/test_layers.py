@@ -16,7 +16,8 @@ LEVELS: dict[float, str] = {
     2: "metadata adapters durable ignore paths arrays mounts",
     3: "repository revisions staging files config weights weight_writer snapshots catalogue"
     " environment bounds runs weight_statistics",
-    3.5: "conditions draft inventory lineage reachable text_changes working",  # what several verbs share
+    # What several verbs share.
+    3.5: "conditions draft inventory lineage reachable text_changes working",
     4: "add commit archive diff describe evaluate check status history checkout tags remove collect"
     " ingest intake transfer curves stats doctor demo rebuild show undo",
     5: "training hub report dql views",

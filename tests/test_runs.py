@@ -81,6 +81,16 @@ def test_a_checkpoint_of_one_step_replaces_the_earlier(tmp_path: Path) -> None:
     assert len(finish.calls[0][1]) == 1
 
 
+def test_checkpoints_without_steps_or_metrics_are_counted(tmp_path: Path) -> None:
+    finish = Finished()
+    with Run(tmp_path, "", {}, finish) as run:
+        run.snapshot(weights(1))
+        run.snapshot(weights(2))
+        run.snapshot(weights(3), step=10)
+        run.snapshot(weights(4))
+    assert [file.step for file in finish.calls[0][1]] == [0, 1, 10, 11]
+
+
 def test_a_metric_that_is_no_number_changes_nothing(tmp_path: Path) -> None:
     finish = Finished()
     with Run(tmp_path, "", {}, finish) as run:
