@@ -37,8 +37,15 @@ else:
 @option("--layers", is_flag=True, help="Only the layers: inputs, tensors, FLOPs, activations.")
 @option("--matrix", metavar="M", aliases=["--tensor"], help="One matrix: figures, histogram.")
 @option("--stats", is_flag=True, help="Only figures of all matrices: min, max, mean, std, L2, ..")
+@option("--all", "everything", is_flag=True, help="List the matrices of the optimizer, too.")
 def run(
-    call: Invocation, ref: str, drawn: bool, layers: bool, matrix: str | None, stats: bool
+    call: Invocation,
+    ref: str,
+    drawn: bool,
+    layers: bool,
+    matrix: str | None,
+    stats: bool,
+    everything: bool,
 ) -> None:
     """Describe a version: network, metrics, matrices, storage.
 
@@ -68,4 +75,5 @@ def run(
     elif stats:
         call.output.emit("desc", document, figures.statistics(found), ids=ids)
     else:
-        call.output.emit("desc", document, *view.whole(found, call.output, drawn=drawn), ids=ids)
+        blocks = view.whole(found, call.output, drawn=drawn, everything=everything)
+        call.output.emit("desc", document, *blocks, ids=ids)

@@ -6,19 +6,22 @@ from collections.abc import Iterator
 
 from dlv.adapters.checkpoint import ITEM_BYTES
 from dlv.describe import Description
+from dlv.inventory import Matrix
 from dlv.metadata.metrics import Summary as Metric
 from dlv.network.drawing import draw, operation_text
 from dlv.network.graph import Network
 from dlv.network.summary import Row
-from dlv.output import Block, Fields, Heading, Output, Verbatim
+from dlv.output import Block, Fields, Heading, Line, Output, Verbatim
 from dlv.table import Bytes, Cell, Column, Count, Id, Items, Number, Table, Text, Time
 from dlv.views.values import setting, shape
 
 _BAR = 32  # columns of the longest one
 
 
-def whole(found: Description, output: Output, *, drawn: bool = False) -> Iterator[Block]:
-    """Everything, section by section."""
+def whole(
+    found: Description, output: Output, *, drawn: bool = False, everything: bool = False
+) -> Iterator[Block]:
+    """Section by section; `everything`: the optimizer's matrices one by one, too."""
     yield header(found, output)
     yield from _message_rest(found, output)
     yield from _section("network", _network(found, output, drawn=drawn))
@@ -27,7 +30,8 @@ def whole(found: Description, output: Output, *, drawn: bool = False) -> Iterato
     yield from _section("hyperparameters", [Table([Column("key", fixed=True), "value"], rows)])
     yield from _section("metrics", [_metrics(found, output)])
     yield from _section("snapshots", [_snapshots(found)])
-    yield from _section("matrices", [_matrices(found)])
+    shown = [m for m in found.matrices if everything or m.role != "optimizer"]
+    yield from _section("matrices", [_matrices(found, shown), *_optimizer(found, shown)])
     rows = [[file.path, file.role, Bytes(file.bytes)] for file in found.manifest.files]
     yield from _section("files", [Table([Column("path", least=20), "role", "size"], rows)])
     yield from _storage(found)
@@ -235,9 +239,18 @@ def _snapshots(found: Description) -> Table:
     return Table(["step", "state", "matrices", "size", Column("files", least=20)], rows)
 
 
-def _matrices(found: Description) -> Table:
+def _optimizer(found: Description, shown: list[Matrix]) -> list[Block]:
+    """What is left out of the table, in one line."""
+    hidden = [matrix for matrix in found.matrices if matrix not in shown]
+    if not hidden:
+        return []
+    size = sum(matrix.nbytes or 0 for matrix in hidden if not matrix.tied)
+    return [Line(f"and {len(hidden)} of the optimizer (--all)", Bytes(size))]
+
+
+def _matrices(found: Description, shown: list[Matrix]) -> Table:
     rows: list[list[Cell]] = []
-    for matrix in found.matrices:
+    for matrix in shown:
         stored = found.stored_bytes(matrix)
         rows.append(
             [

@@ -61,6 +61,22 @@ def test_refused(dlv: Dlv, filled: Path) -> None:
     assert dlv("desc", "lenet/150").code == 4
 
 
+def test_matrices_of_the_optimizer_are_counted_or_listed(dlv: Dlv, workspace: Path) -> None:
+    source = Path(__file__).parents[1] / "fixtures" / "torch" / "checkpoint.pt"
+    (workspace / "checkpoint.pt").write_bytes(source.read_bytes())
+    for words in (["init"], ["add", "checkpoint.pt"], ["commit", "-m", "x", "--name", "net"]):
+        assert dlv(*words).code == 0
+    rows = dlv("desc", "net", json=True).document["matrices"]
+    hidden = [row["name"] for row in rows if row["role"] == "optimizer"]
+    short, full = dlv("desc", "net").stdout, dlv("desc", "net", "--all").stdout
+    assert hidden
+    assert f"and {len(hidden)} of the optimizer (--all)" in short
+    assert "of the optimizer" not in full
+    for name in hidden:
+        assert f"\n{name}\t" in full
+        assert name not in short
+
+
 def test_quiet_gives_the_id(dlv: Dlv, filled: Path) -> None:
     whole = dlv("desc", "lenet", json=True).document["version"]["id"]
     assert dlv("desc", "lenet", "-q").stdout == f"{whole}\n"
