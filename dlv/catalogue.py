@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from dlv.adapters.checkpoint import Raw
 from dlv.canonical import loads
 from dlv.errors import Damaged, DlvError
 from dlv.events.series import Scalars, decode
+from dlv.lazy import lazy
 from dlv.manifest import Manifest
 from dlv.metadata import networks, versions
 from dlv.metadata.database import Database
 from dlv.metadata.metrics import Summary, summarise
-from dlv.network.graph import Network
-from dlv.network.summary import summary
+
+if TYPE_CHECKING:
+    import dlv.network.graph as graph
+    import dlv.network.summary as summaries_of
+    from dlv.network.graph import Network
+else:  # many versions have no network
+    graph = lazy("dlv.network.graph")
+    summaries_of = lazy("dlv.network.summary")
 
 MOST_POINTS = 1_000_000  # of a series that is read for its curve alone
 
@@ -27,7 +34,7 @@ class Objects(Protocol):
 
 def network(store: Objects, digest: str) -> Network:
     """A stored network, which must be what its name says."""
-    found = Network.from_canonical(loads(bytes(store.object("network", digest)), "network"))
+    found = graph.Network.from_canonical(loads(bytes(store.object("network", digest)), "network"))
     if found.id != digest:
         raise Damaged(f"the network {digest[:12]} is damaged", hint="dlv fsck")
     return found
@@ -63,7 +70,7 @@ def node_figures(found: Network) -> dict[str, networks.NodeFigures]:
     if found.cyclic:
         return {}
     try:
-        rows = summary(found).rows
+        rows = summaries_of.summary(found).rows
     except DlvError:
         return {}
     return {row.name: networks.NodeFigures(row.out_shape, row.parameters or 0) for row in rows}

@@ -5,26 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dlv.catalogue as catalogue
 import dlv.paths as paths
 import dlv.snapshots as snapshots
 import dlv.staging as staging
-from dlv.adapters import network_json
 from dlv.canonical import dumps
 from dlv.errors import Conflict
 from dlv.events.series import Scalars, encode
 from dlv.files import FileStore, Source
+from dlv.lazy import lazy
 from dlv.manifest import FileEntry, Manifest, NetworkReference, SeriesReference
 from dlv.metadata.metrics import Summary
 from dlv.metadata.staged import StagedFile
-from dlv.network.graph import Network
-from dlv.network.verify import verify
 from dlv.repository import Repository
 from dlv.snapshots import WeightFile, Weights
 from dlv.weight_writer import WeightWriter
 from dlv.weights import MatrixStore
+
+if TYPE_CHECKING:
+    import dlv.adapters.network_json as network_json
+    import dlv.network.verify as verification
+    from dlv.network.graph import Network
+else:  # many versions have no network
+    network_json = lazy("dlv.adapters.network_json")
+    verification = lazy("dlv.network.verify")
 
 WEIGHT_ROLES = ("weights", "snapshot")
 FILE_ROLES = ("file", "config", "log", "data", "network")
@@ -149,7 +155,7 @@ def _network(draft: Draft, writer: WeightWriter, store: MatrixStore) -> None:
         )
     if found:
         draft.network, _ = network_json.open(found[0].source)
-        problems = verify(draft.network, draft.weights.shapes() or None)
+        problems = verification.verify(draft.network, draft.weights.shapes() or None)
         draft.warnings += [f"network: {problem.message}" for problem in problems]
         origin = dict(draft.network.origin or {})
         writer.add_object("network", dumps(draft.network.canonical()))
@@ -164,7 +170,7 @@ def _carry_network(draft: Draft, reference: NetworkReference, store: MatrixStore
     """The parent's network stays as long as it still describes the weights."""
     network = catalogue.network(store, reference.id)
     shapes = draft.weights.shapes()
-    problems = verify(network, shapes) if shapes else []
+    problems = verification.verify(network, shapes) if shapes else []
     errors = [problem for problem in problems if problem.severity == "error"]
     if errors:
         draft.warnings.append(

@@ -26,9 +26,14 @@ LEVELS: dict[float, str] = {
 # Beyond what its level may: a part that was cut in two, or a library that loads slowly.
 EXTRA = {
     "manifest": "record",
+    "metadata": "lazy",
+    "catalogue": "lazy",
+    "draft": "lazy",
     "fact": "manifest record",
     "paths": "durable",
     "files": "lazy",
+    "adapters": "lazy",
+    "staging": "lazy",
     "durable": "lazy",
     "repository": "lazy",
     "config": "lazy",

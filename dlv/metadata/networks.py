@@ -6,11 +6,17 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlv.canonical import dumps
+from dlv.lazy import lazy
 from dlv.metadata.database import Database, Row
-from dlv.network.graph import Network, plain
+
+if TYPE_CHECKING:
+    import dlv.network.graph as graph
+    from dlv.network.graph import Network
+else:  # many versions have no network
+    graph = lazy("dlv.network.graph")
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,7 @@ def _layers(db: Database, network: Network) -> list[int]:
     aliases = network.node_aliases()
     rows = []
     for node in network.nodes:
-        attrs = {name: plain(value) for name, value in node.attrs.items()}
+        attrs = {name: graph.plain(value) for name, value in node.attrs.items()}
         rows.append(
             (
                 node.name,
