@@ -7,24 +7,24 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dlv.paths as paths
-from dlv.adapters import (
-    checkpoint,
-    detect,
-    metric_logs,
-    network_json,
-    registry,
-    settings,
-    steps,
-    torch,
-)
+from dlv.adapters import checkpoint, detect, registry, steps
 from dlv.canonical import dumps, float_of
 from dlv.errors import Conflict, DlvError, NotFound, UnsafeInput, UsageError, nearest
 from dlv.events.series import Scalars
 from dlv.ignore import walk
+from dlv.lazy import lazy
 from dlv.metadata.staged import StagedFile
+
+if TYPE_CHECKING:
+    from dlv.adapters import metric_logs, network_json, settings, torch
+else:  # most files are of one kind
+    metric_logs = lazy("dlv.adapters.metric_logs")
+    network_json = lazy("dlv.adapters.network_json")
+    settings = lazy("dlv.adapters.settings")
+    torch = lazy("dlv.adapters.torch")
 
 ROLES = ("weights", "snapshot", "network", "config", "log", "data", "file")
 LARGE_FILE = 100 << 20

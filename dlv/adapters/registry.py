@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from dlv.adapters import npz, safetensors, torch
+from typing import TYPE_CHECKING
+
+from dlv.adapters import safetensors
 from dlv.adapters.checkpoint import Adapter
 from dlv.errors import UnsafeInput, UsageError, nearest
+from dlv.lazy import lazy
+
+if TYPE_CHECKING:
+    from dlv.adapters import npz, torch
+else:
+    # Most projects have one format, and these cost more to load than most files to look at.
+    npz = lazy("dlv.adapters.npz")
+    torch = lazy("dlv.adapters.torch")
 
 ADAPTERS: dict[str, Adapter] = {
     "safetensors": safetensors,
