@@ -1,8 +1,7 @@
-"""Associated files in `files.git`: one bare git repository, written and read through GitPython."""
+"""Associated files in `files.git`: one bare git repository, through GitPython's object database."""
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import stat
@@ -20,11 +19,13 @@ from dlv.manifest import FileEntry
 from dlv.paths import open_regular
 
 if TYPE_CHECKING:
-    import git
+    import hashlib
+
     import gitdb
 else:
-    # They cost more than most commits, and many versions have no files.
-    git = lazy("git")
+    # Many versions have no files. GitPython's object database alone: to import the rest of it
+    # takes longer than most commits, and runs git.
+    hashlib = lazy("hashlib")
     gitdb = lazy("gitdb")
 
 _CONFIG = (
@@ -61,7 +62,7 @@ class FileStore:
         durable.replace(self.path / "HEAD", b"ref: refs/heads/none\n", tmp_dir=tmp)
 
     def _objects(self) -> Any:
-        return git.GitDB(str(self.path / "objects"))
+        return gitdb.GitDB(str(self.path / "objects"))
 
     def _clear_dead(self) -> None:
         """Whoever holds the lock knows that what a killed writer left behind is dead."""

@@ -19,7 +19,7 @@ from dlv.manifest import Container, Manifest, Snapshot, TensorEntry
 class Store(Protocol):
     """Where matrices and named objects go; a WeightWriter."""
 
-    def add(self, dtype: str, shape: Sequence[int], raw: Raw) -> str: ...
+    def add(self, dtype: str, shape: Sequence[int], raw: Raw, *, given: bool = False) -> str: ...
 
     def add_object(self, kind: str, data: Raw) -> str: ...
 
@@ -131,7 +131,7 @@ def _store_file(
     hashes = []
     for tensor in opened.tensors:
         raw = tensor.read()
-        hashes.append(target.add(tensor.dtype, tensor.shape, raw))
+        hashes.append(target.add(tensor.dtype, tensor.shape, raw, given=True))
         del raw  # the next one is read before the name is bound again
     names = _names(group, file, hashes)
     for tensor, name, digest in zip(opened.tensors, names.values(), hashes, strict=True):

@@ -25,7 +25,7 @@ Raw = bytes | bytearray | memoryview
 SMALL = 64 << 10  # up to this a matrix or object shares chunks with others
 GROUP = 256 << 10  # decoded length at which a shared chunk is full
 SLICE = 16 << 20  # a larger matrix is encoded piece by piece
-WINDOW = 32 << 20  # what may wait for the encoding threads
+WINDOW = 16 << 20  # what may wait for the encoding threads, or else two pieces
 
 
 class Known(Protocol):
@@ -85,6 +85,7 @@ class WeightWriter:
     def __init__(
         self, store: Known, *, jobs: int = 1, recheck: str = "hash", buffer: int = BUFFER
     ) -> None:
+        _keep_freed_memory()
         self._store = store
         self._content = {"hash": True, "stat": False}[recheck]
         self._layout = default_layout()
@@ -99,8 +100,11 @@ class WeightWriter:
         self._reused: list[Callable[[], Sequence[Piece]]] = []
         self._empty: list[Encoding] = []
 
-    def add(self, dtype: str, shape: Sequence[int], raw: Raw) -> str:
-        """Store a matrix unless it is stored already; returns its hash."""
+    def add(self, dtype: str, shape: Sequence[int], raw: Raw, *, given: bool = False) -> str:
+        """Store a matrix unless it is stored already; returns its hash.
+
+        `given`: nobody else will write to the buffer, so it need not be done with on return.
+        """
         raw = _flat(raw)
         dims = tuple(shape)
         expected = matrix_bytes(dtype, dims)
@@ -125,7 +129,7 @@ class WeightWriter:
         else:
             size = element_bytes(dtype)
             self._cut("plane", dtype, encoding, raw, SLICE // size * size)
-            if not isinstance(raw, bytes):
+            if not given and not isinstance(raw, bytes):
                 # Not ours and not immutable: it may have changed since it was named.
                 self._drain()
                 if matrix_hash(dtype, dims, raw) != name:
@@ -220,7 +224,7 @@ class WeightWriter:
         if self._pool is None:
             self._put(job, self._encode(job))
             return
-        while self._queue and self._queued + job.size > WINDOW:
+        while len(self._queue) > 1 and self._queued + job.size > WINDOW:
             self._take()
         self._queue.append((job, self._pool.submit(self._encode, job)))
         self._queued += job.size
@@ -267,6 +271,15 @@ class WeightWriter:
     def _stop(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _keep_freed_memory() -> None:
+    """Let glibc hand out freed megabytes again instead of returning them to the system.
+
+    It does so for all sizes up to that of the largest block it has seen freed (32 MiB at
+    most). Without this half of the time goes into pages that are faulted in again and again.
+    """
+    bytearray((32 << 20) - (64 << 10))
 
 
 def _flat(raw: Raw) -> Raw:

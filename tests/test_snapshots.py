@@ -27,7 +27,8 @@ class Memory:
     def __init__(self) -> None:
         self.kept: dict[str, bytes] = {}
 
-    def add(self, dtype: str, shape: Any, raw: Any) -> str:
+    def add(self, dtype: str, shape: Any, raw: Any, *, given: bool = False) -> str:
+        assert given  # what was read from a file is nobody else's
         name = matrix_hash(dtype, shape, raw)
         self.kept[name] = bytes(raw)
         return name

@@ -255,6 +255,20 @@ def test_a_buffer_that_changes_meanwhile_is_noticed(
     assert files_in(store.packs_dir) + files_in(store.tmp_dir) == []
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_buffers_that_were_given_away(tmp_path: Path, jobs: int) -> None:
+    """The same packs, without a second look at the buffer."""
+    store, _ = place(tmp_path / "copied")
+    with WeightWriter(store) as writer:
+        fill(writer)
+        expected = [pack.hash for pack in writer.finish()]
+    store, _ = place(tmp_path / "given")
+    with WeightWriter(store, jobs=jobs) as writer:
+        for dtype, shape, raw in model():
+            writer.add(dtype, shape, bytearray(raw), given=True)
+        assert [pack.hash for pack in writer.finish()] == expected
+
+
 def test_small_buffers_may_be_used_again_at_once(here: Place) -> None:
     store, index = here
     writer = WeightWriter(store, jobs=2)

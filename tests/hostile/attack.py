@@ -85,7 +85,9 @@ def attack(path: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    require("yaml", "yaml")  # importing it later would set the hook off
+    # Importing them later would set the hook off.
+    require("yaml", "yaml")
+    assert [adapter.FORMAT for adapter in registry.ADAPTERS.values()]
     sys.dont_write_bytecode = True
     for path in sys.argv[1:]:
         sys.stdout.flush()

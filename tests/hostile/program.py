@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import dlv.cli as cli
+from dlv.adapters import registry
 from tests.hostile.attack import FORBIDDEN
 
 LIMIT = 1536 << 20
@@ -93,7 +94,8 @@ def _warm(repository: Path, name: str) -> None:
     with os.fdopen(reader) as file:
         found = file.read().splitlines()
     os.waitpid(child, 0)
-    for module in [*found, "yaml"]:
+    adapters = [f"dlv.adapters.{adapter.FORMAT}" for adapter in registry.ADAPTERS.values()]
+    for module in [*found, *adapters, "yaml"]:
         with contextlib.suppress(Exception):
             importlib.import_module(module)
 
