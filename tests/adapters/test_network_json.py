@@ -110,6 +110,7 @@ def test_numbers_that_no_field_can_hold_are_refused() -> None:
     with pytest.raises(UsageError):
         parse(json.dumps(PLAIN).replace('"out": 20', '"out": 99999999999999999999').encode())
 
+
 def test_files_that_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(StorageError):
         open_network(str(tmp_path / "none.json"))

@@ -17,6 +17,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 import dlv.commit as committing
+import dlv.rebuild as rebuild
 import dlv.remove as remove
 import dlv.staging as staging
 import dlv.tags as tags
@@ -51,7 +52,14 @@ def commit(repository: Repository, who: int, turn: int) -> None:
     )
     name = NAMES[(who + turn) % len(NAMES)]
     request = Request(f"turn {turn} of {who}", f"worker {who}", name, staged=added.files)
-    made = committing.commit(repository, request)
+    while True:
+        try:
+            made = committing.commit(repository, request)
+        except Conflict as error:  # as the hint says
+            if "rebuilt meanwhile" not in error.message:
+                raise
+        else:
+            break
     say({"id": made.id, "name": made.name, "number": made.number})
 
 
@@ -61,13 +69,15 @@ def other(repository: Repository, who: int, rng: random.Random) -> None:
     live = versions.all_versions(repository.database)
     chosen = rng.choice(live).label if live else "lenet@1"
     try:
-        match rng.randrange(3):
+        match rng.randrange(4):
             case 0:
                 tags.set_tag(repository, f"tag{rng.randrange(5)}", chosen, author, move=True)
             case 1:
                 remove.remove(repository, [chosen], author, force=True)
             case 2:
                 undo.undo(repository, author)
+            case 3:
+                rebuild.rebuild(repository)
     except (Conflict, NotFound, UnsafeInput) as error:
         if "busy" in error.message:
             raise
