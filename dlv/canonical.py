@@ -128,7 +128,18 @@ def hasher() -> blake3:
 
 def matrix_hash(dtype: str, shape: Sequence[int], raw: bytes | bytearray | memoryview) -> str:
     """The name of a matrix: its dtype, shape and little-endian elements in C order."""
-    return hash_bytes(dumps({"dtype": dtype, "shape": list(shape)}), b"\n", raw)
+    return hash_bytes(_matrix_head(dtype, shape), raw)
+
+
+def matrix_hasher(dtype: str, shape: Sequence[int]) -> blake3:
+    """`matrix_hash` for elements that come in parts."""
+    made = hasher()
+    made.update(_matrix_head(dtype, shape))
+    return made
+
+
+def _matrix_head(dtype: str, shape: Sequence[int]) -> bytes:
+    return dumps({"dtype": dtype, "shape": list(shape)}) + b"\n"
 
 
 _fixed_clock: list[datetime.datetime] = []

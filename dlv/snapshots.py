@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import BinaryIO, Protocol, cast
 
 from dlv.adapters import registry, steps
-from dlv.adapters.checkpoint import ITEM_BYTES, Checkpoint, Raw, Tensor
+from dlv.adapters.checkpoint import ITEM_BYTES, Checkpoint, Part, Raw, Tensor
 from dlv.canonical import hasher
 from dlv.errors import Conflict, Damaged
 from dlv.manifest import Container, Manifest, Snapshot, TensorEntry
@@ -19,7 +19,9 @@ from dlv.manifest import Container, Manifest, Snapshot, TensorEntry
 class Store(Protocol):
     """Where matrices and named objects go; a WeightWriter."""
 
-    def add(self, dtype: str, shape: Sequence[int], raw: Raw, *, given: bool = False) -> str: ...
+    def add(self, dtype: str, shape: Sequence[int], raw: Raw) -> str: ...
+
+    def add_parts(self, dtype: str, shape: Sequence[int], nbytes: int, read: Part) -> str: ...
 
     def add_object(self, kind: str, data: Raw) -> str: ...
 
@@ -130,9 +132,10 @@ def _store_file(
     opened = file.opened
     hashes = []
     for tensor in opened.tensors:
-        raw = tensor.read()
-        hashes.append(target.add(tensor.dtype, tensor.shape, raw, given=True))
-        del raw  # the next one is read before the name is bound again
+        if tensor.part is None:
+            hashes.append(target.add(tensor.dtype, tensor.shape, tensor.read()))
+        else:
+            hashes.append(target.add_parts(tensor.dtype, tensor.shape, tensor.nbytes, tensor.part))
     names = _names(group, file, hashes)
     for tensor, name, digest in zip(opened.tensors, names.values(), hashes, strict=True):
         entry = TensorEntry(

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from dlv.canonical import hash_bytes, matrix_hash
-from dlv.durable import TemporaryFile, publish_all
+from dlv.canonical import hash_bytes, matrix_hash, matrix_hasher
+from dlv.durable import READ_SIZE, TemporaryFile, publish_all
 from dlv.errors import Conflict, DlvError
 from dlv.pas.encode import Encoded, encode_elements, encode_object
 from dlv.pas.footer import Encoding, Footer
@@ -24,7 +24,8 @@ Raw = bytes | bytearray | memoryview
 
 SMALL = 64 << 10  # up to this a matrix or object shares chunks with others
 GROUP = 256 << 10  # decoded length at which a shared chunk is full
-SLICE = 16 << 20  # a larger matrix is encoded piece by piece
+WHOLE = 4 << 20  # up to this a matrix is read once, above it in parts where that can be
+SLICE = 4 << 20  # a larger matrix is encoded piece by piece
 WINDOW = 16 << 20  # what may wait for the encoding threads, or else two pieces
 
 
@@ -100,10 +101,10 @@ class WeightWriter:
         self._reused: list[Callable[[], Sequence[Piece]]] = []
         self._empty: list[Encoding] = []
 
-    def add(self, dtype: str, shape: Sequence[int], raw: Raw, *, given: bool = False) -> str:
+    def add(self, dtype: str, shape: Sequence[int], raw: Raw) -> str:
         """Store a matrix unless it is stored already; returns its hash.
 
-        `given`: nobody else will write to the buffer, so it need not be done with on return.
+        The buffer is the writer's from now on: nobody may write to it.
         """
         raw = _flat(raw)
         dims = tuple(shape)
@@ -113,15 +114,9 @@ class WeightWriter:
         if len(raw) <= SMALL and not isinstance(raw, bytes):
             raw = bytes(raw)
         name = matrix_hash(dtype, dims, raw)
-        if name in self._seen:
+        encoding = self._begin(name, dtype, dims)
+        if encoding is None:
             return name
-        self._seen.add(name)
-        if self._store.encoding(name) is not None:
-            self._reused.append(lambda: self._store.pieces_behind(name))
-            return name
-        layout = self._layout
-        planes = layout.planes(dtype)
-        encoding = Encoding(name, dtype, dims, layout.get_config(), None, planes)
         if not len(raw):
             self._empty.append(encoding)
         elif len(raw) <= SMALL:
@@ -129,16 +124,52 @@ class WeightWriter:
         else:
             size = element_bytes(dtype)
             self._cut("plane", dtype, encoding, raw, SLICE // size * size)
-            if not given and not isinstance(raw, bytes):
-                # Not ours and not immutable: it may have changed since it was named.
-                self._drain()
-                if matrix_hash(dtype, dims, raw) != name:
-                    raise Conflict(
-                        "weights changed while they were stored",
-                        why=f"{dtype} {list(dims)} was {name} at first",
-                        hint="repeat the command when nothing writes to the file",
-                    )
         return name
+
+    def add_parts(
+        self, dtype: str, shape: Sequence[int], nbytes: int, read: Callable[[int, int], Raw]
+    ) -> str:
+        """`add` for a matrix too large to hold: `read(start, size)` gives its parts, twice.
+
+        Once for its name, as it may be stored already, and once to encode it.
+        """
+        dims = tuple(shape)
+        expected = matrix_bytes(dtype, dims)
+        if nbytes <= WHOLE or (expected is not None and nbytes != expected):
+            return self.add(dtype, dims, read(0, nbytes))
+        named = matrix_hasher(dtype, dims)
+        for start in range(0, nbytes, READ_SIZE):
+            named.update(read(start, min(READ_SIZE, nbytes - start)))
+        name = named.hexdigest()
+        encoding = self._begin(name, dtype, dims)
+        if encoding is None:
+            return name
+        again = matrix_hasher(dtype, dims)
+        step = SLICE // element_bytes(dtype) * element_bytes(dtype)
+        for start in range(0, nbytes, step):
+            raw = read(start, min(step, nbytes - start))
+            again.update(raw)
+            job = _Job("plane", dtype)
+            job.add(encoding, start, raw)
+            self._submit(job)
+        if again.hexdigest() != name:
+            raise Conflict(
+                "weights changed while they were stored",
+                why=f"{dtype} {list(dims)} was {name} at first",
+                hint="repeat the command when nothing writes to the file",
+            )
+        return name
+
+    def _begin(self, name: str, dtype: str, dims: tuple[int, ...]) -> Encoding | None:
+        """How a matrix will be stored; None if it is there already."""
+        if name in self._seen:
+            return None
+        self._seen.add(name)
+        if self._store.encoding(name) is not None:
+            self._reused.append(lambda: self._store.pieces_behind(name))
+            return None
+        layout = self._layout
+        return Encoding(name, dtype, dims, layout.get_config(), None, layout.planes(dtype))
 
     def add_object(self, kind: str, data: Raw) -> str:
         """Store a named object unless it is stored already; returns its hash."""
@@ -279,7 +310,7 @@ def _keep_freed_memory() -> None:
     It does so for all sizes up to that of the largest block it has seen freed (32 MiB at
     most). Without this half of the time goes into pages that are faulted in again and again.
     """
-    bytearray((32 << 20) - (64 << 10))
+    bytes((32 << 20) - (64 << 10))  # of zeros, so it costs no memory
 
 
 def _flat(raw: Raw) -> Raw:

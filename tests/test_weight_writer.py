@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ from dlv import durable, weight_writer
 from dlv.canonical import hash_bytes, matrix_hash
 from dlv.durable import Failpoints, path_of
 from dlv.errors import Conflict, Damaged, DlvError, StorageError
-from dlv.pas.encode import encode_elements
 from dlv.pas.packs import Pack
 from dlv.pas.segments import WORDS
 from dlv.weight_writer import PackRecord, WeightWriter
@@ -238,35 +238,68 @@ def test_long_objects_are_cut(here: Place, monkeypatch: pytest.MonkeyPatch) -> N
     assert name == hash_bytes(data)
 
 
-def test_a_buffer_that_changes_meanwhile_is_noticed(
+def parts_of(raw: bytearray | bytes) -> Callable[[int, int], bytes]:
+    return lambda start, size: bytes(raw[start : start + size])
+
+
+def test_a_file_that_changes_while_it_is_read_in_parts(
     here: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, _ = here
+    monkeypatch.setattr(weight_writer, "WHOLE", weight_writer.SMALL)
     buffer = bytearray(random_matrix("float32", (40_000,), 1))
-    real = encode_elements
+    reads = []
 
-    def slow(layout, dtype, raw):  # type: ignore[no-untyped-def]
-        buffer[7] ^= 1  # another program writes to the file that is mapped here
-        return real(layout, dtype, raw)
+    def read(start: int, size: int) -> bytes:
+        reads.append(start)
+        if len(reads) == 2:  # named, now it is read again to be encoded
+            buffer[7] ^= 1
+        return bytes(buffer[start : start + size])
 
-    monkeypatch.setattr(weight_writer, "encode_elements", slow)
     with WeightWriter(store) as writer, pytest.raises(Conflict, match="changed"):
-        writer.add("float32", (40_000,), buffer)
+        writer.add_parts("float32", (40_000,), len(buffer), read)
     assert files_in(store.packs_dir) + files_in(store.tmp_dir) == []
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_buffers_that_were_given_away(tmp_path: Path, jobs: int) -> None:
-    """The same packs, without a second look at the buffer."""
-    store, _ = place(tmp_path / "copied")
+def test_parts_give_the_same_packs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int
+) -> None:
+    monkeypatch.setattr(weight_writer, "SLICE", 100_001)
+    monkeypatch.setattr(weight_writer, "WHOLE", weight_writer.SMALL)
+    monkeypatch.setattr(weight_writer, "READ_SIZE", 3001)
+    matrices = [(d, s, r) for d, s, r in model() if len(r)]
+    matrices += [("float32", (90_000,), random_matrix("float32", (90_000,), 4))]
+    store, _ = place(tmp_path / "whole")
     with WeightWriter(store) as writer:
-        fill(writer)
+        named = [writer.add(dtype, shape, raw) for dtype, shape, raw in matrices]
         expected = [pack.hash for pack in writer.finish()]
-    store, _ = place(tmp_path / "given")
+    store, _ = place(tmp_path / "parts")
     with WeightWriter(store, jobs=jobs) as writer:
-        for dtype, shape, raw in model():
-            writer.add(dtype, shape, bytearray(raw), given=True)
+        for name, (dtype, shape, raw) in zip(named * 2, matrices * 2, strict=True):
+            assert writer.add_parts(dtype, shape, len(raw), parts_of(raw)) == name
         assert [pack.hash for pack in writer.finish()] == expected
+
+
+def test_parts_of_what_is_stored_are_read_once(
+    here: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weight_writer, "WHOLE", weight_writer.SMALL)
+    store, index = here
+    raw = random_matrix("float32", (40_000,), 2)
+    with WeightWriter(store) as writer:
+        writer.add("float32", (40_000,), raw)
+        index.add(writer.finish())
+    read = []
+
+    def part(start: int, size: int) -> bytes:
+        read.append(size)
+        return raw[start : start + size]
+
+    with WeightWriter(store) as writer:
+        writer.add_parts("float32", (40_000,), len(raw), part)
+        assert writer.finish() == []
+    assert sum(read) == len(raw)
 
 
 def test_small_buffers_may_be_used_again_at_once(here: Place) -> None:

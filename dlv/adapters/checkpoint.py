@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Protocol
+
+from dlv.errors import Damaged
 
 # Bytes per element of every dtype that dlv names; other dtypes are `raw:<name there>`.
 ITEM_BYTES = {
@@ -33,7 +35,10 @@ ITEM_BYTES = {
 
 ROLES = ("weight", "buffer", "optimizer", "extra")
 
+PART = 1 << 20
+
 Raw = bytes | bytearray | memoryview
+Part = Callable[[int, int], Raw]  # (start, size) -> so many bytes
 
 
 @dataclass(frozen=True)
@@ -47,10 +52,31 @@ class Tensor:
     read: Callable[[], Raw]
     role: str = "weight"
     tied: str | None = None  # name of the earlier tensor whose elements these are
+    part: Part | None = None  # None: only whole
 
     @property
     def elements(self) -> int:
         return math.prod(self.shape)
+
+    def parts(self) -> Iterator[Raw]:
+        """What `read` gives, piece by piece where the file allows it."""
+        if self.part is None or self.nbytes <= PART:
+            yield self.read()
+            return
+        for start in range(0, self.nbytes, PART):
+            yield self.part(start, min(PART, self.nbytes - start))
+
+    def copy_to(self, out: BinaryIO) -> None:
+        """Write the tensor's bytes, which must be as many as it declares."""
+        done = 0
+        for data in self.parts():
+            out.write(data)
+            done += memoryview(data).nbytes
+        if done != self.nbytes:
+            raise Damaged(
+                f"the tensor {self.name} has a wrong length",
+                why=f"{done} bytes instead of {self.nbytes}",
+            )
 
 
 @dataclass

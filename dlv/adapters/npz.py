@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from dlv.adapters import archive, npy, splice
 from dlv.adapters.archive import Entry
-from dlv.adapters.checkpoint import Checkpoint, Raw, Tensor
+from dlv.adapters.checkpoint import Checkpoint, Part, Raw, Tensor
 from dlv.adapters.npy import Header
 from dlv.adapters.order import swap, transpose
 from dlv.adapters.source import Source
@@ -77,6 +77,7 @@ def _open_array(file: Source) -> Checkpoint:
         file.name.removesuffix(".npy"),
         header,
         lambda: file.read(header.length, header.nbytes),
+        lambda start, size: file.read(header.length + start, size),
     )
     skeleton = splice.cut(file, [(header.length, _piece(0, header))])
     return Checkpoint("npy", [tensor], skeleton, exact=True, close=file.close)
@@ -94,7 +95,7 @@ def _open_archive(file: Source) -> Checkpoint:
         header = _read_header(file, entry)
         pieces.append((entry.offset + header.length, _piece(len(tensors), header)))
         name = entry.name.removesuffix(".npy")
-        tensors.append(_tensor(name, header, _reader(file, entry, header)))
+        tensors.append(_tensor(name, header, *_readers(file, entry, header)))
         exact = exact and entry.method == archive.STORED
     skeleton = splice.cut(file, pieces) if exact else None
     if not exact:
@@ -127,8 +128,21 @@ def _check_size(header: Header, size: int, what: str) -> None:
         )
 
 
-def _reader(file: Source, entry: Entry, header: Header) -> Callable[[], Raw]:
-    return lambda: memoryview(archive.read(file, entry, entry.size))[header.length :]
+def _readers(file: Source, entry: Entry, header: Header) -> tuple[Callable[[], Raw], Part | None]:
+    def whole() -> Raw:
+        return memoryview(archive.read(file, entry, entry.size))[header.length :]
+
+    verified = False
+
+    def part(start: int, size: int) -> Raw:
+        nonlocal verified
+        if not verified:
+            for _ in archive.stream(file, entry, entry.size):  # the checksum covers all of it
+                pass
+            verified = True
+        return file.read(entry.offset + header.length + start, size)
+
+    return whole, part if entry.method == archive.STORED else None
 
 
 def _is_fortran(header: Header) -> bool:
@@ -140,11 +154,15 @@ def _piece(index: int, header: Header) -> Piece:
     return Piece(index, 0, header.nbytes, order, header.unit)
 
 
-def _tensor(name: str, header: Header, read: Callable[[], Raw]) -> Tensor:
+def _tensor(name: str, header: Header, read: Callable[[], Raw], part: Part | None) -> Tensor:
     def arranged() -> Raw:
         data = swap(read(), header.unit)
         if _is_fortran(header):
             data = transpose(data, header.shape[::-1], header.item)
         return data
 
-    return Tensor(name, header.dtype, header.shape, header.nbytes, arranged)
+    as_it_is = header.unit == 1 and not _is_fortran(header)
+    return Tensor(
+        *(name, header.dtype, header.shape, header.nbytes, arranged),
+        part=part if as_it_is else None,
+    )

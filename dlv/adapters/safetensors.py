@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, BinaryIO
 
-from dlv.adapters.checkpoint import Checkpoint, Raw, Tensor
+from dlv.adapters.checkpoint import Checkpoint, Part, Tensor
 from dlv.adapters.source import Source
 from dlv.errors import Damaged, NewerFormat, UnsafeInput, UsageError
 
@@ -109,7 +109,8 @@ def open(path: str) -> Checkpoint:  # noqa: A001 (the name in the Adapter protoc
             DTYPES[entry.dtype][1],
             entry.shape,
             entry.end - entry.begin,
-            _reader(file, len(skeleton) + entry.begin, entry.end - entry.begin),
+            partial(file.read, len(skeleton) + entry.begin, entry.end - entry.begin),
+            part=_part(file, len(skeleton) + entry.begin),
         )
         for entry in entries
     ]
@@ -125,7 +126,7 @@ def restore(out: BinaryIO, skeleton: bytes, tensors: Sequence[Tensor]) -> None:
         raise Damaged("a safetensors skeleton does not fit its tensors")
     out.write(skeleton)
     for tensor in tensors:
-        out.write(_read(tensor))
+        tensor.copy_to(out)
 
 
 def save(out: BinaryIO, tensors: Sequence[Tensor], metadata: dict[str, str]) -> None:
@@ -156,18 +157,11 @@ def save(out: BinaryIO, tensors: Sequence[Tensor], metadata: dict[str, str]) -> 
     out.write(len(text).to_bytes(8, "little"))
     out.write(text)
     for tensor in ordered:
-        out.write(_read(tensor))
+        tensor.copy_to(out)
 
 
-def _reader(file: Source, offset: int, size: int) -> Callable[[], Raw]:
-    return partial(file.read, offset, size)
-
-
-def _read(tensor: Tensor) -> Raw:
-    data = tensor.read()
-    if memoryview(data).nbytes != tensor.nbytes:
-        raise Damaged(f"the tensor {tensor.name} has a wrong length")
-    return data
+def _part(file: Source, offset: int) -> Part:
+    return lambda start, size: file.read(offset + start, size)
 
 
 def _read_header(skeleton: bytes, what: str) -> tuple[list[_Entry], int | None]:

@@ -130,13 +130,17 @@ def restore(out: BinaryIO, skeleton: bytes, tensors: Sequence[Tensor]) -> None:
         if isinstance(segment, bytes):
             out.write(segment)
             continue
+        tensor = tensors[segment.tensor]
+        if segment.plain and segment.size == tensor.nbytes:
+            tensor.copy_to(out)
+            continue
         if segment.tensor != held:
             data = memoryview(b"")  # freed before the next one is read
-            held, data = segment.tensor, _read(tensors[segment.tensor])
+            held, data = segment.tensor, _read(tensor)
         if segment.plain:
             out.write(data[segment.start : segment.start + segment.size])
         else:
-            out.write(_arrange(data, tensors[segment.tensor], segment))
+            out.write(_arrange(data, tensor, segment))
 
 
 def _is_count(value: Any) -> bool:

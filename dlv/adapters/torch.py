@@ -91,6 +91,7 @@ def _open(file: Source, *, drop: bool) -> Checkpoint:
                 partial(storages.read, view),
                 named.role,
                 None if tied == named.name else tied,
+                storages.part(view),
             )
         )
     if not verify:

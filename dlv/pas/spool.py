@@ -15,7 +15,7 @@ from dlv.pas.packs import PackWriter, Sink
 TABLES, BOUNDS, SMALL, PLANES, REST = 0, 1, 2, 3, 1000
 
 # All lanes together wait in memory up to this; then the largest gets a pack of its own.
-BUFFER = 32 << 20
+BUFFER = 8 << 20
 # A pack whose footer would grow beyond this is followed by another.
 FOOTER_ROOM = 8 << 20
 

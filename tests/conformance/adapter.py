@@ -75,6 +75,12 @@ class AdapterSuite:
             assert len(found) == len(checkpoint.tensors)
             for tensor in checkpoint.tensors:
                 assert tensor.nbytes == len(found[tensor.name][2])
+                if tensor.part is not None:
+                    parts = [
+                        tensor.part(start, min(7, tensor.nbytes - start))
+                        for start in range(0, tensor.nbytes, 7)
+                    ]
+                    assert b"".join(parts) == found[tensor.name][2]
         return found
 
     def restored(self, path: Path) -> bytes:
@@ -217,3 +223,6 @@ class AdapterSuite:
             os.truncate(path, 2000)
             with pytest.raises(Damaged):
                 checkpoint.tensors[0].read()
+            if checkpoint.tensors[0].part is not None:
+                with pytest.raises(Damaged):
+                    checkpoint.tensors[0].part(5000, 10)
