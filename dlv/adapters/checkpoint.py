@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Protocol
 
 from dlv.errors import Damaged
+from dlv.network.graph import Network
 
 # Bytes per element of every dtype that dlv names; other dtypes are `raw:<name there>`.
 ITEM_BYTES = {
@@ -81,7 +82,7 @@ class Tensor:
 
 @dataclass
 class Checkpoint:
-    """A weight file taken apart.
+    """A weight file, or a file with a network, taken apart.
 
     `skeleton` is what is left of the file without its tensors, in the adapter's own form;
     with it and the tensors, `Adapter.restore` writes the file again, byte for byte if
@@ -96,6 +97,8 @@ class Checkpoint:
     hyperparameters: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     close: Callable[[], None] = lambda: None
+    network: Network | None = None  # where the file describes one
+    constants: list[Tensor] = field(default_factory=list)  # what `network.constants` names
 
 
 class Adapter(Protocol):
