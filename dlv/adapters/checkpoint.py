@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from dlv.errors import Damaged
-from dlv.network.graph import Network
+
+if TYPE_CHECKING:
+    from dlv.network.graph import Network
 
 # Bytes per element of every dtype that dlv names; other dtypes are `raw:<name there>`.
 ITEM_BYTES = {
