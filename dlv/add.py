@@ -5,17 +5,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import dlv.paths as paths
 import dlv.staging as staging
+from dlv.adapters import exported
+from dlv.canonical import hash_bytes
+from dlv.errors import UsageError
+from dlv.lazy import lazy
 from dlv.metadata import staged, versions
 from dlv.metadata.staged import StagedFile
 from dlv.repository import Repository
 from dlv.staging import Added, Request
 
+if TYPE_CHECKING:
+    from dlv.adapters import torch_export
+else:  # it needs torch
+    torch_export = lazy("dlv.adapters.torch_export")
+
 
 def add(repository: Repository, here: Path, given: Sequence[str], request: Request) -> Added:
     """Look at the files and stage them, all or none of those that were named."""
+    if request.input_shapes and request.network is None:
+        raise UsageError("--input-shape belongs to --network", hint="--network train.py:make_model")
     added = staging.add(repository.root, here, given, request)
+    if request.network is not None:
+        made, notes = _export(repository, here, request.network, request.input_shapes)
+        added.files.append(made)
+        added.warnings += notes
     _put(repository, added.files)
     return added
 
@@ -59,6 +76,45 @@ def tracked_paths(repository: Repository) -> list[str]:
     manifest = repository.manifest(head)
     containers = {c.path for s in manifest.snapshots for c in s.containers}
     return sorted({entry.path for entry in manifest.files} | containers)
+
+
+def _export(
+    repository: Repository, here: Path, code: str, shapes: Sequence[str]
+) -> tuple[StagedFile, list[str]]:
+    """The network of a model that FILE.py:FACTORY makes, and notes; this runs the user's code."""
+    file, _, factory = code.rpartition(":")
+    if not file or not factory:
+        raise UsageError(
+            f"`{code}` is not FILE.py:FACTORY",
+            hint="as in train.py:make_model, a function that takes nothing and returns a module",
+        )
+    found = torch_export.from_factory(f"{Path(here, file)}:{factory}", [_shape(s) for s in shapes])
+    folder = repository.path / "runs" / "networks"
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"{staging.relative(repository.root, Path(here, file), here)}:{factory}"
+    target = folder / f"{hash_bytes(name.encode())[:16]}{exported.SUFFIX}"
+    part = target.with_suffix(".part")
+    with part.open("wb") as out:
+        exported.write(out, found)
+    part.rename(target)
+    digest, status = paths.hash_file(target)
+    made = StagedFile(
+        *(name, str(target), "network", exported.FORMAT, None),
+        *(status.st_size, status.st_mtime_ns, digest),
+    )
+    return made, [f"{name}: {note}" for note in found.notes]
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    """A shape as it is typed: `1,1,28,28` or `1x1x28x28`."""
+    parts = [part.strip() for part in text.replace("x", ",").split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise UsageError(
+            f"`{text}` is no shape",
+            why="lengths with commas between, the batch first",
+            hint="1,1,28,28",
+        )
+    return tuple(int(part) for part in parts)
 
 
 def _put(repository: Repository, files: Sequence[StagedFile]) -> None:

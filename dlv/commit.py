@@ -6,12 +6,14 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import dlv.catalogue as catalogue
 import dlv.environment as environment
 import dlv.manifest as manifests
 import dlv.revisions as revisions
 import dlv.staging as staging
+from dlv.adapters import exported
 from dlv.canonical import timestamp
 from dlv.draft import Draft, Request, fill, store_files
 from dlv.errors import Conflict, UsageError
@@ -54,6 +56,7 @@ def commit(repository: Repository, request: Request) -> Committed:
     db = repository.database
     taken = list(staged.everything(db) if request.staged is None else request.staged)
     given = request.parameters or request.series or request.logs or request.metrics
+    given = given or request.network
     if not (taken or request.allow_empty or given):
         raise UsageError(
             "nothing to commit", why="nothing is staged", hint="dlv add PATH.., or --allow-empty"
@@ -86,6 +89,9 @@ def commit(repository: Repository, request: Request) -> Committed:
             if request.staged is None:
                 _still_staged(change, taken)
             number = _insert(change, draft, made, packs)
+    for file in taken:
+        if file.format == exported.FORMAT:  # made by `add`, and in the version now
+            Path(file.source).unlink(missing_ok=True)
     held = {digest for s in made.snapshots for digest in s.hashes if digest is not None}
     fresh = {entry["matrix"] for pack in packs for entry in pack.footer["encodings"]}
     return Committed(

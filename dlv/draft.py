@@ -11,26 +11,23 @@ import dlv.catalogue as catalogue
 import dlv.paths as paths
 import dlv.snapshots as snapshots
 import dlv.staging as staging
-from dlv.canonical import dumps
+import dlv.structure as structure
+from dlv.adapters import exported
+from dlv.adapters.checkpoint import Checkpoint
 from dlv.errors import Conflict
 from dlv.events.series import Scalars, encode
 from dlv.files import FileStore, Source
-from dlv.lazy import lazy
 from dlv.manifest import FileEntry, Manifest, NetworkReference, SeriesReference
 from dlv.metadata.metrics import Summary
 from dlv.metadata.staged import StagedFile
 from dlv.repository import Repository
 from dlv.snapshots import WeightFile, Weights
+from dlv.structure import Found
 from dlv.weight_writer import WeightWriter
 from dlv.weights import MatrixStore
 
 if TYPE_CHECKING:
-    import dlv.adapters.network_json as network_json
-    import dlv.network.verify as verification
     from dlv.network.graph import Network
-else:  # many versions have no network
-    network_json = lazy("dlv.adapters.network_json")
-    verification = lazy("dlv.network.verify")
 
 WEIGHT_ROLES = ("weights", "snapshot")
 FILE_ROLES = ("file", "config", "log", "data", "network")
@@ -46,6 +43,7 @@ class Request:
     parents: Sequence[str] = ()
     orphan: bool = False  # without a parent, and nothing carried on
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    network: Checkpoint | None = None  # given beside the files: its network and constants count
     series: Sequence[Scalars] = ()
     logs: Sequence[tuple[Path, Mapping[str, Any]]] = ()  # as of `staging.read_log`
     metrics: Sequence[Path] = ()  # files of single values
@@ -64,6 +62,7 @@ class Draft:
     base: Manifest | None
     staged: list[StagedFile]
     weights: Weights = field(default_factory=Weights)
+    described: list[Found] = field(default_factory=list)  # networks in the weights' files
     network: Network | None = None
     reference: NetworkReference | None = None
     hyperparameters: dict[str, Any] = field(default_factory=dict)
@@ -83,13 +82,13 @@ class Draft:
 
 def fill(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Request) -> None:
     """Weights first: networks, settings and curves are carried on only where they fit them."""
-    _weights(draft, writer, request)
-    _network(draft, writer, store)
+    _weights(draft, writer, store, request)
+    _network(draft, writer, store, request)
     _hyperparameters(draft, request)
     _series(draft, writer, request, store)
 
 
-def _weights(draft: Draft, writer: WeightWriter, request: Request) -> None:
+def _weights(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Request) -> None:
     found = draft.of_role(*WEIGHT_ROLES)
     if not found:
         if draft.base is not None:
@@ -112,6 +111,8 @@ def _weights(draft: Draft, writer: WeightWriter, request: Request) -> None:
                 )
             )
         draft.weights = snapshots.store(opened, writer, request.progress)
+        for weights in opened:
+            draft.described += _opened(weights.path, weights.opened, writer, store)
     finally:
         for weights in opened:
             weights.opened.close()
@@ -145,40 +146,45 @@ def _recheck(found: Sequence[StagedFile], weights: Weights) -> None:
             )
 
 
-def _network(draft: Draft, writer: WeightWriter, store: MatrixStore) -> None:
-    found = draft.of_role("network")
-    if len(found) > 1:
+def _network(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Request) -> None:
+    """Given, else staged, else described by the weights' own files, else that of the parent."""
+    staged = draft.of_role("network")
+    if len(staged) > 1:
         raise Conflict(
             "more than one network is staged",
-            why=", ".join(file.path for file in found),
+            why=", ".join(file.path for file in staged),
             hint="dlv add --as file NETWORK keeps one as a plain file",
         )
+    shapes = draft.weights.shapes()
+    found: list[Found] = []
+    if request.network is not None:
+        found += _opened("the given model", request.network, writer, store)
+    for file in staged:
+        opened = staging.open_network(Path(file.source), file.format)
+        try:
+            found += _opened(file.path, opened, writer, store)
+        finally:
+            opened.close()
+    # What people say themselves is not held against what a file says beside its weights.
+    found = found[:1] or draft.described[::-1]
     if found:
-        draft.network, _ = network_json.open(found[0].source)
-        problems = verification.verify(draft.network, draft.weights.shapes() or None)
-        draft.warnings += [f"network: {problem.message}" for problem in problems]
-        origin = dict(draft.network.origin or {})
-        writer.add_object("network", dumps(draft.network.canonical()))
-        draft.reference = NetworkReference(draft.network.id, origin)
+        made = structure.settle(found, shapes, writer)
     elif draft.base is not None and draft.base.network is not None:
         files = {entry.path for entry in draft.base.files if entry.role == "network"}
-        if not files & draft.replaced:
-            _carry_network(draft, draft.base.network, store)
-
-
-def _carry_network(draft: Draft, reference: NetworkReference, store: MatrixStore) -> None:
-    """The parent's network stays as long as it still describes the weights."""
-    network = catalogue.network(store, reference.id)
-    shapes = draft.weights.shapes()
-    problems = verification.verify(network, shapes) if shapes else []
-    errors = [problem for problem in problems if problem.severity == "error"]
-    if errors:
-        draft.warnings.append(
-            "the network of the parent does not fit these weights and is left out: "
-            + errors[0].message
-        )
+        if files & draft.replaced:
+            return
+        made = structure.carry(draft.base.network, shapes, store)
+    else:
         return
-    draft.network, draft.reference = network, reference
+    draft.network, draft.reference = made.network, made.reference
+    draft.warnings += made.warnings
+
+
+def _opened(
+    where: str, opened: Checkpoint, writer: WeightWriter, store: MatrixStore
+) -> list[Found]:
+    found = structure.take(where, opened, writer, store)
+    return [] if found is None else [found]
 
 
 def _hyperparameters(draft: Draft, request: Request) -> None:
@@ -237,7 +243,7 @@ def _given_series(draft: Draft, request: Request) -> list[Scalars]:
 
 
 def store_files(repository: Repository, draft: Draft, name: str) -> None:
-    found = draft.of_role(*FILE_ROLES)
+    found = [file for file in draft.of_role(*FILE_ROLES) if file.format != exported.FORMAT]
     new = {file.path for file in found}
     base = draft.base.files if draft.base is not None else ()
     kept = [entry for entry in base if entry.path not in draft.replaced]

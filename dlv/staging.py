@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dlv.paths as paths
-from dlv.adapters import checkpoint, detect, registry, steps
+from dlv.adapters import checkpoint, detect, exported, registry, steps
 from dlv.canonical import dumps, float_of
 from dlv.errors import Conflict, DlvError, NotFound, UnsafeInput, UsageError, nearest
 from dlv.events.series import Scalars
@@ -43,6 +43,8 @@ class Request:
     format: str | None = None
     step: int | None = None
     optimizer: str = "keep"
+    network: str | None = None  # FILE.py:FACTORY, code that makes the model
+    input_shapes: Sequence[str] = ()
     step_column: str | None = None
     time_column: str | None = None
     progress: Callable[[int], None] = lambda _: None
@@ -138,9 +140,10 @@ def _examine(
         options = {"optimizer": request.optimizer, "own": request.role == "weights"}
         step = _check_weights(path, name, found, step, options, added)
     elif role == "network":
-        _, warnings = network_json.open(str(path))
-        added.warnings += [f"{name}: {warning}" for warning in warnings]
-        found = "network_json"
+        found = found if found in registry.ADAPTERS else network_json.FORMAT
+        opened = open_network(path, found)
+        opened.close()
+        added.warnings += [f"{name}: {note}" for note in opened.notes]
     elif role == "config":
         read_config(path, found)
     elif role == "log":
@@ -207,6 +210,24 @@ def open_weights(path: Path, format_: str, optimizer: str = "keep") -> checkpoin
     except UnsafeInput as error:
         error.hint = error.hint or f"dlv add {path.name} --as file keeps it without reading it"
         raise
+
+
+def open_network(path: Path, format_: str) -> checkpoint.Checkpoint:
+    """Open a file for the network in it."""
+    if format_ == exported.FORMAT:
+        return exported.open(str(path))
+    if format_ == network_json.FORMAT:
+        network, notes = network_json.open(str(path))
+        return checkpoint.Checkpoint(format_, [], notes=notes, network=network)
+    opened = registry.adapter(format_).open(str(path))
+    if opened.network is None:
+        opened.close()
+        raise UsageError(
+            f"{path.name} describes no network",
+            why=f"it holds {format_} weights alone",
+            hint=f"dlv add {path.name}",
+        )
+    return opened
 
 
 def removals(entries: Sequence[str], given: Sequence[str]) -> Iterator[StagedFile]:

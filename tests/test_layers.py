@@ -16,6 +16,7 @@ LEVELS: dict[float, str] = {
     2: "metadata adapters durable ignore paths arrays mounts",
     3: "repository revisions staging files config weights weight_writer snapshots catalogue"
     " environment bounds runs weight_statistics",
+    3.2: "structure",
     # What several verbs share.
     3.5: "conditions draft inventory lineage reachable text_changes working",
     4: "add commit archive diff describe evaluate check status history checkout tags remove collect"
@@ -28,7 +29,7 @@ EXTRA = {
     "manifest": "record",
     "metadata": "lazy",
     "catalogue": "lazy",
-    "draft": "lazy",
+    "structure": "lazy",
     "fact": "manifest record",
     "paths": "durable",
     "files": "lazy",
@@ -40,6 +41,7 @@ EXTRA = {
     "check": "rebuild",
     "arrays": "adapters",
     "demo": "add commit",
+    "add": "lazy",
 }
 PARTS = {part: level for level, parts in LEVELS.items() for part in parts.split()}
 

@@ -35,6 +35,8 @@ _MOST_SKIPPED = 10
 )
 @argument("given", metavar="PATH..", nargs=-1)
 @option("--as", "role", type=click.Choice(_ROLES), help="What the files are; else by content.")
+@option("--network", "code", metavar="FILE.py:FACTORY", help="Run FACTORY for its network (torch).")
+@option("--input-shape", "shapes", multiple=True, metavar="SHAPE", help="For it, as in 1,1,28,28.")
 @option("--type", "format_", metavar="FORMAT", help="Their format, where it cannot be told.")
 @option("--step", type=int, metavar="N", help="Training step; else from the file or its name.")
 @option("--no-optimizer", is_flag=True, help="Leave out optimizer state (commit.optimizer).")
@@ -45,6 +47,8 @@ def run(
     call: Invocation,
     given: tuple[str, ...],
     role: str | None,
+    code: str | None,
+    shapes: tuple[str, ...],
     format_: str | None,
     step: int | None,
     no_optimizer: bool,
@@ -57,10 +61,15 @@ def run(
     PATH is a file, or a folder of which every file is looked at; what .dlvignore names is
     passed over. Checkpoints of one model with different steps become snapshots of one version.
     Nothing is copied until the commit, which refuses a file that changed meanwhile.
+
+    --network takes the network from code: FACTORY is called without arguments and returns a
+    torch module, which is traced with inputs of the shapes given, the batch first.
     """
-    if not given:
+    if not given and code is None:
         raise UsageError("nothing was named", hint="dlv add . stages all of this folder")
     if remove:
+        if code is not None:
+            raise UsageError("--network and --remove exclude each other")
         _remove(call, given)
         return
     with call.progress("reading") as bar:
@@ -73,6 +82,8 @@ def run(
                 format=format_,
                 step=step,
                 optimizer="drop" if no_optimizer else call.config.get("commit.optimizer"),
+                network=code,
+                input_shapes=shapes,
                 step_column=log_step,
                 time_column=log_time,
                 progress=bar.advance,

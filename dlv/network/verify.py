@@ -285,4 +285,4 @@ class _Check:
         for name in self.tensors or ():
             if name not in used:
                 message = f"no node uses the tensor {name!r}"
-                self.add("extra", None, message, severity="warning")
+                self.add("extra", None, message, seen=name, severity="warning")
