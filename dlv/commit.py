@@ -56,8 +56,7 @@ def commit(repository: Repository, request: Request) -> Committed:
     db = repository.database
     taken = list(staged.everything(db) if request.staged is None else request.staged)
     given = request.parameters or request.series or request.logs or request.metrics
-    given = given or request.network
-    if not (taken or request.allow_empty or given):
+    if not (taken or request.allow_empty or given or request.network):
         raise UsageError(
             "nothing to commit", why="nothing is staged", hint="dlv add PATH.., or --allow-empty"
         )

@@ -1,4 +1,4 @@
-"""The network of a version while it is put together: given, staged, in a weight file, carried on."""
+"""The network of a version while it is put together: given, staged, with weights, or carried."""
 
 from __future__ import annotations
 
