@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from dlv.adapters.checkpoint import Raw
@@ -14,6 +15,7 @@ from dlv.manifest import Manifest
 from dlv.metadata import networks, versions
 from dlv.metadata.database import Database
 from dlv.metadata.metrics import Summary, summarise
+from dlv.pas.footer import Encoding
 
 if TYPE_CHECKING:
     import dlv.network.graph as graph
@@ -31,13 +33,22 @@ class Objects(Protocol):
 
     def object(self, kind: str, name: str) -> Raw: ...
 
+    def encoding(self, matrix: str) -> Encoding | None: ...
+
 
 def network(store: Objects, digest: str) -> Network:
     """A stored network, which must be what its name says."""
     found = graph.Network.from_canonical(loads(bytes(store.object("network", digest)), "network"))
     if found.id != digest:
         raise Damaged(f"the network {digest[:12]} is damaged", hint="dlv fsck")
-    return found
+    return with_constants(store, found)
+
+
+def with_constants(store: Objects, found: Network) -> Network:
+    """The network with the shapes of its constants, as far as these are stored."""
+    known = {name: store.encoding(digest) for name, digest in found.constants.items()}
+    shapes = {name: encoding.shape for name, encoding in known.items() if encoding is not None}
+    return replace(found, constant_shapes=shapes) if shapes else found
 
 
 def series(store: Objects, digest: str) -> Scalars:

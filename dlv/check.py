@@ -11,12 +11,12 @@ from typing import Any
 
 import dlv.durable as durable
 import dlv.files as files
+import dlv.reachable as reachable
 import dlv.rebuild as rebuilding
 import dlv.repository as repositories
 import dlv.revisions as revisions
 from dlv.canonical import dumps, hasher
 from dlv.errors import Damaged, DlvError, NewerFormat
-from dlv.events.series import blocks
 from dlv.manifest import Manifest
 from dlv.metadata import dump, versions
 from dlv.metadata.database import Database
@@ -220,21 +220,16 @@ class _Objects:
                 self.report.add("manifest", row.id, error, [row.label])
 
     def _wanted(self, manifest: Manifest) -> Iterator[tuple[str, str]]:
-        """(kind, hash) of networks, series and their points, skeletons."""
-        if manifest.network is not None:
-            yield "network", manifest.network.id
-        for reference in manifest.series:
-            yield "series", reference.hash
-            try:
-                head = bytes(self.store.object("series", reference.hash))
-                for digest in blocks(head):
-                    yield "points", digest
-            except DlvError:
-                continue  # the series itself is reported
-        for snapshot in manifest.snapshots:
-            for container in snapshot.containers:
-                if container.skeleton is not None:
-                    yield "skeleton", container.skeleton
+        """(kind, hash) of what the version needs beside the matrices of its snapshots."""
+        yield from reachable.needs(manifest, self._head)
+        for index in range(len(manifest.snapshots)):
+            yield from reachable.skeletons(manifest, index)
+
+    def _head(self, digest: str) -> bytes | None:
+        try:
+            return bytes(self.store.object("series", digest))
+        except DlvError:
+            return None  # it is among what is wanted, and reported there
 
     def _versions_of(self, name: str) -> list[str]:
         """Labels of the versions that need a matrix or a named object."""
@@ -308,7 +303,7 @@ class _Objects:
         done: set[str] = set()
         for _, manifest in self.held:
             for kind, name in self._wanted(manifest):
-                if name in done:
+                if name in done or kind == "matrix":
                     continue
                 done.add(name)
                 self.report.count("objects")
@@ -326,6 +321,8 @@ class _Objects:
             for digest in snapshot.hashes
             if digest is not None
         }
+        for _, manifest in self.held:
+            wanted |= {name for kind, name in self._wanted(manifest) if kind == "matrix"}
         for matrix in sorted(wanted):
             self.report.count("matrices")
             try:

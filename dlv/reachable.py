@@ -12,15 +12,19 @@ from dlv.metadata.usage import Holding, Need
 from dlv.metadata.versions import SnapshotRow, Version
 
 
-def needs(manifest: Manifest, head: Callable[[str], bytes]) -> Iterator[tuple[str, str]]:
-    """(kind, hash) of what a version needs beside its snapshots; `head` reads that of a series."""
+def needs(manifest: Manifest, head: Callable[[str], bytes | None]) -> Iterator[tuple[str, str]]:
+    """(kind, hash) of what a version needs beside its snapshots.
+
+    `head` reads that of a series; None: it cannot be read, so its blocks are not known.
+    """
     if manifest.network is not None:
         yield "network", manifest.network.id
         for constant in manifest.network.constants:
             yield "matrix", constant["hash"]
     for reference in manifest.series:
         yield "series", reference.hash
-        for points in blocks(head(reference.hash)):
+        found = head(reference.hash)
+        for points in () if found is None else blocks(found):
             yield "points", points
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import dlv.catalogue as catalogue
@@ -82,7 +82,8 @@ def take(where: str, opened: Checkpoint, writer: Writer, store: Store) -> Found 
         constants.append(
             {"name": name, "dtype": known.dtype, "shape": list(known.shape), "hash": digest}
         )
-    return Found(where, opened.network, constants)
+    shapes = {each["name"]: tuple(each["shape"]) for each in constants}
+    return Found(where, replace(opened.network, constant_shapes=shapes), constants)
 
 
 def _store(tensor: Tensor, digest: str, where: str, writer: Writer) -> dict[str, Any]:

@@ -79,6 +79,8 @@ class Network:
     constants: Mapping[str, str] = field(default_factory=dict)  # name -> matrix hash
     aliases: Mapping[str, str] = field(default_factory=dict)  # tied name -> kept name
     origin: Mapping[str, Any] | None = None
+    # Known beside the form that is hashed: a matrix hash tells no shape.
+    constant_shapes: Mapping[str, Shape] = field(default_factory=dict, compare=False)
 
     @cached_property
     def _by_name(self) -> dict[str, Node]:

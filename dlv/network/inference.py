@@ -72,7 +72,9 @@ def node_shapes(
     `faults`: what `attribute_faults` said of each node, by id, where it is known already.
     """
     shapes: dict[str, Ports] = {
-        name: (tensors[name][1] if tensors and name in tensors else None,)
+        name: (
+            tensors[name][1] if tensors and name in tensors else network.constant_shapes.get(name),
+        )
         for name in network.constants
     }
     shapes.update({item.name: (item.shape,) for item in network.inputs})
