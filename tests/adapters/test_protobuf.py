@@ -21,11 +21,10 @@ from dlv.adapters.protobuf import (
     Schema,
     Span,
     message,
-    packed_bytes,
     signed,
     signed32,
-    varints,
 )
+from dlv.adapters.protobuf_numbers import packed_bytes, varints
 from dlv.adapters.source import Source
 from dlv.errors import Damaged, DlvError, UnsafeInput
 
