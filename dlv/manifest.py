@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from dlv.canonical import WRITER, dumps, hash_bytes, is_hash, is_time, loads
@@ -116,11 +117,15 @@ class Manifest:
     writer: str = WRITER
 
     def encode(self) -> bytes:
+        return self._encoded
+
+    @cached_property
+    def _encoded(self) -> bytes:
         return dumps(self.as_json())
 
-    @property
+    @cached_property
     def id(self) -> str:
-        return hash_bytes(self.encode())
+        return hash_bytes(self._encoded)
 
     @property
     def framework(self) -> str | None:

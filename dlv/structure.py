@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import dlv.catalogue as catalogue
 from dlv.adapters.checkpoint import Checkpoint, Tensor
-from dlv.canonical import dumps
 from dlv.errors import Conflict, UsageError
 from dlv.lazy import lazy
 from dlv.manifest import NetworkReference
@@ -114,7 +113,7 @@ def settle(found: Sequence[Found], shapes: Shapes, writer: Writer) -> Structure:
             f"the network is that of {chosen.where}; {', '.join(others[:3])} "
             f"describe{'s' if len(others) == 1 else ''} another one"
         )
-    writer.add_object("network", dumps(chosen.network.canonical()))
+    writer.add_object("network", chosen.network.encoded)
     result.warnings += warnings_of(verification.verify(chosen.network, shapes or None))
     return result
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from dlv.canonical import HASH, dumps, hash_of, number
+from dlv.canonical import HASH, dumps, hash_bytes, hash_of, number
 from dlv.errors import Damaged, NewerFormat, NotFound, UsageError, nearest
 from dlv.network.fields import FieldError, dtype, label, labels, shape, whole
 from dlv.network.sizes import Shape
@@ -258,9 +258,14 @@ class Network:
         }
 
     @cached_property
+    def encoded(self) -> bytes:
+        """The canonical form as it is stored."""
+        return dumps(self.canonical())
+
+    @cached_property
     def id(self) -> str:
         """Hash of the canonical form."""
-        return hash_of(self.canonical())
+        return hash_bytes(self.encoded)
 
     @cached_property
     def structure(self) -> str:
