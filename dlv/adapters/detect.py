@@ -43,6 +43,7 @@ LOADERS = {
     "pt": "dlv.adapters.torch",
     "npz": "dlv.adapters.npz",
     "npy": "dlv.adapters.npz",
+    "gguf": "dlv.adapters.gguf",
 }
 
 _MAGIC = (

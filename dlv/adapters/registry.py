@@ -10,9 +10,10 @@ from dlv.errors import UnsafeInput, UsageError, nearest
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
-    from dlv.adapters import npz, torch
+    from dlv.adapters import gguf, npz, torch
 else:
     # Most projects have one format, and these cost more to load than most files to look at.
+    gguf = lazy("dlv.adapters.gguf")
     npz = lazy("dlv.adapters.npz")
     torch = lazy("dlv.adapters.torch")
 
@@ -21,6 +22,7 @@ ADAPTERS: dict[str, Adapter] = {
     "pt": torch,
     "npz": npz,
     "npy": npz,
+    "gguf": gguf,
 }
 
 

@@ -25,8 +25,8 @@ def test_pickles_are_refused_with_a_way_out() -> None:
 
 
 def test_formats_without_adapter() -> None:
-    with pytest.raises(UsageError, match="gguf"):
-        adapter("gguf")
+    with pytest.raises(UsageError, match="zip"):
+        adapter("zip")
 
 
 def test_loads_no_third_party_package() -> None:

@@ -1,0 +1,353 @@
+"""The head of a GGUF file: counts, keys with typed values, and tensor descriptions.
+
+Arrays are walked, not kept, but for short ones; nothing is allocated for what a count says.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dlv.adapters.decimals import shortest
+from dlv.adapters.source import Source
+from dlv.errors import Damaged, NewerFormat, UnsafeInput, UsageError
+
+ALIGNMENT = 32  # where the file says nothing else
+MOST_HEADER_BYTES = 64 << 20
+MOST_KEYS = 65_536
+MOST_TENSORS = 100_000
+MOST_TEXTS = 4_000_000  # in arrays; the largest vocabularies have some 800,000 with their merges
+MOST_NESTED = 4
+MOST_AXES = 4
+MOST_NAME_BYTES = 1024
+MOST_KEY_BYTES = 65_535
+MOST_ALIGNMENT = 1 << 16
+_SHORT_ARRAY = 32
+_WINDOW = 1 << 20
+_KEY_LEAST, _TENSOR_LEAST = 13, 32  # bytes that the smallest one takes
+_VERSIONS = (2, 3)
+
+
+@dataclass(frozen=True)
+class Type:
+    """An element type: its name here, and how many elements make a block of how many bytes."""
+
+    here: str
+    block: int = 1
+    size: int = 1
+
+
+TYPES = {
+    0: Type("float32", 1, 4),
+    1: Type("float16", 1, 2),
+    2: Type("raw:Q4_0", 32, 18),
+    3: Type("raw:Q4_1", 32, 20),
+    6: Type("raw:Q5_0", 32, 22),
+    7: Type("raw:Q5_1", 32, 24),
+    8: Type("raw:Q8_0", 32, 34),
+    9: Type("raw:Q8_1", 32, 40),
+    10: Type("raw:Q2_K", 256, 84),
+    11: Type("raw:Q3_K", 256, 110),
+    12: Type("raw:Q4_K", 256, 144),
+    13: Type("raw:Q5_K", 256, 176),
+    14: Type("raw:Q6_K", 256, 210),
+    15: Type("raw:Q8_K", 256, 292),
+    16: Type("raw:IQ2_XXS", 256, 66),
+    17: Type("raw:IQ2_XS", 256, 74),
+    18: Type("raw:IQ3_XXS", 256, 98),
+    19: Type("raw:IQ1_S", 256, 50),
+    20: Type("raw:IQ4_NL", 32, 18),
+    21: Type("raw:IQ3_S", 256, 110),
+    22: Type("raw:IQ2_S", 256, 82),
+    23: Type("raw:IQ4_XS", 256, 136),
+    24: Type("int8", 1, 1),
+    25: Type("int16", 1, 2),
+    26: Type("int32", 1, 4),
+    27: Type("int64", 1, 8),
+    28: Type("float64", 1, 8),
+    29: Type("raw:IQ1_M", 256, 56),
+    30: Type("bfloat16", 1, 2),
+    34: Type("raw:TQ1_0", 256, 54),
+    35: Type("raw:TQ2_0", 256, 66),
+    39: Type("raw:MXFP4", 32, 17),
+    40: Type("raw:NVFP4", 64, 36),
+    41: Type("raw:Q1_0", 128, 18),
+}
+_REMOVED = (4, 5, 31, 32, 33, 36, 37, 38)
+
+# Scalar types of values, as `struct` calls them; 8 is a text, 9 an array.
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "B", 10: "Q", 11: "q"}
+_SCALARS[12] = "d"
+_FLOAT, _BOOL, _TEXT, _ARRAY = 6, 7, 8, 9
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A tensor as the header describes it; the offset counts from the end of the header."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: int
+    offset: int
+
+
+@dataclass
+class Header:
+    """What stands before the tensors; `values` are the scalars and short arrays."""
+
+    big: bool
+    version: int
+    end: int = 0
+    alignment: int = ALIGNMENT
+    values: dict[str, Any] = field(default_factory=dict)
+    entries: list[Entry] = field(default_factory=list)
+
+
+def read_header(file: Source) -> Header:
+    """Everything before the tensors, checked."""
+    if file.size < 24 or file.read(0, 4) != b"GGUF":
+        raise Damaged(f"{file.name} is not a GGUF file", why="its head is missing")
+    number = int.from_bytes(file.read(4, 4), "little")
+    big = not number & 0xFFFF  # a version is small: these bytes are the other way round
+    version = int.from_bytes(file.read(4, 4), "big" if big else "little")
+    if version == 1:
+        raise UsageError(
+            f"{file.name} is GGUF of version 1, which dlv does not read",
+            why="it was replaced within a month, in August 2023",
+            hint="convert it again with llama.cpp, or add it with --as file",
+        )
+    if version not in _VERSIONS:
+        raise NewerFormat(f"{file.name} is GGUF of version {version}", why="known are 2 and 3")
+    scanner = _Scanner(file, big)
+    header = Header(big, version)
+    tensors = scanner.count("tensors", _TENSOR_LEAST, MOST_TENSORS)
+    keys = scanner.count("keys", _KEY_LEAST, MOST_KEYS)
+    seen: set[str] = set()
+    for _ in range(keys):
+        key = scanner.name(MOST_KEY_BYTES, "a key")
+        if key in seen:
+            raise UnsafeInput(f"{file.name} has the key {key!r} twice")
+        seen.add(key)
+        kind = scanner.integer(4)
+        value = scanner.value(kind, key)
+        if key == "general.alignment":
+            header.alignment = _alignment(kind, value, file.name)
+        if value is not None:
+            header.values[key] = value
+    names: set[str] = set()
+    for _ in range(tensors):
+        entry = _entry(scanner)
+        if entry.name in names:
+            raise UnsafeInput(f"{file.name} has two tensors called {entry.name!r}")
+        names.add(entry.name)
+        header.entries.append(entry)
+    header.end = scanner.at
+    return header
+
+
+def _alignment(kind: int, value: Any, what: str) -> int:
+    if kind != 4 or not 0 < value <= MOST_ALIGNMENT or value & (value - 1):
+        raise UnsafeInput(
+            f"{what} has a wrong alignment",
+            why=f"{str(value)[:40]}, wanted is a power of two up to {MOST_ALIGNMENT}",
+        )
+    return int(value)
+
+
+def _entry(scanner: _Scanner) -> Entry:
+    name = scanner.name(MOST_NAME_BYTES, "the name of a tensor")
+    problem = f"{scanner.file.name} is wrong at the tensor {name!r}"
+    axes = scanner.integer(4)
+    if axes > MOST_AXES:
+        raise UnsafeInput(problem, why=f"{axes} axes, the limit is {MOST_AXES}")
+    sides = [scanner.integer(8) for _ in range(axes)]
+    number, offset = scanner.integer(4), scanner.integer(8)
+    if number not in TYPES:
+        if number in _REMOVED:
+            raise UsageError(
+                problem,
+                why=f"its type {number} was removed from GGUF",
+                hint="quantise the model again, or add the file with --as file",
+            )
+        raise NewerFormat(problem, why=f"its type {number} is not known")
+    kind = TYPES[number]
+    elements = 1
+    for side in sides:
+        elements *= max(side, 1)  # a zero elsewhere does not make an absurd side sensible
+        if elements >= 1 << 63:
+            raise UnsafeInput(problem, why=f"the shape {sides} overflows")
+    # Blocks lie along the axis that GGUF names first.
+    if (sides[0] if sides else 1) % kind.block:
+        raise UnsafeInput(
+            problem,
+            why=f"{kind.here} has blocks of {kind.block} numbers, its shape is {sides}",
+        )
+    return Entry(name, tuple(reversed(sides)), number, offset)
+
+
+class _Scanner:
+    """Reads forward through the header, a window of the file at a time."""
+
+    def __init__(self, file: Source, big: bool) -> None:
+        self.file = file
+        self.at = 8
+        self._window = bytearray()
+        self._start = 0
+        self._order: str = ">" if big else "<"
+        self._length = struct.Struct(self._order + "Q")
+        self._texts = MOST_TEXTS
+
+    def take(self, size: int) -> bytes:
+        """The next `size` bytes; the file must have them, and the header's limit allow them."""
+        place = self._place(size)
+        self.at += size
+        return bytes(self._window[place : place + size])
+
+    def _place(self, size: int) -> int:
+        """Where in the window the next `size` bytes begin; they are all in it."""
+        if self.at + size > MOST_HEADER_BYTES and self.at + size <= self.file.size:
+            raise UnsafeInput(
+                f"the header of {self.file.name} is too large",
+                why=f"the limit is {MOST_HEADER_BYTES >> 20} MiB",
+            )
+        place = self.at - self._start
+        if place + size > len(self._window):
+            rest = max(self.file.size - self.at, 0)
+            self._window = self.file.read(self.at, max(size, min(_WINDOW, rest)))
+            self._start, place = self.at, 0
+        return place
+
+    def skip(self, size: int) -> None:
+        if self.at + size > self.file.size:
+            raise Damaged(
+                f"{self.file.name} ends too early",
+                why=f"bytes {self.at} to {self.at + size} are needed, it has {self.file.size}",
+            )
+        if self.at + size > MOST_HEADER_BYTES:
+            self._place(size)
+        self.at += size
+
+    def integer(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "big" if self._order == ">" else "little")
+
+    def count(self, what: str, least: int, most: int) -> int:
+        """How many follow: not more than the limit, nor than the file has bytes for."""
+        number = self.integer(8)
+        if number > most:
+            raise UnsafeInput(
+                f"{self.file.name} holds too many {what}", why=f"{number}, the limit is {most}"
+            )
+        if number * least > self.file.size - self.at:
+            raise Damaged(
+                f"{self.file.name} is too short for its {what}",
+                why=f"it declares {number} and has {self.file.size} bytes",
+            )
+        return number
+
+    def name(self, most: int, what: str) -> str:
+        size = self.integer(8)
+        if not 0 < size <= most:
+            raise UnsafeInput(
+                f"{what} in {self.file.name} has a wrong length",
+                why=f"{size} bytes at byte {self.at - 8}, the limit is {most}",
+            )
+        try:
+            text = self.take(size).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise Damaged(f"{what} in {self.file.name} is not UTF-8", why=str(error)) from error
+        if "\0" in text:
+            raise UnsafeInput(f"{what} in {self.file.name} holds a NUL", why=repr(text)[:100])
+        return text
+
+    def value(self, kind: int, key: str) -> Any:
+        """A scalar, a text or a short array; None for what is not kept."""
+        if kind in _SCALARS:
+            return self._scalars(kind, 1, key)[0]
+        if kind == _TEXT:
+            return self._text()
+        if kind == _ARRAY:
+            return self._array(key)
+        raise NewerFormat(
+            f"{self.file.name} is wrong at the key {key!r}", why=f"its type {kind} is not known"
+        )
+
+    def _scalars(self, kind: int, count: int, key: str) -> list[Any]:
+        form = _SCALARS[kind]
+        data = self.take(count * struct.calcsize(self._order + form))
+        values = struct.unpack(f"{self._order}{count}{form}", data)
+        if kind == _BOOL:
+            if any(value > 1 for value in values):
+                raise Damaged(
+                    f"{self.file.name} is wrong at the key {key!r}", why="neither true nor false"
+                )
+            return [bool(value) for value in values]
+        return [shortest(value) for value in values] if kind == _FLOAT else list(values)
+
+    def _text(self) -> str | None:
+        try:
+            return self.take(self.integer(8)).decode("utf-8")
+        except UnicodeDecodeError:
+            return None  # the file keeps it; nobody could read it
+
+    def _array(self, key: str) -> list[Any] | None:
+        """Walk an array, and arrays in it; those of scalars or texts, if short, are values."""
+        waiting = [1]  # how many arrays are still to come, by depth
+        result: list[Any] | None = None
+        while waiting:
+            if not waiting[-1]:
+                waiting.pop()
+                continue
+            waiting[-1] -= 1
+            kind, count = self.integer(4), self.integer(8)
+            if kind == _ARRAY:
+                if len(waiting) == MOST_NESTED:
+                    raise UnsafeInput(
+                        f"{self.file.name} is wrong at the key {key!r}",
+                        why=f"arrays in arrays, deeper than {MOST_NESTED}",
+                    )
+                self._spend(count, key)
+                waiting.append(count)
+            elif kind == _TEXT:
+                result = self._texts_of(count, key)
+            elif kind in _SCALARS:
+                result = self._numbers(kind, count, key)
+            else:
+                raise NewerFormat(
+                    f"{self.file.name} is wrong at the key {key!r}",
+                    why=f"the type {kind} in its array is not known",
+                )
+            if len(waiting) > 1:
+                result = None
+        return result
+
+    def _spend(self, count: int, key: str) -> None:
+        """Every text and every inner array costs time; all of them together are limited."""
+        if count * 8 > self.file.size - self.at:
+            raise Damaged(
+                f"{self.file.name} is too short for the key {key!r}",
+                why=f"it declares {count} elements",
+            )
+        self._texts -= count
+        if self._texts < 0:
+            raise UnsafeInput(
+                f"{self.file.name} is too large at the key {key!r}",
+                why=f"more than {MOST_TEXTS} texts",
+            )
+
+    def _numbers(self, kind: int, count: int, key: str) -> list[Any] | None:
+        if count <= _SHORT_ARRAY:
+            return self._scalars(kind, count, key)
+        self.skip(count * struct.calcsize(self._order + _SCALARS[kind]))
+        return None
+
+    def _texts_of(self, count: int, key: str) -> list[Any] | None:
+        self._spend(count, key)
+        if count <= _SHORT_ARRAY:
+            texts = [self._text() for _ in range(count)]
+            return None if None in texts else texts
+        unpack: Callable[[Any, int], tuple[Any, ...]] = self._length.unpack_from
+        for _ in range(count):
+            self.skip(8 + unpack(self._window, self._place(8))[0])
+        return None
