@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dlv.adapters.checkpoint import ITEM_BYTES, Raw, Tensor
+from dlv.adapters.order import swap
 from dlv.errors import UsageError, require
+from dlv.network.fields import TORCH_DTYPES
 
 Array = npt.NDArray[Any]
 
@@ -19,10 +21,7 @@ _SAME = {
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", "complex64", "complex128"),
 }
-_TORCH = {
-    "float8_e4m3fn": "float8_e4m3",
-    "float8_e8m0fnu": "float8_e8m0",
-}
+_TORCH = {there: here for here, there in TORCH_DTYPES.items()}
 # exponent bits, mantissa bits, bias of the formats that numpy has no type for
 _SMALL = {
     "float8_e4m3": (4, 3, 7),
@@ -70,6 +69,23 @@ def _value(dtype: str, code: int) -> float:
     if exponent == 0:
         return sign * math.ldexp(mantissa, 1 - bias - mantissa_bits)
     return sign * math.ldexp(mantissa + (1 << mantissa_bits), exponent - bias - mantissa_bits)
+
+
+def to_torch(dtype: str, shape: tuple[int, ...], raw: Raw) -> Any:
+    """The torch tensor of a matrix, in memory of its own, with its dtype as it is stored."""
+    torch: Any = require("torch", "torch")
+    kind = getattr(torch, TORCH_DTYPES.get(dtype, dtype), None)
+    if dtype not in ITEM_BYTES or kind is None:
+        raise UsageError(
+            f"torch {torch.__version__} has no dtype {dtype}",
+            hint="read the bytes of the matrix instead",
+        )
+    if sys.byteorder == "big":
+        raw = swap(raw, ITEM_BYTES[dtype] // (2 if dtype.startswith("complex") else 1))
+    if not math.prod(shape):
+        return torch.empty(shape, dtype=kind)
+    # What is read from the store may be a view of what others read, too.
+    return torch.frombuffer(bytearray(raw), dtype=kind).reshape(shape)
 
 
 def to_tensors(values: Mapping[str, Any]) -> list[Tensor]:

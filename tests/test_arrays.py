@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dlv.adapters.checkpoint import ITEM_BYTES
-from dlv.arrays import to_array, to_tensors
+from dlv.arrays import to_array, to_tensors, to_torch
 from dlv.errors import UsageError
 
 NUMPY = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
@@ -148,3 +148,29 @@ def test_torch_things_that_are_not_stored() -> None:
     ):
         with pytest.raises(UsageError, match="x is "):
             one(value)
+
+
+@pytest.mark.parametrize("dtype", [*NUMPY, *TORCH])
+def test_to_torch_and_back(dtype: str) -> None:
+    torch: Any = pytest.importorskip("torch")
+    there = getattr(torch, TORCH.get(dtype, dtype), None)
+    if there is None:
+        pytest.skip(f"this torch has no {dtype}")
+    for shape in ((), (0,), (5,), (2, 0, 3), (2, 3)):
+        size = math.prod(shape) * ITEM_BYTES[dtype]
+        raw = bytes(range(1, 250))[:size] if dtype != "bool" else bytes([0, 1] * 3)[:size]
+        read_only = memoryview(raw)
+        found = to_torch(dtype, shape, read_only)
+        assert (found.dtype, tuple(found.shape)) == (there, shape)
+        back = one(found)
+        assert (back.dtype, back.shape, bytes(back.read())) == (dtype, shape, raw)
+        if size and found.is_floating_point() and there.itemsize > 1:
+            found.zero_()  # its memory is its own
+            assert bytes(read_only) == raw
+
+
+@pytest.mark.parametrize("dtype", ["raw:Q4_K", "float99", "Tensor", "nn"])
+def test_what_torch_does_not_have(dtype: str) -> None:
+    pytest.importorskip("torch")
+    with pytest.raises(UsageError, match="has no dtype"):
+        to_torch(dtype, (2,), bytes(8))

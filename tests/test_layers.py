@@ -99,7 +99,7 @@ HOMES = {
     "starlette": "hub/",
     "sqlalchemy": "hub/",
     "numpy": "",
-    "torch": "arrays.py adapters/ network/torch_module.py training/ integrations/",
+    "torch": "arrays.py adapters/ network/torch_types.py training/ integrations/",
     "onnx": "adapters/",
     "h5py": "adapters/",
 }

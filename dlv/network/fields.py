@@ -32,6 +32,8 @@ DTYPES = {
     "complex64": 8,
     "complex128": 16,
 }
+# torch's names of dtypes, where they are others.
+TORCH_DTYPES = {"float8_e4m3": "float8_e4m3fn", "float8_e8m0": "float8_e8m0fnu"}
 LARGEST = 2**63 - 1
 NON_FINITE = ("NaN", "Infinity", "-Infinity")
 
