@@ -36,6 +36,9 @@ def _axes(node: Node, count: int) -> int:
 
 def _weight(call: Call, layout: str, axes: int) -> Any:
     weight = call.param("weight")
+    if layout == "depthwise":
+        turned = weight.permute(axes, axes + 1, *range(axes))
+        return turned.reshape(-1, 1, *turned.shape[2:])
     if layout == "kernel_first":
         return weight.permute(axes + 1, axes, *range(axes))
     return weight

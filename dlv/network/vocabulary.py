@@ -65,6 +65,10 @@ _WINDOWED = ("MAX", "AVG")
 _STATISTICS = ("BATCH", "INSTANCE")
 _CHANNELS = A("channels", K.TEXT, "first", choices=("first", "last"))
 _KERNEL_LAYOUT = A("layout", K.TEXT, "kernel_last", choices=("kernel_last", "kernel_first"))
+# One filter bank per channel, kept as (*kernel, channels, multiplier); groups = channels.
+_CONV_LAYOUT = A(
+    "layout", K.TEXT, "kernel_last", choices=("kernel_last", "kernel_first", "depthwise")
+)
 _BIAS = A("bias", K.BOOL, Default.FROM_SLOTS)
 _P = A("p", K.FLOAT, 0.5, minimum=0, maximum=1)
 _NO_DROPOUT = A("p", K.FLOAT, 0.0, minimum=0, maximum=1)
@@ -77,8 +81,6 @@ _CONVOLUTION = (
     A("dilation", K.PER_AXIS, 1, minimum=1),
     A("groups", K.INT, 1, minimum=1),
     _BIAS,
-    _KERNEL_LAYOUT,
-    _CHANNELS,
 )
 # The scalar or stored side of ADD and MUL; `shape` is that of the tensor in slot `value`.
 _SIDE = (A("const", K.FLOAT, None, nullable=True), A("shape", K.SHAPE, None, nullable=True))
@@ -86,12 +88,15 @@ _SIDE = (A("const", K.FLOAT, None, nullable=True), A("shape", K.SHAPE, None, nul
 _TABLE = (
     Op("INPUT", (0, 0), (), (A("shape", K.SHAPE), A("dtype", K.DTYPE, "float32"))),
     Op("LOSS", (1, None), (), (A("name", K.TEXT, ""),)),
-    Op("CONV", (1, 1), (), _CONVOLUTION, _WEIGHTS),
+    Op("CONV", (1, 1), (), (*_CONVOLUTION, _CONV_LAYOUT, _CHANNELS), _WEIGHTS),
     Op(
         "DECONV",
         (1, 1),
         (),
-        (*_CONVOLUTION, A("output_pad", K.PER_AXIS, 0, minimum=0)),
+        (
+            *(*_CONVOLUTION, _KERNEL_LAYOUT, _CHANNELS),
+            A("output_pad", K.PER_AXIS, 0, minimum=0),
+        ),
         _WEIGHTS,
     ),
     Op(

@@ -40,6 +40,12 @@ class Conv(Layer):
                 seen=text(inputs[0]),
                 wanted=f"a multiple of {attrs['groups']} channels",
             )
+        if attrs["layout"] == "depthwise" and isinstance(depth, int) and depth != attrs["groups"]:
+            raise ShapeError(
+                "a depthwise kernel has one group for each channel",
+                seen=f"{attrs['groups']} groups, {text(inputs[0])}",
+                wanted=f"{depth} groups",
+            )
         return (feature_map(batch, attrs["out"], self._lengths(node, lengths), attrs["channels"]),)
 
     def _lengths(self, node: Node, lengths: Shape) -> Shape:
@@ -67,6 +73,8 @@ class Conv(Layer):
     def _weight(self, node: Node, depth: Dim) -> Shape:
         attrs = node.attrs
         each = depth // attrs["groups"] if isinstance(depth, int) else None
+        if attrs["layout"] == "depthwise":
+            return (*attrs["kernel"], attrs["groups"], attrs["out"] // attrs["groups"])
         if attrs["layout"] == "kernel_first":
             return (*attrs["kernel"], each, attrs["out"])
         return (attrs["out"], each, *attrs["kernel"])

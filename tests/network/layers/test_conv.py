@@ -38,6 +38,15 @@ def test_channels_last_and_kernels_first(node: Make) -> None:
     assert Deconv().shape(deconv, [("B", 8, 8, 4)]) == (("B", 10, 12, 6),)
 
 
+def test_depthwise_kernels_keep_channels_and_multiplier_apart(node: Make) -> None:
+    attrs = {"out": 6, "groups": 3, "kernel": [3, 5], "channels": "last", "layout": "depthwise"}
+    conv = node("CONV", slots=("weight",), **attrs)
+    assert Conv().shape(conv, [("B", 10, 12, 3)]) == (("B", 8, 8, 6),)
+    assert Conv().parameter_shapes(conv, [("B", 10, 12, 3)]) == {"weight": (3, 5, 3, 2)}
+    with pytest.raises(ShapeError, match="one group for each channel"):
+        Conv().shape(conv, [("B", 10, 12, 6)])
+
+
 def test_weights_by_group(node: Make) -> None:
     conv = node("CONV", slots=("weight",), out=6, kernel=[3, 5], groups=2)
     assert Conv().parameter_shapes(conv, [("B", 4, 10, 12)]) == {"weight": (6, 2, 3, 5)}
