@@ -8,7 +8,9 @@ from typing import Any
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.network.graph import Network, Node
 from dlv.network.layers.registry import layer_of
-from dlv.network.torch_plan import Step, given_names, plan
+from dlv.network.torch_ops_norms import COUNTER
+from dlv.network.torch_plan import Plan, Step, exact, given_names, plan
+from dlv.network.torch_source import kept_slots
 from dlv.network.torch_types import Call, torch
 
 Tensors = Mapping[str, Any]  # name -> torch.Tensor
@@ -35,7 +37,18 @@ def build(
     return NetworkModule(network, tensors, constants, buffers)
 
 
-class NetworkModule(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
+class Holder(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
+    """A submodule that only holds tensors, whatever they are called."""
+
+    def train(self, mode: bool = True) -> Holder:
+        # Not by setattr, which takes the mode for the tensor where one is called `training`.
+        self.__dict__["training"] = mode
+        for child in self.children():
+            child.train(mode)
+        return self
+
+
+class NetworkModule(Holder):
     """Runs a network node by node. Its submodules hold tensors, under the names they had.
 
     It takes the network's inputs, by position or name, and gives its output, or a tuple of all.
@@ -48,10 +61,11 @@ class NetworkModule(torch.nn.Module):  # type: ignore[misc]  # torch has no type
         # Names that no submodule has: all of the network's own are to be found on the module.
         self._dlv_network = network
         self._dlv_constants: dict[str, str] = {}
+        made = plan(network, {*tensors, *network.aliases})
         self._register(tensors, {*buffers, *_buffers(network)})
         for name in network.constants:
             self._register_constant(name, constants[name])
-        self._prepare()
+        self._prepare(made)
 
     def _register(self, tensors: Tensors, buffers: Collection[str]) -> None:
         aliases = self._dlv_network.aliases
@@ -91,15 +105,11 @@ class NetworkModule(torch.nn.Module):  # type: ignore[misc]  # torch has no type
         holder: Any = self
         for word in path:
             if holder._modules.get(word) is None:
-                holder._modules[word] = torch.nn.Module()
+                holder._modules[word] = Holder()
             holder = holder._modules[word]
         return holder, key
 
-    def _prepare(self) -> None:
-        network = self._dlv_network
-        names = {name for name, _ in self.named_parameters(remove_duplicate=False)}
-        names |= {name for name, _ in self.named_buffers(remove_duplicate=False)}
-        made = plan(network, names)
+    def _prepare(self, made: Plan) -> None:
         self._dlv_needed = made.needed
         self._dlv_steps = [
             (step, [(slot, *self._holder(name)) for slot, name in step.params], self._gate(step))
@@ -126,7 +136,9 @@ class NetworkModule(torch.nn.Module):  # type: ignore[misc]  # torch has no type
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._prepare()
+        names = {name for name, _ in self.named_parameters(remove_duplicate=False)}
+        names |= {name for name, _ in self.named_buffers(remove_duplicate=False)}
+        self._prepare(plan(self._dlv_network, names))
 
     def extra_repr(self) -> str:
         network = self._dlv_network
@@ -152,7 +164,7 @@ class NetworkModule(torch.nn.Module):  # type: ignore[misc]  # torch has no type
                 tensors = {slot: _read(holder, key) for slot, holder, key in params}
                 if training and step.counter is not None:
                     # In place, as torch does it, so that a copy of the module has its own.
-                    tensors[_last(step)].add_(1)
+                    tensors[COUNTER].add_(1)
                 inputs = [_value(values, name, port) for name, port in step.inputs]
                 call = Call(inputs, tensors, training, sizes, device)
                 values[step.node.name] = step.run(call)
@@ -187,10 +199,6 @@ class NetworkModule(torch.nn.Module):  # type: ignore[misc]  # torch has no type
         return torch.device("cpu") if first is None else first.device
 
 
-def _last(step: Step) -> str:
-    return step.params[-1][0]
-
-
 def _read(holder: Any, key: str) -> Any:
     """A tensor where it is now: it may have been replaced, or be worked out from others."""
     for place in (holder._parameters, holder._buffers):
@@ -222,4 +230,6 @@ def _buffers(network: Network) -> set[str]:
 
 
 def _buffer_slots(node: Node) -> set[str]:
+    if node.op == "OP":
+        return kept_slots(node) if exact(node) else set()
     return {slot.name for slot in layer_of(node).slots(node) or () if slot.buffer}

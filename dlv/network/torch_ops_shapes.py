@@ -47,11 +47,12 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "trunc": math.trunc,
     "round": round,
     "sqrt": math.sqrt,
-    "sym_max": torch.sym_max,
-    "sym_min": torch.sym_min,
-    "sym_int": torch.sym_int,
-    "sym_float": torch.sym_float,
-    "sym_not": torch.sym_not,
+    # Attributes say them without `sym_`.
+    **{
+        word: getattr(torch, f"sym_{name}")
+        for name in ("max", "min", "int", "float", "not", "sum", "ite")
+        for word in (name, f"sym_{name}")
+    },
 }
 _HOMES = {
     "operator": {
@@ -60,11 +61,11 @@ _HOMES = {
     },
     "math": {"ceil", "floor", "trunc", "sqrt", "pow"},
     "builtins": {"round", "abs", "pow"},
-    "torch": {"sym_max", "sym_min", "sym_int", "sym_float", "sym_not"},
+    "torch": {"sym_max", "sym_min", "sym_int", "sym_float", "sym_not", "sym_sum", "sym_ite"},
 }
 _UNARY = {
     *("neg", "pos", "abs", "not_", "ceil", "floor", "trunc", "round", "sqrt"),
-    *("sym_int", "sym_float", "sym_not"),
+    *("int", "float", "not"),
 }
 
 
@@ -213,9 +214,16 @@ def _arithmetic(node: Node) -> Run:
     function = function_of(name)
     if function is None:
         raise refuse(node, f"{name!r} is no function on sizes")
-    wanted = 1 if name.rpartition(".")[2] in _UNARY else 2
-    if len(node.inputs) != wanted:
-        raise refuse(node, f"{name} takes {wanted} numbers, {len(node.inputs)} come in")
+    word, count = name.rpartition(".")[2].removeprefix("sym_"), len(node.inputs)
+    if word == "sum":
+        return lambda call: function(list(call.inputs))
+    wanted = 1 if word in _UNARY else 3 if word == "ite" else 2
+    if count != wanted:
+        raise refuse(
+            node,
+            f"{name} takes {wanted} numbers, {count} come in",
+            hint="numbers that stand in the call are told by its `source` alone",
+        )
     return lambda call: function(*call.inputs)
 
 

@@ -58,6 +58,7 @@ _REFUSED = re.compile("fbgemm|quantized|mkldnn|miopen|cudnn|_backward|^set_$|^re
 # Arguments that say whether the call trains: of the module, not of the moment of the export.
 _GATES = ("training", "train", "use_input_stats")
 _GATED_SHARE = "dropout_p"
+_STATISTICS = {"running_mean", "running_var"}
 _MEMORY_FORMATS = {
     "contiguous": "contiguous_format",
     "preserve": "preserve_format",
@@ -111,6 +112,18 @@ def resolve(name: str) -> tuple[Callable[..., Any], tuple[str, ...]]:
     found = getattr(packet, overload)
     _check(name, base, found._schema)
     return found, tuple(argument.name for argument in found._schema.arguments)
+
+
+def kept_slots(node: Node) -> set[str]:
+    """Slots of tensors that the recorded call itself changes: they are not trained."""
+    source = node.source or {}
+    function, names = resolve(source["op"])
+    given = dict(zip(names, source.get("args", []), strict=False)) | source.get("kwargs", {})
+    schema = getattr(function, "_schema", None)  # arithmetic has none
+    arguments = schema.arguments if schema else ()
+    written = {a.name for a in arguments if a.alias_info and a.alias_info.is_write}
+    written |= _STATISTICS & set(names)
+    return {given[name]["p"] for name in written & given.keys() if "p" in given[name]}
 
 
 def _check(name: str, base: str, schema: Any) -> None:

@@ -651,6 +651,10 @@ def test_sizes_at_run_time() -> None:
         ("torch.sym_max", (7, 2), 7),
         ("torch.sym_min", (7, 2), 2),
         ("builtins.round", (3.4,), 3),
+        ("max", (2, 7), 7),
+        ("float", (2,), 2.0),
+        ("sum", (2, 3, 4), 9),
+        ("ite", (True, 3, 4), 3),
     ],
 )
 def test_arithmetic(operator: str, values: Sequence[float], wanted: float) -> None:
