@@ -81,7 +81,7 @@ def node_figures(found: Network) -> dict[str, networks.NodeFigures]:
     if found.cyclic:
         return {}
     try:
-        rows = summaries_of.summary(found).rows
+        rows = summaries_of.outlines(found)
     except DlvError:
         return {}
-    return {row.name: networks.NodeFigures(row.out_shape, row.parameters or 0) for row in rows}
+    return {name: networks.NodeFigures(*row) for name, row in rows.items()}

@@ -52,9 +52,10 @@ def summary(network: Network, tensors: Tensors | None = None) -> Summary:
     rows = []
     for node, alone in zip(network.topological(), single.topological(), strict=True):
         inputs, outputs = input_shapes(alone, single_shapes), single_shapes[node.name]
-        weights, buffers = _parameters(network, node, inputs, tensors, counted)
+        faulty = bool(attribute_faults(node))
+        weights, buffers = _parameters(network, node, inputs, tensors, counted, faulty)
         flops = None
-        if not attribute_faults(node) and enough(node):
+        if not faulty and enough(node):
             flops = _cost(alone, inputs, outputs)
         size = elements(outputs[0])
         # Plumbing shares the memory of what it reshapes.
@@ -81,6 +82,22 @@ def summary(network: Network, tensors: Tensors | None = None) -> Summary:
         len(aliases),
         network.depth(),
     )
+
+
+def outlines(network: Network) -> dict[str, tuple[Shape | None, int]]:
+    """Output shape and parameters of every node: what a catalogue keeps, without the costs."""
+    faults = {id(node): attribute_faults(node) for node in network.nodes}
+    shapes = node_shapes(network, faults=faults)
+    counted: set[str] = set()
+    found = {}
+    for node in network.topological():
+        weights, _ = _parameters(
+            network, node, input_shapes(node, shapes), None, counted, bool(faults[id(node)])
+        )
+        if weights is None:  # perhaps known for one example
+            return {row.name: (row.out_shape, row.parameters or 0) for row in summary(network).rows}
+        found[node.name] = (shapes[node.name][0], weights)
+    return found
 
 
 def _sum(values: Iterable[int | None]) -> int | None:
@@ -137,9 +154,10 @@ def _parameters(
     inputs: list[Shape | None],
     tensors: Tensors | None,
     counted: set[str],
+    faulty: bool,
 ) -> tuple[int | None, int | None]:
     """Elements of the trainable tensors and of the buffers that the node is the first to hold."""
-    if attribute_faults(node):
+    if faulty:
         return None, None
     buffers = {slot.name for slot in slots(node.op, node.variant, node.attrs) if slot.buffer}
     try:

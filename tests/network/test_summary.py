@@ -6,7 +6,7 @@ from typing import Any
 
 from dlv.network.graph import Network
 from dlv.network.json_form import read
-from dlv.network.summary import summary
+from dlv.network.summary import outlines, summary
 
 Load = Callable[[str], Network]
 
@@ -80,3 +80,9 @@ def test_what_is_not_known_is_none(load: Load) -> None:
     told = summary(replace(network, nodes=nodes), {"roll.w": ("float32", (3, 4))})
     assert {row.name: row.parameters for row in told.rows}["relu1"] == 12
     assert summary(Network()).parameters == 0
+
+
+def test_outlines_are_what_the_summary_says(load: Load, named: str) -> None:
+    network = load(named)
+    rows = {row.name: (row.out_shape, row.parameters or 0) for row in summary(network).rows}
+    assert outlines(network) == rows
