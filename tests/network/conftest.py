@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 from hypothesis import strategies as st
 
-from dlv.network.graph import Network
+from dlv.network.graph import Network, Node
+from dlv.network.inference import input_shapes, node_shapes
 from dlv.network.json_form import read
+from dlv.network.layers.registry import layer_of
 
 Json = dict[str, Any]
 
@@ -288,3 +290,176 @@ def _random_network(draw: st.DrawFn) -> Json:
 def random_network() -> st.SearchStrategy[Json]:
     """Random valid networks as plain JSON."""
     return _random_network()
+
+
+def _forward(
+    network: Network, tensors: Mapping[str, Any], given: Mapping[str, Any]
+) -> dict[tuple[str, int], Any]:
+    """Every value of a forward pass by torch's functions, from operations and attributes alone."""
+    torch = pytest.importorskip("torch", reason="torch is the oracle here")
+    functions = torch.nn.functional
+    values: dict[tuple[str, int], Any] = {(name, 0): value for name, value in given.items()}
+    held = {**tensors, **{a: tensors[b] for a, b in network.aliases.items() if b in tensors}}
+
+    def conv(node: Node, x: Any, params: dict[str, Any]) -> Any:
+        attrs = node.attrs
+        last, first = attrs["channels"] == "last", attrs["layout"] == "kernel_first"
+        axes = len(attrs["kernel"])
+        x = x.movedim(-1, 1) if last else x
+        weight = params["weight"]
+        weight = weight.permute(axes + 1, axes, *range(axes)) if first else weight
+        pads = [each for pair in reversed(attrs["pad"]) for each in pair]
+        call = {1: functions.conv1d, 2: functions.conv2d, 3: functions.conv3d}[axes]
+        result = call(
+            functions.pad(x, pads), weight, params.get("bias"), attrs["stride"], 0,
+            attrs["dilation"], attrs["groups"],
+        )  # fmt: skip
+        return result.movedim(1, -1) if last else result
+
+    def pool(node: Node, x: Any) -> Any:
+        attrs = node.attrs
+        if node.variant == "MEAN":
+            return x.mean(dim=attrs["axis"], keepdim=attrs["keep"])
+        x = x.movedim(-1, 1) if attrs["channels"] == "last" else x
+        if attrs["size"] is not None:
+            result = functions.adaptive_avg_pool2d(x, attrs["size"])
+        elif node.variant == "MAX":
+            pads = [before for before, _ in attrs["pad"]]
+            result = functions.max_pool2d(
+                x, attrs["kernel"], attrs["stride"], pads, attrs["dilation"], attrs["ceil"]
+            )
+        else:
+            pads = [before for before, _ in attrs["pad"]]
+            result = functions.avg_pool2d(
+                x, attrs["kernel"], attrs["stride"], pads, attrs["ceil"], attrs["count_pad"]
+            )
+        return result.movedim(1, -1) if attrs["channels"] == "last" else result
+
+    def norm(node: Node, x: Any, params: dict[str, Any]) -> Any:
+        axis, eps = node.attrs["axis"], node.attrs["eps"]
+        weight, bias = params.get("weight"), params.get("bias")
+        if node.variant == "LAYER":
+            return functions.layer_norm(x, x.shape[axis:], weight, bias, eps)
+        moved = x.movedim(axis, 1)
+        shape = [1, -1, *[1] * (moved.dim() - 2)]
+        mean, var = params.get("running_mean"), params.get("running_var")
+        mean = moved.mean() if mean is None else mean.reshape(shape)
+        var = moved.var() if var is None else var.reshape(shape)
+        moved = (moved - mean) / (var + eps).sqrt()
+        if weight is not None and bias is not None:
+            moved = moved * weight.reshape(shape) + bias.reshape(shape)
+        return moved.movedim(1, axis)
+
+    def reshape(node: Node, x: list[Any]) -> Any:
+        attrs, kind = node.attrs, node.attrs["kind"]
+        if kind == "size":
+            return x[0].shape[attrs["axis"]]
+        if kind == "fill":
+            sizes = [n if isinstance(n, int) else x[0] for n in attrs["size"]]
+            return torch.full(sizes, attrs["const"])
+        if kind == "flatten":
+            return x[0].flatten(attrs["start"], attrs["end"])
+        if kind in ("view", "reshape"):
+            batch = x[0].shape[0]
+            return x[0].reshape([batch if isinstance(n, str) else n for n in attrs["size"]])
+        if kind == "transpose":
+            return x[0].transpose(*attrs["axes"])
+        if kind == "permute":
+            return x[0].permute(*attrs["axes"])
+        if kind == "split":
+            return x[0].split(attrs["sizes"], attrs["axis"])
+        if kind == "getitem":
+            return x[0]
+        assert kind == "select", kind
+        return x[0].select(attrs["axis"], attrs["index"])
+
+    def result_of(node: Node, x: list[Any], params: dict[str, Any]) -> Any:
+        attrs = node.attrs
+        simple: dict[str, Any] = {
+            "RELU": lambda: functions.leaky_relu(x[0], attrs["slope"]),
+            "SOFTMAX": lambda: functions.softmax(x[0], attrs["axis"]),
+            "DROPOUT": lambda: x[0],
+            "CONCAT": lambda: torch.cat(x, attrs["axis"]),
+            "FULL": lambda: functions.linear(
+                x[0],
+                params["weight"] if attrs["layout"] == "out_in" else params["weight"].T,
+                params.get("bias"),
+            ),
+            "EMBED": lambda: functions.embedding(x[0], params["weight"]),
+            "OP": lambda: x[0].roll(1, -1),
+            "CONV": lambda: conv(node, x[0], params),
+            "POOL": lambda: pool(node, x[0]),
+            "NORM": lambda: norm(node, x[0], params),
+            "RESHAPE": lambda: reshape(node, x),
+        }
+        if node.op in simple:
+            return simple[node.op]()
+        if node.op == "ACT":
+            calls = {"TANH": torch.tanh, "SIGMOID": torch.sigmoid, "SILU": functions.silu}
+            if node.variant == "GELU":
+                return functions.gelu(x[0], approximate=attrs["approximate"])
+            return calls[node.variant or ""](x[0])
+        if node.op == "ATTENTION":
+            return functions.scaled_dot_product_attention(
+                *x[:3], is_causal=attrs["causal"], scale=attrs["scale"]
+            )
+        assert node.op in ("ADD", "MUL"), node.op
+        sides = [*x, params["value"]] if "value" in params else x
+        total = sides[0]
+        for side in sides[1:]:
+            total = total + side if node.op == "ADD" else total * side
+        return total
+
+    for node in network.topological():
+        getitem = node.attrs.get("kind") == "getitem"
+        x = [values[p, node.attrs["index"] if getitem else port] for p, port in node.inputs]
+        params = {slot: held[name] for slot, name in node.params.items()}
+        found = result_of(node, x, params)
+        for port, value in enumerate(found if isinstance(found, tuple) else (found,)):
+            values[node.name, port] = value
+    return values
+
+
+@pytest.fixture(scope="session")
+def forward() -> Callable[..., dict[tuple[str, int], Any]]:
+    """forward(network, tensors, inputs): the value at every port, computed by torch."""
+    return _forward
+
+
+def _random_tensors(network: Network, seed: int = 0) -> dict[str, Any]:
+    torch = pytest.importorskip("torch", reason="torch is the oracle here")
+    torch.set_num_threads(1)
+    source = torch.Generator().manual_seed(seed)
+    shapes = node_shapes(network)
+    found: dict[str, Any] = {}
+    for node in network.nodes:
+        wanted = layer_of(node).parameter_shapes(node, input_shapes(node, shapes))
+        for slot, name in node.params.items():
+            made = torch.randn(wanted[slot], generator=source) * 0.1
+            found[name] = made.abs() + 0.5 if slot == "running_var" else made
+    return found
+
+
+@pytest.fixture(scope="session")
+def random_tensors() -> Callable[..., dict[str, Any]]:
+    """random_tensors(network, seed=0): a tensor for every parameter, by name."""
+    return _random_tensors
+
+
+def _random_inputs(network: Network, batch: int = 2) -> dict[str, Any]:
+    torch = pytest.importorskip("torch", reason="torch is the oracle here")
+    source = torch.Generator().manual_seed(7)
+    found: dict[str, Any] = {}
+    for item in network.inputs:
+        shape = [dim if isinstance(dim, int) else batch for dim in item.shape]
+        if "int" in item.dtype:
+            found[item.name] = torch.randint(0, 50, shape, generator=source)
+        else:
+            found[item.name] = torch.randn(shape, generator=source)
+    return found
+
+
+@pytest.fixture(scope="session")
+def random_inputs() -> Callable[..., dict[str, Any]]:
+    """random_inputs(network, batch=2): a value for every input of a network."""
+    return _random_inputs

@@ -1,0 +1,378 @@
+"""What follows from an edit: sizes that were computed from others, dead nodes, and the check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dlv.errors import UsageError
+from dlv.network.fields import FieldError
+from dlv.network.graph import Network, Node
+from dlv.network.inference import attribute_faults, enough, input_shapes, node_shapes
+from dlv.network.layers.registry import layer_of
+from dlv.network.sizes import Dim, Shape, ShapeError, dim_of, product, refill
+from dlv.network.verify import Problem, verify
+from dlv.network.vocabulary import attributes, complete, slots
+from dlv.network.wiring import Wiring
+
+_STORAGE = ("layout", "channels")
+_WINDOW = ("kernel", "stride", "pad", "dilation")
+
+
+def resize(wiring: Wiring, node: Node, given: Mapping[str, Any]) -> Node:
+    """The node with other attributes, its slots as they then must be; the source is dropped."""
+    if node.op == "OP":
+        raise UsageError(
+            f"`{node.name}` has no attributes", why="its operation is none that dlv knows"
+        )
+    known = attributes(node.op, node.variant, node.attrs)
+    for name in _STORAGE:
+        if name in given and given[name] != node.attrs.get(name):
+            raise UsageError(
+                f"`{name}` of `{node.name}` cannot be set", why="it says how the weights are stored"
+            )
+    attrs: dict[str, Any] = {**node.attrs, **given}
+    if node.attrs.get("size") is None and given.get("size") is not None:
+        attrs.update(dict.fromkeys(_WINDOW))
+    elif node.attrs.get("size") is not None and any(name in given for name in _WINDOW):
+        for name in ("size", *_WINDOW):
+            if name not in given:
+                attrs.pop(name, None)
+    shape = wiring.shape(node.inputs[0]) if node.inputs else None
+    try:
+        done = complete(
+            node.op,
+            node.variant,
+            {k: v for k, v in attrs.items() if v is not None or k not in _WINDOW},
+            axes=None if shape is None or len(shape) < 3 else len(shape) - 2,
+            params=node.params,
+        )
+    except FieldError as error:
+        raise UsageError(
+            f"`{node.name}`: {error.message}",
+            why=error.why or (f"{node.op} has " + ", ".join(known) if known else None),
+            hint=error.hint,
+            did_you_mean=error.did_you_mean,
+        ) from error
+    if done == dict(node.attrs):
+        return node
+    params = _slots(node, done)
+    if node.op == "RNN":
+        _start_states(wiring, replace(node, attrs=done, params=params))
+    return replace(node, attrs=done, params=params, source=None)
+
+
+def _slots(node: Node, attrs: Mapping[str, Any]) -> dict[str, str]:
+    """Its tensors under the new attributes; new ones are called as the others are."""
+    wanted = slots(node.op, node.variant, attrs)
+    names = {slot.name for slot in wanted}
+    stem = node.name
+    for slot, name in node.params.items():
+        if name.endswith(f".{slot}"):
+            stem = name.removesuffix(f".{slot}")
+            break
+    params = {slot: name for slot, name in node.params.items() if slot in names}
+    for item in wanted:
+        if item.when == "bias" and not attrs["bias"]:
+            params.pop(item.name, None)
+        elif item.when == "always" or item.when == "bias":
+            params.setdefault(item.name, f"{stem}.{item.name}")
+    return params
+
+
+def _start_states(wiring: Wiring, node: Node) -> None:
+    """Zeros from which a recurrent layer starts get its new size."""
+    shapes = [wiring.shape(node.inputs[0]), *[None] * (len(node.inputs) - 1)]
+    states = layer_of(node).shape(node, shapes)[1:]
+    for (name, _), state in zip(node.inputs[1:], states, strict=False):
+        fill = wiring.nodes.get(name)
+        if fill is None or fill.attrs.get("kind") != "fill" or state is None:
+            continue
+        size = tuple(
+            was if isinstance(new, str | None) else new
+            for new, was in zip(state, fill.attrs["size"], strict=True)
+        )
+        if size != fill.attrs["size"]:
+            wiring.put(replace(fill, attrs={**fill.attrs, "size": size}, source=None))
+            wiring.touch(fill.name, ("size",))
+            wiring.told("follow", fill.name, f"size {list(size)}, as {node.name} needs it")
+
+
+def sharing(
+    wiring: Wiring, first: Node, given: Mapping[str, Any]
+) -> Iterator[tuple[Node, dict[str, Any]]]:
+    """The node, and those that hold a tensor together with it, with what each is to be given."""
+    kept = wiring.source.aliases
+    made = {first.name: dict(given)}
+    todo = [first]
+    while todo:
+        node = todo.pop()
+        before = _parameters(wiring, node)
+        after = _parameters(wiring, resize_quietly(node, made[node.name]))
+        for slot, name in node.params.items():
+            old, new = before.get(slot), after.get(slot)
+            if old is None or new is None or old == new:
+                continue
+            for other in wiring.nodes.values():
+                for place, theirs in other.params.items():
+                    if other.name not in made and kept.get(theirs, theirs) == kept.get(name, name):
+                        made[other.name] = _adopted(other, place, new)
+                        todo.append(other)
+    for name, attrs in made.items():
+        if attrs or name == first.name:
+            yield wiring.nodes[name], attrs
+
+
+def resize_quietly(node: Node, given: Mapping[str, Any]) -> Node:
+    """For a look at parameter shapes: what cannot be set is left out."""
+    try:
+        attrs = complete(
+            node.op,
+            node.variant,
+            {**node.attrs, **given},
+            axes=None,
+            params=node.params,
+        )
+    except FieldError:
+        return node
+    return replace(node, attrs=attrs)
+
+
+def _parameters(wiring: Wiring, node: Node) -> Mapping[str, Shape | None]:
+    if attribute_faults(node) or not enough(node):
+        return {}
+    try:
+        return layer_of(node).parameter_shapes(node, [wiring.shape(p) for p in node.inputs])
+    except ShapeError:
+        return {}
+
+
+def _adopted(node: Node, slot: str, shape: Shape) -> dict[str, Any]:
+    """What a node has to be for the tensor in its slot to have that shape."""
+    attrs = node.attrs
+    found: dict[str, Any] = {}
+    if node.op == "EMBED" and slot == "weight":
+        found = {"rows": shape[0], "out": shape[1]}
+    elif node.op == "FULL" and slot == "weight":
+        found = {"out": shape[0 if attrs["layout"] == "out_in" else 1]}
+    elif node.op == "CONV" and slot == "weight" and attrs["layout"] == "depthwise":
+        found = {"kernel": shape[:-2]}
+    elif node.op == "CONV" and slot == "weight":
+        last = attrs["layout"] == "kernel_last"
+        found = {"out": shape[0 if last else -1], "kernel": shape[2:] if last else shape[:-2]}
+    elif node.op in ("FULL", "CONV") and slot == "bias":
+        found = {"out": shape[0]}
+    elif node.op in ("ADD", "MUL"):
+        found = {"shape": shape}
+    elif node.op == "RNN" and slot.startswith("weight_hh"):
+        found = {"hidden": shape[1]}
+    return {k: v for k, v in found.items() if v is not None and attrs.get(k) != v}
+
+
+# The end of an edit
+
+
+def finish(wiring: Wiring) -> Network:
+    """The network of a wiring: what nothing needs dropped, sizes followed, all of it checked."""
+    _prune(wiring)
+    before = node_shapes(wiring.source, wiring.tensors)
+    was = {node.name: (node, input_shapes(node, before)) for node in wiring.source.nodes}
+    settled: dict[str, Node] = {}
+
+    def settle(node: Node, inputs: list[Shape | None]) -> Node:
+        known = was.get(wiring.renamed.get(node.name, node.name))
+        if known is None or known[0].op != node.op or known[1] == inputs:
+            return node
+        if node.op == "OP":
+            # Nobody knows what it makes of another shape.
+            settled[node.name] = replace(node, out_shape=None)
+        else:
+            settled[node.name] = _followed(wiring, node, known[1], inputs)
+        return settled.get(node.name, node)
+
+    network = wiring.network()
+    if not network.cyclic:
+        node_shapes(network, wiring.tensors, settle=settle)
+    for node in settled.values():
+        wiring.put(node)
+    network = wiring.network()
+    check_sound(wiring.source, network)
+    return network
+
+
+def _prune(wiring: Wiring) -> None:
+    """Drop what no output needs now, if one did before."""
+    ends = [name for name, _ in wiring.source.outputs]
+    before = _alive({node.name: node for node in wiring.source.nodes}, ends)
+    alive = _alive(wiring.nodes, [name for name, _ in wiring.outputs])
+    for name in list(wiring.order):
+        if name not in alive and wiring.renamed.get(name, name) in before:
+            node = wiring.nodes[name]
+            wiring.drop(name, "nothing needed it any more")
+            if not node.plumbing:
+                wiring.told("prune", name, "no output needs it any more")
+
+
+def _alive(nodes: Mapping[str, Node], ends: Sequence[str]) -> set[str]:
+    found: set[str] = set()
+    todo = [*ends, *(node.name for node in nodes.values() if node.op == "LOSS")]
+    while todo:
+        name = todo.pop()
+        if name in nodes and name not in found:
+            found.add(name)
+            todo.extend(producer for producer, _ in nodes[name].inputs)
+    return found
+
+
+def _followed(
+    wiring: Wiring, node: Node, before: Sequence[Shape | None], now: Sequence[Shape | None]
+) -> Node:
+    """The node with the attributes that only say what its input's shape said."""
+    if not before or before[0] is None or not now or now[0] is None:
+        return node
+    touched = wiring.touched.get(node.name, set())
+    attrs = {
+        key: value
+        for key, value in _following(node, before[0], now[0]).items()
+        if key not in touched and node.attrs[key] != value
+    }
+    if not attrs:
+        return node
+    text = ", ".join(f"{key} {_text(node.attrs[key])} -> {_text(attrs[key])}" for key in attrs)
+    wiring.told("follow", node.name, f"{text}, as what it reads")
+    return replace(node, attrs={**node.attrs, **attrs}, source=None)
+
+
+def _text(value: Any) -> str:
+    return str(list(value)) if isinstance(value, tuple) else str(value)
+
+
+def _following(node: Node, old: Shape, new: Shape) -> dict[str, Any]:
+    attrs = node.attrs
+    kind = attrs.get("kind") if node.op == "RESHAPE" else None
+    if kind in ("view", "reshape") and len(old) == len(new):
+        size = _resized(attrs["size"], old, new)
+        return {} if size is None else {"size": size}
+    if kind == "expand" and len(old) == len(new):
+        # -1 and what was widened from 1 stay.
+        skip = len(attrs["size"]) - len(old)
+        pairs = zip(attrs["size"][skip:], old, new, strict=True)
+        kept = tuple(b if size == a and a != 1 else size for size, a, b in pairs)
+        return {"size": (*attrs["size"][:skip], *kept)}
+    if kind == "split" and len(old) == len(new):
+        total, sizes = new[attrs["axis"]], attrs["sizes"]
+        if isinstance(total, int) and len(set(sizes)) == 1 and total % len(sizes) == 0:
+            return {"sizes": (total // len(sizes),) * len(sizes)}
+    if node.op == "CONV" and attrs["groups"] > 1 and len(old) == len(new):
+        place = -1 if attrs["channels"] == "last" else 1
+        if attrs["groups"] == old[place] and isinstance(new[place], int):
+            return {"groups": new[place], "out": attrs["out"] // attrs["groups"] * new[place]}
+    if node.op in ("ADD", "MUL") and attrs["shape"] is not None and len(old) == len(new):
+        return {"shape": _beside(attrs["shape"], old, new)}
+    return {}
+
+
+def _beside(side: Shape, old: Shape, new: Shape) -> Shape:
+    """A stored side of a sum, with the axes that were as long as the input's."""
+    skip = len(old) - len(side)
+    if skip < 0:
+        return side
+    return tuple(
+        new[place + skip] if dim == old[place + skip] and dim != 1 else dim
+        for place, dim in enumerate(side)
+    )
+
+
+def _resized(size: tuple[Dim, ...], old: Shape, new: Shape) -> tuple[Dim, ...] | None:
+    """The size of a view after its input grew: merged axes are multiplied out, of split ones
+    the last follows (64 = 4 x 16 heads become 4 x 32)."""
+    try:
+        groups = grouping(old, refill(old, size))
+    except ShapeError:
+        return None
+    if groups is None:
+        return None
+    result = list(size)
+    for ours, theirs in groups:
+        had, have = (dim_of(product(s[i] for i in ours)) for s in (old, new))
+        if had == have or -1 in [size[j] for j in theirs]:
+            continue
+        if have is None:
+            return None
+        fixed = [j for j in theirs if isinstance(size[j], int) and size[j] != -1]
+        if len(theirs) == 1:
+            if fixed:
+                result[fixed[0]] = have
+        elif not fixed or not isinstance(have, int) or len(ours) > 1:
+            return None
+        else:
+            rest = 1
+            for j in theirs[:-1]:
+                length = refill(old, size)[j]
+                rest = rest * length if isinstance(length, int) else 0
+            if rest == 0 or have % rest:
+                return None
+            result[theirs[-1]] = have // rest
+    return tuple(result)
+
+
+def grouping(old: Shape, new: Shape) -> list[tuple[tuple[int, ...], tuple[int, ...]]] | None:
+    """Which axes of a reshaped tensor are made of which: the smallest groups of equal size."""
+    found: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    i = j = 0
+    while i < len(old) or j < len(new):
+        ours, theirs = [], []
+        if i < len(old):
+            ours.append(i)
+            i += 1
+        if j < len(new):
+            theirs.append(j)
+            j += 1
+        while True:
+            a, b = product(old[k] for k in ours), product(new[k] for k in theirs)
+            if a is None or b is None:
+                return None
+            if a == b:
+                break
+            # Factors are compared with the symbols alike, so that the smaller side grows.
+            less = (len(a.symbols), a.factor) < (len(b.symbols), b.factor)
+            if less and i < len(old):
+                ours.append(i)
+                i += 1
+            elif not less and j < len(new):
+                theirs.append(j)
+                j += 1
+            elif i < len(old):
+                ours.append(i)
+                i += 1
+            elif j < len(new):
+                theirs.append(j)
+                j += 1
+            else:
+                return None
+        found.append((tuple(ours), tuple(theirs)))
+    return found
+
+
+def check_sound(source: Network, network: Network) -> None:
+    """UsageError if the network is not sound, naming the node and what is wrong with it."""
+    faults = [problem for problem in verify(network) if problem.severity == "error"]
+    if not faults:
+        return
+    known = [(p.node, p.rule) for p in verify(source) if p.severity == "error"]
+    fresh = [fault for fault in faults if (fault.node, fault.rule) not in known]
+    first = (fresh or faults)[0]
+    more = [str(fault) for fault in (fresh or faults)[1:4]]
+    where = f"at `{first.node}`" if first.node else "as a whole"
+    raise UsageError(
+        f"the network would not be sound {where}: {_said(first)}"
+        if fresh
+        else f"the network is not sound as it is, {where}: {_said(first)}",
+        why="; ".join(more) or None,
+    )
+
+
+def _said(problem: Problem) -> str:
+    detail = f" ({problem.seen}, wanted {problem.wanted})" if problem.seen else ""
+    return problem.message + detail

@@ -1,0 +1,200 @@
+"""Templates as constructors: `CONV("c2", out=64, kernel=3)` becomes a node."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dlv.errors import UsageError, nearest
+from dlv.network.fields import FieldError, label
+from dlv.network.graph import Network, Node, Port
+from dlv.network.sizes import Shape
+from dlv.network.vocabulary import OPS, attributes, complete, slots
+
+LONGEST = 2000
+_WORDS = {"true": True, "false": False, "null": None}
+# Which of the tensors that a node may do without a new one gets.
+_OPTIONAL = {
+    "BATCH": ("weight", "bias", "running_mean", "running_var"),
+    "LAYER": ("weight", "bias"),
+    "RMS": ("weight",),
+    "GROUP": ("weight", "bias"),
+}
+_TURNED = ("BATCH", "GROUP", "INSTANCE", "LRN")
+
+
+@dataclass(frozen=True)
+class Template:
+    """What a new node is to be; without a name it gets its operation's word and a number.
+
+    `also` names producers that it reads besides the one it is attached to.
+    """
+
+    op: str
+    variant: str | None = None
+    name: str | None = None
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    also: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        words = [f'"{word}"' for word in (self.variant, self.name) if word is not None]
+        words += [f"{name}={value!r}" for name, value in self.attrs.items()]
+        return f"{self.op}({', '.join(words)})"
+
+
+def template(op: str, /, *words: str, also: Sequence[str] = (), **attrs: Any) -> Template:
+    """`words` are the variant, of an operation that has some, and the name."""
+    known = [name for name in OPS if name not in ("OP", "INPUT")]
+    if op not in known:
+        close = [name for name in known if name == op.upper()] or nearest(op, known)
+        raise UsageError(
+            f"there is no operation {op!r}", why="known are " + ", ".join(known), did_you_mean=close
+        )
+    left = list(words)
+    variant = None
+    if OPS[op].variants:
+        if not left or left[0] not in OPS[op].variants:
+            raise UsageError(
+                f"{op} needs its variant first",
+                why="it is one of " + ", ".join(OPS[op].variants),
+                did_you_mean=nearest(left[0], OPS[op].variants) if left else (),
+                hint=f'{op}("{OPS[op].variants[0]}", ..)',
+            )
+        variant = left.pop(0)
+    if len(left) > 1:
+        raise UsageError(f"{op} takes one name", why=f"given are {', '.join(left)}")
+    try:
+        for name in left:
+            label(name, "the name of a node")
+        known_attributes = attributes(op, variant, attrs)
+    except FieldError as error:
+        raise UsageError(f"{op}: {error.message}", did_you_mean=error.did_you_mean) from error
+    for name in attrs:
+        if name not in known_attributes:
+            raise UsageError(
+                f"{op} has no attribute {name!r}",
+                why="it has " + (", ".join(known_attributes) or "none"),
+                did_you_mean=nearest(name, known_attributes),
+            )
+    return Template(op, variant, left[0] if left else None, attrs, tuple(also))
+
+
+def parse(text: str) -> tuple[Template, ...]:
+    """One template, or several in brackets: `[CONV("a", out=8, kernel=3), RELU()]`."""
+    problem = f"`{text[:80]}` is no template"
+    hint = 'write RELU("relu9"), POOL("MAX", kernel=2, stride=2) or [CONV(..), RELU()]'
+    if len(text) > LONGEST:
+        raise UsageError(problem, why=f"it is longer than {LONGEST} characters")
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        raise UsageError(problem, why=str(error), hint=hint) from error
+    several = tree.elts if isinstance(tree, (ast.List, ast.Tuple)) else [tree]
+    if not several:
+        raise UsageError(problem, why="the list is empty", hint=hint)
+    return tuple(_template(item, problem, hint) for item in several)
+
+
+def _template(tree: ast.expr, problem: str, hint: str) -> Template:
+    if isinstance(tree, ast.Name):
+        return template(tree.id)
+    if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
+        raise UsageError(problem, hint=hint)
+    words = [_value(item, problem, hint) for item in tree.args]
+    attrs: dict[str, Any] = {}
+    for item in tree.keywords:
+        if item.arg is None:
+            raise UsageError(problem, hint=hint)
+        attrs[item.arg] = _value(item.value, problem, hint)
+    for word in words:
+        if not isinstance(word, str):
+            raise UsageError(problem, why=f"{word!r} has no name", hint=hint)
+    also = attrs.pop("also", ())
+    also = (also,) if isinstance(also, str) else also
+    if not isinstance(also, (list, tuple)) or not all(isinstance(name, str) for name in also):
+        raise UsageError(problem, why="`also` takes the names of nodes", hint=hint)
+    name = attrs.pop("name", None) if "name" not in _own(tree.func.id, words, attrs) else None
+    return template(tree.func.id, *words, *([name] if name else []), also=also, **attrs)
+
+
+def _own(op: str, words: Sequence[str], attrs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The attributes of an operation, as far as it is one."""
+    try:
+        return attributes(op, words[0] if words else None, attrs) if op in OPS else {}
+    except FieldError:
+        return {}
+
+
+def _value(tree: ast.expr, problem: str, hint: str) -> Any:
+    if isinstance(tree, ast.Name) and tree.id in _WORDS:
+        return _WORDS[tree.id]
+    try:
+        return ast.literal_eval(tree)
+    except (ValueError, TypeError, MemoryError, RecursionError) as error:
+        raise UsageError(problem, why="only numbers, texts and lists", hint=hint) from error
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How a network stores its weights and maps, which new nodes follow."""
+
+    channels: str = "first"
+    layouts: Mapping[str, str] = field(default_factory=dict)  # by operation
+
+    @staticmethod
+    def of(network: Network) -> Habits:
+        channels = "first"
+        layouts: dict[str, str] = {}
+        for node in reversed(network.nodes):
+            channels = node.attrs.get("channels", channels)
+            if node.op == "FULL":
+                layouts["FULL"] = node.attrs["layout"]
+            elif "layout" in node.attrs:
+                first = node.attrs["layout"] != "kernel_last"  # of depthwise kernels too
+                layouts["CONV"] = layouts["DECONV"] = "kernel_first" if first else "kernel_last"
+        return Habits(channels, layouts)
+
+
+def build(
+    made: Template, name: str, inputs: tuple[Port, ...], shape: Shape | None, habits: Habits
+) -> Node:
+    """The node of a template; `shape` is that of what it reads first."""
+    given = dict(made.attrs)
+    known = attributes(made.op, made.variant, given)
+    rank = None if shape is None else len(shape)
+    last = habits.channels == "last" and rank is not None and rank > 2
+    if "channels" in known:
+        given.setdefault("channels", habits.channels)
+    if "layout" in known and made.op in habits.layouts:
+        given.setdefault("layout", habits.layouts[made.op])
+    if last and (made.variant in _TURNED or made.op == "CONCAT"):
+        given.setdefault("axis", (rank or 0) - 1)
+    axes = rank - 2 if rank is not None and rank > 2 else None
+    fresh = ("bias",) if "bias" not in given else ()
+    try:
+        attrs = complete(made.op, made.variant, given, axes=axes, params=fresh)
+    except FieldError as error:
+        raise UsageError(
+            f"{made}: {error.message}",
+            why=error.why,
+            hint=error.hint,
+            did_you_mean=error.did_you_mean,
+        ) from error
+    params = {slot: f"{name}.{slot}" for slot in _filled(made, attrs)}
+    return Node(name, made.op, made.variant, attrs, inputs, params)
+
+
+def _filled(made: Template, attrs: Mapping[str, Any]) -> list[str]:
+    """The slots in which a new node has a tensor."""
+    optional: tuple[str, ...] = _OPTIONAL.get(made.variant or "", ())
+    if made.op in ("ADD", "MUL") and attrs["shape"] is not None:
+        optional = ("value",)
+    return [
+        slot.name
+        for slot in slots(made.op, made.variant, attrs)
+        if slot.when == "always"
+        or (slot.when == "bias" and attrs.get("bias"))
+        or (slot.when == "optional" and slot.name in optional)
+    ]
