@@ -1,0 +1,180 @@
+"""A graph of aten calls, as torch.export makes it, told without torch.
+
+Two front ends fill it: a live module (torch_export) and a saved program (pt2). The values of
+a graph have names; placeholders and calls make them, `Ref` refers to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dlv.errors import Damaged
+from dlv.network.sizes import Shape
+
+PARAMETER = "parameter"
+BUFFER = "buffer"  # one that state_dict names
+CONSTANT = "constant"  # tensors made in forward, and buffers that are not saved
+INPUT = "input"
+STATE = (PARAMETER, BUFFER)
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A value of the graph, by its name."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """An argument that is no plain JSON: a dtype, device, layout, memory format or else."""
+
+    kind: str
+    value: Any
+
+    def json(self) -> dict[str, Any]:
+        return {self.kind: self.value}
+
+
+# What an argument may be: Ref, Tagged, a list of arguments, int, float, bool, str or None.
+Argument = Any
+
+
+@dataclass(frozen=True)
+class Value:
+    """What is known of a value; `dtype` None: a number, which stands in `shape` if it is known."""
+
+    dtype: str | None
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class Placeholder:
+    """Something that exists before the first call; `target` is its name in the module."""
+
+    name: str
+    kind: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Given:
+    """One argument of a call, under the name it has in the operation's schema."""
+
+    name: str
+    value: Argument
+    keyword: bool = False
+
+
+@dataclass(frozen=True)
+class Call:
+    """One operation. `outputs` names its values by port; None where it returns nothing.
+
+    `several`: it returns a tuple or list, of which a reader takes an element. `path` is the
+    module that called it, `visit` tells the calls of one module apart.
+    """
+
+    name: str
+    op: str
+    arguments: tuple[Given, ...]
+    outputs: tuple[str | None, ...]
+    several: bool = False
+    path: str = ""
+    visit: str = ""
+
+    @property
+    def base(self) -> str:
+        """`aten.add_.Tensor` -> `add_`."""
+        parts = self.op.split(".")
+        return parts[1] if len(parts) > 1 else parts[0]
+
+    @property
+    def aten(self) -> bool:
+        return self.op.startswith("aten.")
+
+    def refs(self) -> Iterator[Ref]:
+        for given in self.arguments:
+            yield from refs(given.value)
+
+    def get(self, name: str, default: Argument = None) -> Argument:
+        for given in self.arguments:
+            if given.name == name:
+                return given.value
+        return default
+
+
+@dataclass
+class Graph:
+    """A whole exported program."""
+
+    placeholders: list[Placeholder] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    outputs: list[Argument] = field(default_factory=list)
+    values: dict[str, Value] = field(default_factory=dict)
+    # Names of tensors that share their elements with an earlier one -> that one.
+    ties: Mapping[str, str] = field(default_factory=dict)
+    # The tensors that the module saves, in its order: name -> dtype and shape.
+    state: Mapping[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+
+
+def place(path: str, visit: str) -> tuple[str, str]:
+    """The module and the visit of a call, as torch tells them; sizes taken on entry have none."""
+    return ("", "") if path.startswith("_empty_nn_module_stack") else (path, visit)
+
+
+def check(graph: Graph) -> None:
+    """Every value is made once, and before it is read; a graph from a file may be anything."""
+    known: set[str] = set()
+    for placeholder in graph.placeholders:
+        _make(placeholder.name, known)
+        if placeholder.kind in (*STATE, CONSTANT, INPUT) and placeholder.name not in graph.values:
+            raise Damaged("an exported program is damaged", why=f"{placeholder.name} has no type")
+    for call in graph.calls:
+        for ref in call.refs():
+            _read(ref, known, call.name)
+        for name in call.outputs:
+            if name is not None:
+                _make(name, known)
+    for ref in refs(graph.outputs):
+        _read(ref, known, "the output")
+
+
+def _make(name: str, known: set[str]) -> None:
+    if name in known:
+        raise Damaged("an exported program is damaged", why=f"{name!r} is made twice")
+    known.add(name)
+
+
+def _read(ref: Ref, known: set[str], where: str) -> None:
+    if ref.name not in known:
+        raise Damaged("an exported program is damaged", why=f"{where}: nothing makes {ref.name!r}")
+
+
+def refs(value: Argument) -> Iterator[Ref]:
+    """The references in an argument, from left to right."""
+    # Lists of lists are as deep as it gets, but nothing here relies on it.
+    todo = [value]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, Ref):
+            yield item
+        elif isinstance(item, list):
+            todo.extend(reversed(item))
+
+
+def rename_symbols(graph: Graph) -> None:
+    """The symbols of inputs become B, S1, S2, ..; what others stand for is not known."""
+    shapes = [graph.values[p.name].shape for p in graph.placeholders if p.kind == INPUT]
+    names: dict[str, str] = {}
+    for dim in [*(shape[0] for shape in shapes if shape), *(dim for s in shapes for dim in s)]:
+        if isinstance(dim, str) and dim not in names:
+            # The first axis of the first input that leaves it open is the batch.
+            names[dim] = f"S{len(names)}" if names else "B"
+    if not names:
+        return
+    for name, value in graph.values.items():
+        if any(isinstance(dim, str) for dim in value.shape):
+            shape = tuple(names.get(d) if isinstance(d, str) else d for d in value.shape)
+            graph.values[name] = Value(value.dtype, shape)

@@ -1,0 +1,105 @@
+"""A model made by the user's own code, FILE.py:FACTORY: run, and nothing of it left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from dlv.errors import NotFound, UsageError, nearest
+
+_MODULE = "dlv_user_model"  # no name that the code itself would import
+
+
+@contextlib.contextmanager
+def made(file_and_name: str) -> Iterator[Any]:
+    """What the factory returns, while its folder can be imported from.
+
+    What it prints goes to stderr; nothing is written beside the file, and the modules of its
+    folder are forgotten afterwards, so that another project may have some of the same name.
+    """
+    file, _, name = file_and_name.rpartition(":")
+    if not file or not name:
+        raise UsageError(f"`{file_and_name}` is not FILE.py:FACTORY")
+    path = Path(os.path.abspath(file))
+    if not path.is_file():
+        raise NotFound(f"no file {file}")
+    with _importable(path.parent), contextlib.redirect_stdout(sys.stderr):
+        yield _call(_attribute(_load(path), name, file), name, file)
+
+
+def _call(factory: Any, name: str, file: str) -> Any:
+    if hasattr(factory, "state_dict") and not isinstance(factory, type):
+        return factory  # a model that is there already
+    try:
+        return factory()
+    except (Exception, SystemExit) as error:
+        raise UsageError(
+            f"{name} in {file} fails",
+            why=first_line(error),
+            hint="it is called without arguments",
+        ) from error
+
+
+@contextlib.contextmanager
+def _importable(folder: Path) -> Iterator[None]:
+    path, modules = list(sys.path), set(sys.modules)
+    bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        sys.dont_write_bytecode = bytecode
+        for name in set(sys.modules) - modules:
+            if name == _MODULE or _lies_in(sys.modules[name], folder):
+                del sys.modules[name]
+
+
+def _lies_in(module: ModuleType, folder: Path) -> bool:
+    """Whether it is the user's own code: an environment may lie below the same folder."""
+    origin = getattr(module, "__file__", None)
+    if not origin:
+        return False
+    path = Path(origin)
+    return folder in path.parents and not {"site-packages", "dist-packages"} & set(path.parts)
+
+
+def _load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(_MODULE, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path.name} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[_MODULE] = module  # dataclasses and pickle look a class's module up there
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise UsageError(f"{path.name} cannot be imported", why=first_line(error)) from error
+    return module
+
+
+def _attribute(module: ModuleType, name: str, file: str) -> Any:
+    found = getattr(module, name, None)
+    if found is None:
+        raise NotFound(
+            f"{file} has no {name}",
+            did_you_mean=nearest(name, [each for each in vars(module) if each[0] != "_"]),
+        )
+    if not callable(found):
+        raise UsageError(
+            f"{name} in {file} is a {type(found).__name__}",
+            why="a function or class that makes the model is needed",
+        )
+    return found
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says, with its name."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return text if len(text) <= 300 else text[:299] + "…"
