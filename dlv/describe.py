@@ -90,6 +90,12 @@ class Description:
         found = self.manifest.environment.get("git")
         return found if isinstance(found, dict) else None
 
+    @property
+    def mlflow(self) -> dict[str, Any] | None:
+        """The run that it was imported from."""
+        found = self.manifest.environment.get("mlflow")
+        return found if isinstance(found, dict) else None
+
 
 def describe(
     repository: Repository,

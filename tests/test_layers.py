@@ -15,12 +15,12 @@ LEVELS: dict[float, str] = {
     1: "network pas events record manifest fact lanes demo_training",
     2: "metadata adapters durable ignore paths arrays mounts",
     3: "repository revisions staging files config weights weight_writer snapshots catalogue"
-    " environment bounds runs weight_statistics",
-    3.2: "structure",
+    " environment bounds live_model weight_statistics",
+    3.2: "runs artifacts structure",
     # What several verbs share.
-    3.5: "conditions draft inventory lineage reachable text_changes working",
+    3.5: "conditions draft inventory lineage mlflow_record reachable text_changes working",
     4: "add commit archive diff describe evaluate check status history checkout tags remove collect"
-    " ingest intake transfer curves stats doctor demo rebuild show undo",
+    " ingest intake intake_mlflow transfer curves stats doctor demo rebuild show undo version",
     5: "training hub report dql views",
     6: "commands api integrations",
 }
@@ -34,6 +34,8 @@ EXTRA = {
     "paths": "durable",
     "files": "lazy",
     "adapters": "lazy",
+    "live_model": "lazy",
+    "version": "lazy",
     "staging": "lazy",
     "durable": "lazy",
     "repository": "lazy",

@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dlv.commands.invocation import Invocation
 from dlv.commands.options import argument, command, option
+from dlv.errors import UsageError, nearest
 from dlv.lazy import lazy
-from dlv.output import Line
-from dlv.table import Bytes, Id, Text, human_bytes
 
 if TYPE_CHECKING:
     import dlv.intake as intake
+    import dlv.intake_mlflow as intake_mlflow
+    import dlv.views.imported as view
 else:
     intake = lazy("dlv.intake")
+    intake_mlflow = lazy("dlv.intake_mlflow")
+    view = lazy("dlv.views.imported")
+
+SOURCES = ("checkpoints", "mlflow")
+
+
+class _Source(click.Choice[str]):
+    """Who names a file at once is told how to name what it is."""
+
+    def convert(self, value: str, *_: object) -> str:
+        if value in SOURCES:
+            return value
+        path = Path(value)
+        store = path.suffix == ".db" or path.name == "mlruns" or (path / "meta.yaml").is_file()
+        guess = "mlflow" if store else "checkpoints"
+        there = path.exists() and not nearest(value, SOURCES)
+        raise UsageError(
+            f"`{value}` is not a source of versions",
+            why="the word before the paths says what they are: " + " or ".join(SOURCES),
+            hint=f"dlv import {guess} {value}{'' if store else ' --name NAME'}" if there else None,
+            did_you_mean=nearest(value, SOURCES),
+        )
 
 
 @command(
@@ -25,77 +49,70 @@ else:
         "dlv checkout HEAD --to a && dlv import checkpoints a/*.safetensors --name a -m 'Old runs'",
     ],
     exits={
-        2: "nothing that was named holds weights",
-        4: "a file was not found",
+        2: "nothing that was named holds weights, or it is no MLflow store",
+        4: "a file, an experiment or a run was not found",
         5: "two checkpoints of one step; the name is a tag",
         9: "a pickle, which could run any program; a file name that is not safe",
     },
 )
-@argument("source", metavar="checkpoints", type=click.Choice(["checkpoints"]))
-@argument("files", metavar="FILE..", nargs=-1, required=True)
-@option("--name", aliases=["--model_name"], metavar="NAME", required=True, help="Of the version.")
+@argument("source", metavar="checkpoints|mlflow", type=_Source(SOURCES))
+@argument("files", metavar="PATH..", nargs=-1, required=True)
+@option("--name", aliases=["--model_name"], metavar="NAME", help="Of the version.")
 @option("-m", "--message", aliases=["--commit_msg"], metavar="TEXT", help="What this version is.")
 @option("--no-optimizer", is_flag=True, help="Leave out optimizer state (commit.optimizer).")
+@option("--experiment", multiple=True, metavar="NAME", help="mlflow: runs of this one only.")
+@option("--run", "runs", multiple=True, metavar="ID", help="mlflow: this run only, by id or name.")
 def run(
     call: Invocation,
-    source: str,  # noqa: ARG001 (so far there is one)
+    source: str,
     files: tuple[str, ...],
-    name: str,
+    name: str | None,
     message: str | None,
     no_optimizer: bool,
+    experiment: tuple[str, ...],
+    runs: tuple[str, ...],
 ) -> None:
-    """Make one version of checkpoint files, without staging.
+    """Make versions of what other tools keep, without staging.
 
-    FILE is a checkpoint or a folder of them; each step becomes a snapshot, the last one is the
-    version's own weights. Doing it again with the same content makes nothing new. HEAD and
-    what is staged stay as they are.
+    `checkpoints FILE..`: one version, called --name, of checkpoint files or folders of them;
+    each step becomes a snapshot, the last one is the version's own weights. `mlflow PATH`: a
+    version of each run in mlruns/ or mlflow.db, called like its registered model or its
+    experiment, with parameters, metrics, tags and artifacts. Doing it again with the same
+    content makes nothing new. HEAD and what is staged stay as they are.
     """
-    with call.progress("storing") as bar:
-        made = intake.import_checkpoints(
-            call.repository,
-            intake.Request(
-                files=files,
-                name=name,
-                author=call.author,
-                here=call.directory,
-                message=message,
-                optimizer="drop" if no_optimizer else call.config.get("commit.optimizer"),
-                recheck=call.config.get("commit.recheck"),
-                jobs=call.jobs,
-                progress=bar.advance,
-                total=bar.expect,
-            ),
-        )
-    for path, why in made.skipped:
-        call.output.message(f"passed over {path}: {why}")
-    for warning in made.warnings:
-        call.output.warn(warning)
-    if not made.new:
-        call.output.message(f"nothing new: {made.label} has this very content")
-    version = {
-        "id": made.id,
-        "name": made.name,
-        "number": made.number,
-        "new": made.new,
-        "steps": made.steps,
-        "raw": made.raw,
-        "stored": made.stored,
-        "seconds": made.seconds,
+    _check(source, files, name, message, experiment + runs)
+    given: dict[str, Any] = {
+        "author": call.author,
+        "here": call.directory,
+        "name": name,
+        "optimizer": "drop" if no_optimizer else call.config.get("commit.optimizer"),
+        "recheck": call.config.get("commit.recheck"),
+        "jobs": call.jobs,
     }
-    label, count = Text(made.label, "bold"), len(made.steps)
-    if call.output.terminal:
-        held = f"{count} snapshot{'' if count == 1 else 's'}"
-        sizes = f"{human_bytes(made.raw)} -> {human_bytes(made.stored)}"
-        line = Line(label, Id(made.id), held, *([sizes] if made.new else []))
-    else:
-        line = Line(label, Id(made.id), count, Bytes(made.raw), Bytes(made.stored))
-    call.output.emit(
-        "import",
-        {
-            "versions": [version],
-            "series": [],
-            "skipped": [{"path": path, "why": why} for path, why in made.skipped],
-        },
-        line,
-        ids=[made.id],
-    )
+    with call.progress("storing") as bar:
+        given["progress"] = bar.advance
+        if source == "mlflow":
+            chosen = intake_mlflow.Request(files[0], experiments=experiment, runs=runs, **given)
+            found = intake_mlflow.import_mlflow(call.repository, chosen)
+            view.remarks(call.output, found.skipped, found.warnings, everything=call.verbose)
+            view.runs(call.output, found)
+            return
+        request = intake.Request(files, message=message, total=bar.expect, **given)
+        made = intake.import_checkpoints(call.repository, request)
+    view.remarks(call.output, made.skipped, made.warnings, everything=call.verbose)
+    view.checkpoints(call.output, made)
+
+
+def _check(
+    source: str, files: tuple[str, ...], name: str | None, message: str | None, chosen: Any
+) -> None:
+    """What goes with one source only."""
+    if source == "mlflow" and (len(files) != 1 or message is not None):
+        what = "-m" if message is not None else f"{len(files)} paths"
+        raise UsageError(
+            f"dlv import mlflow does not take {what}",
+            why="it takes one store, whose runs say what they are",
+        )
+    if source == "checkpoints" and (name is None or chosen):
+        what = "missing option `--name`" if name is None else "checkpoints have no runs"
+        raise UsageError(what, hint="dlv import --help")

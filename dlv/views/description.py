@@ -74,6 +74,9 @@ def header(found: Description, output: Output) -> Fields:
         fields["git head"] = Items(
             [*([Id(str(head))] if head else []), *([dirty] if dirty else [])]
         )
+    if found.mlflow:
+        run, where = found.mlflow.get("run"), found.mlflow.get("experiment")
+        fields["mlflow run"] = f"{run} of {where}"
     return Fields(fields)
 
 

@@ -64,6 +64,7 @@ def version_record(found: Description) -> dict[str, Any]:
         "parents": [asdict(parent) for parent in found.parents],
         "framework": version.framework,
         "git": found.git,
+        "mlflow": found.mlflow,
     }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,9 @@ import pytest
 
 Dlv = Callable[..., Any]
 MODES = ["pipe", "tty", "json"]
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "mlflow"
+# Which formats are known is no matter of this command.
+FORMATS = {r"known are [a-z0-9_, ]+": "known are <formats>"}
 
 
 def how(mode: str) -> dict[str, bool]:
@@ -27,8 +32,8 @@ def runs(dlv: Dlv, filled: Path) -> Path:
 @pytest.mark.parametrize("mode", MODES)
 def test_twice(dlv: Dlv, snapshot: Dlv, runs: Path, mode: str) -> None:
     given = ["import", "checkpoints", "runs", "--name", "old"]
-    snapshot(dlv(*given, **how(mode)), "first")
-    snapshot(dlv(*given, **how(mode)), "again")
+    snapshot(dlv(*given, **how(mode)), "first", FORMATS)
+    snapshot(dlv(*given, **how(mode)), "again", FORMATS)
 
 
 def test_quiet_and_spellings_of_the_paper(dlv: Dlv, runs: Path) -> None:
@@ -49,6 +54,13 @@ def test_quiet_and_spellings_of_the_paper(dlv: Dlv, runs: Path) -> None:
         ("no_weights", 2, ["checkpoints", "train.py", "--name", "old"]),
         ("bad_name", 2, ["checkpoints", "runs", "--name", "a@b"]),
         ("not_there", 4, ["checkpoints", "rusn", "--name", "old"]),
+        ("a_file_at_once", 2, ["a.safetensors"]),
+        ("a_store_at_once", 2, ["mlruns"]),
+        ("two_stores", 2, ["mlflow", "mlruns", "runs"]),
+        ("a_message", 2, ["mlflow", "mlruns", "-m", "text"]),
+        ("no_store", 2, ["mlflow", "runs"]),
+        ("runs_of_checkpoints", 2, ["checkpoints", "runs", "--name", "old", "--run", "x"]),
+        ("no_experiment", 4, ["mlflow", "mlruns", "--experiment", "digit"]),
         ("no_steps", 5, ["checkpoints", "a.safetensors", "b.safetensors", "--name", "old"]),
         ("damaged", 6, ["checkpoints", "broken.safetensors", "--name", "old"]),
         ("a_pickle", 9, ["checkpoints", "evil.pt", "--name", "old"]),
@@ -63,9 +75,28 @@ def test_errors(
         (runs / f"{stem}.safetensors").write_bytes(data)
         (runs / "broken.safetensors").write_bytes(data[:-1])
     (runs / "evil.pt").write_bytes(b"\x80\x02.")
+    shutil.copytree(FIXTURES / "files" / "mlruns", runs / "mlruns")
     result = dlv("import", *args, **how(mode))
     assert result.code == code
-    snapshot(result)
+    snapshot(result, replace=FORMATS)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_mlflow(dlv: Dlv, snapshot: Dlv, filled: Path, mode: str) -> None:
+    given = ["import", "mlflow", FIXTURES / "database"]
+    shown = {re.escape(str(FIXTURES)): "<fixtures>"}
+    snapshot(dlv(*given, **how(mode)), "first", shown)
+    snapshot(dlv(*given, **how(mode)), "again", shown)
+    snapshot(dlv("list", "--name", "lenet", tty=mode == "tty"), "list")
+    snapshot(dlv("desc", "Digits-CNN@1", **how(mode)), "desc")
+
+
+def test_mlflow_quiet_and_chosen(dlv: Dlv, filled: Path) -> None:
+    store = FIXTURES / "files" / "mlruns"
+    given = ["--experiment", "Digits CNN", "--run", "baseline", "--name", "old"]
+    assert len(dlv("import", "mlflow", store, *given, "-q").stdout) == 65
+    assert dlv("import", "mlflow", store, *given, "-q").stdout == ""
+    assert dlv("list", "--name", "old", json=True).document["versions"][0]["number"] == 1
 
 
 def test_outside_a_repository(dlv: Dlv) -> None:
