@@ -6,16 +6,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dlv.api import log_model as log_model
     from dlv.api import open as open  # noqa: A004 (dlv.open is the name of the door)
 
     __version__: str
 
-__all__ = ["__version__", "open"]
+__all__ = ["__version__", "log_model", "open"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "open":
-        return importlib.import_module("dlv.api").open
+    if name in ("log_model", "open"):
+        return getattr(importlib.import_module("dlv.api"), name)
     if name == "__version__":
         return importlib.import_module("dlv.canonical").VERSION
     raise AttributeError(f"module 'dlv' has no attribute {name!r}")

@@ -11,24 +11,23 @@ from pathlib import Path
 from typing import Any, Self
 
 import dlv.add as adding
-import dlv.arrays as arrays
-import dlv.catalogue as catalogue
 import dlv.commit as committing
+import dlv.live_model as live_model
 import dlv.revisions as revisions
-from dlv.adapters.checkpoint import Raw
+from dlv.adapters.checkpoint import Checkpoint
 from dlv.commit import Committed
 from dlv.config import Config
-from dlv.errors import NotFound, UsageError, nearest
+from dlv.errors import NotFound, UsageError
 from dlv.events.series import Scalars
-from dlv.files import FileStore
-from dlv.manifest import Manifest, Snapshot, check_name
-from dlv.metadata import metrics, staged, versions
+from dlv.manifest import check_name
+from dlv.metadata import staged, versions
 from dlv.metadata.staged import StagedFile
-from dlv.network.graph import Network
 from dlv.repository import Repository, author_of
 from dlv.runs import Run, Spool
 from dlv.staging import Request as AddRequest
-from dlv.weights import MatrixStore
+from dlv.version import Version
+
+__all__ = ["Repo", "Version", "log_model", "open"]
 
 
 def open(path: str | os.PathLike[str] = ".", *, create: bool = False) -> Repo:  # noqa: A001
@@ -36,6 +35,24 @@ def open(path: str | os.PathLike[str] = ".", *, create: bool = False) -> Repo:  
     if create:
         return Repo(Repository.init(Path(path))[0])
     return Repo(Repository.find(Path(path), os.environ.get("DLV_DIR")))
+
+
+def log_model(
+    model: Any,
+    example: Any,
+    *,
+    name: str | None = None,
+    message: str = "",
+    parameters: Mapping[str, Any] | None = None,
+    metrics: Mapping[str, float | Sequence[tuple[int, float]]] | None = None,
+) -> Version:
+    """Commit a torch module, weights and network, to the repository around the current folder.
+
+    `example` is what it is called with: a tensor, a tuple of arguments, or a dict of them.
+    """
+    return open().log_model(
+        *(model, example), name=name, message=message, parameters=parameters, metrics=metrics
+    )
 
 
 class Repo:
@@ -127,6 +144,37 @@ class Repo:
             spool.discard()
         return self[made.id]
 
+    def log_model(
+        self,
+        model: Any,
+        example: Any,
+        *,
+        name: str | None = None,
+        message: str = "",
+        parameters: Mapping[str, Any] | None = None,
+        metrics: Mapping[str, float | Sequence[tuple[int, float]]] | None = None,
+        parents: Sequence[str] = (),
+    ) -> Version:
+        """Commit a torch module: its weights, and its network as torch.export tells it.
+
+        A module that cannot be exported is committed without a network, with a warning.
+        """
+        spool = Spool(self.repository.path)
+        try:
+            spool.save(live_model.weights_of(model), None, in_order=True)
+            made = self._commit(
+                message or f"logged {type(model).__name__}",
+                name=name,
+                spooled=spool.files,
+                parameters=parameters or {},
+                series=[_series(tag, points) for tag, points in (metrics or {}).items()],
+                parents=parents,
+                network=live_model.network_of(model, example),
+            )
+        finally:
+            spool.discard()
+        return self[made.id]
+
     def run(
         self,
         name: str,
@@ -148,10 +196,12 @@ class Repo:
                 series=series,
                 parents=parents,
                 allow_empty=True,
+                network=run.network,
             )
             return self[made.id]
 
-        return Run(self.repository.path, message or f"run of {name}", given, finish)
+        run = Run(self.repository.path, message or f"run of {name}", given, finish)
+        return run
 
     @cached_property
     def _config(self) -> Config:
@@ -167,6 +217,7 @@ class Repo:
         series: Sequence[Scalars],
         parents: Sequence[str] = (),
         allow_empty: bool = False,
+        network: Checkpoint | None = None,
     ) -> Committed:
         config = self._config
         login = ""
@@ -179,6 +230,7 @@ class Repo:
             name=name,
             parents=parents,
             parameters=parameters,
+            network=network,
             series=series,
             staged=[*waiting, *spooled],
             allow_empty=allow_empty,
@@ -196,149 +248,3 @@ def _series(tag: str, points: Any) -> Scalars:
     return Scalars(
         "", tag, [int(step) for step, _ in pairs], walls, [float(value) for _, value in pairs]
     )
-
-
-class Version:
-    """A version, seen through one of its snapshots: its own weights, or those of a step."""
-
-    def __init__(
-        self, repository: Repository, row: versions.Version, index: int | None = None
-    ) -> None:
-        self.repository = repository
-        self.row = row
-        self._index = index
-
-    def __repr__(self) -> str:
-        step = "" if self._index is None else f"/{self.step}"
-        return f"<dlv version {self.row.label}{step} {self.id[:12]}>"
-
-    @property
-    def id(self) -> str:
-        return self.row.id
-
-    @property
-    def name(self) -> str:
-        return self.row.name
-
-    @property
-    def number(self) -> int | None:
-        return self.row.number
-
-    @property
-    def message(self) -> str:
-        return self.row.message
-
-    @property
-    def author(self) -> str:
-        return self.row.author
-
-    @property
-    def created(self) -> str:
-        return self.row.created
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        return self.row.tags
-
-    @property
-    def parents(self) -> list[str]:
-        return [parent for parent, _ in self.row.parents]
-
-    @cached_property
-    def manifest(self) -> Manifest:
-        return self.repository.manifest(self.id)
-
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        return dict(self.manifest.hyperparameters)
-
-    @property
-    def steps(self) -> list[int | None]:
-        """The steps of its snapshots."""
-        return [snapshot.step for snapshot in self.manifest.snapshots]
-
-    @property
-    def step(self) -> int | None:
-        return self._snapshot.step
-
-    def at(self, step: int) -> Version:
-        """The same version seen at a step."""
-        return Version(
-            self.repository,
-            self.row,
-            revisions.resolve(self.repository.database, f"{self.id}/{step}").snapshot.index,  # type: ignore[union-attr]
-        )
-
-    @property
-    def _snapshot(self) -> Snapshot:
-        index = self.manifest.own if self._index is None else self._index
-        if index is None:
-            raise NotFound(f"{self.row.label} has no weights")
-        return self.manifest.snapshots[index]
-
-    @cached_property
-    def _store(self) -> MatrixStore:
-        return MatrixStore.of(self.repository)
-
-    @property
-    def matrices(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """name -> (dtype, shape) of the tensors in this snapshot."""
-        return {
-            tensor.name: (tensor.dtype, tensor.shape)
-            for tensor, digest in zip(self.manifest.tensors, self._snapshot.hashes, strict=True)
-            if digest is not None
-        }
-
-    def raw(self, name: str) -> Raw:
-        """The little-endian bytes of a matrix, exactly as they were added."""
-        for tensor, digest in zip(self.manifest.tensors, self._snapshot.hashes, strict=True):
-            if tensor.name == name and digest is not None:
-                return self._store.matrix(digest)
-        raise NotFound(
-            f"{self.row.label} has no matrix `{name}`", did_you_mean=nearest(name, self.matrices)
-        )
-
-    def matrix(self, name: str) -> arrays.Array:
-        """A matrix as a numpy array; bfloat16 and float8 come as float32 of the same values."""
-        raw = self.raw(name)
-        dtype, shape = self.matrices[name]
-        return arrays.to_array(dtype, shape, raw)
-
-    def state_dict(self) -> dict[str, arrays.Array]:
-        """All matrices but those of optimizers."""
-        roles = {tensor.name: tensor.role for tensor in self.manifest.tensors}
-        return {name: self.matrix(name) for name in self.matrices if roles[name] != "optimizer"}
-
-    @cached_property
-    def network(self) -> Network | None:
-        reference = self.manifest.network
-        return None if reference is None else catalogue.network(self._store, reference.id)
-
-    @property
-    def metrics(self) -> dict[str, metrics.Summary]:
-        """Last, least and greatest value of each series."""
-        rows = metrics.of_version(self.repository.database, self.row.key)
-        return {row.name: row for row in rows}
-
-    def series(self, name: str) -> Scalars:
-        """All points of a series."""
-        for reference in self.manifest.series:
-            shown = f"{reference.run}/{reference.tag}" if reference.run else reference.tag
-            if name in (shown, reference.tag):
-                return catalogue.series(self._store, reference.hash)
-        raise NotFound(
-            f"{self.row.label} has no series `{name}`", did_you_mean=nearest(name, self.metrics)
-        )
-
-    @property
-    def files(self) -> list[str]:
-        return [entry.path for entry in self.manifest.files]
-
-    def file(self, path: str) -> bytes:
-        """The content of an associated file."""
-        for entry in self.manifest.files:
-            if entry.path == path:
-                return FileStore(self.repository.files_git).read(entry)
-        raise NotFound(
-            f"{self.row.label} has no file `{path}`", did_you_mean=nearest(path, self.files)
-        )

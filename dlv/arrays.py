@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,25 @@ def to_torch(dtype: str, shape: tuple[int, ...], raw: Raw) -> Any:
 
 def to_tensors(values: Mapping[str, Any]) -> list[Tensor]:
     """Arrays of numpy, or tensors of torch, by name, in the form in which adapters write them."""
-    return [_tensor(name, value) for name, value in values.items()]
+    found = []
+    first: dict[tuple[Any, ...], str] = {}
+    for name, value in values.items():
+        tensor = _tensor(name, value)
+        place = _place(value) if tensor.nbytes else None
+        kept = name if place is None else first.setdefault(place, name)
+        found.append(tensor if kept == name else replace(tensor, tied=kept))
+    return found
+
+
+def _place(value: Any) -> tuple[Any, ...] | None:
+    """Equal for tensors of torch that share their elements; None: not known."""
+    if not hasattr(value, "untyped_storage"):
+        return None
+    storage = value.untyped_storage()
+    return (
+        *(storage.device, storage.data_ptr(), value.storage_offset(), value.dtype),
+        *(tuple(value.shape), value.stride(), value.is_conj(), value.is_neg()),
+    )
 
 
 def _tensor(name: str, value: Any) -> Tensor:

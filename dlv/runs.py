@@ -12,8 +12,10 @@ from types import TracebackType
 from typing import Any, Generic, Self, SupportsFloat, TypeVar
 
 import dlv.arrays as arrays
+import dlv.live_model as live_model
 import dlv.paths as paths
-from dlv.adapters import safetensors
+from dlv.adapters import registry
+from dlv.adapters.checkpoint import Checkpoint
 from dlv.errors import DlvError
 from dlv.events.series import Scalars
 from dlv.metadata.staged import StagedFile
@@ -33,17 +35,23 @@ class Spool:
         with (self.folder / "metrics.jsonl").open("a") as out:
             out.write(json.dumps(line) + "\n")
 
-    def save(self, values: Mapping[str, Any], step: int | None) -> None:
-        name = "weights.safetensors" if step is None else f"checkpoints/step-{step}.safetensors"
+    def save(self, values: Mapping[str, Any], step: int | None, *, in_order: bool = False) -> None:
+        """Keep tensors, `in_order` as a torch file: safetensors are sorted, and know no ties."""
+        adapter = registry.adapter("pt" if in_order else "safetensors")
+        name = (
+            f"weights{adapter.SUFFIX}"
+            if step is None
+            else f"checkpoints/step-{step}{adapter.SUFFIX}"
+        )
         target = self.folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         metadata = {} if step is None else {"step": str(step)}
         with target.with_suffix(".part").open("wb") as out:
-            safetensors.save(out, arrays.to_tensors(values), metadata)
+            adapter.save(out, arrays.to_tensors(values), metadata)
         target.with_suffix(".part").rename(target)
         digest, status = paths.hash_file(target)
         staged_file = StagedFile(
-            *(name, str(target), "snapshot" if step is not None else "weights", "safetensors"),
+            *(name, str(target), "snapshot" if step is not None else "weights", adapter.FORMAT),
             *(step, status.st_size, status.st_mtime_ns, digest),
             {"own": step is None},
         )
@@ -70,10 +78,12 @@ class Run(Generic[V]):
         self.message = message
         self.parameters = parameters  # may be filled until the block ends
         self.version: V | None = None
+        self.network: Checkpoint | None = None  # of the model that was logged
         self._finish = finish
         self._spool = Spool(repository_path)
         self._points: dict[str, tuple[list[int], list[float], list[float]]] = {}
         self._step = -1
+        self._described = False
 
     def log(self, step: int | None = None, **values: SupportsFloat) -> None:
         """Record metrics at a step; without one, the next after the last."""
@@ -92,10 +102,22 @@ class Run(Generic[V]):
 
         Without a step it is of the last one logged; where nothing is logged they are counted.
         """
-        if step is None:
-            kept = [file.step for file in self._spool.files if file.step is not None]
-            step = self._step if self._step >= 0 else max(kept, default=-1) + 1
-        self._spool.save(weights, step)
+        self._spool.save(weights, self._next(step))
+
+    def log_model(self, model: Any, example: Any, step: int | None = None) -> None:
+        """Keep a checkpoint of a torch module and, the first time, its network.
+
+        `example` is what the module is called with: a tensor, a tuple, or a dict of arguments.
+        """
+        self._spool.save(live_model.weights_of(model), self._next(step), in_order=True)
+        if not self._described:
+            self.network, self._described = live_model.network_of(model, example), True
+
+    def _next(self, step: int | None) -> int:
+        if step is not None:
+            return step
+        kept = [file.step for file in self._spool.files if file.step is not None]
+        return self._step if self._step >= 0 else max(kept, default=-1) + 1
 
     def __enter__(self) -> Self:
         return self

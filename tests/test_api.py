@@ -258,6 +258,7 @@ def test_users_see_types(tmp_path: Path) -> None:
         "    reveal_type(run)\n"
         "reveal_type(run.version)\n"
         "reveal_type(dlv.__version__)\n"
+        "reveal_type(dlv.log_model(1, 2))\n"
     )
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--no-incremental", "user.py"],
@@ -270,11 +271,12 @@ def test_users_see_types(tmp_path: Path) -> None:
     found = [line.split('"')[1] for line in done.stdout.splitlines() if "Revealed" in line]
     assert found == [
         "dlv.api.Repo",
-        "dlv.api.Version",
+        "dlv.version.Version",
         "numpy.ndarray[tuple[Any, ...], numpy.dtype[Any]]",
         "dict[str, Any]",
-        "dlv.api.Version",
-        "dlv.runs.Run[dlv.api.Version]",
-        "dlv.api.Version | None",
+        "dlv.version.Version",
+        "dlv.runs.Run[dlv.version.Version]",
+        "dlv.version.Version | None",
         "str",
+        "dlv.version.Version",
     ], done.stdout

@@ -1,0 +1,215 @@
+"""A version as Python sees it: its facts, weights, curves and files, and its model in torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import dlv.arrays as arrays
+import dlv.catalogue as catalogue
+import dlv.revisions as revisions
+from dlv.adapters.checkpoint import Raw
+from dlv.errors import NotFound, nearest
+from dlv.events.series import Scalars
+from dlv.files import FileStore
+from dlv.lazy import lazy
+from dlv.manifest import Manifest, Snapshot
+from dlv.metadata import metrics, versions
+from dlv.network.graph import Network
+from dlv.repository import Repository
+from dlv.weights import MatrixStore
+
+if TYPE_CHECKING:
+    import dlv.network.torch_module as torch_module
+    from dlv.network.torch_module import NetworkModule
+else:  # needs torch
+    torch_module = lazy("dlv.network.torch_module")
+
+_MODEL_ROLES = ("weight", "buffer")
+
+
+class Version:
+    """A version, seen through one of its snapshots: its own weights, or those of a step."""
+
+    def __init__(
+        self, repository: Repository, row: versions.Version, index: int | None = None
+    ) -> None:
+        self.repository = repository
+        self.row = row
+        self._index = index
+
+    def __repr__(self) -> str:
+        step = "" if self._index is None else f"/{self.step}"
+        return f"<dlv version {self.row.label}{step} {self.id[:12]}>"
+
+    @property
+    def id(self) -> str:
+        return self.row.id
+
+    @property
+    def name(self) -> str:
+        return self.row.name
+
+    @property
+    def number(self) -> int | None:
+        return self.row.number
+
+    @property
+    def message(self) -> str:
+        return self.row.message
+
+    @property
+    def author(self) -> str:
+        return self.row.author
+
+    @property
+    def created(self) -> str:
+        return self.row.created
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return self.row.tags
+
+    @property
+    def parents(self) -> list[str]:
+        return [parent for parent, _ in self.row.parents]
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        return self.repository.manifest(self.id)
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        return dict(self.manifest.hyperparameters)
+
+    @property
+    def steps(self) -> list[int | None]:
+        """The steps of its snapshots."""
+        return [snapshot.step for snapshot in self.manifest.snapshots]
+
+    @property
+    def step(self) -> int | None:
+        return self._snapshot.step
+
+    def at(self, step: int) -> Version:
+        """The same version seen at a step."""
+        return Version(
+            self.repository,
+            self.row,
+            revisions.resolve(self.repository.database, f"{self.id}/{step}").snapshot.index,  # type: ignore[union-attr]
+        )
+
+    @property
+    def _snapshot(self) -> Snapshot:
+        index = self.manifest.own if self._index is None else self._index
+        if index is None:
+            raise NotFound(f"{self.row.label} has no weights")
+        return self.manifest.snapshots[index]
+
+    @cached_property
+    def _store(self) -> MatrixStore:
+        return MatrixStore.of(self.repository)
+
+    @property
+    def matrices(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """name -> (dtype, shape) of the tensors in this snapshot."""
+        return {
+            tensor.name: (tensor.dtype, tensor.shape)
+            for tensor, digest in zip(self.manifest.tensors, self._snapshot.hashes, strict=True)
+            if digest is not None
+        }
+
+    def raw(self, name: str) -> Raw:
+        """The little-endian bytes of a matrix, exactly as they were added."""
+        for tensor, digest in zip(self.manifest.tensors, self._snapshot.hashes, strict=True):
+            if tensor.name == name and digest is not None:
+                return self._store.matrix(digest)
+        raise NotFound(
+            f"{self.row.label} has no matrix `{name}`", did_you_mean=nearest(name, self.matrices)
+        )
+
+    def matrix(self, name: str) -> arrays.Array:
+        """A matrix as a numpy array; bfloat16 and float8 come as float32 of the same values."""
+        raw = self.raw(name)
+        dtype, shape = self.matrices[name]
+        return arrays.to_array(dtype, shape, raw)
+
+    def state_dict(self) -> dict[str, arrays.Array]:
+        """All matrices but those of optimizers."""
+        roles = {tensor.name: tensor.role for tensor in self.manifest.tensors}
+        return {name: self.matrix(name) for name in self.matrices if roles[name] != "optimizer"}
+
+    @cached_property
+    def network(self) -> Network | None:
+        reference = self.manifest.network
+        return None if reference is None else catalogue.network(self._store, reference.id)
+
+    def torch_state_dict(self) -> dict[str, Any]:
+        """The model's tensors as torch has them, in the dtypes and the order that were stored."""
+        found = {}
+        for tensor, digest in zip(self.manifest.tensors, self._snapshot.hashes, strict=True):
+            if digest is not None and tensor.role in _MODEL_ROLES:
+                raw = self._store.matrix(digest)
+                found[tensor.name] = arrays.to_torch(tensor.dtype, tensor.shape, raw)
+        return found
+
+    def load_into(self, module: Any, *, strict: bool = True) -> Any:
+        """Put this snapshot's weights into a torch module of your own; what torch says of it."""
+        return module.load_state_dict(self.torch_state_dict(), strict=strict)
+
+    def module(self, *, train: bool = False) -> NetworkModule:
+        """The network with this snapshot's weights, as a torch module that can be trained on."""
+        network, reference = self.network, self.manifest.network
+        if network is None or reference is None:
+            raise NotFound(
+                f"{self.row.label} has no network",
+                why="weights alone do not say what is computed with them",
+                hint="load_into(module) fills a module of yours; dlv.log_model keeps the network",
+            )
+        constants = {
+            item["name"]: arrays.to_torch(
+                item["dtype"], tuple(item["shape"]), self._store.matrix(item["hash"])
+            )
+            for item in reference.constants
+        }
+        tensors = self.torch_state_dict()
+        # What lies beside a model in its file, where the network speaks of it all the same.
+        for name in sorted((network.tensor_names() - tensors.keys()) & self.matrices.keys()):
+            tensors[name] = arrays.to_torch(*self.matrices[name], self.raw(name))
+        told = reference.origin.get("buffers")
+        buffers = [tensor.name for tensor in self.manifest.tensors if tensor.role == "buffer"]
+        if isinstance(told, Sequence):
+            buffers += [name for name in told if isinstance(name, str)]
+        made = torch_module.build(network, tensors, constants, buffers=buffers)
+        made.train(train)
+        return made
+
+    @property
+    def metrics(self) -> dict[str, metrics.Summary]:
+        """Last, least and greatest value of each series."""
+        rows = metrics.of_version(self.repository.database, self.row.key)
+        return {row.name: row for row in rows}
+
+    def series(self, name: str) -> Scalars:
+        """All points of a series."""
+        for reference in self.manifest.series:
+            shown = f"{reference.run}/{reference.tag}" if reference.run else reference.tag
+            if name in (shown, reference.tag):
+                return catalogue.series(self._store, reference.hash)
+        raise NotFound(
+            f"{self.row.label} has no series `{name}`", did_you_mean=nearest(name, self.metrics)
+        )
+
+    @property
+    def files(self) -> list[str]:
+        return [entry.path for entry in self.manifest.files]
+
+    def file(self, path: str) -> bytes:
+        """The content of an associated file."""
+        for entry in self.manifest.files:
+            if entry.path == path:
+                return FileStore(self.repository.files_git).read(entry)
+        raise NotFound(
+            f"{self.row.label} has no file `{path}`", did_you_mean=nearest(path, self.files)
+        )
