@@ -1,0 +1,317 @@
+"""What a Keras model says about itself, in the words of Keras 2 and 3: data, never run.
+
+`Model` has layers; a layer has calls, in which `Ref` stands for what another call gives.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dlv.canonical import read_json
+from dlv.errors import Damaged, UnsafeInput
+from dlv.network.fields import whole
+
+MOST_BYTES = 16 << 20
+MOST_VALUES = 1_500_000
+MOST_DEPTH = 100
+MOST_NESTED = 16
+MOST_LAYERS = 50_000
+MOST_NAME = 512
+
+MODELS = ("Sequential", "Functional", "Model")
+
+
+@dataclass(frozen=True)
+class Ref:
+    """Output `tensor` of the call number `call` of a layer."""
+
+    layer: str
+    call: int
+    tensor: int
+    shape: tuple[int | None, ...] | None = None
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        return self.layer, self.call, self.tensor
+
+
+@dataclass(frozen=True)
+class Call:
+    """One use of a layer; `args` and `kwargs` hold `Ref`s, plain values, lists and objects."""
+
+    args: list[Any]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def refs(self) -> list[Ref]:
+        return [*found(self.args), *found(list(self.kwargs.values()))]
+
+
+@dataclass
+class Layer:
+    kind: str
+    name: str
+    config: dict[str, Any]
+    calls: list[Call]
+    module: str = ""
+    registered: str | None = None
+    built: tuple[int | None, ...] | None = None  # the shape it was built for
+    model: Model | None = None  # where the layer is a model
+    inner: dict[str, Layer] = field(default_factory=dict)  # layers that it wraps, by key
+
+    @property
+    def known(self) -> bool:
+        """Whether it is one of Keras' own, whose meaning is known from its name."""
+        own = self.module == "" or self.module.split(".")[0] == "keras"
+        return own and ">" not in (self.registered or "")
+
+
+@dataclass
+class Model:
+    kind: str
+    name: str
+    layers: list[Layer]
+    inputs: list[Ref]
+    outputs: list[Ref]
+    build: tuple[int | None, ...] | None = None
+
+    @property
+    def sequential(self) -> bool:
+        return self.kind == "Sequential"
+
+
+def found(value: Any) -> Iterator[Ref]:
+    """All references in arguments, first to last."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, Ref):
+            yield item
+        elif isinstance(item, dict):
+            waiting += reversed(list(item.values()))
+        elif isinstance(item, list):
+            waiting += reversed(item)
+
+
+def parse(data: bytes, what: str) -> dict[str, Any]:
+    """A JSON object with every key once, not too much of it, not too deep."""
+    if sum(map(data.count, (b",", b"[", b"{"))) > MOST_VALUES:
+        raise UnsafeInput(f"{what} is too large", why=f"more than {MOST_VALUES} values")
+    read_json(data, what, limit=MOST_BYTES, depth=MOST_DEPTH)
+    value = json.loads(data.decode("utf-8"), object_pairs_hook=_Unique(what))
+    if not isinstance(value, dict):
+        raise Damaged(f"{what} is no JSON object")
+    return value
+
+
+class _Unique:
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def __call__(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        result = dict(pairs)
+        if len(result) != len(pairs):
+            raise UnsafeInput(f"{self.what} names a key twice")
+        return result
+
+
+def read_model(data: Mapping[str, Any], what: str) -> Model | None:
+    """The model of a configuration; None where it has no graph, but code."""
+    kind = _kind(data)
+    if kind not in MODELS or not _own(data):
+        return None
+    return _Reader(what).model(data, 0)
+
+
+def is_model(data: Any) -> bool:
+    return isinstance(data, dict) and "class_name" in data and "config" in data
+
+
+def _kind(data: Mapping[str, Any]) -> str:
+    kind = data.get("class_name")
+    return kind if isinstance(kind, str) else ""
+
+
+def _own(data: Mapping[str, Any]) -> bool:
+    """Not a class of the user's with a name like one of Keras'; it has the keys of a graph."""
+    config = data.get("config")
+    module = data.get("module")
+    own = module is None or (isinstance(module, str) and module.split(".")[0] == "keras")
+    layers = isinstance(config, list) or (isinstance(config, dict) and "layers" in config)
+    return own and layers
+
+
+class _Reader:
+    """Reads one configuration; every complaint names the file and the layer."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.layers = 0
+
+    def wrong(self, where: str, why: str) -> Damaged:
+        return Damaged(f"the configuration in {self.what} is wrong at {where}", why=why)
+
+    def model(self, data: Mapping[str, Any], depth: int) -> Model:
+        if depth > MOST_NESTED:
+            raise UnsafeInput(f"the models in {self.what} are nested too deeply")
+        kind, config = _kind(data), data.get("config")
+        if isinstance(config, list):  # the first Keras 2 wrote the layers alone
+            config = {"name": "sequential", "layers": config}
+        if not isinstance(config, dict) or not isinstance(config.get("layers"), list):
+            raise self.wrong(kind, "a model has a list of layers")
+        name = self.name(config.get("name", kind.lower()), kind)
+        layers = [self.layer(item, depth) for item in config["layers"]]
+        names = [layer.name for layer in layers]
+        if len(set(names)) != len(names):
+            twice = next(each for each in names if names.count(each) > 1)
+            raise self.wrong(twice, "two layers have this name")
+        build = config.get("build_input_shape") or self.config_of(data, "build_config").get(
+            "input_shape"
+        )
+        return Model(
+            *(kind, name, layers),
+            list(self.triples(config.get("input_layers", []), "input_layers")),
+            list(self.triples(config.get("output_layers", []), "output_layers")),
+            _dims(build),
+        )
+
+    def config_of(self, data: Mapping[str, Any], key: str) -> dict[str, Any]:
+        value = data.get(key)
+        return value if isinstance(value, dict) else {}
+
+    def name(self, value: Any, where: str) -> str:
+        if not isinstance(value, str) or not 0 < len(value) <= MOST_NAME:
+            raise self.wrong(where, f"its name is {value!r:.60}")
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise self.wrong(where, "its name is no text") from error
+        return value
+
+    def layer(self, data: Any, depth: int) -> Layer:
+        self.layers += 1
+        if self.layers > MOST_LAYERS:
+            raise UnsafeInput(f"{self.what} has too many layers", why=f"more than {MOST_LAYERS}")
+        if not isinstance(data, dict) or not _kind(data):
+            raise self.wrong("a layer", f"{data!r:.80} has no class_name")
+        kind, config = _kind(data), self.config_of(data, "config")
+        name = self.name(data.get("name", config.get("name", kind.lower())), kind)
+        module, registered = data.get("module"), data.get("registered_name")
+        layer = Layer(
+            *(kind, name, config, self.calls(data.get("inbound_nodes", []), name)),
+            # No module at all is the older form; None is a class that only the user has.
+            module if isinstance(module, str) else ("" if "module" not in data else "?"),
+            registered if isinstance(registered, str) else None,
+            _dims(self.config_of(data, "build_config").get("input_shape")),
+        )
+        if kind in MODELS and _own(data):
+            layer.model = self.model(data, depth + 1)
+        elif layer.known:
+            for key in ("layer", "backward_layer", "cell"):
+                inner = config.get(key)
+                if is_model(inner):
+                    if depth >= MOST_NESTED:
+                        raise UnsafeInput(f"the layers in {self.what} are nested too deeply")
+                    layer.inner[key] = self.layer(inner, depth + 1)
+        return layer
+
+    def triples(self, value: Any, where: str) -> Iterator[Ref]:
+        """Each [layer, call, tensor] of a list, an object, or nested ones."""
+        waiting = [value]
+        while waiting:
+            item = waiting.pop()
+            if isinstance(item, dict):
+                waiting += reversed(list(item.values()))
+            elif isinstance(item, list) and item and isinstance(item[0], str):
+                yield self.ref(item, where)
+            elif isinstance(item, list):
+                waiting += reversed(item)
+            else:
+                raise self.wrong(where, f"{item!r:.60} is no [layer, call, tensor]")
+
+    def ref(self, item: list[Any], where: str, shape: Any = None) -> Ref:
+        if len(item) < 3 or not all(whole(n) and n >= 0 for n in item[1:3]):
+            raise self.wrong(where, f"{item!r:.60} is no [layer, call, tensor]")
+        return Ref(self.name(item[0], where), item[1], item[2], _dims(shape))
+
+    def calls(self, nodes: Any, where: str) -> list[Call]:
+        if not isinstance(nodes, list):
+            raise self.wrong(where, "its inbound_nodes are no list")
+        return [self.call(node, where) for node in nodes]
+
+    def call(self, node: Any, where: str) -> Call:
+        if isinstance(node, dict):
+            args, kwargs = node.get("args", []), node.get("kwargs", {})
+            if not isinstance(args, list) or not isinstance(kwargs, dict):
+                raise self.wrong(where, "a call needs args and kwargs")
+            return Call(
+                [self.value(item, where) for item in args],
+                {key: self.value(item, where) for key, item in kwargs.items()},
+            )
+        if not isinstance(node, list) or not node:
+            raise self.wrong(where, f"{node!r:.60} is no call")
+        if isinstance(node[0], str):
+            return self.old_call([node], where, single=True)
+        return self.old_call(node, where, single=len(node) == 1)
+
+    def old_call(self, entries: list[Any], where: str, *, single: bool) -> Call:
+        """Keras 2: [layer, call, tensor, keyword arguments] for each tensor."""
+        tensors: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for entry in entries:
+            if not isinstance(entry, list) or not entry or not isinstance(entry[0], str):
+                raise self.wrong(where, f"{entry!r:.60} is no call")
+            if entry[0] == "_CONSTANT_VALUE":
+                tensors.append(entry[2] if len(entry) > 2 else None)
+            else:
+                tensors.append(self.ref(entry, where))
+            if len(entry) > 3 and isinstance(entry[3], dict):
+                kwargs.update({key: self.old_value(v, where) for key, v in entry[3].items()})
+        return Call(tensors if single else [tensors], kwargs)
+
+    def old_value(self, item: Any, where: str) -> Any:
+        """Keyword arguments of Keras 2 name tensors as [layer, call, tensor] too."""
+        if isinstance(item, list) and len(item) == 3 and isinstance(item[0], str):
+            if item[0] == "_CONSTANT_VALUE":
+                return item[2]
+            if whole(item[1]) and whole(item[2]):
+                return self.ref(item, where)
+        return item
+
+    def value(self, item: Any, where: str) -> Any:
+        """An argument with references in place of what stands for them; depth is bounded."""
+        if isinstance(item, list):
+            return [self.value(each, where) for each in item]
+        if not isinstance(item, dict):
+            return item
+        config = item.get("config")
+        if item.get("class_name") == "__keras_tensor__" and isinstance(config, dict):
+            history = config.get("keras_history")
+            if not isinstance(history, list):
+                raise self.wrong(where, "a tensor without history")
+            if not history or not isinstance(history[0], str):
+                raise self.wrong(where, f"{history!r:.60} is no [layer, call, tensor]")
+            return self.ref(history, where, config.get("shape"))
+        return {key: self.value(each, where) for key, each in item.items()}
+
+
+def _dims(value: Any) -> tuple[int | None, ...] | None:
+    """A shape, where it is one."""
+    if not isinstance(value, list) or len(value) > 32:
+        return None
+    if all(dim is None or (whole(dim) and 0 <= dim < 1 << 40) for dim in value):
+        return tuple(value)
+    return None
+
+
+def dims(value: Any) -> tuple[int | None, ...] | None:
+    """The same for shapes in a layer's own settings."""
+    return _dims(list(value)) if isinstance(value, (list, tuple)) else None
+
+
+def batch_shape(config: Mapping[str, Any]) -> tuple[int | None, ...] | None:
+    """The shape of an input, its batch in front."""
+    return dims(config.get("batch_shape")) or dims(config.get("batch_input_shape"))
