@@ -35,7 +35,8 @@ class Tagged:
     value: Any
 
     def json(self) -> dict[str, Any]:
-        return {self.kind: self.value}
+        # A graph within a call is not kept: nothing of ours runs it.
+        return {"text": "graph"} if self.kind == "graph" else {self.kind: self.value}
 
 
 # What an argument may be: Ref, Tagged, a list of arguments, int, float, bool, str or None.

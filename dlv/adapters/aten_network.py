@@ -8,6 +8,7 @@ from typing import Any
 
 from dlv.adapters import aten_mutation, aten_names
 from dlv.adapters.aten import (
+    BUFFER,
     CONSTANT,
     INPUT,
     STATE,
@@ -20,6 +21,7 @@ from dlv.adapters.aten import (
     Value,
     check,
     refs,
+    rename_symbols,
 )
 from dlv.adapters.aten_call import Match, Reading, Unmatched
 from dlv.adapters.aten_ops_shape import match
@@ -75,8 +77,9 @@ class _Conversion:
         self.recorded: dict[str, tuple[Shape, ...]] = {}
 
     def run(self, origin: Mapping[str, Any]) -> Converted:
-        check(self.graph)
         rewrite(self.graph)
+        check(self.graph)
+        rename_symbols(self.graph)
         mutations = aten_mutation.analyse(self.graph)
         steps = self._steps(mutations)
         if mutations.written:
@@ -106,12 +109,23 @@ class _Conversion:
             outputs,
             constants=hashed,
             aliases=dict(self.graph.ties),
-            origin=dict(origin),
+            origin={**origin, **self._untrained()},
             constant_shapes={name: tensor.shape for name, tensor in used},
         )
         self._unknown(nodes)
         kept_tensors = [_renamed(tensor, name) for name, tensor in used]
         return Converted(network, kept_tensors, self.notes, self.recorded)
+
+    def _untrained(self) -> dict[str, list[str]]:
+        """Buffers that no slot tells; a state dict does not say what is trained."""
+        names = [
+            p.target
+            for p in self.graph.placeholders
+            if p.kind == BUFFER
+            and (self.graph.values[p.name].dtype or "").startswith(("float", "bfloat", "complex"))
+            and p.target.rpartition(".")[2] not in ("running_mean", "running_var")
+        ]
+        return {"buffers": names} if names else {}
 
     def _dtype(self, name: str) -> str:
         return self.graph.values[name].dtype or "int64"

@@ -5,18 +5,98 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from dlv.adapters.aten import Call, Given, Graph, Ref
+from dlv.adapters.aten import Argument, Call, Given, Graph, Ref, Tagged, Value
 
 # An operation of ours: the calls of torch.nn.functional.local_response_norm in one.
 RESPONSE_NORM = "dlv.local_response_norm"
+# Calls of an inner graph under a mode: how many arguments come before the graph.
+_WRAPPERS = {
+    "higher_order.wrap_with_set_grad_enabled": 1,
+    "higher_order.wrap_with_autocast": 4,
+}
 _ALONG = ("view", "reshape", "squeeze", "unsqueeze")
 _POOLS = ("aten.avg_pool2d.default", "aten.avg_pool3d.default")
 
 
 def rewrite(graph: Graph) -> None:
-    """`unbind` becomes one `select` for each piece; the calls of a response norm become one."""
+    """Inner graphs are unfolded; `unbind` becomes one `select` for each piece; the calls of a
+    response norm become one.
+    """
+    if any(call.op in _WRAPPERS for call in graph.calls):
+        unfolded = _Unfolded(graph.values)
+        unfolded.add(graph.calls, {}, "")
+        graph.calls = unfolded.calls
     graph.calls = [piece for call in graph.calls for piece in _pieces(call)]
     _join_response_norms(graph)
+
+
+class _Unfolded:
+    """Calls one after the other, those of inner graphs under names of their own."""
+
+    def __init__(self, values: dict[str, Value]) -> None:
+        self.calls: list[Call] = []
+        self.values = values
+
+    def add(self, calls: list[Call], known: dict[str, Argument], prefix: str) -> None:
+        """`known`: what stands for the values of the inner graph that the calls are from."""
+        for call in calls:
+            arguments = tuple(
+                replace(given, value=_replaced(given.value, known, prefix))
+                for given in call.arguments
+            )
+            outputs = tuple(name and prefix + name for name in call.outputs)
+            moved = replace(call, arguments=arguments, outputs=outputs)
+            inner = _wrapped(moved)
+            if inner is None:
+                self.calls.append(moved)
+            else:
+                self._unfold(moved, *inner)
+
+    def _unfold(self, call: Call, inner: Graph, given: list[Argument], detached: bool) -> None:
+        prefix = f"{call.outputs[0] or call.name}/"
+        names = [placeholder.name for placeholder in inner.placeholders]
+        known = dict(zip(names, given, strict=True))
+        for name, value in inner.values.items():
+            if name not in known:
+                self.values[prefix + name] = value
+        self.add(inner.calls, known, prefix)
+        for port, output in zip(call.outputs, inner.outputs, strict=True):
+            if port is None:
+                continue
+            source = (Given("self", _replaced(output, known, prefix)),)
+            held = self.values.get(port)
+            stops = detached and held is not None and held.dtype is not None
+            op = "aten.detach.default" if stops else "aten.alias.default"
+            self.calls.append(Call(port, op, source, (port,), False, call.path, call.visit))
+
+
+def _replaced(value: Argument, known: dict[str, Argument], prefix: str) -> Argument:
+    if isinstance(value, Ref):
+        return known[value.name] if value.name in known else Ref(prefix + value.name)
+    if isinstance(value, list):
+        return [_replaced(item, known, prefix) for item in value]
+    return value
+
+
+def _wrapped(call: Call) -> tuple[Graph, list[Argument], bool] | None:
+    """The inner graph that only runs under a mode, what goes in, and whether gradients end."""
+    skipped = _WRAPPERS.get(call.op)
+    if skipped is None or len(call.arguments) <= skipped:
+        return None
+    values = [given.value for given in call.arguments]
+    mode, held = values[0 if skipped == 1 else 2], values[skipped]
+    if not isinstance(held, Tagged) or not isinstance(held.value, Graph):
+        return None
+    inner, given = held.value, values[skipped + 1 :]
+    # An autocast that is on casts what the calls themselves do not tell.
+    if not isinstance(mode, bool) or (skipped > 1 and mode):
+        return None
+    outputs = inner.outputs
+    if len(given) != len(inner.placeholders) or len(outputs) != len(call.outputs):
+        return None
+    if not outputs or not all(isinstance(output, Ref) for output in outputs):
+        return None
+    return inner, given, skipped == 1 and not mode
 
 
 def _pieces(call: Call) -> list[Call]:

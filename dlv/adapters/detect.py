@@ -17,6 +17,7 @@ HEAD_BYTES = 1 << 20
 ROLES = {
     "safetensors": "weights",
     "pt": "weights",
+    "pt2": "weights",
     "npz": "weights",
     "npy": "weights",
     "pickle": "weights",
@@ -41,6 +42,7 @@ ROLES = {
 LOADERS = {
     "safetensors": "dlv.adapters.safetensors",
     "pt": "dlv.adapters.torch",
+    "pt2": "dlv.adapters.pt2",
     "npz": "dlv.adapters.npz",
     "npy": "dlv.adapters.npz",
     "gguf": "dlv.adapters.gguf",
@@ -56,6 +58,7 @@ _MAGIC = (
 _PICKLE_NAMES = (".pkl", ".pickle", ".p", ".pt", ".pth", ".ckpt", ".bin", ".joblib")
 _TEXT_PICKLE = re.compile(rb"\((?:lp|dp|i)[0-9]|[(\]}][ldpq]|c[\w.]+\n[\w.]+\n")
 _TAR_PICKLE = (b"sys_info\0", b"pickle\0", b"storages\0", b"tensors\0")
+_OLD_PROGRAM = "serialized_exported_program.json"  # torch.export.save before torch 2.8
 _ONNX_TAGS = b"\x12\x1a\x22\x2a\x32\x3a\x42\x72"
 _ONNX_MAKERS = (b"pytorch", b"onnx", b"paddle", b"mxnet", b"keras")
 _HDF5_OFFSETS = (512, 1024, 2048)
@@ -171,6 +174,10 @@ def _zip(file: Source, head: bytes, suffix: str) -> str:
         names = [head[30 : 30 + length].decode("utf-8", "replace")]
         if suffix in (".pt", ".pth", ".ckpt"):
             return "pt"
+        if suffix == ".pt2":
+            return "pt2"
+    if any(name.endswith("/archive_format") or name == _OLD_PROGRAM for name in names):
+        return "pt2"
     if any(name == "data.pkl" or name.endswith("/data.pkl") for name in names):
         return "pt"
     if "model.weights.h5" in names:

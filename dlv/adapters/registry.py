@@ -10,16 +10,18 @@ from dlv.errors import UnsafeInput, UsageError, nearest
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
-    from dlv.adapters import gguf, npz, torch
+    from dlv.adapters import gguf, npz, pt2, torch
 else:
     # Most projects have one format, and these cost more to load than most files to look at.
     gguf = lazy("dlv.adapters.gguf")
     npz = lazy("dlv.adapters.npz")
+    pt2 = lazy("dlv.adapters.pt2")
     torch = lazy("dlv.adapters.torch")
 
 ADAPTERS: dict[str, Adapter] = {
     "safetensors": safetensors,
     "pt": torch,
+    "pt2": pt2,
     "npz": npz,
     "npy": npz,
     "gguf": gguf,

@@ -11,19 +11,19 @@ from collections.abc import Sequence
 from functools import partial
 from typing import BinaryIO
 
-from dlv.adapters import splice, strided, torch_writer
+from dlv.adapters import splice, torch_writer
 from dlv.adapters.archive import STORED, Entry, read_directory
 from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.adapters.pickles import MOST_BYTES, load
 from dlv.adapters.source import Source
 from dlv.adapters.state_dicts import assign, hyperparameters_of, leaves, step_of
+from dlv.adapters.torch_skeleton import add_skeleton
 from dlv.adapters.torch_tensors import Storages, View
 from dlv.errors import Damaged, UnsafeInput, UsageError
 
 FORMAT = "pt"
 SUFFIX = ".pt"
 
-MOST_LITERAL_BYTES = 32 << 20
 _MOST_REPEATS = 16  # bytes read by all tensors together, in file sizes
 _FREE_BYTES = 64 << 20
 _TRUST = "load it where you trust its author, and save it again with torch.save of 1.6 or newer"
@@ -99,7 +99,7 @@ def _open(file: Source, *, drop: bool) -> Checkpoint:
     if dropped:
         checkpoint.notes.append(f"{dropped} optimizer tensors left out")
     else:
-        _add_skeleton(checkpoint, file, views, big=storages.big)
+        add_skeleton(checkpoint, file, views, big=storages.big)
     return checkpoint
 
 
@@ -167,33 +167,6 @@ def _has_checksums(file: Source, entries: dict[str, Entry], data: bytes) -> bool
     if known and not right:
         raise Damaged(f"the pickle in {file.name} is damaged", why="wrong checksum")
     return right
-
-
-def _add_skeleton(checkpoint: Checkpoint, file: Source, views: list[View], *, big: bool) -> None:
-    places = []
-    for index, view in enumerate(views):
-        unit = view.swap if big else 1
-        if not view.nbytes:
-            continue
-        if view.contiguous:
-            places.append((view.start, splice.Piece(index, 0, view.nbytes, "C", unit)))
-        elif strided.is_contiguous(view.shape[::-1], view.strides[::-1]):
-            places.append((view.start, splice.Piece(index, 0, view.nbytes, "F", unit)))
-    places.sort(key=lambda place: (place[0], -place[1].size))
-    end = 0
-    kept = []
-    for start, piece in places:
-        if start >= end:
-            kept.append((start, piece))
-            end = start + piece.size
-    left = file.size - sum(piece.size for _, piece in kept)
-    if left > MOST_LITERAL_BYTES:
-        checkpoint.notes.append(
-            f"checkout writes a fresh file: {left} bytes of this one are not plain tensors"
-        )
-        return
-    checkpoint.skeleton = splice.cut(file, kept)
-    checkpoint.exact = True
 
 
 def restore(out: BinaryIO, skeleton: bytes, tensors: Sequence[Tensor]) -> None:

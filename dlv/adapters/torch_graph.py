@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import operator
 from typing import Any
 
@@ -20,7 +19,6 @@ from dlv.adapters.aten import (
     Tagged,
     Value,
     place,
-    rename_symbols,
 )
 from dlv.adapters.torch_tensors import DTYPES
 
@@ -45,18 +43,41 @@ class _Reader:
         self.graph = Graph()
         self.names: dict[Any, str] = {}  # an fx node -> the value that it is
         self.several: dict[Any, Any] = {}  # an fx node with many values -> their names
+        self.inner: dict[Any, Graph] = {}  # an fx node that stands for a graph
+
+    def read_inner(self, module: Any) -> Graph:
+        """The graph that a call is given, such as what runs without gradients."""
+        inner = _Reader(self.torch, self.program)
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                inner._placeholder(node, None)
+            elif node.op in ("get_attr", "call_function"):
+                inner._add(node, module)
+            elif node.op == "output":
+                given = inner._argument(list(node.args[0]))
+                inner.graph.outputs = given if isinstance(given, list) else []
+        return inner.graph
+
+    def _add(self, node: Any, module: Any) -> None:
+        if node.op == "call_function":
+            self._call(node)
+            return
+        held = module
+        for part in node.target.split("."):
+            held = getattr(held, part)
+        if isinstance(held, self.torch.fx.GraphModule):
+            self.inner[node] = self.read_inner(held)
 
     def read(self) -> Graph:
         specs = {spec.arg.name: spec for spec in self.program.graph_signature.input_specs}
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
                 self._placeholder(node, specs.get(node.name))
-            elif node.op == "call_function":
-                self._call(node)
+            elif node.op in ("get_attr", "call_function"):
+                self._add(node, self.program.graph_module)
         outputs = self.program.graph_signature.user_outputs
         names = {node.name: self.names[node] for node in self.names}
         self.graph.outputs = [Ref(names[item]) for item in outputs if item in names]
-        rename_symbols(self.graph)
         return self.graph
 
     def _placeholder(self, node: Any, spec: Any) -> None:
@@ -137,10 +158,7 @@ class _Reader:
 
     def _arguments(self, node: Any) -> list[Given]:
         schema = getattr(node.target, "_schema", None)
-        if schema is not None:
-            names = [argument.name for argument in schema.arguments]
-        else:
-            names = _parameters(node.target)
+        names = [] if schema is None else [argument.name for argument in schema.arguments]
         names += [""] * (len(node.args) - len(names))
         found = [
             Given(name, self._argument(value))
@@ -154,6 +172,8 @@ class _Reader:
     def _argument(self, value: Any) -> Argument:
         torch = self.torch
         if isinstance(value, torch.fx.Node):
+            if value in self.inner:
+                return Tagged("graph", self.inner[value])
             if value in self.names and self.names[value] in self.graph.values:
                 return Ref(self.names[value])
             return Tagged("text", value.name)
@@ -175,18 +195,8 @@ def _target(target: Any) -> str:
     """aten.conv2d.default, operator.mul, higher_order.cond."""
     if hasattr(target, "_schema"):
         return str(target)
-    name = getattr(target, "__name__", None)
-    module = str(getattr(target, "__module__", "")).removeprefix("_")
-    if name is None or module.startswith("torch._ops"):
-        return f"higher_order.{target}"
-    return f"{module}.{name}"
-
-
-def _parameters(target: Any) -> list[str]:
-    try:
-        return list(inspect.signature(target).parameters)
-    except (TypeError, ValueError):
-        return []
+    module = str(getattr(target, "__module__", "")).removeprefix("torch.ops.")
+    return f"{module.removeprefix('_')}.{getattr(target, '__name__', target)}"
 
 
 def _dim(size: Any) -> int | str | None:

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from dlv.adapters import torch as adapter
 from dlv.adapters.checkpoint import Adapter, Checkpoint, Tensor
+from dlv.adapters.torch_skeleton import MOST_LITERAL_BYTES
 from dlv.adapters.torch_tensors import DTYPES
 from dlv.errors import Damaged, DlvError, UnsafeInput, UsageError
 from tests.conformance.adapter import AdapterSuite
@@ -167,7 +168,7 @@ def test_transposed_storage_is_no_literal(tmp_path: Path) -> None:
 
 
 def test_too_many_literal_bytes(tmp_path: Path) -> None:
-    size = adapter.MOST_LITERAL_BYTES
+    size = MOST_LITERAL_BYTES
     data = archive(state_dict(tensor(held=storage("0", size // 4))), {"0": bytes(size)})
     checkpoint = opened(tmp_path, data)
     assert checkpoint.skeleton is None
