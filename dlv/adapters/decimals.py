@@ -16,6 +16,7 @@ def shortest(value: float) -> float:
         wanted = _SINGLE.pack(value)
     except OverflowError:  # beyond float32: it is as it is
         return value
+    value = _SINGLE.unpack(wanted)[0]
     for digits in range(6, 9):
         near = float(f"{value:.{digits}g}")
         try:

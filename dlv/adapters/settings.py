@@ -1,4 +1,4 @@
-"""Settings files (TOML, JSON, YAML) as plain dicts, and as flat hyperparameters.
+"""Settings files (TOML, JSON, YAML, Caffe's solvers) as plain dicts, and as flat hyperparameters.
 
 Numbers, texts, booleans, null, lists and tables with text keys: whatever else YAML or TOML
 can say becomes one of these (dates become texts) or is refused.
@@ -10,11 +10,15 @@ import datetime
 import json
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import PurePath
 from types import ModuleType
 from typing import Any
 
+from dlv.adapters import prototxt
+from dlv.adapters.decimals import shortest
 from dlv.adapters.detect import detect
+from dlv.adapters.proto_message import Message, Word
 from dlv.adapters.source import Source
 from dlv.canonical import dumps, number
 from dlv.errors import Damaged, UnsafeInput, UsageError, require
@@ -22,7 +26,7 @@ from dlv.errors import Damaged, UnsafeInput, UsageError, require
 Scalar = str | int | float | bool | None
 
 # A megabyte costs the parsers written in Python seconds, and no settings are that long.
-MOST_BYTES = {"json": 16 << 20, "toml": 1 << 20, "yaml": 2 << 20}
+MOST_BYTES = {"json": 16 << 20, "toml": 1 << 20, "yaml": 2 << 20, "caffe_solver": 1 << 20}
 MOST_DEPTH = 16
 MOST_NODES = 200_000
 
@@ -34,6 +38,7 @@ _CHAIN = re.compile(rf"{_PART_TEXT}(?:[ \t]*+\.[ \t]*+{_PART_TEXT})*+")
 _IS_KEY = re.compile(r"[ \t]*+[=\]]")
 _BY_SUFFIX = {".toml": "toml", ".json": "json", ".yaml": "yaml", ".yml": "yaml"}
 _EXPONENT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]{1,2}\Z")
+_NETS = {"net_param", "train_net_param", "test_net_param"}
 _CONVERTED = {"int", "float", "timestamp", "bool", "binary"}
 
 
@@ -42,7 +47,8 @@ def read(path: str, format_: str | None = None) -> dict[str, Any]:
     kind = format_ or _BY_SUFFIX.get(PurePath(path).suffix.lower()) or detect(path)
     if kind not in MOST_BYTES:
         raise UsageError(
-            f"{path} is not a settings file", why=f"it is {kind}, not TOML, JSON, YAML"
+            f"{path} is not a settings file",
+            why=f"it is {kind}, not TOML, JSON, YAML or a solver of Caffe",
         )
     with Source(path) as file:
         what = file.name
@@ -57,7 +63,7 @@ def read(path: str, format_: str | None = None) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise Damaged(f"{what}, line {line}, is not UTF-8", why=str(error)) from error
-    value = {"json": _read_json, "toml": _read_toml, "yaml": _read_yaml}[kind](text, what)
+    value = _READERS[kind](text, what)
     if value is None and kind == "yaml":
         value = {}  # an empty file, or only comments
     if not isinstance(value, dict):
@@ -211,6 +217,29 @@ def _read_yaml(text: str, what: str) -> Any:
         raise UnsafeInput(f"{what} is nested too deeply") from error
 
 
+def _read_solver(text: str, what: str) -> dict[str, Any]:
+    """Without the networks that may be in it: those are no settings."""
+    message = prototxt.parse(text.encode("utf-8"), what)
+    return {name: item for name, item in _fields(message).items() if name not in _NETS}
+
+
+def _fields(message: Message) -> dict[str, Any]:
+    """As deep as the text, which `prototxt` limits."""
+    found: dict[str, Any] = {}
+    for name, values in message.fields.items():
+        items = [_field(value) for value in values]
+        found[name] = items[0] if len(items) == 1 else items
+    return found
+
+
+def _field(value: Any) -> Any:
+    if isinstance(value, Message):
+        return _fields(value)
+    if isinstance(value, Word):
+        return {"true": True, "false": False}.get(value, str(value))
+    return shortest(value) if isinstance(value, float) else value
+
+
 def _check_events(yaml: ModuleType, events: Any, what: str) -> None:
     """Count what aliases would expand to before anything is built; refuse cycles and depth."""
     sizes: dict[str, int] = {}
@@ -280,3 +309,11 @@ def _scalar(loader: Any, node: Any, what: str) -> Any:
     except (ValueError, OverflowError, KeyError) as error:
         line = node.start_mark.line + 1
         raise Damaged(f"{what}, line {line}, is not YAML", why=str(error)) from error
+
+
+_READERS: dict[str, Callable[[str, str], Any]] = {
+    "json": _read_json,
+    "toml": _read_toml,
+    "yaml": _read_yaml,
+    "caffe_solver": _read_solver,
+}

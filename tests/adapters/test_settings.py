@@ -219,3 +219,48 @@ def test_any_text(tmp_path_factory: pytest.TempPathFactory, text: str, data: st.
         assert "a." in error.message  # noqa: PT017 (an error is one of two good ends)
     else:
         json.dumps(found)
+
+
+SOLVER = """
+# The train/test net
+net: "lenet_train_test.prototxt"
+test_iter: 100
+base_lr: 0.01
+momentum: 0.9  # of SGD
+weight_decay: 0.0005
+lr_policy: "multistep"
+stepvalue: 5000
+stepvalue: 7000
+snapshot_prefix: "lenet" "_x"
+solver_mode: GPU
+test_initialization: false
+train_state { stage: "a" level: 2 }
+net_param { layer { name: "x" type: "ReLU" bottom: "a" top: "b" } }
+"""
+
+
+def test_solvers_of_caffe(tmp_path: Path) -> None:
+    path = tmp_path / "solver.prototxt"
+    path.write_text(SOLVER, encoding="utf-8")
+    assert flatten(read(str(path))) == {
+        "net": "lenet_train_test.prototxt",
+        "test_iter": 100,
+        "base_lr": 0.01,
+        "momentum": 0.9,
+        "weight_decay": 0.0005,
+        "lr_policy": "multistep",
+        "stepvalue": "[5000,7000]",
+        "snapshot_prefix": "lenet_x",
+        "solver_mode": "GPU",
+        "test_initialization": False,
+        "train_state.stage": "a",
+        "train_state.level": 2,
+    }
+
+
+@pytest.mark.parametrize("text", ["base_lr: ", "base_lr: 0.1 }", "a {" * 40, "a: 'x"])
+def test_broken_solvers(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "solver"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises((Damaged, UnsafeInput), match="solver"):
+        read(str(path), "caffe_solver")
