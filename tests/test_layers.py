@@ -18,7 +18,7 @@ LEVELS: dict[float, str] = {
     " environment bounds live_model weight_statistics",
     3.2: "runs artifacts structure",
     # What several verbs share.
-    3.5: "conditions draft inventory lineage mlflow_record reachable text_changes working",
+    3.5: "conditions derive draft inventory lineage mlflow_record reachable text_changes working",
     4: "add commit archive diff describe evaluate check status history checkout tags remove collect"
     " ingest intake intake_mlflow transfer curves stats doctor demo rebuild show undo version",
     5: "training hub report dql views",

@@ -1,0 +1,310 @@
+"""What each axis is made of: channels, places, gates; who brings which stretch of a joined one.
+
+A flattened feature map is an axis of channels times places. Knowing that, weights can be carried
+over when one factor grows, and two ways of storing them can be told from two networks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dlv.network.following import grouping
+from dlv.network.graph import Network, Node
+from dlv.network.inference import Ports
+from dlv.network.sizes import Dim, Shape, dim_of, product
+
+
+@dataclass(frozen=True)
+class Part:
+    """One factor of an axis.
+
+    `fixed`: entries are places or gates, not a bag of features: of another number nothing can
+    be said to be the same. `pieces`: of a joined axis, who brings which stretch.
+    """
+
+    key: str
+    length: Dim
+    fixed: bool = False
+    pieces: tuple[tuple[str, Axis], ...] = ()
+
+
+Axis = tuple[Part, ...]  # slowest first
+Axes = tuple[Axis, ...]
+
+
+def length(axis: Axis) -> Dim:
+    return dim_of(product(part.length for part in axis))
+
+
+def feature_axis(node: Node, rank: int) -> int:
+    return rank - 1 if node.attrs.get("channels") == "last" else 1
+
+
+def network_axes(
+    network: Network, shapes: Mapping[str, Ports]
+) -> dict[str, tuple[Axes | None, ...]]:
+    """The axes of every input, constant and node, one entry per port; None where unknown."""
+    found: dict[str, tuple[Axes | None, ...]] = {}
+    for name in network.constants:
+        found[name] = tuple(_plain(shape, "d") for shape in shapes[name])
+    for item in network.inputs:
+        found[item.name] = (_given(network, item.shape),)
+    for node in network.sorted_part:
+        inputs = [
+            ports[port] if port < len(ports) else None
+            for name, port in node.inputs
+            for ports in [found.get(name, ())]
+        ]
+        if node.attrs.get("kind") == "getitem" and node.inputs:
+            ports = found.get(node.inputs[0][0], ())
+            inputs[0] = ports[node.attrs["index"]] if node.attrs["index"] < len(ports) else None
+        result = []
+        for port, shape in enumerate(shapes[node.name]):
+            axes = None if shape is None else _made(node, port, inputs, shape)
+            if axes is not None and shape is not None and not _agrees(axes, shape):
+                axes = None
+            result.append(_plain(shape, "d") if axes is None else axes)
+        found[node.name] = tuple(result)
+    return found
+
+
+def _agrees(axes: Axes, shape: Shape) -> bool:
+    return len(axes) == len(shape) and all(
+        length(axis) == dim or length(axis) is None for axis, dim in zip(axes, shape, strict=True)
+    )
+
+
+def _plain(shape: Shape | None, word: str) -> Axes | None:
+    if shape is None:
+        return None
+    return tuple((Part(f"{word}{place}", dim),) for place, dim in enumerate(shape))
+
+
+def _given(network: Network, shape: Shape) -> Axes:
+    """Of an image, which axis holds the channels is said by the layers that read it."""
+    for node in network.nodes:
+        window = node.attrs.get("kernel") or node.attrs.get("size")
+        if "channels" in node.attrs and window and len(window) + 2 == len(shape):
+            return _map(shape[0], (Part("c", shape[feature_axis(node, len(shape))]),), node, shape)
+    return tuple(
+        (Part("b" if not place else f"i{place}", dim, place > 0),)
+        for place, dim in enumerate(shape)
+    )
+
+
+def _map(batch: Dim, channels: Axis, node: Node, shape: Shape) -> Axes:
+    """A feature map of that shape."""
+    place = feature_axis(node, len(shape))
+    spatial = [dim for i, dim in enumerate(shape) if i not in (0, place)]
+    axes: list[Axis] = [(Part(f"s{i}", dim, True),) for i, dim in enumerate(spatial)]
+    axes.insert(place - 1, channels)
+    return ((Part("b", batch),), *axes)
+
+
+def _made(node: Node, port: int, inputs: Sequence[Axes | None], shape: Shape) -> Axes | None:
+    op, attrs = node.op, node.attrs
+    first = inputs[0] if inputs else None
+    if op in ("CONV", "DECONV", "POOL") and node.variant != "MEAN":
+        if first is None or len(first) != len(shape):
+            return None
+        before = first[feature_axis(node, len(shape))]
+        channels = before if op == "POOL" else out_axis(node, before)
+        made = _map(shape[0], channels, node, shape)
+        return (first[0], *made[1:])
+    if op == "POOL":
+        return first and _mean(node, first)
+    if op == "FULL":
+        return first and (*first[:-1], (Part("c", attrs["out"]),))
+    if op == "EMBED":
+        return None if first is None else (*first, (Part("c", attrs["out"]),))
+    if op in ("NORM", "RELU", "ACT", "SOFTMAX", "DROPOUT"):
+        return first
+    if op in ("ADD", "MUL"):
+        return next((axes for axes in inputs if axes is not None and _agrees(axes, shape)), None)
+    if op == "CONCAT":
+        return _joined(node, inputs, shape)
+    if op == "ATTENTION":
+        value = inputs[2] if len(inputs) > 2 else None
+        return None if first is None or value is None else (*first[:-1], value[-1])
+    if op == "RNN" and first is not None and port == 0:
+        ways = 2 if attrs["bidirectional"] else 1
+        return (*first[:2], (Part("way", ways, True), Part("c", attrs["hidden"])))
+    if op == "RESHAPE" and first is not None:
+        return _reshaped(node, port, first, shape)
+    return None
+
+
+def out_axis(node: Node, before: Axis) -> Axis:
+    """The channels that a convolution makes; a depthwise one keeps apart what it got."""
+    out, groups = node.attrs["out"], node.attrs["groups"]
+    if groups > 1 and length(before) == groups:
+        return (*before, Part("m", out // groups)) if out != groups else before
+    if groups > 1:
+        return (Part("g", groups), Part("c", out // groups))
+    return (Part("c", out),)
+
+
+def _mean(node: Node, first: Axes) -> Axes:
+    axis = node.attrs["axis"]
+    rank = len(first)
+    gone = set(range(rank)) if axis is None else {a % rank for a in axis}
+    if not node.attrs["keep"]:
+        return tuple(a for place, a in enumerate(first) if place not in gone)
+    return tuple(
+        tuple(replace(part, length=1, pieces=()) for part in a) if place in gone else a
+        for place, a in enumerate(first)
+    )
+
+
+def _joined(node: Node, inputs: Sequence[Axes | None], shape: Shape) -> Axes | None:
+    if not inputs or any(axes is None or len(axes) != len(shape) for axes in inputs):
+        return None
+    known = [axes for axes in inputs if axes is not None]
+    place = node.attrs["axis"] % len(shape)
+    pieces = tuple(
+        (f"{name}:{port}", axes[place])
+        for (name, port), axes in zip(node.inputs, known, strict=True)
+    )
+    joined = (Part("c", shape[place], pieces=pieces),)
+    return (*known[0][:place], joined, *known[0][place + 1 :])
+
+
+def _reshaped(node: Node, port: int, first: Axes, shape: Shape) -> Axes | None:
+    kind, attrs, rank = node.attrs["kind"], node.attrs, len(first)
+    if kind in ("contiguous", "to", "getitem"):
+        return first
+    if kind in ("flatten", "view", "reshape", "squeeze", "unsqueeze"):
+        return _regrouped(first, shape)
+    if kind in ("transpose", "permute"):
+        order = list(range(rank))
+        if kind == "transpose":
+            a, b = (axis % rank for axis in attrs["axes"])
+            order[a], order[b] = b, a
+        else:
+            order = [axis % rank for axis in attrs["axes"]]
+        return tuple(first[place] for place in order)
+    if kind == "select":
+        place = attrs["axis"] % rank
+        return (*first[:place], *first[place + 1 :])
+    if kind in ("slice", "split"):
+        place = attrs["axis"] % rank
+        which = port if kind == "split" else f"{attrs['start']}:{attrs['end']}:{attrs['step']}"
+        key = "*".join(part.key for part in first[place])
+        part = Part(f"{key}/{which}", shape[place])
+        return (*first[:place], (part,), *first[place + 1 :])
+    if kind == "expand":
+        new = len(shape) - rank
+        kept = [
+            axis if length(axis) == dim else (Part("x", dim),)
+            for axis, dim in zip(first, shape[new:], strict=True)
+        ]
+        return (*[(Part("x", dim),) for dim in shape[:new]], *kept)
+    return None
+
+
+def _regrouped(first: Axes, shape: Shape) -> Axes | None:
+    """Axes merged keep their factors; one that is split into what it is made of has them again."""
+    groups = grouping(tuple(length(axis) for axis in first), shape)
+    if groups is None:
+        return None
+    found: list[Axis] = [()] * len(shape)
+    for ours, theirs in groups:
+        parts = [part for place in ours for part in first[place]]
+        if not theirs:
+            continue
+        if len(theirs) == 1:
+            found[theirs[0]] = tuple(parts) or (Part("1", 1),)
+            continue
+        left = [part for part in parts if part.length != 1]
+        for place in theirs:
+            taken: list[Part] = []
+            while length(tuple(taken)) != shape[place] and left:
+                taken.append(left.pop(0))
+            if length(tuple(taken)) != shape[place]:
+                left = [Part("", None)]
+                break
+            found[place] = tuple(taken) or (Part("1", 1),)
+        if left:
+            key = "*".join(part.key for part in parts)
+            for place in theirs:
+                found[place] = (Part(f"{key}.{place - theirs[0]}", shape[place]),)
+    return tuple(found)
+
+
+# Parameters
+
+
+def parameter_axes(
+    node: Node, inputs: Sequence[Axes | None], outputs: Sequence[Axes | None]
+) -> dict[str, Axes]:
+    """What the axes of the tensor in each slot are; slots are missing where that is not known."""
+    op, attrs = node.op, node.attrs
+    first = inputs[0] if inputs else None
+    if op in ("CONV", "DECONV") and first is not None:
+        return _convolution(node, first[feature_axis(node, len(first))])
+    if op == "FULL" and first:
+        out: Axis = (Part("o.c", attrs["out"]),)
+        weight = (out, _renamed(first[-1], "i."))
+        return {"weight": weight if attrs["layout"] == "out_in" else weight[::-1], "bias": (out,)}
+    if op == "EMBED":
+        return {"weight": ((Part("r", attrs["rows"]),), (Part("o.c", attrs["out"]),))}
+    if op == "NORM" and first is not None:
+        place = attrs["axis"] % len(first)
+        end = len(first) if node.variant in ("LAYER", "RMS") else place + 1
+        return {slot: tuple(first[place:end]) for slot in node.params}
+    if op == "RNN" and first is not None:
+        return _recurrent(node, first)
+    if op in ("ADD", "MUL") and attrs["shape"] is not None and outputs and outputs[0] is not None:
+        side, whole = attrs["shape"], outputs[0]
+        if len(side) <= len(whole):
+            pairs = zip(side, whole[len(whole) - len(side) :], strict=True)
+            axes = [axis if length(axis) == dim else (Part("1", dim),) for dim, axis in pairs]
+            return {"value": tuple(axes)}
+    return {}
+
+
+def _renamed(axis: Axis, prefix: str) -> Axis:
+    return tuple(replace(part, key=prefix + part.key) for part in axis)
+
+
+def _convolution(node: Node, before: Axis) -> dict[str, Axes]:
+    attrs = node.attrs
+    groups, layout = attrs["groups"], attrs["layout"]
+    kernel: Axes = tuple((Part(f"k{i}", size),) for i, size in enumerate(attrs["kernel"]))
+    out = _renamed(out_axis(node, before), "o.")
+    depth = length(before)
+    if layout == "depthwise":
+        many = (Part("o.m", attrs["out"] // groups),)
+        return {"weight": (*kernel, _renamed(before, "o."), many), "bias": (out,)}
+    if node.op == "DECONV":
+        # In groups, each holds its own stretch of the inputs.
+        made: Axis = (Part("o.c", attrs["out"] // groups),)
+        into: Axis = _renamed(before, "i.")
+        if groups > 1 and isinstance(depth, int):
+            into = (Part("i.g", groups), Part("i.c", depth // groups))
+        weight = (made, into) if layout == "kernel_first" else (into, made)
+    else:
+        into = _renamed(before, "i.")
+        if groups > 1:
+            into = (Part("i.c", depth // groups if isinstance(depth, int) else None),)
+        weight = (into, out) if layout == "kernel_first" else (out, into)
+    whole = (*kernel, *weight) if layout == "kernel_first" else (*weight, *kernel)
+    return {"weight": whole, "bias": (out,)}
+
+
+def _recurrent(node: Node, first: Axes) -> dict[str, Axes]:
+    hidden: Axis = (Part("o.c", node.attrs["hidden"]),)
+    ways = 2 if node.attrs["bidirectional"] else 1
+    gates: Axis = (Part("gate", 4 if node.variant == "LSTM" else 3, True), *hidden)
+    found: dict[str, Axes] = {}
+    for slot in node.params:
+        if slot.startswith("bias"):
+            found[slot] = (gates,)
+        elif slot.startswith("weight_hh"):
+            found[slot] = (gates, (Part("i.c", node.attrs["hidden"]),))
+        elif slot.startswith("weight_ih_l0"):
+            found[slot] = (gates, _renamed(first[-1], "i."))
+        else:
+            found[slot] = (gates, (Part("i.way", ways, True), Part("i.c", node.attrs["hidden"])))
+    return found
