@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dlv.paths as paths
-from dlv.adapters import checkpoint, detect, exported, registry, steps
+from dlv.adapters import checkpoint, detect, exported, hf, registry, steps
 from dlv.canonical import dumps, float_of
 from dlv.errors import Conflict, DlvError, NotFound, UnsafeInput, UsageError, nearest
 from dlv.events.series import Scalars
@@ -71,8 +71,12 @@ def add(root: Path, here: Path, given: Sequence[str], request: Request) -> Added
     for argument in given:
         start = Path(here, argument)
         if start.is_dir():
-            for path in walk(root, start):
-                _add_found(root, path, start.parent, request, added)
+            found = list(walk(root, start))
+            told = None if request.role or request.format else hf.advise(found)
+            added.warnings += told.warnings if told else []
+            for path in found:
+                advice = told.files.get(path, hf.Advice()) if told else hf.Advice()
+                _add_found(root, path, start.parent, request, added, advice)
         elif start.exists():
             try:
                 added.files.append(_examine(root, start, start.parent, request, added, named=True))
@@ -103,10 +107,17 @@ def add(root: Path, here: Path, given: Sequence[str], request: Request) -> Added
     return added
 
 
-def _add_found(root: Path, path: Path, above: Path, request: Request, added: Added) -> None:
+def _add_found(
+    root: Path, path: Path, above: Path, request: Request, added: Added, advice: hf.Advice
+) -> None:
     """A file of a folder: what cannot be taken in is passed over, and said."""
+    if advice.skip is not None:
+        added.skipped.append((relative(root, path, above), advice.skip))
+        return
     try:
-        added.files.append(_examine(root, path, above, request, added, named=False))
+        asked = request if advice.role is None else replace(request, role=advice.role)
+        named = advice.role is not None
+        added.files.append(_examine(root, path, above, asked, added, named=named))
     except Conflict:
         raise
     except DlvError as error:

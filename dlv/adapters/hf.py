@@ -1,0 +1,257 @@
+"""Hugging Face folders: which files are the model, which only go with it, which are copies.
+
+A folder is one if its config.json, or a Trainer's trainer_state.json, and weights under the
+names that transformers gives them lie in it. Nothing but what `add` should do follows from it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dlv.adapters import detect, registry, steps
+from dlv.adapters.checkpoint import Checkpoint, Tensor
+from dlv.adapters.source import Source
+from dlv.canonical import hasher
+from dlv.errors import Damaged, DlvError, NotFound, UnsafeInput
+from dlv.lazy import lazy
+
+if TYPE_CHECKING:
+    from dlv.adapters import settings
+else:
+    settings = lazy("dlv.adapters.settings")
+
+CONFIG, STATE, INDEX = "config.json", "trainer_state.json", ".index.json"
+_CONFIG_KEY = re.compile(rb'"(?:model_type|architectures|transformers_version)"\s*:')
+_SHARD = r"(?:-[0-9]+-of-[0-9]+)?"
+_SAFE = re.compile(rf"(?:model|adapter_model){_SHARD}\.safetensors")
+_TORCH = re.compile(rf"(?:pytorch_model|adapter_model){_SHARD}\.bin")
+_VARIANT = re.compile(
+    rf"(?:model|adapter_model|pytorch_model)\.[A-Za-z0-9_]+{_SHARD}\.(?:safetensors|bin)"
+)
+_OTHER_FRAMEWORK = re.compile(
+    rf"tf_model{_SHARD}\.h5|flax_model{_SHARD}\.msgpack|rust_model\.ot|model\.ckpt\.[a-z0-9-]+"
+)
+# State of the trainer itself: pickles, of which nothing is weights.
+_TRAINER = re.compile(r"training_args\.bin|scheduler\.pt|scaler\.pt|rng_state(?:_[0-9]+)?\.pth")
+_PLAIN = (".json", ".txt", ".md", ".model", ".jinja", ".spm", ".vocab", ".tiktoken")
+_CHECKPOINT = re.compile(r"checkpoint-([0-9]{1,18})")
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What a file is to be, or why it is not to be taken; nothing said = by its content."""
+
+    role: str | None = None
+    skip: str | None = None
+
+
+@dataclass
+class Advised:
+    files: dict[Path, Advice] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+
+def advise(found: Iterable[Path]) -> Advised:
+    """What is to be done with the files of Hugging Face folders among these."""
+    folders: dict[Path, dict[str, Path]] = {}
+    for path in found:
+        folders.setdefault(path.parent, {})[path.name] = path
+    advised = Advised()
+    models = [folder for folder, names in folders.items() if _is_model(names)]
+    for folder in models:
+        _advise_folder(advised, folders[folder])
+    for folder, names in folders.items():
+        if folder.parts[-2:] == (".cache", "huggingface") or ".cache/huggingface/" in str(folder):
+            why = "it belongs to the client that downloaded the model"
+            advised.files |= {path: Advice(skip=why) for path in names.values()}
+    _choose(advised, [folders[folder] for folder in models])
+    return advised
+
+
+def _is_model(names: dict[str, Path]) -> bool:
+    if not any(_SAFE.fullmatch(name) or _TORCH.fullmatch(name) for name in names):
+        return False
+    if STATE in names or "adapter_config.json" in names:
+        return True
+    if CONFIG not in names:
+        return False
+    with Source(str(names[CONFIG])) as file:
+        return _CONFIG_KEY.search(file.read(0, min(file.size, detect.HEAD_BYTES))) is not None
+
+
+def _choose(advised: Advised, models: Sequence[dict[str, Path]]) -> None:
+    """Of a run's checkpoints only the newest says how it was trained, and how it went."""
+    for name, role in ((CONFIG, "config"), ("adapter_config.json", "config"), (STATE, "log")):
+        newest: dict[Path, tuple[float, Path]] = {}
+        for names in models:
+            path = names.get(name)
+            if path is None or (name == "adapter_config.json" and CONFIG in names):
+                continue
+            step = _CHECKPOINT.fullmatch(path.parent.name)
+            # What lies above the checkpoints was written when all was done.
+            age = float(step[1]) if step else float("inf")
+            run = path.parent.parent if step else path.parent
+            newest[run] = max(newest.get(run, (age, path)), (age, path))
+        for _, path in newest.values():
+            if role == "config" and not _fits(path):
+                warning = f"{path.name} is kept as a file, without hyperparameters"
+                advised.warnings.append(f"{warning}: it holds what they cannot be")
+                continue
+            advised.files[path] = Advice(role)
+
+
+def _fits(path: Path) -> bool:
+    try:
+        settings.flatten(settings.read(str(path), "json"))
+    except DlvError:
+        return False
+    return True
+
+
+def _advise_folder(advised: Advised, names: dict[str, Path]) -> None:
+    files = advised.files
+    for name, path in names.items():
+        # A network of dlv's own may lie here, too.
+        if name.endswith(".json") and detect.detect(str(path)) == "network_json":
+            continue
+        if _TRAINER.fullmatch(name) or name.endswith(_PLAIN):
+            files[path] = Advice("file")
+    safe = _weights(advised, names, _SAFE, ".safetensors")
+    torch = _weights(advised, names, _TORCH, ".bin")
+    if safe and torch:
+        why = _difference(safe, torch)
+        for path in torch:
+            files[path] = Advice(skip=why)
+    kept = ", ".join(path.name for path in (safe or torch)[:1])
+    for name, path in names.items():
+        if _OTHER_FRAMEWORK.fullmatch(name):
+            files[path] = Advice(skip=f"the model for another framework; {kept} is taken")
+        elif _VARIANT.fullmatch(name) and not (_SAFE.fullmatch(name) or _TORCH.fullmatch(name)):
+            files[path] = Advice(skip=f"another variant of the weights; {kept} is taken")
+
+
+def _weights(
+    advised: Advised, names: dict[str, Path], pattern: re.Pattern[str], suffix: str
+) -> list[Path]:
+    """The weight files of one kind that transformers would load, checked to be complete."""
+    found = {name: path for name, path in names.items() if pattern.fullmatch(name)}
+    whole = [path for name, path in found.items() if steps.shard_of(name) is None]
+    shards = {name: path for name, path in found.items() if steps.shard_of(name) is not None}
+    if whole or not shards:
+        for path in shards.values():
+            why = f"{whole[0].name} has the weights: transformers loads that, not the parts"
+            advised.files[path] = Advice(skip=why)
+        return whole
+    indices = [name for name in names if name.endswith(suffix + INDEX)]
+    index = indices[0] if indices else None
+    if index is None:
+        _check_numbers(shards)
+        return list(shards.values())
+    wanted = _check_index(advised, names[index], shards)
+    for name, path in shards.items():
+        if name not in wanted:
+            advised.files[path] = Advice(skip=f"{index} does not name it")
+    return [path for name, path in shards.items() if name in wanted]
+
+
+def _check_numbers(shards: dict[str, Path]) -> None:
+    for name, path in shards.items():
+        base, _, count = steps.shard_of(name) or ("", 0, 0)
+        there = {s[1] for s in map(steps.shard_of, shards) if s and s[::2] == (base, count)}
+        missing = sorted(set(range(1, count + 1)) - there)
+        if missing:
+            raise NotFound(
+                f"part {missing[0]} of {count} is missing beside {name}",
+                why=f"in {path.parent}",
+                hint=f"dlv add {path} takes the parts that are there, one by one",
+            )
+
+
+def _check_index(advised: Advised, index: Path, shards: dict[str, Path]) -> set[str]:
+    """The parts that an index names, after every tensor was found where it should be."""
+    told = settings.read(str(index), "json").get("weight_map")
+    if not isinstance(told, dict) or not all(isinstance(name, str) for name in told.values()):
+        raise Damaged(f"{index} maps no tensors to files", why="`weight_map` is looked for")
+    held: dict[str, set[str]] = {}
+    for shard in sorted(set(told.values())):
+        if "/" in shard or "\\" in shard or shard in ("", ".", ".."):
+            raise UnsafeInput(f"{index} names a file elsewhere", why=repr(shard[:100]))
+        path = shards.get(shard)
+        if path is None:
+            raise NotFound(
+                f"{shard} is missing, and {index.name} names it",
+                why=f"in {index.parent}",
+                hint="download the model again, or add its files one by one",
+            )
+        opened = _open(path)
+        held[shard] = {tensor.name for tensor in opened.tensors}
+        opened.close()
+    for tensor, shard in told.items():
+        if tensor not in held[shard]:
+            other = next((name for name, tensors in held.items() if tensor in tensors), None)
+            raise Damaged(
+                f"{shard} has no tensor `{tensor}`, though {index.name} says so",
+                why="it is in no part" if other is None else f"it is in {other}",
+            )
+    extra = sorted({tensor for tensors in held.values() for tensor in tensors} - set(told))
+    if extra:
+        more = f" and {len(extra) - _MOST_NAMED} more" if len(extra) > _MOST_NAMED else ""
+        named = ", ".join(extra[:_MOST_NAMED])
+        advised.warnings.append(f"{index.name} does not name {named}{more}")
+    return set(told.values())
+
+
+def _open(path: Path) -> Checkpoint:
+    return registry.adapter("safetensors" if path.suffix == ".safetensors" else "pt").open(
+        str(path)
+    )
+
+
+def _difference(safe: Sequence[Path], torch: Sequence[Path]) -> str:
+    """Why the torch files are left out: they are the same weights once more, or others."""
+    opened: list[Checkpoint] = []
+    try:
+        for path in (*safe, *torch):
+            opened.append(_open(path))
+        tensors = [tensor for checkpoint in opened[: len(safe)] for tensor in checkpoint.tensors]
+        copies = [tensor for checkpoint in opened[len(safe) :] for tensor in checkpoint.tensors]
+        found = _unlike({t.name: t for t in tensors}, {t.name: t for t in copies})
+    except DlvError as error:
+        found = error.message
+    finally:
+        for checkpoint in opened:
+            checkpoint.close()
+    kept = safe[0].name
+    if found is None:
+        return f"the same weights as in {kept}, once more"
+    return f"{kept} is taken, which is not the same ({found}): commit it as another version"
+
+
+def _unlike(tensors: dict[str, Tensor], copies: dict[str, Tensor]) -> str | None:
+    """The first difference between two sets of tensors; shared ones may be left out of one."""
+    for name, tensor in tensors.items():
+        copy = copies.get(name)
+        if copy is None:
+            return f"{name} is in one of them only"
+        if (copy.dtype, copy.shape) != (tensor.dtype, tensor.shape):
+            return f"{name} has another form"
+        if _digest(copy) != _digest(tensor):
+            return f"{name} has other values"
+    # Of tensors that share their elements safetensors has one, whichever.
+    shared = {copy.tied or name for name, copy in copies.items() if name in tensors}
+    for name, copy in copies.items():
+        if name not in tensors and (copy.tied or name) not in shared:
+            return f"{name} is in one of them only"
+    return None
+
+
+def _digest(tensor: Tensor) -> bytes:
+    running = hasher()
+    for part in tensor.parts():
+        running.update(part)
+    return running.digest()
