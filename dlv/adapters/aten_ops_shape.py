@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dlv.adapters.aten import Ref
+from dlv.adapters.aten import Ref, Tagged
 from dlv.adapters.aten_call import Match, Reading, Unmatched
 from dlv.adapters.aten_ops import LAYERS, Rule
 
@@ -149,8 +149,9 @@ def _contiguous(call: Reading) -> Match:
 
 def _to(call: Reading) -> Match:
     x = call.data("self")
-    if call.get("memory_format") is not None or call.get("layout") is not None:
-        raise Unmatched
+    for name, usual in (("memory_format", "preserve_format"), ("layout", "strided")):
+        if call.get(name) is not None and call.get(name) != Tagged(name, usual):
+            raise Unmatched
     dtype = call.out().dtype
     return _reshape(call, kind="to", dtype=None if dtype == call.value(x).dtype else dtype)
 
