@@ -114,9 +114,10 @@ class Span:
         have = base + len(data)
         while at < end:
             if at + _LOOKAHEAD > have and have < end:
+                # Behind a large field that was skipped, there may be little before the next one.
+                window = _FIRST_WINDOW if at > have else min(2 * window, _WINDOW)
                 base, data = at, file.read(at, min(window, end - at))
                 have = base + len(data)
-                window = min(2 * window, _WINDOW)
             place, stop = at - base, min(have, end) - base
             budget.fields -= 1
             if budget.fields < 0:
@@ -169,6 +170,10 @@ class Span:
         if self.budget.memory < 0:
             raise self._too_much("texts")
         return self.peek()
+
+    def detached(self) -> Span:
+        """The same, which keeps nothing in memory."""
+        return Span(self.file, self.budget, self.offset, self.size, self.depth)
 
     def peek(self) -> Data:
         """The bytes, for who keeps account of them."""
