@@ -132,9 +132,9 @@ def _nll(x: Any, wanted: Any) -> Any:
 
 
 def _cross_entropy(x: Any, wanted: Any) -> Any:
-    # Class numbers have the shape of x without its classes, or are no fractions.
-    if wanted.shape == x.shape and wanted.is_floating_point():
-        return functional.cross_entropy(x, wanted)
+    # Shares have the shape of x, class numbers have it without the classes.
+    if wanted.shape == x.shape:
+        return functional.cross_entropy(x, wanted.to(x.dtype))
     if wanted.dim() == x.dim() and wanted.shape[1:2] == (1,):
         wanted = wanted.squeeze(1)
     return functional.cross_entropy(x, wanted.long())

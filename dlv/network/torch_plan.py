@@ -23,7 +23,7 @@ class Step:
     node: Node
     run: Run
     inputs: tuple[tuple[str, int | None], ...]
-    params: tuple[tuple[str, str], ...]  # slot, tensor by the name under which it is kept
+    params: tuple[tuple[str, str], ...]  # slot, name of the tensor
     counter: str | None  # tensor that counts batches
     last: tuple[str, ...]  # values that nothing needs after this step
 
@@ -55,7 +55,7 @@ def plan(network: Network, tensors: Iterable[str]) -> Plan:
     tensors = set(tensors)
     last = _last_uses(network, order)
     second = _second_outputs(network, order)
-    steps = [_step(network, node, tensors, node.name in second, last[node.name]) for node in order]
+    steps = [_step(node, tensors, node.name in second, last[node.name]) for node in order]
     used = {name for node in order for name, _ in node.inputs} | {n for n, _ in network.outputs}
     return Plan(tuple(steps), frozenset(used & set(given_names(network))))
 
@@ -107,20 +107,18 @@ def _second_outputs(network: Network, order: Sequence[Node]) -> set[str]:
     return found
 
 
-def _step(
-    network: Network, node: Node, tensors: set[str], positions: bool, last: tuple[str, ...]
-) -> Step:
+def _step(node: Node, tensors: set[str], positions: bool, last: tuple[str, ...]) -> Step:
     run = source_run(node) if exact(node) else run_of(node, positions=positions)
     inputs = tuple((name, None if _getitem(node) else port) for name, port in node.inputs)
-    params = [(slot, network.aliases.get(name, name)) for slot, name in node.params.items()]
+    params = list(node.params.items())
     counter = None
     statistics = node.params.get(_STATISTICS)
     if node.op == "NORM" and node.variant == "BATCH" and statistics is not None:
         name = statistics.rpartition(".")[0]
         name = f"{name}.{COUNTER}" if name else COUNTER
         if name in tensors:
-            counter = network.aliases.get(name, name)
-            params.append((COUNTER, counter))
+            counter = name
+            params.append((COUNTER, name))
     return Step(node, run, inputs, tuple(params), counter, last)
 
 

@@ -111,6 +111,8 @@ def resolve(name: str) -> tuple[Callable[..., Any], tuple[str, ...]]:
         )
     found = getattr(packet, overload)
     _check(name, base, found._schema)
+    if found in _VIEWS:
+        found = torch.ops.aten.reshape.default
     return found, tuple(argument.name for argument in found._schema.arguments)
 
 
@@ -155,6 +157,10 @@ def _unsafe(name: str, why: str) -> UnsafeInput:
         hint="a stored network may name operations on tensors and numbers, no other code",
     )
 
+
+# Whether a view can be had depends on how a kernel lays out its result: where it was exported,
+# a copy may have been left out that another device, or another kernel, needs.
+_VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
 
 Make = Callable[[Call], Any]
 

@@ -147,6 +147,25 @@ def test_conv(form: dict[str, Any], data: st.DataObject) -> None:
 
 
 @CASES
+@given(window(), SMALL, SMALL, st.booleans())
+def test_depthwise_conv(form: dict[str, Any], depth: int, each: int, last: bool) -> None:
+    """As Keras keeps it: (*kernel, channels, multiplier)."""
+    axes, lengths = len(form["kernel"]), form.pop("lengths")
+    x, kernel = torch.randn(2, depth, *lengths), torch.randn(*form["kernel"], depth, each)
+    convolve = getattr(functional, f"conv{axes}d")
+    parts = []
+    for channel in range(depth):
+        weight = torch.stack([kernel[..., channel, n] for n in range(each)]).unsqueeze(1)
+        one = padded(x[:, channel : channel + 1], form["pad"])
+        parts.append(convolve(one, weight, None, form["stride"], 0, form["dilation"]))
+    wanted = torch.cat(parts, 1)
+    attrs = form | {"out": depth * each, "groups": depth, "layout": "depthwise", "bias": False}
+    attrs["channels"] = "last" if last else "first"
+    found = run("CONV", attrs, [x.movedim(1, -1) if last else x], {"weight": kernel})
+    same(found.movedim(-1, 1) if last else found, wanted, atol=1e-5)
+
+
+@CASES
 @given(window(), st.data())
 def test_deconv(form: dict[str, Any], data: st.DataObject) -> None:
     axes, lengths = len(form["kernel"]), form.pop("lengths")
@@ -622,11 +641,13 @@ def test_sizes_at_run_time() -> None:
         plumbing("back", "view", "flat", "b", "s", size=["B", "S", 4]),
         plumbing("zeros", "fill", "s", size=[None, 2], const=1.5),
         plumbing("wide", "expand", "zeros", "b", size=[None, -1, 2]),
-        outputs=[("flat", 0), ("back", 0), ("zeros", 0), ("wide", 0)],
+        plumbing("half", "view", "x", "s", size=["B", None, 2, 2]),
+        outputs=[("flat", 0), ("back", 0), ("zeros", 0), ("wide", 0), ("half", 0)],
     )
     for shape in ((2, 3, 4), (5, 1, 4)):
         x = torch.randn(shape)
-        flat, back, ones, wide = module(x)
+        flat, back, ones, wide, half = module(x)
+        assert torch.equal(half, x.unflatten(2, (2, 2)))
         assert torch.equal(flat, x.reshape(-1, 4))
         assert torch.equal(back, x)
         assert torch.equal(ones, torch.full((shape[1], 2), 1.5))
@@ -696,6 +717,9 @@ def test_losses_of_classes(name: str, wanted: Any) -> None:
     x, y = torch.randn(4, 3), torch.tensor([0, 2, 1, 1])
     for classes in (y, y.float()):
         same(run("LOSS", {"name": name}, [x, classes]), wanted(x, y))
+    if name != "nll":
+        for classes in (y[:, None], functional.one_hot(y)):
+            same(run("LOSS", {"name": name}, [x, classes]), wanted(x, y))
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,16 @@ def test_attributes_alone_say_the_same(name: str) -> None:
         assert difference(state[key], tensor) <= MOST, key
 
 
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("name", ["gpt", "bert", "lstm", "gru", "functional", "masked", "rolled"])
+def test_it_runs_where_its_inputs_are(name: str, told: bool) -> None:
+    """What is made in forward is made there, though a device stands in the recorded call."""
+    network = exported(name).network
+    _, made, inputs = pair(name, network if told else from_attributes(network))
+    there = made.to("meta").eval()(*(each.to("meta") for each in inputs))
+    assert {each.device.type for each in leaves(there)} == {"meta"}
+
+
 @pytest.mark.parametrize("name", ["gpt", "shared"])
 def test_ties_survive_training(name: str) -> None:
     module, made, inputs = pair(name)
