@@ -6,13 +6,16 @@ import fnmatch
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import dlv.catalogue as catalogue
+import dlv.network.verify as verification
 import dlv.revisions as revisions
 import dlv.snapshots as snapshots
-from dlv.adapters import network_json
-from dlv.adapters.checkpoint import ITEM_BYTES, Raw
+from dlv.adapters import network_json, registry
+from dlv.adapters.checkpoint import ITEM_BYTES, Raw, Tensor
 from dlv.canonical import hash_bytes
 from dlv.errors import Conflict, NotFound, UsageError, nearest
 from dlv.manifest import Container, Manifest, Snapshot
@@ -30,6 +33,8 @@ _BY_SUFFIX = {
     ".ckpt": "pt",
     ".bin": "pt",
     ".json": "json",
+    ".onnx": "onnx",
+    ".keras": "keras",
 }
 
 
@@ -74,7 +79,10 @@ def export(repository: Repository, request: Request) -> Exported:
         )
     manifest = repository.manifest(found.version.id)
     store = MatrixStore.of(repository)
-    network = _network(manifest, store) if format_ == "json" or request.layers else None
+    whole = format_ in registry.MODELS
+    network = None
+    if format_ == "json" or whole or request.layers:
+        network = _network(manifest, store)
     if format_ == "json":
         if network is None:
             raise NotFound(f"{found.version.label} has no network", hint="dlv add network.json")
@@ -87,10 +95,13 @@ def export(repository: Repository, request: Request) -> Exported:
     snapshot = manifest.snapshots[index]
     present = [i for i, digest in enumerate(snapshot.hashes) if digest is not None]
     chosen, left_out = _choose(manifest, present, network, request)
+    original = _original(snapshot, format_, chosen)
+    if whole and original is None:
+        network = _runnable(network, manifest, chosen, request, found.version)
     _free(request)
     request.total(sum(_bytes(manifest, i) for i in chosen))
     source = _Counting(store, request.progress)
-    original = _original(snapshot, format_, chosen)
+    notes = list(found.notes)
     folder = Folder(request.out.parent)
     with folder.replace(request.out.name) as out:
         if original is not None:
@@ -98,13 +109,61 @@ def export(repository: Repository, request: Request) -> Exported:
         else:
             tensors = snapshots.tensors_of(manifest, snapshot, chosen, source.matrix)
             metadata = _metadata(manifest, found.version, snapshot)
-            size, digest = snapshots.save(out, format_, tensors, metadata)
+            if whole and network is not None:
+                sink = snapshots.HashedFile(out)
+                constants = _constants(manifest, source)
+                model = registry.model_writer(format_)
+                notes += model.save_network(
+                    cast(BinaryIO, sink), network, tensors, constants, metadata=metadata
+                )
+                size, digest = sink.tell(), sink.hexdigest()
+            else:
+                size, digest = snapshots.save(out, format_, tensors, metadata)
     return Exported(
         found.version,
         *(str(request.out), format_, size, digest, len(chosen), left_out),
         original=original is not None,
-        notes=found.notes,
+        notes=tuple(notes),
     )
+
+
+def _runnable(
+    network: Network | None,
+    manifest: Manifest,
+    chosen: Sequence[int],
+    request: Request,
+    version: Version,
+) -> Network:
+    """The network, if a model file of it and the chosen tensors makes sense."""
+    if network is None:
+        raise NotFound(
+            f"{version.label} has no network, and such a file is one with weights",
+            hint=f"dlv export {request.reference} weights.safetensors",
+        )
+    if request.layers or request.matrices:
+        raise UsageError("a model is written whole", hint="leave out --layer and --matrices")
+    tensors = {
+        manifest.tensors[i].name: (manifest.tensors[i].dtype, manifest.tensors[i].shape)
+        for i in chosen
+    }
+    for problem in verification.verify(network, tensors):
+        if problem.severity == "error":
+            raise UsageError(
+                f"the network of {version.label} cannot be run, so no model is written",
+                why=str(problem),
+                hint=f"dlv desc {request.reference} --network",
+            )
+    return network
+
+
+def _constants(manifest: Manifest, source: _Counting) -> list[Tensor]:
+    """What the network computes with beside the state dict."""
+    found = []
+    for each in manifest.network.constants if manifest.network is not None else ():
+        dtype, shape, digest = each["dtype"], tuple(each["shape"]), each["hash"]
+        nbytes = ITEM_BYTES.get(dtype, 0) * math.prod(shape)
+        found.append(Tensor(each["name"], dtype, shape, nbytes, partial(source.matrix, digest)))
+    return found
 
 
 class _Counting:

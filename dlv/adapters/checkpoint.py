@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
@@ -119,4 +119,21 @@ class Adapter(Protocol):
 
     def save(self, out: BinaryIO, tensors: Sequence[Tensor], metadata: dict[str, str]) -> None:
         """Write a fresh file; UsageError naming the tensor if the format cannot hold a dtype."""
+        ...
+
+
+class ModelWriter(Protocol):
+    """A module of `dlv.adapters` that writes a network with its weights to one file."""
+
+    def save_network(
+        self,
+        out: BinaryIO,
+        network: Network,
+        tensors: Sequence[Tensor],
+        constants: Sequence[Tensor],
+        *,
+        metadata: Mapping[str, str] | None = None,
+    ) -> list[str]:
+        """Write it and say what a reader of the file may wonder about; UsageError naming the
+        node that the format cannot hold, before anything is written."""
         ...

@@ -5,16 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dlv.adapters import safetensors
-from dlv.adapters.checkpoint import Adapter
+from dlv.adapters.checkpoint import Adapter, ModelWriter
 from dlv.errors import UnsafeInput, UsageError, nearest
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
-    from dlv.adapters import gguf, npz, pt2, torch
+    from dlv.adapters import caffe, gguf, keras, keras_h5, npz, onnx, onnx_writer, pt2, torch
 else:
     # Most projects have one format, and these cost more to load than most files to look at.
+    caffe = lazy("dlv.adapters.caffe")
     gguf = lazy("dlv.adapters.gguf")
+    keras = lazy("dlv.adapters.keras")
+    keras_h5 = lazy("dlv.adapters.keras_h5")
     npz = lazy("dlv.adapters.npz")
+    onnx = lazy("dlv.adapters.onnx")
+    onnx_writer = lazy("dlv.adapters.onnx_writer")
     pt2 = lazy("dlv.adapters.pt2")
     torch = lazy("dlv.adapters.torch")
 
@@ -24,8 +29,23 @@ ADAPTERS: dict[str, Adapter] = {
     "pt2": pt2,
     "npz": npz,
     "npy": npz,
+    "onnx": onnx,
+    "keras": keras,
+    "hdf5": keras_h5,
     "gguf": gguf,
+    "caffemodel": caffe,
+    "prototxt": caffe,
 }
+
+# Formats that hold a network with its weights, and what writes them.
+MODELS: dict[str, ModelWriter] = {
+    "onnx": onnx_writer,
+}
+
+
+def model_writer(format_: str) -> ModelWriter:
+    """What writes a network with its weights to a file of this format."""
+    return MODELS[format_]
 
 
 def adapter(format_: str) -> Adapter:

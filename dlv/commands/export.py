@@ -18,14 +18,17 @@ if TYPE_CHECKING:
 else:
     transfer = lazy("dlv.transfer")
 
-_FORMATS = {"safetensors": "safetensors", "npz": "npz", "pt": "pt", "torch": "pt", "json": "json"}
+_FORMATS = {
+    **{name: name for name in ("safetensors", "npz", "pt", "onnx", "json")},
+    "torch": "pt",
+}
 
 
 @command(
     "export",
     examples=["dlv export HEAD weights.npz", "dlv export HEAD net.json && cat net.json"],
     exits={
-        2: "the ending of OUT says no format; a format that cannot hold a matrix's dtype",
+        2: "the ending of OUT says no format; a format that cannot hold a dtype or a layer",
         4: "no such version, layer or matrix; the version has no weights or no network",
         5: "OUT exists; -f overwrites it",
     },
@@ -55,9 +58,10 @@ def run(
 ) -> None:
     """Write the weights of a version, or its network, to one file.
 
-    Formats are safetensors, npz, pt (torch) and json, the network in its plain form. REF/STEP
-    takes that snapshot. If the file that was added had this format, and all of it is wanted,
-    OUT becomes the same file byte for byte.
+    Formats of weights are safetensors, npz and pt (torch); onnx holds a network with its weights,
+    to be run elsewhere; json is the network in its plain form. REF/STEP takes that snapshot.
+    If the file that was added had this format, and all of it is wanted, OUT becomes the same
+    file byte for byte.
     """
     with call.progress("writing") as bar:
         made = transfer.export(
