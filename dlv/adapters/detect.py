@@ -7,7 +7,7 @@ import re
 import tomllib
 from pathlib import PurePath
 
-from dlv.adapters import archive
+from dlv.adapters import archive, caffe_sniff
 from dlv.adapters.source import Source
 from dlv.errors import DlvError
 
@@ -25,10 +25,13 @@ ROLES = {
     "keras": "weights",
     "hdf5": "weights",
     "gguf": "weights",
+    "caffemodel": "weights",
+    "prototxt": "network",
     "network_json": "network",
     "toml": "config",
     "yaml": "config",
     "json": "config",
+    "caffe_solver": "config",
     "trainer_state": "log",
     "jsonl": "log",
     "csv": "log",
@@ -46,6 +49,8 @@ LOADERS = {
     "npz": "dlv.adapters.npz",
     "npy": "dlv.adapters.npz",
     "gguf": "dlv.adapters.gguf",
+    "caffemodel": "dlv.adapters.caffe",
+    "prototxt": "dlv.adapters.caffe",
 }
 
 _MAGIC = (
@@ -135,6 +140,8 @@ def _binary(file: Source, head: bytes, suffix: str) -> str | None:
         return "tfevents"
     if _is_onnx(head, suffix):
         return "onnx"
+    if caffe_sniff.is_weights(head, suffix):
+        return "caffemodel"
     return None
 
 
@@ -204,6 +211,8 @@ def _text(head: bytes, file: Source, suffix: str) -> str | None:
         return _json(start, named, whole=whole)
     if named and named != "json":
         return named
+    if caffe := caffe_sniff.of_text(text, suffix):
+        return caffe
     if _is_table(text, whole=whole):
         return "csv"
     if not suffix and start.startswith(("---\n", "---\r\n", "%YAML")):

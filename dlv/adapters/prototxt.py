@@ -166,13 +166,16 @@ class _Parser:
         self.open.append((message, closing, name))
 
     def add(self, into: Message, name: str, value: Value, line: int) -> None:
+        self.count(line)
+        into.add(name, value, line)
+
+    def count(self, line: int) -> None:
         self.values += 1
         if self.values > MOST_VALUES:
             raise UnsafeInput(
                 f"{self.what}, line {line}, holds too many values",
                 why=f"the limit is {MOST_VALUES}",
             )
-        into.add(name, value, line)
 
     def name(self) -> str:
         if self.token.kind == "word":
@@ -202,6 +205,7 @@ class _Parser:
             self.fail("a value", token)
         pieces = [self.unescaped(token)]
         while self.token.kind == "text":
+            self.count(self.token.line)
             pieces.append(self.unescaped(self.advance()))
         try:
             text = b"".join(pieces).decode("utf-8")

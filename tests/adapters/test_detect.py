@@ -54,6 +54,15 @@ EVENT = b"\x09" + struct.pack("<d", 1.7e9) + b"\x1a\x0dbrain.Event:2"
 OLD_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03." + bytes(50)
 LONG = json.dumps({"loss": [0.5] * (HEAD_BYTES // 4)})
 
+CAFFE = b"""name: "n"
+layer {
+  name: "r"
+  type: "ReLU"
+  bottom: "a"
+  top: "a"
+}
+"""
+
 FILES: list[tuple[str, bytes, str]] = [
     ("w.safetensors", TENSORS, "safetensors"),
     ("misnamed.pt", TENSORS, "safetensors"),
@@ -101,6 +110,23 @@ FILES: list[tuple[str, bytes, str]] = [
     ("log.txt", b'{"step": 1}\n{"step": 2}\n{"st', "jsonl"),
     ("log.jsonl", LONG.encode() + b"\n{}\n", "jsonl"),
     ("code", b"{ int x; }", "text"),
+    ("lenet.prototxt", CAFFE, "prototxt"),
+    ("lenet", CAFFE, "prototxt"),
+    ("v1.prototxt", b"layers {\n  type: RELU bottom: 'a' top: 'a'\n}", "prototxt"),
+    ("lines.txt", b"# a net\nname: 'n'\nlayer{type:'ReLU' top:'b' bottom:'a'}", "prototxt"),
+    ("readme.md", b"# Caffe\n```\n" + CAFFE + b"```\n", "text"),
+    ("notes.txt", b"Caffe's layers:\n" + CAFFE, "text"),
+    ("graph.pbtxt", b'node {\n  name: "x"\n  op: "Placeholder"\n}\n', "text"),
+    ("labels.prototxt", b'item {\n  name: "cat"\n  label: 1\n}\n', "text"),
+    ("solver.prototxt", b'net: "a"\nbase_lr: 0.01\n', "caffe_solver"),
+    ("solver", b'# lr\nlr_policy: "step"\n  max_iter: 5\n', "caffe_solver"),
+    ("solver.yaml", b"base_lr: 0.1\nmax_iter: 5\n", "yaml"),
+    ("a.txt", b"base_lr: 0.1\n", "text"),
+    ("w.caffemodel", b"\x0a\x05LeNet\x12\x04abcd", "caffemodel"),
+    ("w.caffemodel", b"\xa2\x06\x02\x0a\x00", "caffemodel"),
+    ("w", b"\x0a\x05LeNet\xa2\x06\x02\x0a\x00", "caffemodel"),
+    ("w", b"\x0a\x05LeN\x01t\xa2\x06\x02\x0a\x00", "binary"),
+    ("w", b"\x0a\x05LeNet\x12\x04abcd\x01", "binary"),
     ("a.toml", b"lr = 0.1\n", "toml"),
     ("a.toml", b"lr = = 0.1\n", "toml"),
     ("conf", b"[train]\nlr = 0.1\n", "toml"),
@@ -133,7 +159,7 @@ def test_detects(tmp_path: Path, index: int) -> None:
 
 def test_tables_fit_together() -> None:
     assert {expected for _, _, expected in FILES} == set(ROLES)
-    assert set(LOADERS) <= {format_ for format_, role in ROLES.items() if role == "weights"}
+    assert all(ROLES[format_] in ("weights", "network") for format_ in LOADERS)
     assert (role_of("pt"), loader("pt"), loader("csv")) == ("weights", LOADERS["pt"], None)
 
 

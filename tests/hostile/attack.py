@@ -17,6 +17,7 @@ from typing import Any
 from dlv.adapters import metric_logs, registry, settings
 from dlv.adapters.detect import detect, role_of
 from dlv.errors import DlvError, require
+from dlv.network.verify import verify
 
 LIBRARY = sysconfig.get_path("stdlib")
 FORBIDDEN = (
@@ -53,11 +54,13 @@ def consume(path: str) -> None:
     """Everything that dlv would ever read of the file."""
     format_ = detect(path)
     role = role_of(format_)
-    if role == "weights":
+    if role == "weights" or format_ in registry.ADAPTERS:
         checkpoint = registry.adapter(format_).open(path)
         try:
             for tensor in checkpoint.tensors:
                 tensor.read()
+            if checkpoint.network is not None:
+                verify(checkpoint.network)
         finally:
             checkpoint.close()
     elif role == "log":
@@ -77,6 +80,7 @@ def attack(path: str) -> dict[str, Any]:
         kind, text = "crash", traceback.format_exc()
     after = resource.getrusage(resource.RUSAGE_SELF)
     return {
+        "format": detect(path),
         "kind": kind,
         "text": text[-2000:],
         "seconds": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
@@ -87,6 +91,7 @@ def attack(path: str) -> dict[str, Any]:
 def main() -> None:
     # Importing them later would set the hook off.
     require("yaml", "yaml")
+    require("difflib", "")
     assert [adapter.FORMAT for adapter in registry.ADAPTERS.values()]
     sys.dont_write_bytecode = True
     for path in sys.argv[1:]:

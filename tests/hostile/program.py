@@ -95,7 +95,7 @@ def _warm(repository: Path, name: str) -> None:
         found = file.read().splitlines()
     os.waitpid(child, 0)
     adapters = [f"dlv.adapters.{adapter.FORMAT}" for adapter in registry.ADAPTERS.values()]
-    for module in [*found, *adapters, "yaml"]:
+    for module in [*found, *adapters, "yaml", "difflib"]:
         with contextlib.suppress(Exception):
             importlib.import_module(module)
 

@@ -15,7 +15,7 @@ from dlv.commit import Request, commit
 from dlv.errors import Damaged
 from dlv.metadata import staged
 from dlv.repository import Repository
-from tests.hostile import corpus, pickles
+from tests.hostile import caffe_files, corpus, gguf_files, pickles
 from tests.hostile.program import CAUGHT
 
 pytestmark = pytest.mark.hostile
@@ -36,7 +36,7 @@ def names() -> dict[str, Any]:
     }
     for name, build in pickles.HOSTILE.items():
         found[f"pickle-{re.sub(r'[^A-Za-z0-9]+', '-', name)}.pt"] = build
-    return found
+    return found | gguf_files.HOSTILE | caffe_files.HOSTILE
 
 
 def run(folder: Path, files: list[str]) -> list[dict[str, Any]]:
@@ -55,7 +55,8 @@ def test_add(tmp_path: Path) -> None:
     folder = tmp_path / "project"
     Repository.init(folder)[0].close()
     files = names()
-    assert len(files) == len(corpus.CORPUS) + len(pickles.HOSTILE) - 3 > 240
+    models = len(gguf_files.HOSTILE) + len(caffe_files.HOSTILE)
+    assert len(files) == len(corpus.CORPUS) + len(pickles.HOSTILE) - 3 + models > 400
     for name, build in files.items():
         (folder / name).write_bytes(build())
     before = {path.name for path in tmp_path.iterdir()} | {path.name for path in folder.iterdir()}
