@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from dlv.network.graph import Node
@@ -47,6 +48,16 @@ def _and_causal(mask: Any, asked: Any, kept: Any) -> Any:
     if mask.dtype == torch.bool:
         return mask & before
     return mask.masked_fill(~before, -torch.inf)
+
+
+def one_dtype(run: Run) -> Run:
+    """Start states in the dtype of the sequence: those made in forward have that of the export."""
+
+    def converted(call: Call) -> Any:
+        x, *states = call.inputs
+        return run(replace(call, inputs=[x, *(state.to(x.dtype) for state in states)]))
+
+    return converted
 
 
 def recurrent(node: Node) -> Run:

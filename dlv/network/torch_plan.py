@@ -9,6 +9,7 @@ from dlv.errors import UsageError
 from dlv.network.graph import Network, Node
 from dlv.network.torch_ops import run_of
 from dlv.network.torch_ops_norms import COUNTER
+from dlv.network.torch_ops_sequences import one_dtype
 from dlv.network.torch_source import source_run
 from dlv.network.torch_types import Run
 
@@ -109,6 +110,8 @@ def _second_outputs(network: Network, order: Sequence[Node]) -> set[str]:
 
 def _step(node: Node, tensors: set[str], positions: bool, last: tuple[str, ...]) -> Step:
     run = source_run(node) if exact(node) else run_of(node, positions=positions)
+    if node.op == "RNN":
+        run = one_dtype(run)
     inputs = tuple((name, None if _getitem(node) else port) for name, port in node.inputs)
     params = list(node.params.items())
     counter = None

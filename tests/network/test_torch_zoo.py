@@ -163,6 +163,14 @@ def test_attributes_alone_say_the_same(name: str) -> None:
         assert difference(state[key], tensor) <= MOST, key
 
 
+@pytest.mark.parametrize("name", ["lenet", "resnet16", "bert", "gpt", "lstm", "gru", "norms"])
+def test_other_dtypes(name: str) -> None:
+    module, made, inputs = pair(name)
+    given = [each.double() if each.is_floating_point() else each for each in inputs]
+    wanted = module.double().eval()(*given)
+    assert difference(made.double().eval()(*given), wanted) <= MOST
+
+
 @pytest.mark.parametrize("told", [True, False])
 @pytest.mark.parametrize("name", ["gpt", "bert", "lstm", "gru", "functional", "masked", "rolled"])
 def test_it_runs_where_its_inputs_are(name: str, told: bool) -> None:
