@@ -92,6 +92,9 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     settings |= {"COLUMNS": str(WIDTH), "LINES": "24"}
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
+    # Part of every manifest, and so of every id: what is installed here is not to count.
+    monkeypatch.setattr("dlv.environment.packages", lambda: {"numpy": "2.0.0"})
+    monkeypatch.setattr("dlv.environment.platform.python_version", lambda: "3.11.0")
     monkeypatch.chdir(work)
     yield work
     canonical.fix_clock(None)

@@ -65,8 +65,8 @@ def test_quiet(dlv: Dlv, filled: Path) -> None:
     ("name", "code", "args"),
     [
         ("no_out", 2, ["lenet"]),
-        ("unknown_ending", 2, ["lenet", "w.onnx"]),
-        ("unknown_format", 2, ["lenet", "w", "--format", "onnx"]),
+        ("unknown_ending", 2, ["lenet", "w.mat"]),
+        ("unknown_format", 2, ["lenet", "w", "--format", "onx"]),
         ("layers_of_json", 2, ["lenet", "n.json", "--layer", "fc"]),
         ("dtype", 2, ["half", "w.npz"]),
         ("unknown", 4, ["lent", "w.npz"]),
