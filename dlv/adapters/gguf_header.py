@@ -349,5 +349,6 @@ class _Scanner:
             return None if None in texts else texts
         unpack: Callable[[Any, int], tuple[Any, ...]] = self._length.unpack_from
         for _ in range(count):
-            self.skip(8 + unpack(self._window, self._place(8))[0])
+            place = self._place(8)  # before the window is named: it may be another one then
+            self.skip(8 + unpack(self._window, place)[0])
         return None

@@ -6,6 +6,7 @@ import contextlib
 import io
 import random
 import struct
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -231,6 +232,33 @@ def test_values_become_hyperparameters(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("order", list(library.GGUFEndian))
+def test_long_vocabularies_and_large_tensors(tmp_path: Path, order: library.GGUFEndian) -> None:
+    """A header of several windows, texts across their edges, tensors of several parts."""
+    path = tmp_path / "lib.gguf"
+    writer = library.GGUFWriter(path, "llama", endianess=order)
+    writer.add_token_list([f"token {i:05} " + "x" * (i % 50) for i in range(60_000)])
+    writer.add_token_merges(["a b", "ä ö"] * 60_000)
+    writer.add_token_scores([0.5] * 300_000)
+    writer.add_block_count(7)
+    floats = np.random.default_rng(0).standard_normal((700, 401)).astype(np.float32)
+    writer.add_tensor("first.weight", floats)
+    writer.add_tensor("second.weight", floats[:3])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    assert path.stat().st_size > 5 << 20
+    start = time.process_time()
+    checkpoint = gguf.open(str(path))
+    checkpoint.close()
+    assert time.process_time() - start < 2
+    assert checkpoint.hyperparameters["llama.block_count"] == 7
+    found = opened(tmp_path, path.read_bytes())
+    assert found["first.weight"][2] == floats.astype("<f4").tobytes()
+    assert found["second.weight"][2] == floats[:3].astype("<f4").tobytes()
+
+
 def test_the_library_reads_what_is_saved(tmp_path: Path) -> None:
     tensors = []
     for index, dtype in enumerate(PLAIN):
@@ -355,7 +383,7 @@ def test_old_and_new_versions(tmp_path: Path) -> None:
     assert "--as file" in (caught.value.hint or "")
     with pytest.raises(NewerFormat, match="version 4"):
         opened(tmp_path, build(version=4))
-    with pytest.raises(NewerFormat, match="tensor .a."):
+    with pytest.raises(NewerFormat, match=r"tensor .a."):
         opened(tmp_path, build([], [entry(b"a", [1], 99)], bytes(32)))
     with pytest.raises(UsageError) as removed:
         opened(tmp_path, build([], [entry(b"a", [32], 31)], bytes(32)))
