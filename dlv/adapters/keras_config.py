@@ -62,6 +62,12 @@ class Layer:
     model: Model | None = None  # where the layer is a model
     inner: dict[str, Layer] = field(default_factory=dict)  # layers that it wraps, by key
 
+    @staticmethod
+    def of(kind: str, name: str, config: dict[str, Any]) -> Layer:
+        """One of Keras' own layers by its settings, with the layers that it wraps."""
+        data = {"class_name": kind, "config": {**config, "name": name}, "name": name}
+        return _Reader("the settings of a layer").layer(data, 0)
+
     @property
     def known(self) -> bool:
         """Whether it is one of Keras' own, whose meaning is known from its name."""

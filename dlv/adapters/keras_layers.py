@@ -113,7 +113,7 @@ def deconv(use: Use) -> Port:
     )
     crops, more = [], []
     for k, s, d, e in zip(kernel, stride, dilation, extras, strict=True):
-        before, after = _crop(use.config.get("padding", "valid"), d * (k - 1) + 1, s, e)
+        before, after = crop(use.config.get("padding", "valid"), d * (k - 1) + 1, s, e)
         crops.append((before, max(after, 0)))
         more.append(max(-after, 0))
         if more[-1] >= max(s, d):
@@ -132,7 +132,7 @@ def deconv(use: Use) -> Port:
     return activated(use, use.add("DECONV", None, attrs, params=weights(use)))
 
 
-def _crop(padding: Any, reach: int, stride: int, extra: int | None) -> tuple[int, int]:
+def crop(padding: Any, reach: int, stride: int, extra: int | None) -> tuple[int, int]:
     """What is cut off the full result before and behind; below zero: added behind.
 
     As the first backends of Keras do it, and torch's since 3.15.

@@ -92,6 +92,11 @@ def leaves(model: Model, path: Path = (), group: str = "") -> Iterator[Leaf]:
         yield from _leaves(layer, (*path, layer.name), below)
 
 
+def layer_leaves(layer: Layer) -> Iterator[Leaf]:
+    """The same of one layer alone; groups are below its own."""
+    yield from _leaves(layer, (layer.name,), "")
+
+
 def _leaves(layer: Layer, path: Path, group: str) -> Iterator[Leaf]:
     if layer.model is not None:
         yield from leaves(layer.model, path, f"{group}/")
