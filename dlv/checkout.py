@@ -1,87 +1,17 @@
-"""`checkout` and `copy`: a version's files in the working folder, or in another one."""
+"""`checkout`: a version's files in the working folder, or in another one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from collections.abc import Sequence
+from pathlib import Path
 
-import dlv.paths as paths
+import dlv.delivery as delivery
 import dlv.revisions as revisions
-import dlv.snapshots as snapshots
-from dlv.adapters import registry
-from dlv.adapters.checkpoint import Checkpoint
-from dlv.errors import Conflict, Damaged, NotFound, UsageError, nearest
-from dlv.files import FileStore
-from dlv.manifest import Container, FileEntry, Manifest, Snapshot, check_name
-from dlv.metadata import staged, versions
-from dlv.metadata.versions import Version
-from dlv.paths import Folder
+from dlv.delivery import CheckedOut, Request, Target
+from dlv.errors import NotFound, nearest
 from dlv.repository import Repository
-from dlv.weights import MatrixStore
-from dlv.working import (
-    CHANGED,
-    IN_THE_WAY,
-    SAME,
-    WEIGHT_SUFFIXES,
-    Tracked,
-    Working,
-    content_mark,
-    tell,
-    tracked,
-    weight_file,
-)
 
-
-@dataclass
-class Request:
-    """What the user asked `checkout` or `copy` for."""
-
-    reference: str
-    author: str
-    here: Path
-    opened: Callable[[str, Path], Checkpoint]
-    paths: Sequence[str] = ()
-    to: Path | None = None
-    format: str | None = None
-    weights: bool = True
-    force: bool = False
-    name: str = ""  # of the copy
-    progress: Callable[[int], None] = lambda _: None
-    total: Callable[[int], None] = lambda _: None
-
-
-@dataclass(frozen=True)
-class Written:
-    path: str
-    bytes: int
-    hash: str
-
-
-@dataclass
-class CheckedOut:
-    """`unchanged` files were right already. `head`: the working folder now is this version."""
-
-    version: Version
-    folder: Path
-    written: list[Written] = field(default_factory=list)
-    unchanged: list[str] = field(default_factory=list)
-    head: bool = False
-    notes: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class _Target:
-    """One file to be there: what it must be, and from what it is made."""
-
-    item: Tracked
-    entry: FileEntry | None = None
-    snapshot: Snapshot | None = None
-    container: Container | None = None
-
-    @property
-    def path(self) -> str:
-        return self.item.path
+__all__ = ["CheckedOut", "Request", "checkout"]
 
 
 def checkout(repository: Repository, request: Request) -> CheckedOut:
@@ -91,7 +21,7 @@ def checkout(repository: Repository, request: Request) -> CheckedOut:
     only = None if found.snapshot is None else found.snapshot.index
     folder = repository.root if request.to is None else Path(request.here, request.to)
     here = folder.resolve() == repository.root.resolve()
-    targets, notes = _targets(repository, manifest, found.version, request, only)
+    targets, notes = delivery.targets(repository, manifest, found.version, request, only)
     wanted = [*request.paths, *([found.file] if found.file else [])]
     if wanted:
         targets = _chosen(repository, targets, wanted, request)
@@ -101,7 +31,7 @@ def checkout(repository: Repository, request: Request) -> CheckedOut:
             hint=f"dlv show {found.version.label}",
         )
     result = CheckedOut(found.version, folder, notes=[*found.notes, *notes])
-    _write(repository, manifest, targets, request, result, here=here)
+    delivery.write(repository, manifest, targets, request, result, here=here)
     whole = not wanted and only is None and request.format is None and request.weights
     if whole and here:
         result.head = True
@@ -113,109 +43,11 @@ def checkout(repository: Repository, request: Request) -> CheckedOut:
     return result
 
 
-def copy(repository: Repository, request: Request) -> CheckedOut:
-    """Scaffold a new model from a version: its files, its name and its parent for the commit."""
-    found = revisions.resolve(repository.database, request.reference)
-    if found.snapshot is not None or found.file is not None:
-        raise UsageError(
-            f"`{request.reference}` names a part of a version",
-            why="a copy begins with all of it",
-            hint=f"dlv checkout {request.reference} --to DIR writes this part",
-        )
-    _check_free(repository, request)
-    manifest = repository.manifest(found.version.id)
-    folder = repository.root if request.to is None else Path(request.here, request.to)
-    here = folder.resolve() == repository.root.resolve()
-    targets, notes = _targets(repository, manifest, found.version, request, None)
-    result = CheckedOut(found.version, folder, notes=[*found.notes, *notes])
-    _write(repository, manifest, targets, request, result, here=here)
-    with repository.change("copy", request.author) as change:
-        change.set_head(found.version.id)
-        change.set_next(request.name, "copy")
-        change.summary = f"{found.version.label} as {request.name}"
-    result.head = True
-    return result
-
-
-def _check_free(repository: Repository, request: Request) -> None:
-    db, name = repository.database, request.name
-    check_name(name)
-    if versions.by_tag(db, name) is not None:
-        raise Conflict(f"`{name}` is a tag already", hint="choose another name")
-    taken = versions.of_name(db, name)
-    if taken and not request.force:
-        raise Conflict(
-            f"the name `{name}` is taken",
-            why=f"{taken[-1].label} exists",
-            hint=f"choose another name, or -f: the next commit is then a further `{name}`",
-        )
-
-
-# Which files
-
-
-def _targets(
-    repository: Repository,
-    manifest: Manifest,
-    version: Version,
-    request: Request,
-    only: int | None,
-) -> tuple[list[_Target], list[str]]:
-    targets: list[_Target] = []
-    notes: list[str] = []
-    if only is None:
-        files = tracked(manifest)
-        targets = [_Target(files[entry.path], entry=entry) for entry in manifest.files]
-    if not request.weights:
-        return targets, notes
-    rows = versions.snapshots(repository.database, version.key)
-    removed = {row.index for row in rows if row.removed}
-    for index, snapshot in enumerate(manifest.snapshots):
-        if index in removed and only is None:
-            notes.append(f"the snapshot at step {snapshot.step} was removed and is left out")
-        elif only is None or index == only:
-            targets += _weights(manifest, snapshot, request.format)
-    return _apart(targets), notes
-
-
-def _weights(manifest: Manifest, snapshot: Snapshot, format_: str | None) -> Iterator[_Target]:
-    containers = snapshot.containers or (_made_up(manifest, snapshot, format_),)
-    for container in containers:
-        item = weight_file(snapshot, container)
-        if format_ is None or container.format == format_:
-            yield _Target(item, snapshot=snapshot, container=container)
-            continue
-        path = _with_suffix(container.path, registry.adapter(format_).SUFFIX)
-        mark = content_mark(snapshot, container)
-        item = Tracked(path, "weights", format_, container.bytes, mark, snapshot.step)
-        yield _Target(item, snapshot=snapshot, container=container)
-
-
-def _made_up(manifest: Manifest, snapshot: Snapshot, format_: str | None) -> Container:
-    """Weights that dlv made itself have no file yet."""
-    step = "" if snapshot.step is None else f"-{snapshot.step}"
-    held = [index for index, digest in enumerate(snapshot.hashes) if digest is not None]
-    kind = format_ or "safetensors"
-    path = f"{manifest.name}{step}{registry.adapter(kind).SUFFIX}"
-    return Container(path, kind, 0, None, None, tuple(held))
-
-
-def _with_suffix(path: str, suffix: str) -> str:
-    old = PurePosixPath(path).suffix
-    stem = path.removesuffix(old) if old.lower() in WEIGHT_SUFFIXES else path
-    return stem + suffix
-
-
-def _apart(targets: Sequence[_Target]) -> list[_Target]:
-    """One file a path: of two snapshots that were kept in one file, the later one's is meant."""
-    return list({target.path: target for target in targets}.values())
-
-
 def _chosen(
-    repository: Repository, targets: Sequence[_Target], wanted: Sequence[str], request: Request
-) -> list[_Target]:
+    repository: Repository, targets: Sequence[Target], wanted: Sequence[str], request: Request
+) -> list[Target]:
     """The files that were named, from the project's folder or from the working directory."""
-    chosen: dict[str, _Target] = {}
+    chosen: dict[str, Target] = {}
     for name in wanted:
         plain = name.rstrip("/").removeprefix("./")
         names = {plain}
@@ -236,156 +68,3 @@ def _chosen(
 
 def _below(path: str, name: str) -> bool:
     return name in (".", path) or path.startswith(name + "/")
-
-
-# Writing: everything is looked at, then everything written beside, then everything renamed
-
-
-def _write(
-    repository: Repository,
-    manifest: Manifest,
-    targets: Sequence[_Target],
-    request: Request,
-    result: CheckedOut,
-    *,
-    here: bool,
-) -> None:
-    paths.check_together([target.path for target in targets])
-    if result.folder.resolve().is_relative_to(repository.path.resolve()):
-        raise UsageError(f"{result.folder} belongs to dlv", hint="choose another folder")
-    working = Working(result.folder, repository.database if here else None, request.opened)
-    todo = _needed(repository, targets, working, request, result)
-    _check_stored(repository, todo)
-    request.total(sum(target.item.bytes for target in todo))
-    if not result.folder.is_dir():
-        if result.folder.exists():
-            raise Conflict(f"{result.folder} is a file", why="a folder is needed there")
-        result.folder.mkdir(parents=True)
-    folder = Folder(result.folder)
-    asides: dict[str, str] = {}
-    try:
-        for target in todo:
-            asides[target.path], written = _beside(repository, manifest, target, folder)
-            result.written.append(written)
-            request.progress(target.item.bytes)
-        for path in list(asides):
-            folder.put(asides[path], path)
-            del asides[path]
-    finally:
-        for aside in asides.values():
-            folder.remove(aside)
-    working.remember()
-    if here:
-        rows = [tell(repository.root, target.item) for target in todo]
-        with repository.database.atomic():
-            staged.see(repository.database, [row for row in rows if row is not None])
-
-
-def _needed(
-    repository: Repository,
-    targets: Sequence[_Target],
-    working: Working,
-    request: Request,
-    result: CheckedOut,
-) -> list[_Target]:
-    """What is not there yet; Conflict if that would cost the user something kept nowhere else."""
-    safe = _Safe(repository, working)
-    todo: list[_Target] = []
-    lost: list[str] = []
-    blocked: list[str] = []
-    for target in targets:
-        state = working.compare(target.item)
-        if state == SAME:
-            result.unchanged.append(target.path)
-            continue
-        if state == IN_THE_WAY:
-            blocked.append(target.path)
-        elif state == CHANGED and not request.force and not safe.holds(target.item):
-            lost.append(target.path)
-        todo.append(target)
-    if blocked:
-        raise Conflict(
-            f"{_listed(blocked)} cannot be written",
-            why="a folder or a broken link is in the way",
-            hint="move it away",
-        )
-    if lost:
-        raise Conflict(
-            f"{_listed(lost)} would be overwritten",
-            why=f"{'its content is' if len(lost) == 1 else 'their content is'} in no version",
-            hint="commit or move first, or -f to lose the content",
-        )
-    return todo
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-
-
-class _Safe:
-    """Whether what lies at a path is kept in some version, so that it can be had back."""
-
-    def __init__(self, repository: Repository, working: Working) -> None:
-        self._repository = repository
-        self._working = working
-        self._marks: dict[str, list[Tracked]] = {}
-        self._rest = self._manifests()
-
-    def holds(self, item: Tracked) -> bool:
-        checked = 0
-        while True:
-            known = self._marks.get(item.path, [])
-            if any(self._working.compare(one) == SAME for one in known[checked:]):
-                return True
-            checked = len(known)
-            manifest = next(self._rest, None)
-            if manifest is None:
-                return False
-            for path, one in tracked(manifest).items():
-                if one not in (kept := self._marks.setdefault(path, [])):
-                    kept.append(one)
-
-    def _manifests(self) -> Iterator[Manifest]:
-        """HEAD's first, for it is what most files are from."""
-        head = self._repository.head
-        db = self._repository.database
-        if head is not None and versions.by_id(db, head) is not None:
-            yield self._repository.manifest(head)
-        for version in versions.all_versions(db):
-            if version.id != head:
-                yield self._repository.manifest(version.id)
-
-
-def _check_stored(repository: Repository, targets: Sequence[_Target]) -> None:
-    """Before anything is written: every matrix is in the index."""
-    store = MatrixStore.of(repository)
-    for target in targets:
-        if target.container is not None and target.snapshot is not None:
-            for index in target.container.tensors:
-                digest = target.snapshot.hashes[index]
-                if digest is not None and store.encoding(digest) is None:
-                    raise Damaged(
-                        f"a matrix of {target.path} is missing", why=digest, hint="dlv fsck"
-                    )
-
-
-def _beside(
-    repository: Repository, manifest: Manifest, target: _Target, folder: Folder
-) -> tuple[str, Written]:
-    if target.entry is not None:
-        data = FileStore(repository.files_git).read(target.entry)
-        mode = 0o755 if target.entry.mode == "100755" else 0o644
-        with folder.beside(target.path, mode=mode) as (out, aside):
-            out.write(data)
-        return aside, Written(target.path, len(data), target.entry.blake3)
-    assert target.container is not None
-    assert target.snapshot is not None
-    store = MatrixStore.of(repository)
-    with folder.beside(target.path) as (out, aside):
-        made = (manifest, target.snapshot, target.container, store)
-        if target.item.format == target.container.format:
-            size, digest = snapshots.rebuild(out, *made)
-        else:
-            tensors = snapshots.renamed(*made)
-            size, digest = snapshots.save(out, target.item.format, tensors, {})
-    return aside, Written(target.path, size, digest)

@@ -82,7 +82,7 @@ def initial(item: Reuse, seed: int) -> bytes:
     """The tensor as it begins: the same for one seed and name on every machine."""
     count = math.prod(item.shape or ())
     if item.fill == "uniform" and item.fan_in:
-        values = _uniform(count, f"{seed}:{item.name}") / math.sqrt(item.fan_in)
+        values = _uniform(count, f"{seed}:{item.tied or item.name}") / math.sqrt(item.fan_in)
     else:
         values = np.full(count, 1.0 if item.fill == "one" else 0.0)
     return narrowed(values, item.dtype)

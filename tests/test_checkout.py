@@ -16,6 +16,7 @@ from safetensors.numpy import load_file, save_file
 import dlv.add as adding
 import dlv.checkout as checkouts
 import dlv.commit as committing
+import dlv.copying as copying
 import dlv.durable as durable
 import dlv.snapshots as snapshots
 import dlv.staging as staging
@@ -67,7 +68,7 @@ def checkout(repository: Repository, reference: str, *paths: str, **given: Any) 
 
 def copy(repository: Repository, reference: str, name: str, **given: Any) -> CheckedOut:
     here = given.pop("here", repository.root)
-    return checkouts.copy(repository, Request(reference, "Ada", here, opened, name=name, **given))
+    return copying.copy(repository, Request(reference, "Ada", here, opened, name=name, **given))
 
 
 def content(folder: Path) -> dict[str, bytes]:

@@ -18,9 +18,11 @@ LEVELS: dict[float, str] = {
     " environment bounds live_model weight_statistics",
     3.2: "runs artifacts structure",
     # What several verbs share.
-    3.5: "conditions derive draft inventory lineage mlflow_record reachable text_changes working",
+    3.5: "conditions delivery derive draft inventory lineage mlflow_record reachable text_changes"
+    " working",
     4: "add commit archive diff describe evaluate check status history checkout tags remove collect"
-    " ingest intake intake_mlflow transfer curves stats doctor demo rebuild show undo version",
+    " ingest intake intake_mlflow transfer curves stats doctor demo rebuild show undo version"
+    " copying",
     5: "training hub report dql views",
     6: "commands api integrations",
 }
@@ -30,6 +32,8 @@ EXTRA = {
     "metadata": "lazy",
     "catalogue": "lazy",
     "structure": "lazy",
+    "copying": "lazy",
+    "delivery": "working",
     "fact": "manifest record",
     "paths": "durable",
     "files": "lazy",

@@ -1,4 +1,4 @@
-"""`dlv copy`: begin a new model with the files of another one."""
+"""`dlv copy`: begin a new model with the files of another one, its network edited on the way."""
 
 from __future__ import annotations
 
@@ -7,22 +7,33 @@ from typing import TYPE_CHECKING
 
 from dlv.commands.invocation import Invocation
 from dlv.commands.options import argument, command, option
+from dlv.errors import UsageError
 from dlv.lazy import lazy
 from dlv.table import Bytes, Column, Id, Table
 
 if TYPE_CHECKING:
-    import dlv.checkout as checkout
+    import dlv.copying as copying
+    import dlv.network.instructions as instructing
     import dlv.staging as staging
+    import dlv.views.derivation as view
+    from dlv.output import Block
 else:
-    checkout = lazy("dlv.checkout")
+    copying = lazy("dlv.copying")
+    instructing = lazy("dlv.network.instructions")
     staging = lazy("dlv.staging")
+    view = lazy("dlv.views.derivation")
 
 
 @command(
     "copy",
-    examples=["dlv copy HEAD lenet-small", "dlv copy HEAD alexnet --no-weights"],
+    examples=[
+        "dlv copy HEAD lenet-small",
+        "dlv copy HEAD alexnet --no-weights",
+        "dlv copy HEAD lenet-wide wide --set conv1.out=32 --insert 'conv2=RELU()'",
+        "dlv copy HEAD features cut --slice conv1..fc1",
+    ],
     exits={
-        4: "the version was not found",
+        4: "the version, a node or an edge was not found, or the version has no network",
         5: "NAME is taken, or a file whose content is in no version is in the way; -f",
         9: "a file name that is not safe to write",
     },
@@ -32,6 +43,14 @@ else:
 @argument("directory", metavar="[DIR]", required=False)
 @option("--no-weights", is_flag=True, help="Only the other files.")
 @option("-f", "--force", is_flag=True, help="Even if NAME or a file is there already.")
+@option("--slice", "part", metavar="A..B", help="Only the layers from A to B.")
+@option("--delete", multiple=True, metavar="NODE", complete="layer", help="Take a layer out.")
+@option("--replace", multiple=True, metavar="NODE=T", help="Put T in the place of a layer.")
+@option("--insert", multiple=True, metavar="NODE=T", help="Put T behind NODE, or between A..B.")
+@option("--set", "set_", multiple=True, metavar="NODE.ATTR=V", help="Set an attribute: resize.")
+@option("--rename", multiple=True, metavar="OLD=NEW", help="Give a layer another name.")
+@option("--seed", type=int, metavar="N", help="Of the weights that begin anew; 0 if not given.")
+@option("--all", "everything", is_flag=True, help="Report weights that are just copied, too.")
 def run(
     call: Invocation,
     reference: str,
@@ -39,16 +58,42 @@ def run(
     directory: str | None,
     no_weights: bool,
     force: bool,
+    part: str | None,
+    delete: tuple[str, ...],
+    replace: tuple[str, ...],
+    insert: tuple[str, ...],
+    set_: tuple[str, ...],
+    rename: tuple[str, ...],
+    seed: int | None,
+    everything: bool,
 ) -> None:
     """Begin a new model with the files of a version.
 
     The files of REF are written into the project's folder, or into DIR. The next commit then
     makes NAME@1 and keeps REF as its parent.
+
+    --slice, --delete, --replace, --insert, --set and --rename edit the network, in this order;
+    nodes go by the names or aliases that dlv desc REF shows, a layer to put in is written as
+    RELU(), POOL("MAX", kernel=2, stride=2) or [CONV("c", out=64, kernel=3, pad=1), RELU()]. In
+    place of REF's own, a network.json and NAME.safetensors are written: weights are copied where
+    they fit, in part where a layer has another size, and begin anew where there are none. REF
+    may then be a snapshot, such as lenet@1/100. The result is checked; what would not be sound
+    is refused.
     """
+    instructions = None
+    if part is not None or delete or replace or insert or set_ or rename:
+        instructions = instructing.Instructions(
+            part, delete, replace, insert, set_, rename, seed or 0
+        )
+    elif seed is not None or everything:
+        raise UsageError(
+            f"{'--seed' if seed is not None else '--all'} needs an edit",
+            hint="--set conv1.out=64, --delete, --insert, --replace, --slice or --rename",
+        )
     with call.progress("writing") as bar:
-        made = checkout.copy(
+        made = copying.copy(
             call.repository,
-            checkout.Request(
+            copying.Request(
                 reference=reference,
                 author=call.author,
                 here=call.directory,
@@ -60,14 +105,27 @@ def run(
                 progress=bar.advance,
                 total=bar.expect,
             ),
+            instructions,
         )
-    for note in made.notes:
+    for note in (*made.notes, *(edit.warning for edit in made.edits if edit.warning)):
         call.output.warn(note)
     if made.unchanged:
         count = len(made.unchanged)
         call.output.message(f"{count} file{' is' if count == 1 else 's are'} right already")
     call.output.message(f"the next commit is of `{name}`, a copy of {made.version.label}")
-    call.output.hint("change what is to differ, then dlv add PATH.. and dlv commit -m MESSAGE")
+    next_step = "change what is to differ, then dlv add PATH.. and dlv commit -m MESSAGE"
+    if made.made:
+        folder = "" if directory is None else f"{directory.rstrip('/')}/"
+        paths = " ".join(folder + path for path in made.made)
+        next_step = f"train it, then dlv add {paths} and dlv commit -m MESSAGE"
+    call.output.hint(next_step)
+    blocks: list[Block] = [
+        Table(
+            [Column("path", least=20), "bytes", "hash"],
+            [[w.path, Bytes(w.bytes), Id(w.hash)] for w in made.written],
+        ),
+        *(view.blocks(made, everything) if made.network is not None else ()),
+    ]
     call.output.emit(
         "copy",
         {
@@ -76,10 +134,8 @@ def run(
             "folder": str(made.folder.resolve()),
             "written": [{"path": w.path, "bytes": w.bytes, "hash": w.hash} for w in made.written],
             "unchanged": made.unchanged,
+            **(view.record(made) if made.network is not None else {}),
         },
-        Table(
-            [Column("path", least=20), "bytes", "hash"],
-            [[w.path, Bytes(w.bytes), Id(w.hash)] for w in made.written],
-        ),
+        *blocks,
         ids=[w.path for w in made.written],
     )

@@ -24,7 +24,7 @@ def overlap(old: Axis, new: Axis) -> tuple[Run, ...] | None:
     """
     a, b = _matched(old, new)
     if a is None or b is None:
-        return None
+        return _unlike(old, new)
     runs: list[Run] = [Run(0, 0, 1)]
     rest_old = rest_new = 1
     for before, after in zip(reversed(a), reversed(b), strict=True):
@@ -42,16 +42,33 @@ def overlap(old: Axis, new: Axis) -> tuple[Run, ...] | None:
 
 
 def _matched(old: Axis, new: Axis) -> tuple[Axis | None, Axis | None]:
-    """The factors of both, one beside the other."""
+    """The factors of both, one beside the other, if they are called the same."""
     if [part.key for part in old] == [part.key for part in new]:
         return old, new
-    a = tuple(part for part in old if part.length != 1)
-    b = tuple(part for part in new if part.length != 1)
+    a, b = _larger(old), _larger(new)
     if [part.key for part in a] == [part.key for part in b]:
         return a, b
-    if len(a) == len(b) == 1 and not (a[0].fixed or b[0].fixed):
-        return a, b
     return None, None
+
+
+def _larger(axis: Axis) -> Axis:
+    return tuple(part for part in axis if part.length != 1)
+
+
+def _unlike(old: Axis, new: Axis) -> tuple[Run, ...] | None:
+    """Of axes with other factors. A cut-off part does not know what a map was made of."""
+    a, b = _larger(old), _larger(new)
+    keys = [{part.key for part in axis} for axis in (a, b)]
+    if keys[0] <= keys[1] or keys[1] <= keys[0]:
+        return None  # the same factors turned round, or some of them gone
+    sizes = length(old), length(new)
+    if not isinstance(sizes[0], int) or not isinstance(sizes[1], int):
+        return None
+    if sizes[0] == sizes[1]:
+        return (Run(0, 0, sizes[0]),)
+    if len(a) == len(b) == 1 and not (a[0].fixed or b[0].fixed):
+        return (Run(0, 0, min(sizes[0], sizes[1])),)
+    return None
 
 
 def _own(before: Part, after: Part, had: int, has: int) -> list[Run] | None:

@@ -74,17 +74,17 @@ class Plan:
 
 
 class _Side:
-    """A network, and for each tensor the slot that it fills first."""
+    """A network, and for each tensor the slots that it fills."""
 
     def __init__(self, network: Network, tensors: Tensors) -> None:
         self.network = network
         self.shapes: dict[str, Ports] = node_shapes(network, tensors)
         self.axes = network_axes(network, self.shapes)
-        self.slots: dict[str, tuple[Node, str]] = {}
+        self.users: dict[str, list[tuple[Node, str]]] = {}
         kept = _kept_names(network, tensors)
         for node in network.nodes:
             for slot, name in node.params.items():
-                self.slots.setdefault(kept.get(name, name), (node, slot))
+                self.users.setdefault(kept.get(name, name), []).append((node, slot))
         self._known: dict[str, tuple[dict[str, Axes], Mapping[str, Shape | None]]] = {}
 
     def _parameters(self, node: Node) -> tuple[dict[str, Axes], Mapping[str, Shape | None]]:
@@ -106,20 +106,19 @@ class _Side:
         return self._known[node.name]
 
     def shape(self, name: str) -> Shape | None:
-        if name not in self.slots:
-            return None
-        node, slot = self.slots[name]
-        return self._parameters(node)[1].get(slot)
+        for node, slot in self.users.get(name, ()):
+            shape = self._parameters(node)[1].get(slot)
+            if shape is not None:
+                return shape
+        return None
 
-    def tensor_axes(self, name: str, shape: Sequence[int]) -> Axes:
+    def tensor_axes(self, node: Node, slot: str, shape: Sequence[int]) -> Axes:
         """What its axes are; by their places alone where nothing more is known."""
-        if name in self.slots:
-            node, slot = self.slots[name]
-            axes = self._parameters(node)[0].get(slot)
-            if axes is not None and len(axes) == len(shape):
-                lengths = [prod(p.length for p in a if isinstance(p.length, int)) for a in axes]
-                if lengths == list(shape):
-                    return axes
+        axes = self._parameters(node)[0].get(slot)
+        if axes is not None and len(axes) == len(shape):
+            lengths = [prod(p.length for p in a if isinstance(p.length, int)) for a in axes]
+            if lengths == list(shape):
+                return axes
         return tuple((Part(f"d{place}", size),) for place, size in enumerate(shape))
 
 
@@ -175,18 +174,18 @@ def _common_dtype(tensors: Tensors, side: _Side) -> str:
     counts = Counter(
         dtype
         for name, (dtype, _) in tensors.items()
-        if name in side.slots and ("float" in dtype or "complex" in dtype)
+        if name in side.users and ("float" in dtype or "complex" in dtype)
     )
     return counts.most_common(1)[0][0] if counts else "float32"
 
 
 def _order(before: _Side, after: _Side, tensors: Tensors, same: Mapping[str, str]) -> list[str]:
     """The tensors of the derived network, and those that no node of the source used either."""
-    names = list(after.slots)
-    stems = {_stem(name) for name in before.slots} - {_stem(name) for name in after.slots}
+    names = list(after.users)
+    stems = {_stem(name) for name in before.users} - {_stem(name) for name in after.users}
     for name in tensors:
         # A counter beside the statistics of a layer goes with them.
-        if same.get(name, name) not in before.slots and _stem(name) not in stems:
+        if same.get(name, name) not in before.users and _stem(name) not in stems:
             names.append(name)
     return list(
         dict.fromkeys(
@@ -226,7 +225,7 @@ def _one(
     wanted = after.shape(name)
     shape = _known(wanted, old_shape)
     if shape is None:
-        node, slot = after.slots[name]
+        node, slot = after.users[name][0]
         raise UsageError(
             f"the shape of the new tensor `{name}` is not known",
             why=f"it is the {slot} of `{node.name}`, which stands behind an operation that dlv"
@@ -235,23 +234,22 @@ def _one(
     dtype = dtype or (common if held is None else held[0])
     fill, fan_in = _filling(after, name, shape)
     if held is None or old_shape is None:
-        return Reuse(name, INIT, dtype, None, shape, fill, fan_in, reason="new")
+        return Reuse(name, INIT, dtype, None, shape, fill, fan_in)
     made = (name, INIT, dtype, old_shape, shape, fill, fan_in)
     if held[0] != dtype:
         return Reuse(*made, reason=f"the dtype was {held[0]}")
-    if name not in after.slots or name not in before.slots:
+    if name not in after.users or name not in before.users:
         if old_shape == shape:
             return Reuse(name, COPY, dtype, old_shape, shape, fill, fan_in)
         return Reuse(*made, reason=f"the shape was {text(old_shape)}")
-    old_node, old_slot = before.slots[name]
-    node, slot = after.slots[name]
+    (old_node, old_slot), (node, slot) = _same_use(before.users[name], after.users[name])
     if (old_node.op, old_slot) != (node.op, slot):
         return Reuse(*made, reason=f"it was the {old_slot} of {_article(old_node.op)}")
     if len(old_shape) != len(shape):
         return Reuse(*made, reason=f"the shape was {text(old_shape)}")
     runs = []
-    pairs = zip(before.tensor_axes(name, old_shape), after.tensor_axes(name, shape), strict=True)
-    for old_axis, new_axis in pairs:
+    old_axes = before.tensor_axes(old_node, old_slot, old_shape)
+    for old_axis, new_axis in zip(old_axes, after.tensor_axes(node, slot, shape), strict=True):
         found = overlap(old_axis, new_axis)
         if not found:
             return Reuse(*made, reason=_why(old_axis, new_axis))
@@ -262,8 +260,19 @@ def _one(
     )
     if whole:
         return Reuse(name, COPY, dtype, old_shape, shape, fill, fan_in)
-    reason = f"was {text(old_shape)}" if old_shape != shape else "its entries moved"
+    reason = "" if old_shape != shape else "its entries moved"
     return Reuse(name, OVERLAP, dtype, old_shape, shape, fill, fan_in, tuple(runs), reason)
+
+
+_Use = tuple[Node, str]
+
+
+def _same_use(old: Sequence[_Use], new: Sequence[_Use]) -> tuple[_Use, _Use]:
+    """Of a tensor with several users one that is there before and after."""
+    pairs = [(before, after) for before in old for after in new]
+    alike = [(a, b) for a, b in pairs if (a[0].op, a[1]) == (b[0].op, b[1])]
+    same = [(a, b) for a, b in alike if a[0].name == b[0].name]
+    return (same or alike or pairs)[0]
 
 
 def _known(wanted: Shape | None, old: tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -290,9 +299,9 @@ def _why(old: Sequence[Part], new: Sequence[Part]) -> str:
 
 def _filling(side: _Side, name: str, shape: Sequence[int]) -> tuple[str, int]:
     """How a tensor begins: (uniform, one or zero; for uniform the number of inputs)."""
-    if name not in side.slots:
+    if name not in side.users:
         return "zero", 0
-    node, slot = side.slots[name]
+    node, slot = side.users[name][0]
     if node.op == "NORM":
         return ("one" if slot in ("weight", "running_var") else "zero"), 0
     if node.op == "MUL":

@@ -62,3 +62,65 @@ def test_errors(
 
 def test_outside_a_repository(dlv: Dlv) -> None:
     assert dlv("copy", "a", "b").code == 3
+
+
+WIDER = ["--set", "conv1.out=6", "--insert", 'conv1=[NORM("BATCH"), ACT("GELU")]']
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_edited(dlv: Dlv, snapshot: Dlv, filled: Path, mode: str) -> None:
+    snapshot(dlv("copy", "lenet@1", "lenet-deep", "deep", *WIDER, "--seed", "3", **how(mode)))
+    assert sorted(p.name for p in (filled / "deep").iterdir()) == [
+        "config.json",
+        "lenet-deep.safetensors",
+        "network.json",
+        "train.py",
+    ]
+    snapshot(dlv("add", "deep/network.json", "deep/lenet-deep.safetensors"), "added")
+    document = dlv("commit", "-m", "Deeper", json=True).document
+    assert (document["name"], document["number"]) == ("lenet-deep", 1)
+    found = dlv("diff", "lenet@1", "lenet-deep", "--structure", json=True).document
+    assert [layer["name"] for layer in found["structure"]["added"]] == ["norm1", "act1"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_slice(dlv: Dlv, snapshot: Dlv, filled: Path, mode: str) -> None:
+    snapshot(dlv("copy", "lenet@2", "head", "out", "--slice", "flatten..fc", "--all", **how(mode)))
+
+
+def test_warnings_and_pruning(dlv: Dlv, snapshot: Dlv, filled: Path) -> None:
+    given = ["--replace", 'relu1=ACT("TANH", "tanh")', "--rename", "fc=head", "--delete", "prob"]
+    snapshot(dlv("copy", "lenet@1/100", "other", "out", *given, tty=True))
+
+
+def test_quiet(dlv: Dlv, filled: Path) -> None:
+    result = dlv("copy", "lenet@1", "deep", "out", "--delete", "relu1", "-q")
+    assert result.stdout.split() == [
+        "config.json",
+        "train.py",
+        "network.json",
+        "deep.safetensors",
+    ]
+
+
+@pytest.mark.parametrize("mode", ["pipe", "json"])
+@pytest.mark.parametrize(
+    ("name", "code", "args"),
+    [
+        ("no_such_node", 4, ["--set", "conv9.out=3"]),
+        ("no_such_attribute", 2, ["--set", "conv1.outt=3"]),
+        ("not_sound", 2, ["--set", "conv1.kernel=9"]),
+        ("no_path", 2, ["--slice", "fc..conv1"]),
+        ("no_template", 2, ["--insert", "conv1=relu"]),
+        ("seed_alone", 2, ["--seed", "3"]),
+        ("all_alone", 2, ["--all"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_edits_that_are_refused(
+    dlv: Dlv, snapshot: Dlv, filled: Path, mode: str, name: str, code: int, args: list[str]
+) -> None:
+    result = dlv("copy", "lenet@1", "deep", "out", *args, **how(mode))
+    assert result.code == code
+    snapshot(result)
+    assert not (filled / "out").exists()

@@ -128,5 +128,10 @@ def test_lengths_that_are_no_numbers(size: Any) -> None:
 
 def test_nothing_known() -> None:
     assert overlap((Part("a", 2), Part("b", 3)), (Part("b", 3), Part("a", 2))) is None
+    assert overlap((Part("a", 3), Part("b", 3)), (Part("b", 3), Part("a", 3))) is None
+    assert overlap((Part("a", 2), Part("b", 3)), (Part("c", 2), Part("d", 3))) == (Run(0, 0, 6),)
+    assert overlap((Part("a", 2), Part("b", 3)), (Part("c", 6, True),)) == (Run(0, 0, 6),)
+    assert overlap((Part("a", 2), Part("b", 3)), (Part("a", 6),)) is None
+    assert overlap((Part("a", 2), Part("b", 3)), (Part("c", 5),)) is None
     assert overlap((Part("a", 6),), (Part("b", 4),)) == (Run(0, 0, 4),)
     assert overlap((Part("a", 6, True),), (Part("b", 4),)) is None

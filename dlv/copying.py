@@ -1,0 +1,192 @@
+"""`copy`: a new model that begins with the files of a version, its network edited on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import dlv.catalogue as catalogue
+import dlv.delivery as delivery
+import dlv.inventory as inventory
+import dlv.revisions as revisions
+import dlv.snapshots as snapshots
+from dlv.adapters.checkpoint import Tensor
+from dlv.canonical import hash_bytes
+from dlv.delivery import CheckedOut, Request, Target
+from dlv.errors import Conflict, NotFound, UsageError
+from dlv.lazy import lazy
+from dlv.manifest import Manifest, check_name
+from dlv.metadata import versions
+from dlv.repository import Repository
+from dlv.revisions import Reference
+from dlv.weights import MatrixStore
+from dlv.working import Tracked
+
+if TYPE_CHECKING:
+    import dlv.adapters.network_json as network_json
+    import dlv.derive as derive
+    import dlv.network.instructions as instructing
+    import dlv.network.reuse as reuse
+    from dlv.network.graph import Network
+    from dlv.network.instructions import Instructions
+    from dlv.network.reuse import Plan
+    from dlv.network.wiring import Edit
+else:  # most copies are not edited
+    network_json = lazy("dlv.adapters.network_json")
+    derive = lazy("dlv.derive")
+    instructing = lazy("dlv.network.instructions")
+    reuse = lazy("dlv.network.reuse")
+
+__all__ = ["Copied", "Request", "copy"]
+
+NETWORK_FILE = "network.json"
+
+
+@dataclass
+class Copied(CheckedOut):
+    """What was written; of an edited copy also how its network and weights were made."""
+
+    network: Network | None = None
+    edits: Sequence[Edit] = ()
+    plan: Plan | None = None
+    seed: int = 0
+    made: Sequence[str] = field(default_factory=list)  # paths of the new network and weights
+
+
+def copy(
+    repository: Repository, request: Request, instructions: Instructions | None = None
+) -> Copied:
+    """Scaffold a new model from a version: its files, its name and its parent for the commit.
+
+    With `instructions` its network is edited, and its own weights are carried over as far as they
+    fit: a network.json and one file of weights stand for all of the version's.
+    """
+    found = revisions.resolve(repository.database, request.reference)
+    if found.file is not None or (found.snapshot is not None and not instructions):
+        raise UsageError(
+            f"`{request.reference}` names a part of a version",
+            why="a copy begins with all of it",
+            hint=f"dlv checkout {request.reference} --to DIR writes this part",
+        )
+    _check_free(repository, request)
+    manifest = repository.manifest(found.version.id)
+    folder = repository.root if request.to is None else Path(request.here, request.to)
+    here = folder.resolve() == repository.root.resolve()
+    result = Copied(found.version, folder, notes=list(found.notes))
+    if instructions:
+        targets = _edited(repository, manifest, found, request, instructions, result)
+    else:
+        targets, notes = delivery.targets(repository, manifest, found.version, request, None)
+        result.notes += notes
+    delivery.write(repository, manifest, targets, request, result, here=here)
+    with repository.change("copy", request.author) as change:
+        change.set_head(found.version.id)
+        change.set_next(request.name, "copy")
+        change.summary = f"{found.version.label} as {request.name}"
+    result.head = True
+    return result
+
+
+def _check_free(repository: Repository, request: Request) -> None:
+    db, name = repository.database, request.name
+    check_name(name)
+    if versions.by_tag(db, name) is not None:
+        raise Conflict(f"`{name}` is a tag already", hint="choose another name")
+    taken = versions.of_name(db, name)
+    if taken and not request.force:
+        raise Conflict(
+            f"the name `{name}` is taken",
+            why=f"{taken[-1].label} exists",
+            hint=f"choose another name, or -f: the next commit is then a further `{name}`",
+        )
+
+
+# An edited copy
+
+
+def _edited(
+    repository: Repository,
+    manifest: Manifest,
+    found: Reference,
+    request: Request,
+    instructions: Instructions,
+    result: Copied,
+) -> list[Target]:
+    """The version's other files, the edited network, and the weights made for it."""
+    label = found.version.label
+    if manifest.network is None:
+        raise NotFound(
+            f"{label} has no network to edit",
+            hint="dlv add NETWORK and dlv commit give it one; dlv copy alone takes the files",
+        )
+    store = MatrixStore.of(repository)
+    held = _weights(manifest, found, store) if request.weights else []
+    source = catalogue.network(store, manifest.network.id)
+    tied = {tensor.name: tensor.tied for tensor in held if tensor.tied is not None}
+    used = {name for node in source.nodes for name in node.params.values()}
+    # What the weights' file alone knows to be one matrix is resized as one.
+    ties = {name: kept for name, kept in tied.items() if name in used and kept in used}
+    source = replace(source, aliases={**ties, **source.aliases})
+    shapes = {tensor.name: (tensor.dtype, tensor.shape) for tensor in held}
+    result.network, result.edits = instructing.derived(source, instructions, shapes)
+    result.seed = instructions.seed
+    targets = _files(manifest, found, result)
+    network_path = _network_path(manifest)
+    text = network_json.text(result.network).encode()
+    targets.append(_made(network_path, "network", len(text), partial(_put, text), hash_bytes(text)))
+    result.made = [network_path]
+    if held:
+        result.plan = reuse.plan(source, result.network, shapes, tied=tied)
+        tensors = derive.tensors(result.plan, held, instructions.seed)
+        size = sum(tensor.nbytes for tensor in tensors)
+        path = f"{request.name}.safetensors"
+        targets.append(_made(path, "weights", size, partial(_save, tensors)))
+        result.made = [network_path, path]
+    elif request.weights:
+        result.notes.append(f"{label} has no weights to carry over")
+    return targets
+
+
+def _weights(manifest: Manifest, found: Reference, store: MatrixStore) -> list[Tensor]:
+    """The model's tensors of the snapshot that is meant; an optimizer's fit no other network."""
+    index = manifest.own if found.snapshot is None else found.snapshot.index
+    if index is None:
+        return []
+    wanted = [
+        place for place, entry in enumerate(manifest.tensors) if entry.role in inventory.MODEL_ROLES
+    ]
+    return snapshots.tensors_of(manifest, manifest.snapshots[index], wanted, store.matrix)
+
+
+def _files(manifest: Manifest, found: Reference, result: Copied) -> list[Target]:
+    """All but what describes the old network or its training."""
+    kept = tuple(entry for entry in manifest.files if entry.role not in ("network", "log"))
+    logs = [entry.path for entry in manifest.files if entry.role == "log"]
+    if logs:
+        names = ", ".join(logs[:3]) + (f" and {len(logs) - 3} more" if len(logs) > 3 else "")
+        result.notes.append(f"{names}: left out, it tells how {found.version.label} was trained")
+    return delivery.associated(replace(manifest, files=kept))
+
+
+def _network_path(manifest: Manifest) -> str:
+    """Where the network's file was, if it was such a file."""
+    known = [e.path for e in manifest.files if e.role == "network" and e.path.endswith(".json")]
+    return known[0] if len(known) == 1 else NETWORK_FILE
+
+
+def _made(
+    path: str, role: str, size: int, make: Callable[[BinaryIO], tuple[int, str]], mark: str = ""
+) -> Target:
+    return Target(Tracked(path, role, "", size, mark), make=make)
+
+
+def _put(data: bytes, out: BinaryIO) -> tuple[int, str]:
+    out.write(data)
+    return len(data), hash_bytes(data)
+
+
+def _save(tensors: Sequence[Tensor], out: BinaryIO) -> tuple[int, str]:
+    return snapshots.save(out, "safetensors", tensors, {})
