@@ -48,6 +48,7 @@ LOADERS = {
     "pt2": "dlv.adapters.pt2",
     "npz": "dlv.adapters.npz",
     "npy": "dlv.adapters.npz",
+    "onnx": "dlv.adapters.onnx",
     "gguf": "dlv.adapters.gguf",
     "caffemodel": "dlv.adapters.caffe",
     "prototxt": "dlv.adapters.caffe",
@@ -167,9 +168,10 @@ def _is_events(file: Source, head: bytes) -> bool:
 
 def _is_onnx(head: bytes, suffix: str) -> bool:
     # Protobuf has no magic: field 1 is the IR version, then the producer or the graph.
-    if len(head) < 3 or head[0] != 8 or not 1 <= head[1] <= 30 or head[2] not in _ONNX_TAGS:
-        return False
-    return suffix == ".onnx" or any(maker in head[:256].lower() for maker in _ONNX_MAKERS)
+    if len(head) > 2 and head[0] == 8 and 1 <= head[1] <= 30 and head[2] in _ONNX_TAGS:
+        return suffix == ".onnx" or any(maker in head[:256].lower() for maker in _ONNX_MAKERS)
+    # A damaged or odd one of that name is still no file of another kind.
+    return suffix == ".onnx" and head[:1] in (b"\x08", b"\x12", b":") and min(head[:64]) < 9
 
 
 def _zip(file: Source, head: bytes, suffix: str) -> str:

@@ -65,7 +65,7 @@ class Builder:
         self._taken: set[str] = set()
         self._reserved = {operator.name for operator in self.graph.operators if operator.name}
         self._counts: dict[str, int] = {}
-        self._constant_of: dict[str, str] = {}
+        self._constant_of: dict[object, str] = {}
         self._lengths: dict[tuple[Port, int], str] = {}
         self.inputs = self._inputs()
 
@@ -229,9 +229,11 @@ class Builder:
 
     def constant(self, value: str) -> Port:
         """What stands at a value that is written down in the file, as a constant."""
-        if value in self._constant_of:
-            return self._constant_of[value], 0
         state = self.states[value]
+        # One tensor may be known under several names.
+        key: object = state.stored if isinstance(state, Held) else value
+        if key in self._constant_of:
+            return self._constant_of[key], 0
         name = self.name_for(value)
         if isinstance(state, Held):
             if state.flipped:
@@ -245,7 +247,7 @@ class Builder:
         hasher = matrix_hasher(tensor.dtype, tensor.shape)
         for part in tensor.parts():
             hasher.update(part)
-        self._constant_of[value] = name
+        self._constant_of[key] = name
         self.constants[name], self.hashes[name] = tensor, hasher.hexdigest()
         self.shapes[name, 0], self.dtypes[name, 0] = tensor.shape, tensor.dtype
         return name, 0

@@ -21,7 +21,7 @@ from dlv.errors import Damaged, UnsafeInput
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 MOST_DEPTH = 100  # as in the library
-MOST_FIELDS = 2_000_000
+MOST_FIELDS = 1_000_000  # a second or two of reading
 MOST_MEMORY = 64 << 20
 MOST_TEXT = 1 << 20
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.hostile import caffe_files, gguf_files
+from tests.hostile import caffe_files, gguf_files, onnx_files
 from tests.hostile.corpus import CORPUS, GOOD, STORED
 
 pytestmark = pytest.mark.hostile
 
-ALL = {**CORPUS, **gguf_files.HOSTILE, **caffe_files.HOSTILE}
+ALL = {**CORPUS, **gguf_files.HOSTILE, **caffe_files.HOSTILE, **onnx_files.HOSTILE}
 ROOT = Path(__file__).resolve().parents[2]
 MOST_MEBIBYTES = 400
 MOST_SECONDS = 4  # twice the goal: other tests may be running
@@ -55,10 +55,10 @@ def test_ends_well(results: dict[str, dict[str, Any]], name: str) -> None:
     assert result["seconds"] < MOST_SECONDS, result
 
 
-@pytest.mark.parametrize("name", [*gguf_files.HOSTILE, *caffe_files.HOSTILE])
+@pytest.mark.parametrize("name", [*gguf_files.HOSTILE, *caffe_files.HOSTILE, *onnx_files.HOSTILE])
 def test_is_seen_for_what_it_is(results: dict[str, dict[str, Any]], name: str) -> None:
     """Otherwise another reader would have refused it."""
-    assert results[name]["format"] in ("gguf", "caffemodel", "prototxt", "caffe_solver")
+    assert results[name]["format"] in ("gguf", "caffemodel", "prototxt", "caffe_solver", "onnx")
 
 
 def test_the_harness_sees_good_and_bad(tmp_path: Path) -> None:
