@@ -51,6 +51,7 @@ class _Step:
     attrs: Mapping[str, Any]
     scope: str
     domain: str = ""
+    needs: Sequence[int] = ()  # values that its own graphs use by name
 
 
 def dtype_of(item: Item) -> str:
@@ -80,9 +81,12 @@ class Graph:
         self.inputs: dict[str, Value] = {}
         self.opsets: dict[str, int] = {}
         self.notes: dict[str, None] = {}
+        self.zeros: set[int] = set()  # what is known to be filled with nothing but zeros
+        self.fixed: dict[int, str] = {}  # names that graphs within operators speak of
         self._tensors = tensors
         self._aliases = aliases
         self.last = 0  # the newest value
+        self.values: dict[int, Value] = {}
         self.made: dict[int, Array] = {}  # what is made here; named after who needed it first
         self._constants: dict[tuple[str, tuple[int, ...], bytes], Value] = {}
         self._casts: dict[tuple[int, str], Value] = {}
@@ -91,7 +95,8 @@ class Graph:
 
     def new(self, dtype: str, shape: Shape | None, **more: Any) -> Value:
         self.last += 1
-        return Value(self.last, dtype, shape, **more)
+        made = self.values[self.last] = Value(self.last, dtype, shape, **more)
+        return made
 
     def input(self, name: str, dtype: str, shape: Shape) -> Value:
         """An input of the model; the first one to name a symbol says what it stands for."""

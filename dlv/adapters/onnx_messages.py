@@ -33,7 +33,10 @@ TYPES = {
     "float8_e5m2": 19,
     "float8_e5m2fnuz": 20,
 }
-_FLOAT, _INT, _STRING, _TENSOR, _FLOATS, _INTS, _STRINGS = 1, 2, 3, 4, 6, 7, 8
+_FLOAT, _INT, _STRING, _TENSOR, _GRAPH, _FLOATS, _INTS, _STRINGS, _GRAPHS = (
+    *(1, 2, 3, 4, 5, 6, 7, 8),
+    10,
+)
 _EXTERNAL = 1
 
 
@@ -71,6 +74,13 @@ class Plain:
 
     def copy_to(self, out: BinaryIO) -> None:
         out.write(self.data)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A graph as the bytes of its message."""
+
+    data: bytes
 
 
 @dataclass(frozen=True)
@@ -132,6 +142,13 @@ def attribute(name: str, value: Any) -> Message:
     elif isinstance(value, Array):
         made.message(5, tensor(value))
         kind = _TENSOR
+    elif isinstance(value, Encoded):
+        made.raw(6, value.data)
+        kind = _GRAPH
+    elif value and all(isinstance(item, Encoded) for item in value):
+        for item in value:
+            made.raw(11, item.data)
+        kind = _GRAPHS
     elif any(isinstance(item, float) for item in value):
         for item in value:
             made.single(7, item)
@@ -163,19 +180,20 @@ def operator(item: Operator) -> Message:
     return made
 
 
-def value_info(name: str, dtype: str, shape: Shape) -> Message:
+def value_info(name: str, dtype: str, shape: Shape | None) -> Message:
     """The type of an input or output; an unknown length is a dimension that says nothing."""
-    dims = Message()
-    for length in shape:
-        dim = Message()
-        if isinstance(length, str):
-            dim.text(2, length)
-        elif length is not None:
-            dim.varint(1, length)
-        dims.message(1, dim)
     typed = Message()
     typed.varint(1, data_type(dtype, name))
-    typed.message(2, dims)
+    if shape is not None:
+        dims = Message()
+        for length in shape:
+            dim = Message()
+            if isinstance(length, str):
+                dim.text(2, length)
+            elif length is not None:
+                dim.varint(1, length)
+            dims.message(1, dim)
+        typed.message(2, dims)
     outer = Message()
     outer.message(1, typed)
     made = Message()

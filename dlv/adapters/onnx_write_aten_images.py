@@ -32,7 +32,8 @@ def _resize(kind: str, mode: str, place: str, nearest: str | None = None) -> Rul
         named = factors and all(isinstance(item, (int, float)) for item in factors)
         lengths = lengths_of(g, value)[2:]
         if named and not aligned:
-            scales = g.constant([float(item) for item in factors], "float32")
+            del attrs["axes"]
+            scales = g.constant([1.0, 1.0, *map(float, factors)], "float32")
             wanted = (
                 None
                 if size is not None

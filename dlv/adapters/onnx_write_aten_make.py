@@ -9,7 +9,6 @@ from dlv.adapters.onnx_graph import NARROW, Graph, Item, Value, dtype_of
 from dlv.adapters.onnx_write_aten_shape import Lengths, lengths_of
 from dlv.adapters.onnx_write_ops_shape import converted, expand, filled, swap
 from dlv.adapters.onnx_write_source import Dtype, Rule, dtype_given, table
-from dlv.adapters.onnx_write_types import promoted
 from dlv.errors import UsageError
 from dlv.network.sizes import Dim
 
@@ -91,7 +90,7 @@ def new_ones(g: Graph, x: Item, size: Lengths, dtype: Dtype | None = None) -> Va
 
 @_rule("scalar_tensor")
 def scalar_tensor(g: Graph, s: Item, dtype: Dtype | None = None) -> Value:
-    return converted(g, g.value(s), dtype_given(dtype) or promoted([s]))
+    return converted(g, g.value(s), dtype_given(dtype) or "float32")
 
 
 @_rule("one_hot")

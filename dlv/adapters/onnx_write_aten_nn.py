@@ -13,7 +13,7 @@ from dlv.adapters.onnx_write_ops_shape import swap
 from dlv.adapters.onnx_write_source import Rule, table
 from dlv.adapters.onnx_write_types import arithmetic, together
 from dlv.errors import UsageError
-from dlv.network.sizes import Shape, ShapeError, broadcast
+from dlv.network.sizes import Dim, Shape, ShapeError, broadcast
 
 LAYERS: dict[str, Rule] = {}
 _rule = table(LAYERS)
@@ -54,7 +54,24 @@ def outer(g: Graph, x: Item, other: Item) -> Value:
 
 @_rule("einsum")
 def einsum(g: Graph, equation: str, tensors: Sequence[Item], path: Any = None) -> Value:  # noqa: ARG001
-    return g.op("Einsum", together(g, tensors), {"equation": equation}, shape=None)
+    values = together(g, tensors)
+    shape = _summed(equation.replace(" ", ""), [value.shape for value in values])
+    return g.op("Einsum", values, {"equation": equation}, shape=shape)
+
+
+def _summed(equation: str, shapes: Sequence[Shape | None]) -> Shape | None:
+    """The shape of an Einstein sum; letters that stand for several axes: not worked out."""
+    given, arrow, result = equation.partition("->")
+    if "." in equation or None in shapes:
+        return None
+    dims: dict[str, Dim] = {}
+    for letters, shape in zip(given.split(","), shapes, strict=False):
+        for letter, dim in zip(letters, shape or (), strict=False):
+            if dims.get(letter) in (None, 1):
+                dims[letter] = dim
+    if not arrow:
+        result = "".join(sorted(letter for letter in dims if given.count(letter) == 1))
+    return tuple(dims.get(letter) for letter in result)
 
 
 @_rule("bilinear")
@@ -88,7 +105,15 @@ def _conv(
         "group": groups,
     }
     if padding == "same":
-        attrs["auto_pad"] = "SAME_UPPER"
+        lengths = (kernel.shape or ())[2:]
+        totals = [
+            step * (length - 1) if isinstance(length, int) else None
+            for step, length in zip(attrs["dilations"], lengths, strict=True)
+        ]
+        if None in totals:
+            raise UsageError('padding "same" takes a kernel of fixed lengths')
+        known = [total for total in totals if total is not None]
+        attrs["pads"] = [*(n // 2 for n in known), *(n - n // 2 for n in known)]
     elif padding != "valid":
         attrs["pads"] = _per_axis(padding, axes) * 2
     given = [data, kernel, None if bias is None else g.value(bias, data.dtype)]

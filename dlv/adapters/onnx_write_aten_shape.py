@@ -253,10 +253,15 @@ def roll(g: Graph, x: Item, shifts: Any, dims: Any = ()) -> Value:
     return value
 
 
-@_rule("gather", "take_along_dim")
+@_rule("gather")
 def gather(g: Graph, x: Item, dim: int, index: Item, sparse_grad: bool = False) -> Value:  # noqa: ARG001
     rows = g.value(index)
     return g.op("GatherElements", [g.value(x), rows], {"axis": dim}, shape=rows.shape)
+
+
+@_rule("take_along_dim")
+def take_along_dim(g: Graph, x: Item, indices: Item, dim: int) -> Value:
+    return gather(g, x, dim, indices)
 
 
 @_rule("scatter.src")

@@ -41,9 +41,13 @@ def deconv(g: Graph, node: Node, inputs: Sequence[Item]) -> Value:
     attrs["output_padding"] = [more - left for more, left in zip(extra, edge, strict=True)]
     if not any(edge):
         return _laid_out(g, node, g.op("ConvTranspose", [x, weight, bias], attrs, shape=None))
-    # An edge that no kernel reaches: zeros, and the bias.
+    # An edge that no kernel reaches: zeros, and the bias. Nothing is cut off before it is there.
+    cut = [before if more else 0 for more, (before, _) in zip(edge, pad, strict=True)]
+    held = [(before - less, after) for less, (before, after) in zip(cut, pad, strict=True)]
+    attrs["pads"] = pads(held)
     made = g.op("ConvTranspose", [x, weight], attrs, shape=None)
-    amounts = g.ints(*pads([(0, 0), (0, 0), *((0, more) for more in edge)]))
+    sides = [(-less, more) for less, more in zip(cut, edge, strict=True)]
+    amounts = g.ints(*pads([(0, 0), (0, 0), *sides]))
     made = g.op("Pad", [made, amounts], shape=None)
     if bias is not None:
         made = g.op("Add", [made, g.unsqueeze(bias, *range(1, len(pad) + 1))], shape=None)

@@ -36,7 +36,9 @@ def pool(g: Graph, node: Node, inputs: Sequence[Item]) -> Value | list[Value]:
 def _windows(g: Graph, node: Node, x: Value) -> list[Value]:
     attrs = node.attrs
     lengths = (x.shape or (None,) * (len(attrs["kernel"]) + 2))[2:]
-    ceil, behind = _rounding(attrs, lengths) if attrs["ceil"] else (False, [0] * len(lengths))
+    ceil, over, behind = False, False, [0] * len(lengths)
+    if attrs["ceil"]:
+        ceil, over, behind = _rounding(attrs, lengths)
     pad = [(a, b + extra) for (a, b), extra in zip(attrs["pad"], behind, strict=True)]
     given: dict[str, Any] = {
         "kernel_shape": list(attrs["kernel"]),
@@ -53,7 +55,6 @@ def _windows(g: Graph, node: Node, x: Value) -> list[Value]:
         if wide:
             return [_dilated(g, attrs, x)]
         counted = attrs["count_pad"] and any(map(any, attrs["pad"]))
-        over = ceil or any(behind)
         # A window that reaches beyond the padding is divided by what lies within.
         if over and counted:
             x = _padded(g, x, attrs["pad"], 0.0)
@@ -130,27 +131,26 @@ def _begun(g: Graph, attrs: Mapping[str, Any], x: Value, made: Value) -> Value:
     return made
 
 
-def _rounding(attrs: Mapping[str, Any], lengths: Shape) -> tuple[bool, list[int]]:
-    """Whether to ask for rounding up; or else how much further the padding reaches.
+def _rounding(attrs: Mapping[str, Any], lengths: Shape) -> tuple[bool, bool, list[int]]:
+    """Whether to ask for rounding up, whether a window reaches beyond the padding, and, instead
+    of asking, how much further the padding is to reach.
 
     Older runtimes keep a window that begins behind the input: where one would, and the
     lengths are known, nothing is left to them.
     """
-    extra, unclear = [], False
+    none, extra, unclear = [0] * len(lengths), [], False
     for length, kernel, stride, pad, dilation in zip(
         lengths, attrs["kernel"], attrs["stride"], attrs["pad"], attrs["dilation"], strict=True
     ):
         if not isinstance(length, int):
-            return True, [0] * len(lengths)
+            return True, True, none
         reach = dilation * (kernel - 1) + 1
         room = length + sum(pad)
         count = window(length, kernel, stride, pad, dilation, True)
         assert isinstance(count, int)
         unclear = unclear or count != -(-(room - reach) // stride) + 1
         extra.append(max(0, (count - 1) * stride + reach - room))
-    if not any(extra) or unclear:
-        return False, extra
-    return True, [0] * len(lengths)
+    return not unclear, any(extra), extra if unclear else none
 
 
 def _padded(g: Graph, x: Value, pad: Pads, value: float) -> Value:

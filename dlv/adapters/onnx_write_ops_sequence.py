@@ -123,7 +123,9 @@ def _repeated(g: Graph, x: Value, query: Value) -> Value:
 
 def recurrent(g: Graph, node: Node, inputs: Sequence[Item]) -> list[Value]:
     attrs = node.attrs
-    x, *states = together(g, inputs)
+    # Zeros are what it starts from anyway.
+    known = all(isinstance(item, Value) and item.id in g.zeros for item in inputs[1:])
+    x, *states = together(g, inputs[:1] if known else inputs)
     if attrs["batch_first"]:
         x = g.transpose(x, (1, 0, 2))
     ways = 2 if attrs["bidirectional"] else 1

@@ -246,7 +246,10 @@ def _fill(g: Graph, node: Node, inputs: Sequence[Item]) -> Value:
 def filled(g: Graph, lengths: Sequence[int | Value], const: Item, dtype: str) -> Value:
     """A tensor of one number everywhere."""
     dtype = "float32" if dtype in NARROW else dtype
-    return expand(g, g.value(const, dtype), lengths)
+    made = expand(g, g.value(const, dtype), lengths)
+    if const == 0:
+        g.zeros.add(made.id)
+    return made
 
 
 _NAMES = {

@@ -63,16 +63,16 @@ def arguments(g: Graph, node: Node, inputs: Sequence[Item]) -> tuple[list[Any], 
     args, kwargs = source.get("args", []), source.get("kwargs", {})
     if not isinstance(args, list) or not isinstance(kwargs, Mapping):
         raise UsageError("its source is no call")
-    given = [_argument(g, node, inputs, item, 0) for item in args]
+    given = [argument(g, node, inputs, item) for item in args]
     named = {
-        name: _argument(g, node, inputs, item, 0)
+        name: argument(g, node, inputs, item)
         for name, item in kwargs.items()
         if name not in _IGNORED
     }
     return given, named
 
 
-def _argument(g: Graph, node: Node, inputs: Sequence[Item], item: Any, depth: int) -> Any:
+def argument(g: Graph, node: Node, inputs: Sequence[Item], item: Any, depth: int = 0) -> Any:
     if isinstance(item, Mapping) and len(item) == 1 and depth < _MOST_DEPTH:
         [(tag, value)] = item.items()
         if tag == "n" and isinstance(value, int) and 0 <= value < len(inputs):
@@ -80,7 +80,7 @@ def _argument(g: Graph, node: Node, inputs: Sequence[Item], item: Any, depth: in
         if tag == "p" and value in node.params:
             return g.tensor(node.params[value])
         if tag == "l" and isinstance(value, list):
-            return [_argument(g, node, inputs, each, depth + 1) for each in value]
+            return [argument(g, node, inputs, each, depth + 1) for each in value]
         if tag == "c":
             return float_of(value) if isinstance(value, str) and value in NON_FINITE else value
         if tag == "dtype":

@@ -13,20 +13,14 @@ from typing import BinaryIO
 
 import dlv.adapters.onnx_messages as messages
 from dlv.adapters.checkpoint import Tensor
-from dlv.adapters.onnx_graph import Graph, Item, Names, Type, Value, merged
+from dlv.adapters.onnx_graph import Names, Type, Value
 from dlv.adapters.onnx_messages import Array, Operator, Place
-from dlv.adapters.onnx_write_ops import WRITERS
-from dlv.adapters.onnx_write_raw import raw
+from dlv.adapters.onnx_write_raw import OPSET, ir_version
+from dlv.adapters.onnx_write_walk import Walk, port_name
 from dlv.adapters.protobuf_writer import MOST_BYTES, Message
 from dlv.canonical import VERSION
-from dlv.errors import DlvError, UsageError, nearest
-from dlv.network.graph import Network, Node, Port
-from dlv.network.inference import attribute_faults, enough
-from dlv.network.layers.registry import layer_of
-from dlv.network.sizes import Shape, ShapeError
-
-OPSET = 21
-IR_VERSION = 10
+from dlv.errors import UsageError
+from dlv.network.graph import Network
 
 _LEAST_OUTSIDE = 1024  # smaller tensors stay in the model even where the rest lies beside it
 _ALIGNMENT = 4096  # so that runtimes can map them
@@ -55,7 +49,7 @@ def save_network(
     A model of more than `most` bytes, which protobuf cannot hold, has its tensors in `beside`;
     without that it is refused before a byte is written. The same input gives the same bytes.
     """
-    model = _Model(network, tensors, constants)
+    model = _File(Walk(network, tensors, constants))
     whole = model.message(metadata or {}, {})
     if whole.size > most:
         if beside is None:
@@ -74,190 +68,40 @@ def save_network(
     return model.notes
 
 
-class _Model:
-    """A network turned into operators, and the names that everything gets in the file."""
+class _File:
+    """The graph with the names that everything gets in the file."""
 
-    def __init__(
-        self, network: Network, tensors: Sequence[Tensor], constants: Sequence[Tensor]
-    ) -> None:
-        self.network = network
-        self.notes: list[str] = []
-        aliases = {tensor.name: tensor.tied for tensor in tensors if tensor.tied is not None}
-        aliases.update(network.aliases)
-        self.tensors = {tensor.name: tensor for tensor in (*constants, *tensors)}
-        self.graph = Graph(self.tensors, {name: _end(aliases, name) for name in aliases})
-        self.values: dict[Port, Item] = {}
-        self.placed: dict[int, Port] = {}  # value -> the port that gives it its name
-        self.outputs = self._walk()
-        self._prune()
+    def __init__(self, walk: Walk) -> None:
+        self.walk = walk
+        self.graph = walk.graph
+        self.notes = walk.notes
         self.names = self._name()
         self.arrays = self._arrays()
-        self.notes += self.graph.notes
         self._tell_unused()
-
-    # From nodes to operators
-
-    def _walk(self) -> list[tuple[str, Value]]:
-        network, g = self.network, self.graph
-        losses = {node.name for node in network.nodes if node.op == "LOSS"}
-        wanted = [port for port in network.outputs if port[0] not in losses]
-        if len(wanted) != len(network.outputs):
-            self.notes.append("losses are left out: the file is for inference")
-        if not wanted:
-            raise UsageError("the network has no outputs that an ONNX file could give")
-        for item in network.inputs:
-            self.values[item.name, 0] = g.input(item.name, item.dtype, item.shape)
-        for name in network.constants:
-            if name in self.tensors:
-                self.values[name, 0] = g.tensor(name)
-        alive = self._alive(wanted)
-        read = self._read(wanted, alive)
-        for node in network.topological():
-            if node.name in alive:
-                self._node(node, read.get(node.name, frozenset()))
-        return self._outputs(wanted)
-
-    def _alive(self, wanted: Sequence[Port]) -> set[str]:
-        nodes = {node.name: node for node in reversed(self.network.nodes)}
-        alive: set[str] = set()
-        todo = [name for name, _ in wanted]
-        while todo:
-            name = todo.pop()
-            if name in nodes and name not in alive:
-                alive.add(name)
-                todo += [producer for producer, _ in nodes[name].inputs]
-        return alive
-
-    def _read(self, wanted: Sequence[Port], alive: set[str]) -> dict[str, set[int]]:
-        """Which outputs of each node anybody reads."""
-        read: dict[str, set[int]] = {}
-        for name, port in wanted:
-            read.setdefault(name, set()).add(port)
-        for node in self.network.nodes:
-            if node.name in alive:
-                for name, port in _ports(node):
-                    read.setdefault(name, set()).add(port)
-        return read
-
-    def _node(self, node: Node, read: set[int] | frozenset[int]) -> None:
-        g = self.graph
-        g.scope, g.ports = node.name, read
-        first = g.last
-        try:
-            inputs = [self._value(port) for port in _ports(node)]
-            made = self._made(node, inputs)
-            results = list(made) if isinstance(made, Sequence) else [made]
-            for port, item in enumerate(self._shaped(node, inputs, results)):
-                self.values[node.name, port] = item
-                if isinstance(item, Value) and item.id > first:
-                    self.placed.setdefault(item.id, (node.name, port))
-        except DlvError as error:
-            what = node.op if node.variant is None else f"{node.op} {node.variant}"
-            error.message = f"node {node.name!r} ({what}): {error.message}"
-            error.args = (error.message,)
-            raise
-
-    def _made(self, node: Node, inputs: Sequence[Item]) -> Item | Sequence[Item]:
-        if node.op == "OP":
-            return raw(self.graph, node, inputs)
-        faults = attribute_faults(node)
-        if faults:
-            raise UsageError(faults[0][1])
-        if not enough(node):
-            raise UsageError(f"{len(inputs)} inputs are the wrong number")
-        if node.op == "INPUT":
-            attrs = node.attrs
-            return self.graph.input(node.name, attrs["dtype"], attrs["shape"])
-        return WRITERS[node.op](self.graph, node, inputs)
-
-    def _value(self, port: Port) -> Item:
-        if port in self.values:
-            return self.values[port]
-        name, number = port
-        known = {each for each, _ in self.values}
-        if name in known:
-            raise UsageError(f"{name!r} has no output {number}")
-        if name in self.network.constants:
-            raise UsageError(f"the constant {name!r} is not there")
-        raise UsageError(
-            f"its input {name!r} is produced by nothing", did_you_mean=nearest(name, known)
-        )
-
-    @staticmethod
-    def _shaped(node: Node, inputs: Sequence[Item], results: list[Item]) -> list[Item]:
-        """The results with what shape inference knows of them."""
-        told: Sequence[Shape | None] = ()
-        if node.op == "OP":
-            told = (node.out_shape,)
-        elif node.op != "RESHAPE" or node.attrs["kind"] not in ("size", "arithmetic", "getitem"):
-            shapes = [item.shape if isinstance(item, Value) else () for item in inputs]
-            try:
-                told = layer_of(node).shape(node, shapes)
-            except ShapeError as error:
-                detail = f"seen {error.seen}, wanted {error.wanted}" if error.seen else None
-                raise UsageError(error.message, why=detail) from error
-        for port, shape in enumerate(told[: len(results)]):
-            item = results[port]
-            if isinstance(item, Value) and not item.weak:
-                results[port] = replace(item, shape=merged(item.shape, shape))
-        return results
-
-    def _outputs(self, wanted: Sequence[Port]) -> list[tuple[str, Value]]:
-        """Each output under its own name, though it be an input or come twice."""
-        g = self.graph
-        found: list[tuple[str, Value]] = []
-        seen: set[int] = set()
-        for port in wanted:
-            value = g.value(self._value(port))
-            name = port_name(port)
-            if value.id in seen or self.placed.get(value.id) != port:
-                g.scope = name
-                value = g.op("Identity", [value])
-                self.placed[value.id] = port
-            seen.add(value.id)
-            if value.shape is None:
-                raise UsageError(
-                    f"the rank of the output {name!r} is not known",
-                    hint="an operation before it has no shape",
-                )
-            found.append((name, value))
-        return found
-
-    # From operators to the file
-
-    def _prune(self) -> None:
-        """Without what no output needs."""
-        used = {value.id for _, value in self.outputs}
-        kept = []
-        for step in reversed(self.graph.steps):
-            if used.isdisjoint(step.outputs):
-                continue
-            while step.outputs[-1] not in used:
-                step.outputs.pop()
-            used.update(item for item in step.inputs if item is not None)
-            kept.append(step)
-        self.graph.steps = kept[::-1]
-        self.used = used
 
     def _name(self) -> dict[int, str]:
         """Tensors and inputs keep their names, ports are called like their node."""
         g, names = self.graph, Names()
         final: dict[int, str] = {}
         for wanted, value in (*g.stored.items(), *g.inputs.items()):
-            if value.id in self.used or wanted in g.inputs:
+            if value.id in self.walk.used or wanted in g.inputs:
                 final.setdefault(value.id, self._told(wanted, names.take(wanted)))
-        for wanted, value in self.outputs:
+        for wanted, value in self.walk.outputs:
             final[value.id] = self._told(wanted, names.take(wanted))
-        for item, port in self.placed.items():
-            if item in self.used and item not in final:
+        for item, wanted in g.fixed.items():
+            if item in self.walk.used and names.take(wanted) != wanted:
+                raise UsageError(f"two values would be called {wanted!r} in the file")
+            final[item] = wanted
+        for item, port in self.walk.placed.items():
+            if item in self.walk.used and item not in final:
                 final[item] = names.take(port_name(port))
         for step in g.steps:
             for place, item in enumerate(step.outputs):
-                if item in self.used and item not in final:
+                if item in self.walk.used and item not in final:
                     ending = f":{place}" if place else ""
                     final[item] = names.take(f"{step.scope}/{step.kind}{ending}")
         for item in g.made:
-            if item in self.used:
+            if item in self.walk.used:
                 final[item] = names.take(f"{g.made[item].name}/const")
         return final
 
@@ -271,20 +115,20 @@ class _Model:
         g = self.graph
         found = []
         for name, value in g.stored.items():
-            if value.id in self.used:
-                tensor = self.tensors[name]
+            if value.id in self.walk.used:
+                tensor = self.walk.tensors[name]
                 found.append(Array(self.names[value.id], tensor.dtype, tensor.shape, tensor))
-        made = [(item, array) for item, array in g.made.items() if item in self.used]
+        made = [(item, array) for item, array in g.made.items() if item in self.walk.used]
         return found + [replace(array, name=self.names[item]) for item, array in made]
 
     def _tell_unused(self) -> None:
         g = self.graph
-        written = {name for name, value in g.stored.items() if value.id in self.used}
-        tied = {name for name in self.tensors if g.kept(name) in written}
+        written = {name for name, value in g.stored.items() if value.id in self.walk.used}
+        tied = {name for name in self.walk.tensors if g.kept(name) in written}
         # Those that count training steps have nothing to say in inference.
         left = [
             name
-            for name in self.tensors
+            for name in self.walk.tensors
             if name not in tied and not name.endswith("num_batches_tracked")
         ]
         if left:
@@ -306,14 +150,14 @@ class _Model:
         graph = Message()
         taken = Names()
         # The operator that gives a node's result bears the node's own name.
-        bearers = {item: port[0] for item, port in self.placed.items() if port[1] == 0}
+        bearers = {item: port[0] for item, port in self.walk.placed.items() if port[1] == 0}
         bearing = {bearers[step.outputs[0]] for step in g.steps if step.outputs[0] in bearers}
         taken.taken |= bearing
         for step in g.steps:
             own = bearers.get(step.outputs[0])
             name = own if own is not None else taken.take(f"{step.scope}/{step.kind}")
             ins = ["" if item is None else names[item] for item in step.inputs]
-            outs = [names.get(item, "") for item in step.outputs]
+            outs = [names[item] for item in step.outputs]
             attrs = {
                 key: messages.TYPES[value.dtype] if isinstance(value, Type) else value
                 for key, value in step.attrs.items()
@@ -325,37 +169,26 @@ class _Model:
             graph.message(5, messages.tensor(array, places.get(array.name)))
         for value in g.inputs.values():
             graph.message(11, messages.value_info(names[value.id], value.dtype, value.shape or ()))
-        for _, value in self.outputs:
-            info = messages.value_info(names[value.id], value.dtype, value.shape or ())
-            graph.message(12, info)
+        for _, value in self.walk.outputs:
+            graph.message(12, messages.value_info(names[value.id], value.dtype, value.shape))
+        for value in self._between():
+            graph.message(13, messages.value_info(names[value.id], value.dtype, value.shape))
         return messages.model(
             graph,
-            ir_version=IR_VERSION,
+            ir_version=ir_version(g.opsets.get("", OPSET)),
             opsets={"": OPSET, **g.opsets},
             producer=("dlv", VERSION),
             metadata=metadata,
         )
 
-
-def _ports(node: Node) -> list[Port]:
-    """What a node reads; a getitem says by its index which output it means."""
-    if node.op == "RESHAPE" and node.attrs.get("kind") == "getitem" and node.inputs:
-        return [(node.inputs[0][0], node.attrs.get("index", 0))]
-    return list(node.inputs)
-
-
-def port_name(port: Port) -> str:
-    name, number = port
-    return f"{name}:{number}" if number else name
-
-
-def _end(aliases: Mapping[str, str], name: str) -> str:
-    """The tensor at the end of a chain of ties."""
-    seen = {name}
-    while (following := aliases.get(name)) is not None and following not in seen:
-        seen.add(following)
-        name = following
-    return name
+    def _between(self) -> list[Value]:
+        """What operators give to each other: readers learn the shapes."""
+        walk = self.walk
+        told = {item.id: item for item in walk.values.values() if isinstance(item, Value)}
+        ends = {value.id for _, value in walk.outputs}
+        made = [item for step in self.graph.steps for item in step.outputs if item not in ends]
+        values = [told.get(item, self.graph.values[item]) for item in made]
+        return [value for value in values if value.shape is not None]
 
 
 def _write_outside(out: BinaryIO, arrays: Sequence[Array], places: Mapping[str, Place]) -> None:
