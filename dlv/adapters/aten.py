@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dlv.canonical import number
 from dlv.errors import Damaged
 from dlv.network.sizes import Shape
 
@@ -35,8 +36,11 @@ class Tagged:
     value: Any
 
     def json(self) -> dict[str, Any]:
-        # A graph within a call is not kept: nothing of ours runs it.
-        return {"text": "graph"} if self.kind == "graph" else {self.kind: self.value}
+        if self.kind == "graph":  # not kept: nothing of ours runs it
+            return {"text": "graph"}
+        if self.kind == "complex":
+            return {"complex": [number(part) for part in self.value]}
+        return {self.kind: self.value}
 
 
 # What an argument may be: Ref, Tagged, a list of arguments, int, float, bool, str or None.

@@ -16,7 +16,7 @@ def _conv(axes: int) -> Rule:
     def rule(call: Reading) -> Match:
         x, weight = call.data("input"), call.slot("weight")
         call.rank(x, axes + 2)
-        shape = _whole(call, weight)
+        shape = _whole(call, weight, axes + 2)
         dilation = call.per_axis("dilation", axes, 1)
         kernel = shape[2:]
         return Match(
@@ -36,9 +36,12 @@ def _conv(axes: int) -> Rule:
     return rule
 
 
-def _whole(call: Reading, ref: Ref) -> tuple[int, ...]:
-    shape = call.shape(ref)
-    return tuple(dim for dim in shape if isinstance(dim, int))
+def _whole(call: Reading, ref: Ref, rank: int) -> tuple[int, ...]:
+    """The shape of a tensor that has so many axes, all of known length."""
+    shape = tuple(dim for dim in call.shape(ref) if isinstance(dim, int))
+    if not len(shape) == len(call.shape(ref)) == rank:
+        raise Unmatched
+    return shape
 
 
 def _pads(call: Reading, kernel: tuple[int, ...], dilation: list[int]) -> list[int | list[int]]:
@@ -56,7 +59,7 @@ def _deconv(axes: int) -> Rule:
     def rule(call: Reading) -> Match:
         x, weight = call.data("input"), call.slot("weight")
         call.rank(x, axes + 2)
-        shape, groups = _whole(call, weight), call.whole("groups", 1)
+        shape, groups = _whole(call, weight, axes + 2), call.whole("groups", 1)
         return Match(
             "DECONV",
             {
@@ -86,10 +89,9 @@ def _convolution(call: Reading) -> Match:
 
 def _linear(call: Reading) -> Match:
     x, weight = call.data("input"), call.slot("weight")
-    call.rank(weight, 2)
     return Match(
         "FULL",
-        {"out": call.shape(weight)[0]},
+        {"out": _whole(call, weight, 2)[0]},
         (x,),
         call.slots(weight="weight", bias="bias"),
     )
@@ -97,8 +99,7 @@ def _linear(call: Reading) -> Match:
 
 def _embedding(call: Reading) -> Match:
     x, weight = call.data("indices"), call.slot("weight")
-    call.rank(weight, 2)
-    rows, out = call.shape(weight)
+    rows, out = _whole(call, weight, 2)
     return Match("EMBED", {"rows": rows, "out": out}, (x,), {"weight": weight})
 
 
@@ -232,13 +233,14 @@ def _recurrent(variant: str) -> Rule:
             len(start) != states
             or not isinstance(weights, list)
             or len(weights) != len(names)
+            or not names
             or not all(isinstance(item, Ref) for item in [*start, *weights])
             or any(ref.name not in call.state for ref in weights)
             or any(ref.name in call.state for ref in start)
         ):
             raise Unmatched
-        rows = call.shape(weights[0])[0]
-        if not isinstance(rows, int) or rows % gates:
+        rows, _ = _whole(call, weights[0], 2)
+        if rows % gates:
             raise Unmatched
         attrs = {
             "hidden": rows // gates,

@@ -75,9 +75,10 @@ def _view(kind: str) -> Rule:
 
 
 def _unflatten(call: Reading) -> Match:
+    call.ints("sizes")
     shape = call.out().shape
     unknown = [place for place, dim in enumerate(shape) if not isinstance(dim, int)]
-    if len(unknown) > 1 or any(isinstance(item, Ref) for item in call.get("sizes")):
+    if len(unknown) > 1:
         raise Unmatched
     size = [-1 if place in unknown else dim for place, dim in enumerate(shape)]
     return _reshape(call, kind="reshape", size=size)
@@ -135,7 +136,10 @@ def _split(call: Reading) -> Match:
     rank = len(call.shape(x))
     if not -rank <= axis < rank:
         raise Unmatched
-    sizes = [call.out(port).shape[axis] for port in range(len(call.call.outputs))]
+    shapes = [call.out(port).shape for port in range(len(call.call.outputs))]
+    if any(len(shape) != rank for shape in shapes):
+        raise Unmatched
+    sizes = [shape[axis] for shape in shapes]
     if not sizes or not all(isinstance(size, int) for size in sizes):
         raise Unmatched
     return _reshape(call, kind="split", axis=axis, sizes=sizes)

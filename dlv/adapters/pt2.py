@@ -5,8 +5,9 @@ A zip: the graph as JSON, the tensors as raw storages. Skeleton: that of torch f
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, BinaryIO
 
@@ -109,22 +110,31 @@ class _Program:
     def checkpoint(self) -> Checkpoint:
         model = self._model()
         program = self._json(f"models/{model}.json")
-        graph = pt2_graph.read(program)
+        with self._named():
+            graph = pt2_graph.read(program)
         found = Checkpoint(FORMAT, [], close=self.file.close)
         views = self._state(model, graph, found)
         constants = self._constants(model, graph, found)
         version = program.get("torch_version")
         origin = {"importer": FORMAT, "version": version if isinstance(version, str) else ""}
         del program
-        try:
+        with self._named():
             made = convert(graph, constants, origin)
             _ = made.network.id  # whether it can be stored
-        except (ValueError, UnicodeEncodeError) as error:
-            raise Damaged(f"{self.file.name} is damaged", why=str(error)) from error
         found.network, found.constants = made.network, made.constants
         found.notes += made.notes
         add_skeleton(found, self.file, views, big=self.storages.big)
         return found
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """What is wrong with the graph, told with the file that it is from."""
+        try:
+            yield
+        except Damaged as error:
+            raise Damaged(f"{self.file.name} is damaged", why=error.why) from error
+        except ValueError as error:  # what canonical JSON does not take
+            raise Damaged(f"{self.file.name} is damaged", why=str(error)) from error
 
     def _state(self, model: str, graph: Graph, found: Checkpoint) -> list[View]:
         """The tensors that state_dict names."""
