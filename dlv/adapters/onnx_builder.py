@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,10 @@ from dlv.network.vocabulary import complete
 
 # Version of what importing means: another one may make other networks of the same file.
 IMPORTER = 1
+# Names that exporters give to single numbers of the program; parameters have others.
+_NUMBER = re.compile(
+    r"(?:.*[/.])?(?:const(?:ant)?|val|scalar_tensor_default)(?:_\d+)?|onnx::\w+_\d+"
+)
 
 
 class Cannot(Exception):
@@ -37,7 +42,9 @@ class Held:
     @property
     def trainable(self) -> bool:
         """Whether it counts as a weight rather than as a number that was written down."""
-        return not self.constant and self.stored.dtype.startswith(("float", "bfloat", "complex"))
+        if self.constant or not self.stored.dtype.startswith(("float", "bfloat", "complex")):
+            return False
+        return self.stored.elements != 1 or not _NUMBER.fullmatch(self.stored.name)
 
 
 # What is known of an ONNX value.

@@ -44,12 +44,15 @@ _SETTINGS = {
 
 
 class Call:
-    """`main` is the operator after which the node is called, `outputs` what it has to give."""
+    """`outputs` is what it has to give. `flow`: weights may flow in where data is expected."""
 
-    def __init__(self, builder: Builder, operator: Operator, outputs: list[str]) -> None:
+    def __init__(
+        self, builder: Builder, operator: Operator, outputs: list[str], *, flow: bool = False
+    ) -> None:
         self.builder = builder
         self.operator = operator
         self.outputs = outputs
+        self.flow = flow
         self.version = builder.model.opsets.get(operator.domain, 1)
 
     # Inputs
@@ -75,28 +78,32 @@ class Call:
             if value not in builder.computed:
                 self._compute(value)
             return builder.computed[value]
-        if isinstance(state, Held) and state.flipped:
-            return self.turned(value, state)
         if isinstance(state, Held) and state.trainable:
-            raise Cannot(f"a weight flows into {self.operator.kind}")
+            if not self.flow and not state.flipped:
+                raise Cannot(f"a weight flows into {self.operator.kind}")
+            return self.flowing(value, state)
         return builder.constant(value)
 
-    def turned(self, value: str, held: Held) -> Port:
-        """A stored matrix whose transpose flows on as it is."""
+    def flowing(self, value: str, held: Held) -> Port:
+        """A tensor of the file as data, or its transpose: a node that gives it."""
         builder = self.builder
         if value not in builder.computed:
-            args = [{"p": "p0"}, {"c": 0}, {"c": 1}]
-            source = {"dialect": "aten", "op": "aten.transpose.int", "args": args, "kwargs": {}}
+            args: list[dict[str, Any]] = [{"p": "p0"}]
+            op, shape = "aten.alias.default", held.stored.shape
+            if held.flipped:
+                op, shape = "aten.transpose.int", shape[::-1]
+                args += [{"c": 0}, {"c": 1}]
             made = builder.emit(
-                value,
+                f"{value}.value" if value in builder.graph.stored else value,
                 "OP",
                 {},
                 (),
                 variant="raw",
                 params={"p0": self.tensor(held)},
-                source=source,
-                out_shape=held.stored.shape[::-1],
+                source={"dialect": "aten", "op": op, "args": args, "kwargs": {}},
+                out_shape=shape,
             )
+            builder.dtypes[made, 0] = held.stored.dtype
             builder.computed[value] = made, 0
         return builder.computed[value]
 
@@ -364,7 +371,7 @@ class Arguments:
             raise Damaged(f"{builder.model.span.file.name} uses {value!r}, which nothing makes")
         if isinstance(state, Held) and (state.trainable or state.stored.elements > 4096):
             if state.flipped:
-                return self.at(self.call.turned(value, state))
+                return self.at(self.call.flowing(value, state))
             slot = slot or f"p{len(self.params)}"
             self.params[slot] = self.call.tensor(state)
             return {"p": slot}

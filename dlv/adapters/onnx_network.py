@@ -8,7 +8,7 @@ from functools import partial
 
 from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.onnx_builder import Builder, Cannot, Held
-from dlv.adapters.onnx_call import Arguments, Call
+from dlv.adapters.onnx_call import Call
 from dlv.adapters.onnx_model import Graph, Model, Operator, bodies_in, captured
 from dlv.adapters.onnx_ops import LAYERS, Rule, full
 from dlv.adapters.onnx_ops_axes import REDUCTIONS
@@ -114,11 +114,11 @@ def _sorted(graph: Graph, what: str) -> list[Operator]:
     return done
 
 
-def _attempt(builder: Builder, operator: Operator, rule: Rule) -> bool:
+def _attempt(builder: Builder, operator: Operator, rule: Rule, *, flow: bool = False) -> bool:
     """Whether a rule applied; if not, nothing is left of the attempt."""
     before = len(builder.nodes)
     try:
-        rule(Call(builder, operator, operator.outputs))
+        rule(Call(builder, operator, operator.outputs, flow=flow))
     except (Cannot, FieldError, ShapeError):
         builder.take_back(before)
         return False
@@ -140,8 +140,9 @@ def _translate(builder: Builder, operator: Operator) -> None:
             builder.states[operator.outputs[0]] = known
             builder.waiting[operator.outputs[0]] = operator
             return
-        for rules in (RULES, SECOND):
-            if operator.kind in rules and _attempt(builder, operator, rules[operator.kind]):
+        for rules, flow in ((RULES, False), (SECOND, False), (RULES, True)):
+            rule = rules.get(operator.kind)
+            if rule is not None and _attempt(builder, operator, rule, flow=flow):
                 return
     Call(builder, operator, operator.outputs).raw()
 
@@ -245,16 +246,8 @@ def _unread(builder: Builder, name: str) -> None:
 
 
 def _output(builder: Builder, name: str) -> Port:
-    operator = Operator("", "Identity", "", [name], [f"{name}.output"], {})
-    call = Call(builder, operator, operator.outputs)
-    state = builder.states[name]
-    if isinstance(state, Held) and (state.trainable or state.flipped):
-        given = Arguments(call)
-        args = [given.tensor(name)]
-        source = {"dialect": "aten", "op": "aten.alias.default", "args": args, "kwargs": {}}
-        call.put_raw(source, given, state.stored.shape)
-        return call.port_of(f"{name}.output")
-    return call.port_of(name)
+    operator = Operator("", "Identity", "", [name], [name], {})
+    return Call(builder, operator, [name], flow=True).port_of(name)
 
 
 def _finish(builder: Builder, network: Network) -> Built:
