@@ -81,6 +81,7 @@ class Graph:
         self.inputs: dict[str, Value] = {}
         self.opsets: dict[str, int] = {}
         self.notes: dict[str, None] = {}
+        self.unsure: set[int] = set()  # values whose dtype is likely, not known
         self.zeros: set[int] = set()  # what is known to be filled with nothing but zeros
         self.fixed: dict[int, str] = {}  # names that graphs within operators speak of
         self._tensors = tensors

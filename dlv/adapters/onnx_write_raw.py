@@ -37,7 +37,10 @@ _CHANGED = {
     **dict.fromkeys(("GroupNormalization",), 21),
 }
 _MOST_OUTPUTS = 4096
-_BODY = protobuf.Schema("GraphProto", {1: "node message*"})
+_BODY = protobuf.Schema("GraphProto", {1: "node message*", 12: "output message*"})
+_VALUE = protobuf.Schema("ValueInfoProto", {2: "type message"})
+_TYPE = protobuf.Schema("TypeProto", {1: "tensor_type message"})
+_TENSOR = protobuf.Schema("TypeProto.Tensor", {1: "elem_type int"})
 _INNER = protobuf.Schema(
     "NodeProto", {4: "op_type text", 5: "attribute message*", 7: "domain text"}
 )
@@ -89,10 +92,14 @@ def _verbatim(g: Graph, node: Node, inputs: Sequence[Item]) -> list[Value]:
         _check_body(body, int(source.get("opset") or OPSET))
     outer = source.get("captured") or {}
     needs = [_captured(g, name, argument(g, node, inputs, item)) for name, item in outer.items()]
-    dtypes = _dtypes(kind if not domain else "", attrs, values, count)
+    dtypes = _of_bodies(kind, attrs) if not domain else []
+    if len(dtypes) != count:
+        dtypes = _dtypes(kind if not domain else "", attrs, values, count)
     shapes = _shapes(kind if not domain else "", attrs, values, count)
     made = g.ops(kind, values, list(zip(dtypes, shapes, strict=True)), attrs, domain)
     g.steps[-1].needs = needs
+    # Only the runtime knows for sure: nothing is claimed where nothing has to be.
+    g.unsure.update(value.id for value in made)
     return made
 
 
@@ -187,6 +194,23 @@ def _check_body(body: Encoded, version: int) -> None:
                 todo += [*([held["g"]] if held["g"] is not None else []), *held["graphs"]]
 
 
+def _of_bodies(kind: str, attrs: Mapping[str, Any]) -> list[str]:
+    """The dtypes that the graphs of an If, Loop or Scan give."""
+    body = next(_bodies(attrs), None)
+    if body is None or kind not in ("If", "Loop", "Scan"):
+        return []
+    found = []
+    graph = _BODY.read(protobuf.message(protobuf.Memory(body.data, "a graph in the network")))
+    for part in graph["output"][1 if kind == "Loop" else 0 :]:
+        outer = _VALUE.read(part)["type"]
+        tensor = _TYPE.read(outer)["tensor_type"] if outer is not None else None
+        number = _TENSOR.read(tensor)["elem_type"] if tensor is not None else None
+        if number not in _BY_NUMBER:
+            return []
+        found.append(_BY_NUMBER[number])
+    return found
+
+
 def _captured(g: Graph, name: str, item: Any) -> int:
     """A value of the surrounding graph that its own graphs use by name."""
     value = g.value(item)
@@ -199,7 +223,7 @@ def _captured(g: Graph, name: str, item: Any) -> int:
 def _dtypes(
     kind: str, attrs: Mapping[str, Any], inputs: Sequence[Value | None], count: int
 ) -> list[str]:
-    """The dtypes of its outputs, which only the runtime knows for sure."""
+    """The likely dtypes of its outputs."""
     data = [value for value in inputs if value is not None]
     first = data[0].dtype if data else "float32"
     if kind in ("Where", "CastLike", "OneHot") and len(data) > 1:
@@ -228,6 +252,9 @@ def _shapes(
         ways = 2 if attrs.get("direction") == "bidirectional" else 1
         state: Shape = (ways, shape[1], attrs.get("hidden_size"))
         return [(shape[0], *state), *[state] * (count - 1)]
+    if kind == "Unique":
+        first: Shape = (None,) * (len(shape) if "axis" in attrs else 1)
+        return [first, *[(None,)] * (count - 1)]
     axis = attrs.get("axis", 0 if kind == "Split" else -1)
     if kind in ("Split", "TopK") and type(axis) is int:
         place = axis_of(axis, len(shape), "axis")

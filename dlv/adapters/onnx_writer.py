@@ -185,7 +185,7 @@ class _File:
         """What operators give to each other: readers learn the shapes."""
         walk = self.walk
         told = {item.id: item for item in walk.values.values() if isinstance(item, Value)}
-        ends = {value.id for _, value in walk.outputs}
+        ends = {value.id for _, value in walk.outputs} | self.graph.unsure
         made = [item for step in self.graph.steps for item in step.outputs if item not in ends]
         values = [told.get(item, self.graph.values[item]) for item in made]
         return [value for value in values if value.shape is not None]

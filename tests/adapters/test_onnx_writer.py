@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 
+onnx = pytest.importorskip("onnx", reason="onnx checks the files here")
 pytest.importorskip("onnxruntime", reason="onnxruntime runs the files here")
 
-from dlv.adapters.checkpoint import PART, Tensor
-from dlv.adapters.onnx_writer import Beside, save_network
-from dlv.errors import NotFound, UsageError
-from dlv.network.graph import Network, Node
-from tests.onnx_runs import (
+from dlv.adapters.checkpoint import PART, Tensor  # noqa: E402
+from dlv.adapters.onnx_writer import Beside, save_network  # noqa: E402
+from dlv.errors import NotFound, UsageError  # noqa: E402
+from dlv.network.graph import Network, Node  # noqa: E402
+from tests.onnx_runs import (  # noqa: E402
     difference,
     hashes,
     network,

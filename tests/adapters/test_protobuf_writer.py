@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 import struct
 
-import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlv.adapters.checkpoint import PART, Tensor
-from dlv.adapters.protobuf_writer import Message, varint
-from dlv.errors import Damaged
+onnx = pytest.importorskip("onnx", reason="its messages are the ones written here")
+
+from dlv.adapters.checkpoint import PART, Tensor  # noqa: E402
+from dlv.adapters.protobuf_writer import Message, varint  # noqa: E402
+from dlv.errors import Damaged  # noqa: E402
 
 
 def written(message: Message) -> bytes:
