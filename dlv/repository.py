@@ -105,6 +105,7 @@ class Repository:
         self.database_file = path / "dlv.db"
         # Whether the user vouches that no other host writes; asked only on a network disk.
         self.single_host: Callable[[], bool] = lambda: False
+        self.patience: float | None = None  # seconds to wait for a lock; None: till it is free
         self._decoded: dict[str, Manifest] = {}
         self._opened: tuple[int, int] | None = None  # which file the catalogue was when opened
         self._outdated: list[Database] = []
@@ -258,7 +259,7 @@ class Repository:
         except OSError as error:
             raise durable.storage_error("lock", self.path / name, error) from error
         try:
-            fcntl.flock(descriptor, kind)
+            durable.lock(descriptor, kind, self.patience, name)
             yield
         finally:
             os.close(descriptor)

@@ -46,9 +46,14 @@ class Spool:
         target = self.folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         metadata = {} if step is None else {"step": str(step)}
-        with target.with_suffix(".part").open("wb") as out:
-            adapter.save(out, arrays.to_tensors(values), metadata)
-        target.with_suffix(".part").rename(target)
+        part = target.with_suffix(".part")
+        try:
+            with part.open("wb") as out:
+                adapter.save(out, arrays.to_tensors(values), metadata)
+        except BaseException:
+            part.unlink(missing_ok=True)  # of no use, and the disk may be full
+            raise
+        part.rename(target)
         digest, status = paths.hash_file(target)
         staged_file = StagedFile(
             *(name, str(target), "snapshot" if step is not None else "weights", adapter.FORMAT),
@@ -56,6 +61,12 @@ class Spool:
             {"own": step is None},
         )
         self.files = [f for f in self.files if f.path != name] + [staged_file]
+
+    def forget(self, step: int) -> None:
+        """A checkpoint is not to be kept after all."""
+        for file in [file for file in self.files if file.step == step]:
+            self.files.remove(file)
+            Path(file.source).unlink(missing_ok=True)
 
     def discard(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -97,12 +108,19 @@ class Run(Generic[V]):
             points.append(number)
         self._spool.note({"step": self._step, "time": now, **numbers})
 
-    def snapshot(self, weights: Mapping[str, Any], step: int | None = None) -> None:
+    def snapshot(
+        self, weights: Mapping[str, Any], step: int | None = None, *, in_order: bool = False
+    ) -> None:
         """Keep a checkpoint: arrays by name, for example `model.state_dict()`.
 
         Without a step it is of the last one logged; where nothing is logged they are counted.
+        `in_order` keeps the order of the names, and which of them share their elements.
         """
-        self._spool.save(weights, self._next(step))
+        self._spool.save(weights, self._next(step), in_order=in_order)
+
+    def forget(self, step: int) -> None:
+        """Drop the checkpoint of a step, for example of what was the best so far."""
+        self._spool.forget(step)
 
     def log_model(self, model: Any, example: Any, step: int | None = None) -> None:
         """Keep a checkpoint of a torch module and, the first time, its network.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -92,7 +93,9 @@ class WeightWriter:
         self._layout = default_layout()
         self._files: list[TemporaryFile] = []
         self._spool = Spool(self._new_file, writer=store.writer, buffer=buffer)
-        self._pool = ThreadPoolExecutor(jobs) if jobs > 1 else None
+        # While the interpreter ends, a run's last commit among the rest, no thread can be had.
+        threads = jobs > 1 and threading.main_thread().is_alive()
+        self._pool = ThreadPoolExecutor(jobs) if threads else None
         self._queue: deque[tuple[_Job, Future[list[Encoded]]]] = deque()
         self._queued = 0
         self._groups: dict[tuple[str, str | None], _Job] = {}

@@ -108,6 +108,10 @@ HOMES = {
     "torch": "arrays.py adapters/ network/torch_types.py training/ integrations/",
     "onnx": "adapters/",
     "h5py": "adapters/",
+    "lightning": "integrations/lightning.py",
+    "pytorch_lightning": "integrations/lightning.py",
+    "transformers": "integrations/transformers.py",
+    "keras": "integrations/keras.py",
 }
 # No numpy in these, nor in anything that they import when they are loaded.
 WITHOUT_NUMPY = (

@@ -180,3 +180,22 @@ def test_what_a_killed_run_leaves_can_be_added(tmp_path: Path) -> None:
         assert version.matrix("w")[0, 0] == 4
         assert list(version.series("loss").steps) == [1, 2, 3, 4, 5]
         assert version.metrics["loss"].last == 0.2
+
+
+def test_a_checkpoint_is_dropped(tmp_path: Path) -> None:
+    finish = Finished()
+    with Run(tmp_path, "message", {}, finish) as run:
+        run.snapshot(weights(1), 5)
+        run.snapshot(weights(2), 6)
+        run.forget(5)
+        run.forget(7)
+        assert [p.name for p in tmp_path.rglob("step-*")] == ["step-6.safetensors"]
+    assert [file.step for file in finish.calls[0][1]] == [6]
+
+
+def test_what_was_only_half_written_goes(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    with pytest.raises(UsageError):
+        spool.save({"w": np.array(["text"])}, 1)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert spool.files == []
