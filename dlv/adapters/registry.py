@@ -10,13 +10,25 @@ from dlv.errors import UnsafeInput, UsageError, nearest
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
-    from dlv.adapters import caffe, gguf, keras, keras_h5, npz, onnx, onnx_writer, pt2, torch
+    from dlv.adapters import (
+        caffe,
+        gguf,
+        keras,
+        keras_h5,
+        keras_writer,
+        npz,
+        onnx,
+        onnx_writer,
+        pt2,
+        torch,
+    )
 else:
     # Most projects have one format, and these cost more to load than most files to look at.
     caffe = lazy("dlv.adapters.caffe")
     gguf = lazy("dlv.adapters.gguf")
     keras = lazy("dlv.adapters.keras")
     keras_h5 = lazy("dlv.adapters.keras_h5")
+    keras_writer = lazy("dlv.adapters.keras_writer")
     npz = lazy("dlv.adapters.npz")
     onnx = lazy("dlv.adapters.onnx")
     onnx_writer = lazy("dlv.adapters.onnx_writer")
@@ -40,6 +52,7 @@ ADAPTERS: dict[str, Adapter] = {
 # Formats that hold a network with its weights, and what writes them.
 MODELS: dict[str, ModelWriter] = {
     "onnx": onnx_writer,
+    "keras": keras_writer,
 }
 
 
