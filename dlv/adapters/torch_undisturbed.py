@@ -58,7 +58,7 @@ def _put_back(module: Any, kept: list[tuple[str, Any, Any]]) -> None:
         attributes[name] = value
         if isinstance(content, list):
             value[:] = content
-        elif content is not None and value != content:
+        elif content is not None:
             value.clear()
             value.update(content)
 
