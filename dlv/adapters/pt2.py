@@ -116,7 +116,7 @@ class _Program:
         views = self._state(model, graph, found)
         constants = self._constants(model, graph, found)
         version = program.get("torch_version")
-        origin = {"importer": FORMAT, "version": version if isinstance(version, str) else ""}
+        origin = {"importer": "torch.pt2", "version": version if isinstance(version, str) else ""}
         del program
         with self._named():
             made = convert(graph, constants, origin)

@@ -89,7 +89,7 @@ class TestZoo:
             assert network.id == live.network.id
             assert network.constant_shapes == live.network.constant_shapes
             origin = dict(network.origin or {})
-            assert (origin["importer"], origin["version"]) == ("pt2", torch.__version__)
+            assert (origin["importer"], origin["version"]) == ("torch.pt2", torch.__version__)
             named = {t.name: bytes(t.read()) for t in checkpoint.constants}
             assert named == {t.name: bytes(t.read()) for t in live.checkpoint.constants}
             state = {t.name: (t.dtype, t.shape) for t in checkpoint.tensors}
