@@ -83,7 +83,7 @@ def in_torch(checkpoint: Checkpoint, inputs: Mapping[str, Array]) -> list[Array]
     ).eval()
     with torch.no_grad():
         got = module(*(torch.from_numpy(inputs[item.name].copy()) for item in network.inputs))
-    return [each.numpy() for each in (got if isinstance(got, tuple) else (got,))]
+    return [each.detach().numpy() for each in (got if isinstance(got, tuple) else (got,))]
 
 
 def in_onnxruntime(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[Array]:

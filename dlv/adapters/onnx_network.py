@@ -215,7 +215,9 @@ def _shape(builder: Builder, operator: Operator) -> Known | None:
 
 def _whole(pattern: Pattern, call: Call) -> None:
     """The node of a pattern."""
-    name = pattern.operators[0].name if pattern.kind in ("FULL", "SILU") else ""
+    first, last = pattern.operators[0].name, call.operator.name
+    inner = bool(last) and first.startswith(f"{last}/")  # a part of what the last one is
+    name = first if pattern.kind in ("FULL", "SILU") and not inner else ""
     builder, x = call.builder, call.port_of(pattern.x)
     if pattern.kind == "FULL":
         state = builder.states[pattern.weight]
@@ -227,7 +229,10 @@ def _whole(pattern: Pattern, call: Call) -> None:
     if pattern.kind in ("LAYER", "RMS"):
         slots = {"weight": pattern.weight, "bias": pattern.bias}
         params = {slot: tensor for slot, tensor in slots.items() if tensor}
-        width = (builder.shape(pattern.x) or (None,))[-1]
+        shape = builder.shape(pattern.x)
+        if pattern.axis != -1 and (shape is None or pattern.axis != len(shape) - 1):
+            raise Cannot("not the last axis")
+        width = (shape or (None,))[-1]
         for tensor in params.values():
             if not isinstance(width, int) or builder.shape(tensor) != (width,):
                 raise Cannot("a weight of another shape")

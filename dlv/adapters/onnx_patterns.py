@@ -12,6 +12,15 @@ from dlv.adapters.onnx_tensors import Stored
 
 
 @dataclass(frozen=True)
+class _Root:
+    """The root of the mean of squares, along an axis, and of eps."""
+
+    operators: tuple[Operator, Operator, Operator]
+    eps: float
+    axis: int
+
+
+@dataclass(frozen=True)
 class Pattern:
     """What several operators are together; it is emitted in the place of the last one."""
 
@@ -21,6 +30,7 @@ class Pattern:
     weight: str = ""
     bias: str = ""
     eps: float = 0.0
+    axis: int = -1  # of LAYER and RMS: whoever knows the rank must see that it is the last one
 
 
 class Wiring:
@@ -213,18 +223,16 @@ def _silu(wiring: Wiring, sigmoid: Operator) -> Iterator[Pattern]:
         yield Pattern("SILU", x, (product, sigmoid))
 
 
-def _last_axis(wiring: Wiring, mean: Operator | None) -> bool:
-    """Whether a ReduceMean is over the last axis, which stays."""
+def _mean_axis(wiring: Wiring, mean: Operator | None) -> int | None:
+    """The one axis of a ReduceMean after which the rank is as before."""
     if mean is None or mean.attrs.get("keepdims", 1) != 1:
-        return False
+        return None
     axes = mean.attrs.get("axes")
     if axes is None and len(mean.inputs) == 2:
         stored = wiring.constant(mean.inputs[1])
         axes = list(stored.values() or ()) if stored is not None else None
-    if axes == [-1]:
-        return True
-    value = wiring.graph.values.get(mean.inputs[0])
-    return value is not None and value.shape is not None and axes == [len(value.shape) - 1]
+    single = isinstance(axes, list) and len(axes) == 1 and type(axes[0]) is int
+    return axes[0] if single and axes is not None else None
 
 
 def _square(wiring: Wiring, operator: Operator | None, x: str) -> bool:
@@ -239,17 +247,15 @@ def _square(wiring: Wiring, operator: Operator | None, x: str) -> bool:
     )
 
 
-def _root(
-    wiring: Wiring, square: Operator
-) -> tuple[float, tuple[Operator, Operator, Operator]] | None:
-    """mean of the squares + eps, and its root: eps and the operators."""
+def _root(wiring: Wiring, square: Operator) -> _Root | None:
     mean = _next(wiring, square, "ReduceMean")
-    add = _next(wiring, mean, "Add") if mean is not None and _last_axis(wiring, mean) else None
+    axis = _mean_axis(wiring, mean)
+    add = _next(wiring, mean, "Add") if mean is not None else None
     root = _next(wiring, add, "Sqrt") if add is not None else None
-    if mean is None or add is None or root is None:
+    if mean is None or add is None or root is None or axis is None:
         return None
     eps = wiring.number(_other(add, mean.outputs[0]) or "")
-    return None if eps is None else (eps, (mean, add, root))
+    return None if eps is None else _Root((mean, add, root), eps, axis)
 
 
 def _layer_norm(wiring: Wiring, difference: Operator) -> Iterator[Pattern]:
@@ -257,7 +263,7 @@ def _layer_norm(wiring: Wiring, difference: Operator) -> Iterator[Pattern]:
     if len(difference.inputs) != 2:
         return
     x, mean = difference.inputs[0], wiring.maker(difference.inputs[1], "ReduceMean")
-    if mean is None or mean.inputs[:1] != [x] or not _last_axis(wiring, mean):
+    if mean is None or mean.inputs[:1] != [x]:
         return
     centred = difference.outputs[0]
     users = wiring.users.get(centred, [])
@@ -266,12 +272,12 @@ def _layer_norm(wiring: Wiring, difference: Operator) -> Iterator[Pattern]:
     if square is None or quotient is None or {id(u) for u in users} != {id(square), id(quotient)}:
         return
     found = _root(wiring, square)
-    if found is None or quotient.inputs != [centred, found[1][2].outputs[0]]:
+    if found is None or found.axis != _mean_axis(wiring, mean):
         return
-    if len(wiring.users.get(found[1][2].outputs[0], ())) != 1:
-        return
-    parts = (mean, difference, square, *found[1], quotient)
-    yield from _scaled(wiring, "LAYER", x, parts, found[0])
+    root = found.operators[-1].outputs[0]
+    if quotient.inputs == [centred, root] and wiring.only_user(root) is quotient:
+        parts = (mean, difference, square, *found.operators, quotient)
+        yield _scaled(wiring, "LAYER", x, parts, found)
 
 
 def _rms_norm(wiring: Wiring, square: Operator) -> Iterator[Pattern]:
@@ -280,38 +286,36 @@ def _rms_norm(wiring: Wiring, square: Operator) -> Iterator[Pattern]:
     found = _root(wiring, square) if _square(wiring, square, x) else None
     if found is None:
         return
-    root = found[1][2]
+    root, parts = found.operators[-1], (square, *found.operators)
     last = _next(wiring, root, "Div")
     if last is not None and last.inputs == [x, root.outputs[0]]:
-        yield from _scaled(wiring, "RMS", x, (square, *found[1], last), found[0])
+        yield _scaled(wiring, "RMS", x, (*parts, last), found)
         return
     inverse = _next(wiring, root, "Reciprocal")
     if inverse is None and last is not None and _near(wiring.number(last.inputs[0]), 1):
         inverse = last
     last = _next(wiring, inverse, "Mul") if inverse is not None else None
     if inverse is not None and last is not None and _other(last, inverse.outputs[0]) == x:
-        yield from _scaled(wiring, "RMS", x, (square, *found[1], inverse, last), found[0])
+        yield _scaled(wiring, "RMS", x, (*parts, inverse, last), found)
 
 
 def _scaled(
-    wiring: Wiring, kind: str, x: str, parts: tuple[Operator, ...], eps: float
-) -> Iterator[Pattern]:
+    wiring: Wiring, kind: str, x: str, parts: tuple[Operator, ...], found: _Root
+) -> Pattern:
     """With its weight, and for LAYER its bias, if they follow."""
     product = _next(wiring, parts[-1], "Mul")
     weight = _other(product, parts[-1].outputs[0]) if product is not None else None
     row = wiring.weight(weight, axes=1) if weight else None
-    eps = shortest(eps)
+    eps, axis = shortest(found.eps), found.axis
     if product is None or weight is None or row is None or row.elements < 2:
-        yield Pattern(kind, x, parts, eps=eps)
-        return
+        return Pattern(kind, x, parts, eps=eps, axis=axis)
     parts = (*parts, product)
     total = _next(wiring, product, "Add") if kind == "LAYER" else None
     bias = _other(total, product.outputs[0]) if total is not None else None
     other = wiring.weight(bias, axes=1) if bias else None
     if total is not None and bias and other is not None and other.shape == row.shape:
-        yield Pattern(kind, x, (*parts, total), weight, bias, eps)
-    else:
-        yield Pattern(kind, x, parts, weight, eps=eps)
+        return Pattern(kind, x, (*parts, total), weight, bias, eps, axis)
+    return Pattern(kind, x, parts, weight, eps=eps, axis=axis)
 
 
 _FINDERS: Mapping[str, Callable[[Wiring, Operator], Iterator[Pattern]]] = {

@@ -78,7 +78,7 @@ def fold(kind: str, inputs: Sequence[Known | None], attrs: Mapping[str, Any]) ->
             return _elementwise(kind, given)
         rule = _RULES.get(kind)
         return None if rule is None else rule(given, attrs)
-    except (ArithmeticError, ValueError, IndexError, TypeError, struct.error):
+    except (ArithmeticError, ValueError, LookupError, TypeError, struct.error):
         return None  # whatever is wrong with it, the operator stays as it is
 
 
