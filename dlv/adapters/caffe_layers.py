@@ -128,7 +128,9 @@ def _activation(variant: str) -> _Translate:
 
 
 def _softmax(b: Builder, layer: Layer, inputs: Ports) -> Ports:
-    axis = layer.param("softmax").integer("axis", 1)
+    axis, rank = layer.param("softmax").integer("axis", 1), b.rank(one(layer, inputs))
+    if rank is not None and axis == rank - 1:
+        axis = -1  # as others call the last one
     return [b.add(layer, "SOFTMAX", None, [one(layer, inputs)], {"axis": axis})]
 
 

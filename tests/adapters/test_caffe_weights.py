@@ -160,6 +160,15 @@ def test_what_a_solver_saves(files: Files) -> None:
     assert any(note.endswith(": label") for note in opened.notes)
 
 
+def test_groups_count_for_the_channels(files: Files) -> None:
+    text = 'layer { name: "d" type: "Data" top: "data" }\n'
+    net = parsed(text + nets._conv("c", "data", 4, 1, "group: 2 bias_term: false"))
+    put(net.layer[1], random_array(4, 3, 1, 1))
+    opened, _ = files.open(net)
+    assert opened.network is not None
+    assert opened.network.inputs[0].shape == ("B", 6, None, None)
+
+
 def upgraded(text: str) -> str:
     """The old form of a text in the new one's words."""
     words = {"CONVOLUTION": "Convolution", "POOLING": "Pooling", "RELU": "ReLU", "LRN": "LRN"}
