@@ -19,6 +19,7 @@ from dlv.errors import UsageError
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _FILL, _GROUP_INFO = 5, 10
 _MOST_MESSAGE = 65_000
+_MOST_TEXTS = 50_000
 _ALIGN = 8
 _FLOATS = {
     "float16": (2, 15, 10, 5, 0, 10, 15),
@@ -89,6 +90,7 @@ class _Layout:
         self.pieces: list[tuple[int, bytes | Tensor]] = []
         self.end = 48
         self.root = 0
+        self.texts: dict[str, bytes] = {"": bytes(16)}
 
     def put(self, piece: bytes | Tensor, size: int) -> int:
         address = self.end + -self.end % _ALIGN
@@ -103,6 +105,7 @@ class _Layout:
             group = waiting.pop()
             order.append(group)
             waiting += reversed(list(group.groups.values()))
+        self._gather(order)
         addresses: dict[int, int] = {}
         tensors: dict[tuple[int, str], int] = {}
         for group in order:
@@ -111,9 +114,23 @@ class _Layout:
         for group in reversed(order):
             links = [_link(name, tensors[id(group), name]) for name in group.tensors]
             links += [_link(name, addresses[id(each)]) for name, each in group.groups.items()]
-            header = _group(links, group.attributes)
+            header = _group(links, [self._attribute(*pair) for pair in group.attributes.items()])
             addresses[id(group)] = self.put(header, len(header))
         self.root = addresses[id(root)]
+
+    def _gather(self, groups: Sequence[Group]) -> None:
+        """All texts, in collections in front of everything else."""
+        wanted = dict.fromkeys(text for group in groups for text in group.attributes.values())
+        if any(t.dtype == "bfloat16" for group in groups for t in group.tensors.values()):
+            wanted["bfloat16"] = None
+        for raw, held in _collections([text.encode("utf-8") for text in wanted if text]):
+            address = self.put(raw, len(raw))
+            for number, text in enumerate(held, 1):
+                reference = struct.pack("<IQI", len(text), address, number)
+                self.texts[text.decode("utf-8")] = reference
+
+    def _attribute(self, name: str, text: str) -> bytes:
+        return _attribute(name, self.texts[text])
 
     def _tensor(self, name: str, tensor: Tensor) -> int:
         kind = _datatype(name, tensor)
@@ -122,7 +139,7 @@ class _Layout:
         messages.append((_FILL, bytes([3, 0x0A])))
         messages.append((LAYOUT, struct.pack("<BBQQ", 3, 1, address, tensor.nbytes)))
         if tensor.dtype == "bfloat16":
-            messages.append((ATTRIBUTE, _attribute("dtype", "bfloat16")))
+            messages.append((ATTRIBUTE, self._attribute("dtype", "bfloat16")))
         header = _header(messages)
         return self.put(header, len(header))
 
@@ -133,14 +150,14 @@ def _header(messages: Sequence[tuple[int, bytes]]) -> bytes:
     return raw + struct.pack("<I", checksum(raw))
 
 
-def _group(links: Sequence[bytes], attributes: Attributes) -> bytes:
+def _group(links: Sequence[bytes], attributes: Sequence[bytes]) -> bytes:
     messages = [
         (LINK_INFO, struct.pack("<BBQQ", 0, 0, UNDEFINED, UNDEFINED)),
         # However many names there are, they stay in the header.
         (_GROUP_INFO, struct.pack("<BBHH", 0, 1, 65535, 65535)),
     ]
     messages += [(LINK, link) for link in links]
-    messages += [(ATTRIBUTE, _attribute(name, text)) for name, text in attributes.items()]
+    messages += [(ATTRIBUTE, attribute) for attribute in attributes]
     return _header(messages)
 
 
@@ -154,15 +171,33 @@ def _link(name: str, address: int) -> bytes:
     ) + struct.pack("<Q", address)
 
 
-def _attribute(name: str, text: str) -> bytes:
-    """A text of fixed length, which readers give back as bytes or text."""
-    raw, value = name.encode("utf-8") + b"\0", text.encode("utf-8")
-    if len(value) + len(raw) > _MOST_MESSAGE:
-        raise UsageError(f"HDF5 cannot hold the text {name!r}", why=f"{len(value)} bytes")
-    kind = struct.pack("<BBBBI", 0x13, 0x10, 0, 0, max(len(value), 1))
+def _attribute(name: str, reference: bytes) -> bytes:
+    """A text, which lies in a collection: what Keras takes for text is of variable length."""
+    raw = name.encode("utf-8") + b"\0"
+    if len(raw) > _MOST_MESSAGE:
+        raise UsageError(f"HDF5 cannot hold the name {name[:40]!r}…", why="it is too long")
+    kind = struct.pack("<BBBBI", 0x19, 1, 1, 0, 16) + struct.pack(
+        "<BBBBIHH", 0x10, 0, 0, 0, 1, 0, 8
+    )
     space = struct.pack("<BBBB", 2, 0, 0, 0)
     sizes = struct.pack("<BBHHHB", 3, 0, len(raw), len(kind), len(space), 1)
-    return sizes + raw + kind + space + (value or b"\0")
+    return sizes + raw + kind + space + reference
+
+
+def _collections(texts: Sequence[bytes]) -> list[tuple[bytes, list[bytes]]]:
+    """Collections of texts, each with what it holds in the order of their numbers from one."""
+    found: list[tuple[bytes, list[bytes]]] = []
+    for start in range(0, len(texts), _MOST_TEXTS):
+        held = list(texts[start : start + _MOST_TEXTS])
+        body = b"".join(
+            struct.pack("<HHIQ", number, 1, 0, len(text)) + text + bytes(-len(text) % 8)
+            for number, text in enumerate(held, 1)
+        )
+        size = max(4096, 16 + len(body) + 16)
+        rest = size - 16 - len(body)
+        raw = struct.pack("<4sB3xQ", b"GCOL", 1, size) + body + struct.pack("<HHIQ", 0, 0, 0, rest)
+        found.append((raw + bytes(size - len(raw)), held))
+    return found
 
 
 def _dataspace(shape: Sequence[int]) -> bytes:
@@ -193,7 +228,7 @@ def _datatype(name: str, tensor: Tensor) -> bytes:
         members = b"r\0\0" + base + b"i\0" + bytes([size // 2]) + base
         return struct.pack("<BBBBI", 0x36, 2, 0, 0, size) + members
     if dtype == "bfloat16":  # as Keras writes it: two bytes, and an attribute that says so
-        return struct.pack("<BBBBI", 0x15, 8, 0, 0, 2) + b"NUMPY:|V2"[:8]
+        return struct.pack("<BBBBI", 0x15, 0, 0, 0, 2)
     raise UsageError(
         f"HDF5 cannot hold {dtype}",
         why=f"the tensor {tensor.name or name} has this type",

@@ -47,6 +47,9 @@ _ATEN = {
 }
 
 
+_SCALE = ("scale", "offset")
+
+
 def name_of(value: Any) -> str | None:
     """The name of one of Keras' own functions; None: no activation at all."""
     if value is None or value == "linear":
@@ -130,6 +133,12 @@ def softmax(use: Use) -> Port:
     return use.add("SOFTMAX", None, {"axis": axis})
 
 
+def rescaling(use: Use) -> Port:
+    scale, offset = (_number(use, key, default=1.0 - place) for place, key in enumerate(_SCALE))
+    scaled = use.add("MUL", None, {"const": scale}, word="scale" if offset else "")
+    return use.add("ADD", None, {"const": offset}, inputs=[scaled]) if offset else scaled
+
+
 def dropout(use: Use) -> Port:
     if use.config.get("noise_shape") is not None:
         raise Unsayable("its noise has a shape")
@@ -166,6 +175,7 @@ LAYERS: Mapping[str, Convert] = {
     "ELU": elu,
     "Softmax": softmax,
     "Dropout": dropout,
+    "Rescaling": rescaling,
     "Identity": same,
     "ActivityRegularization": same,
 }

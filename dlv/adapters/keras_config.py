@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dlv.canonical import read_json
@@ -32,6 +32,7 @@ class Ref:
     call: int
     tensor: int
     shape: tuple[int | None, ...] | None = None
+    listed: bool = True  # written as a list, not as a tensor with a history
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -87,6 +88,42 @@ class Model:
     @property
     def sequential(self) -> bool:
         return self.kind == "Sequential"
+
+    def settled(self) -> Model:
+        """The same with calls of models in it counted from zero.
+
+        Their making counts as a call, which references written as lists include.
+        """
+        models = {layer.name: layer for layer in self.layers if layer.model is not None}
+        numbers: dict[str, list[int]] = {}
+        calls = [call for layer in self.layers for call in layer.calls]
+        for ref in (*self.outputs, *(ref for call in calls for ref in call.refs)):
+            if ref.listed and ref.layer in models:
+                numbers.setdefault(ref.layer, []).append(ref.call)
+        shifted = {
+            name
+            for name, seen in numbers.items()
+            if max(seen) >= len(models[name].calls)
+            or (models[name].kind != "Sequential" and min(seen) > 0)
+        }
+        if not shifted:
+            return self
+
+        def settle(value: Any) -> Any:
+            if isinstance(value, Ref):
+                moved = value.listed and value.layer in shifted and value.call
+                return replace(value, call=value.call - 1) if moved else value
+            if isinstance(value, dict):
+                return {key: settle(item) for key, item in value.items()}
+            return [settle(item) for item in value] if isinstance(value, list) else value
+
+        layers = [
+            replace(
+                layer, calls=[Call(settle(c.args), settle(dict(c.kwargs))) for c in layer.calls]
+            )
+            for layer in self.layers
+        ]
+        return replace(self, layers=layers, outputs=settle(self.outputs))
 
 
 def found(value: Any) -> Iterator[Ref]:
@@ -182,7 +219,7 @@ class _Reader:
             list(self.triples(config.get("input_layers", []), "input_layers")),
             list(self.triples(config.get("output_layers", []), "output_layers")),
             _dims(build),
-        )
+        ).settled()
 
     def config_of(self, data: Mapping[str, Any], key: str) -> dict[str, Any]:
         value = data.get(key)
@@ -238,10 +275,10 @@ class _Reader:
             else:
                 raise self.wrong(where, f"{item!r:.60} is no [layer, call, tensor]")
 
-    def ref(self, item: list[Any], where: str, shape: Any = None) -> Ref:
+    def ref(self, item: list[Any], where: str, shape: Any = None, *, listed: bool = True) -> Ref:
         if len(item) < 3 or not all(whole(n) and n >= 0 for n in item[1:3]):
             raise self.wrong(where, f"{item!r:.60} is no [layer, call, tensor]")
-        return Ref(self.name(item[0], where), item[1], item[2], _dims(shape))
+        return Ref(self.name(item[0], where), item[1], item[2], _dims(shape), listed=listed)
 
     def calls(self, nodes: Any, where: str) -> list[Call]:
         if not isinstance(nodes, list):
@@ -300,7 +337,7 @@ class _Reader:
                 raise self.wrong(where, "a tensor without history")
             if not history or not isinstance(history[0], str):
                 raise self.wrong(where, f"{history!r:.60} is no [layer, call, tensor]")
-            return self.ref(history, where, config.get("shape"))
+            return self.ref(history, where, config.get("shape"), listed=False)
         return {key: self.value(each, where) for key, each in item.items()}
 
 

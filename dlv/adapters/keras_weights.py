@@ -50,9 +50,9 @@ class Found:
 
     def add(self, name: str, dataset: Dataset, role: str) -> str:
         if name in self.names:
-            name = dataset.path.replace("/", ".")
-        if name in self.names:
-            raise Damaged("two tensors have one name", why=name)
+            name = dataset.path
+        while name in self.names:
+            name += "_"
         self.names.add(name)
         self.used.add(dataset.path)
         self.tensors.append((name, dataset, role))
@@ -76,8 +76,10 @@ def variables(layer: Layer) -> tuple[str, ...]:
         return (*affine, "moving_mean", "moving_variance")
     if kind in ("LayerNormalization", "GroupNormalization"):
         return affine
-    if kind.removesuffix("Cell") in _CELLS:
+    if kind.endswith("Cell") and kind.removesuffix("Cell") in _CELLS:
         return ("kernel", "recurrent_kernel", *bias)
+    if kind == "Normalization":
+        return ("mean", "variance", "count") if config.get("mean") is None else ()
     single = {"Embedding": "embeddings", "PReLU": "alpha", "RMSNormalization": "scale"}
     return (single[kind],) if kind in single else ()
 

@@ -199,6 +199,10 @@ def _weights(
         if slots:
             found[leaf.group.removeprefix("/")] = [model.tensor(node, slot) for slot in slots]
             used += len(slots)
+    numbered = sorted(slot for slot in node.params if slot.isdecimal())
+    if numbered and not used:  # variables of the layer itself, known by their numbers
+        found[""] = [model.tensor(node, slot) for slot in sorted(numbered, key=int)]
+        used = len(numbered)
     if used != len(node.params):
         refuse(node, "where its tensors belong is not known")
     return found

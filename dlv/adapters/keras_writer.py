@@ -44,8 +44,8 @@ def save_network(
     if not outputs:
         raise UsageError("a Keras model needs an output, the network has none")
     layers = _in_keras_order(model, outputs)
-    kept = {layer.name for layer in layers}
-    dead = [name for name in model.layers if name not in kept]
+    needed = _needed(network)
+    dead = [node.name for node in network.nodes if node.name not in needed and not node.plumbing]
     if dead:
         model.notes.append(f"what no output needs is left out: {_listed(dead)}")
     if model.dotted:
