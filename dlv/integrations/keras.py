@@ -96,13 +96,8 @@ class DlvCallback(_keras.callbacks.Callback):  # type: ignore[misc]
         return self._first + self._batches
 
     def _save(self, run: Any, step: int) -> None:
-        run.snapshot({variable.path: _array(variable) for variable in self.model.weights}, step)
-
-
-def _array(variable: Any) -> Any:
-    """The tensor itself where torch computes: numpy has no bfloat16."""
-    value = variable.value
-    return value if hasattr(value, "detach") else _keras.ops.convert_to_numpy(value)
+        to_numpy = _keras.ops.convert_to_numpy
+        run.snapshot({each.path: to_numpy(each) for each in self.model.weights}, step)
 
 
 def _is_first_process() -> bool:

@@ -18,6 +18,7 @@ import dlv
 import dlv.api as api
 import dlv.tags as tagging
 from dlv.repository import Repository
+from dlv.runs import Spool
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -152,7 +153,7 @@ def test_a_network(project: Path) -> None:
 def test_the_best_is_kept(project: Path) -> None:
     model = torch.nn.Linear(1, 1)
     with hooks.track(model, "x", monitor="acc", mode="max") as run:
-        for step, value in enumerate([0.1, 0.3, 0.2, float("nan"), 0.9, 0.8, 0.7]):
+        for step, value in enumerate([float("nan"), 0.3, 0.2, 0.3, 0.9, 0.8, 0.7]):
             with torch.no_grad():
                 model.bias.fill_(step)
             run.log(acc=value)
@@ -176,6 +177,29 @@ def stop(run: Any, error: type[BaseException]) -> None:
     with run:
         run.log(loss=1.0)
         raise error
+
+
+def test_the_best_of_a_step_that_is_asked_for(project: Path) -> None:
+    with hooks.track(torch.nn.Linear(1, 1), "x", monitor="acc", mode="max") as run:
+        run.log(acc=0.1)
+        run.snapshot()
+        run.log(acc=0.2)
+        run.log(acc=0.3)
+    assert run.version.steps == [0, 2]
+
+
+def test_a_full_disk_is_not_tried_for_ever(
+    project: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        tries.append(1)
+        raise OSError("full")
+
+    tries: list[int] = []
+    monkeypatch.setattr(Spool, "save", full)
+    with hooks.track(small(), "x", every=1) as run:
+        train(small(), log=run.log)
+    assert (len(tries), len(said())) == (3, 1)
 
 
 def test_a_training_that_is_stopped(project: Path) -> None:
