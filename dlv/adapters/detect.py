@@ -49,6 +49,8 @@ LOADERS = {
     "npz": "dlv.adapters.npz",
     "npy": "dlv.adapters.npz",
     "onnx": "dlv.adapters.onnx",
+    "keras": "dlv.adapters.keras",
+    "hdf5": "dlv.adapters.keras_h5",
     "gguf": "dlv.adapters.gguf",
     "caffemodel": "dlv.adapters.caffe",
     "prototxt": "dlv.adapters.caffe",
@@ -183,13 +185,15 @@ def _zip(file: Source, head: bytes, suffix: str) -> str:
         names = [head[30 : 30 + length].decode("utf-8", "replace")]
         if suffix in (".pt", ".pth", ".ckpt"):
             return "pt"
+        if suffix == ".keras":
+            return "keras"
         if suffix == ".pt2":
             return "pt2"
     if any(name.endswith("/archive_format") or name == _OLD_PROGRAM for name in names):
         return "pt2"
     if any(name == "data.pkl" or name.endswith("/data.pkl") for name in names):
         return "pt"
-    if "model.weights.h5" in names:
+    if "model.weights.h5" in names or (suffix == ".keras" and "config.json" in names):
         return "keras"
     if any(name.endswith(".npy") for name in names) or suffix == ".npz":
         return "npz"

@@ -80,6 +80,8 @@ FILES: list[tuple[str, bytes, str]] = [
     ("m.pt2", archive("m/archive_format", "m/models/model.json")[:-5], "pt2"),
     ("old.zip", archive("serialized_exported_program.json", "version"), "pt2"),
     ("w.keras", archive("metadata.json", "config.json", "model.weights.h5"), "keras"),
+    ("network.keras", archive("metadata.json", "config.json"), "keras"),
+    ("cut.keras", archive("metadata.json", "config.json")[:-5], "keras"),
     ("w.zip", archive("readme.txt"), "zip"),
     ("old.pth", OLD_TORCH, "pickle"),
     ("w.dat", pickle.dumps({"a": 1}, protocol=2), "pickle"),
