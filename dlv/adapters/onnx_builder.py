@@ -90,11 +90,27 @@ class Builder:
                 self.notes[f"the input {name!r} says nothing about its shape"] = None
             elif shape and shape[0] is None:
                 shape = ("B", *shape[1:])
-            result.append(Input(name, shape or (), value.dtype if value else "float32"))
+            dtype = value.dtype if value else "float32"
+            result.append(Input(name, self._guess(name) if shape is None else shape, dtype))
             self._taken.add(name)
             self.bind(name, (name, 0), shape, result[-1].dtype)
             self.symbols.update(dim for dim in shape or () if isinstance(dim, str))
         return tuple(result)
+
+    def _guess(self, name: str) -> Shape:
+        """A shape for an input that has none: of as many axes as its first reader needs."""
+        rank = 2
+        for operator in self.graph.operators:
+            if name not in operator.inputs[:1]:
+                continue
+            weight = self.graph.stored.get((operator.inputs[1:2] or [""])[0])
+            kernel = operator.attrs.get("kernel_shape")
+            if operator.kind in ("Conv", "ConvTranspose") and weight is not None:
+                rank = len(weight.shape)
+            elif operator.kind.endswith("Pool") and isinstance(kernel, list):
+                rank = len(kernel) + 2
+            break
+        return ("B", *[None] * min(rank - 1, MAX_RANK - 1))
 
     def bind(
         self, value: str, port: Port, shape: Shape | None = None, dtype: str | None = None

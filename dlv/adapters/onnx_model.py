@@ -14,7 +14,7 @@ from dlv.errors import Damaged, NewerFormat, UnsafeInput
 from dlv.network.fields import LARGEST
 from dlv.network.sizes import Dim, Shape
 
-MOST_OPERATORS = 100_000
+MOST_OPERATORS = 50_000
 _MOST_STRING = 1 << 20
 _WITH_OPSETS = 3  # the IR version from which on files say which operators they mean
 

@@ -185,6 +185,18 @@ def test_numbers_that_are_not_packed(tmp_path: Path) -> None:
         assert restored(checkpoint) == file
 
 
+def test_numbers_packed_in_two_pieces(tmp_path: Path) -> None:
+    floats = np.array([1.5, 2.5, 3.5], "<f4").tobytes()
+    tensor = b"\x08\x03\x10\x01\x22\x04" + floats[:4] + b"\x42\x01a\x22\x08" + floats[4:]
+    graph = b"\x2a" + bytes([len(tensor)]) + tensor
+    file = b"\x08\x08\x3a" + bytes([len(graph)]) + graph + b"\x42\x02\x10\x11"
+    with opened(file, tmp_path) as checkpoint:
+        assert [bytes(t.read()) for t in checkpoint.tensors] == [floats]
+        assert checkpoint.skeleton is not None
+        assert floats[:4] not in checkpoint.skeleton
+        assert restored(checkpoint) == file
+
+
 def test_texts_stay_in_the_file(tmp_path: Path) -> None:
     made = holding(onnx.helper.make_tensor("words", T.STRING, [2], [b"a", b"b"]))
     with opened(made, tmp_path) as checkpoint:
@@ -365,6 +377,24 @@ def test_inputs(tmp_path: Path) -> None:
             ("i", ("B", 4, None), "int64"),
             ("s", (), "float32"),
         ]
+
+
+def test_inputs_without_a_shape(tmp_path: Path) -> None:
+    """Their first reader tells how many axes they have; nothing is worked out from the guess."""
+    made = model(
+        [op("Conv", "x w", "a"), op("MaxPool", "z", "b", kernel_shape=[2]), op("Relu", "i", "c")],
+        {"x": None, "z": None, "i": None},
+        {"w": array(2, 3, 1, 1)},
+        {"a": None, "b": None, "c": None},
+    )
+    with opened(made, tmp_path) as checkpoint:
+        network = sound(checkpoint)
+        assert [item.shape for item in network.inputs] == [
+            ("B", None, None, None),
+            ("B", None, None),
+            ("B", None),
+        ]
+        assert len(checkpoint.notes) == 3
 
 
 def test_settings_are_no_tensors(tmp_path: Path) -> None:

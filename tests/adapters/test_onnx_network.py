@@ -360,6 +360,13 @@ def test_bodies(tmp_path: Path) -> None:
         assert any("graphs of its own" in note for note in checkpoint.notes)
 
 
+def test_what_a_body_makes_itself_does_not_flow_in(tmp_path: Path) -> None:
+    body = branch("body", op("Neg", "x", "r"), op("Relu", "r", "q"))
+    nodes = [op("Relu", "x", "r"), op("If", "c", "t", then_branch=body, else_branch=body)]
+    made = model([*nodes, op("Add", "r t")], {**ROWS, "c": ("bool", [])})
+    assert set(network_of(made, tmp_path).node("t").inputs) == {("c", 0), ("x", 0)}
+
+
 def test_a_large_body_is_named_by_its_hash(tmp_path: Path) -> None:
     large = branch("large", constant("q", array(50_000), "float32"))
     made = model([op("If", "c", "y", then_branch=large, else_branch=large)], {"c": ("bool", [])})

@@ -141,6 +141,9 @@ CASES: dict[str, Case] = {
     "gemm plus data": Case(
         "FULL ADD", [op("Gemm", "x w z")], {"x": ["B", 6], "z": ["B", 3]}, {"w": array(6, 3)}
     ),
+    "gemm plus what does not fit": Case(
+        "onnx:Gemm", [op("Gemm", "x w b")], ROWS, {"w": array(6, 3), "b": array(7)}, runs=False
+    ),
     "gemm scaled": Case(
         "onnx:Gemm", [op("Gemm", "x w", alpha=0.5)], ROWS, {"w": array(6, 3)}, runs=False
     ),

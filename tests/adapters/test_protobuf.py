@@ -288,6 +288,17 @@ def test_wrong_bytes(case: str) -> None:
         ATTRIBUTE.read(whole(WRONG[case]))
 
 
+def test_a_field_that_reaches_into_the_next_one() -> None:
+    """The length fits the file, but not the message around it."""
+    data = field(5, BYTES, b"\x22\x02a") + field(5, BYTES, b"")
+    [first, _] = NODE.read(whole(data))["attribute"]
+    with pytest.raises(Damaged):
+        ATTRIBUTE.read(first)
+    number = field(5, BYTES, b"\x15\0\0\0") + field(5, BYTES, b"")
+    with pytest.raises(Damaged):
+        ATTRIBUTE.read(NODE.read(whole(number))["attribute"][0])
+
+
 def test_wrong_wire_types_of_many_numbers() -> None:
     for data in (
         field(4, VARINT, b"\x01"),

@@ -106,14 +106,14 @@ add("text", b"\x08 this is no model\n")
 add("fields-bomb", lambda: number(1, 8) + b"\x28\x01" * 20_000_000)
 add("nodes-bomb", lambda: model(block(1) * 500_000))
 add("tiny-nodes-bomb", lambda: model(b"".join(node(b"A", (), b"%d" % i) for i in range(150_000))))
-add("dims-bomb", lambda: model(tensor(b"w", block(1, b"\x01" * 30_000_000), RAW)))
+add("dims-bomb", lambda: model(node(), tensor(b"w", block(1, b"\x01" * 30_000_000), RAW)))
 add(
     "ints-bomb",
     lambda: model(node(b"Relu", (b"x",), b"y", attribute(b"a", 7, block(8, bytes(30_000_000))))),
 )
 add("names-bomb", lambda: model(*[node(b"R" * 1_000_000, (), b"%d" % i) for i in range(90)]))
 add("long-name", model(node(b"R" * 2_000_000)))
-add("initializers-bomb", lambda: model(tensor(b"", number(1, 0)) * 300_000))
+add("initializers-bomb", lambda: model(node(), tensor(b"", number(1, 0)) * 300_000))
 add("metadata-bomb", lambda: GOOD + block(14, block(1, b"k"), block(2, b"v")) * 700_000)
 
 
@@ -141,24 +141,24 @@ add("surrogate", model(node(b"\xed\xa0\x80")))
 add("producer-not-utf8", model(node(), head=block(2, b"\xff\xfe")))
 
 # Tensors
-add("unknown-dtype", model(tensor(b"w", dims(2), RAW, kind=99)))
-add("no-dtype", model(tensor(b"w", dims(2), RAW, kind=0)))
-add("dtype-negative", model(tensor(b"w", dims(2), RAW, kind=-1)))
-add("negative-dim", model(tensor(b"w", dims(-2), RAW)))
-add("dim-2pow62", model(tensor(b"w", dims(1 << 62), RAW)))
-add("product-overflows", model(tensor(b"w", dims(1 << 32, 1 << 32), block(9))))
-add("product-overflows-with-zero", model(tensor(b"w", dims(1 << 62, 1 << 62, 0), block(9))))
-add("terabytes", model(tensor(b"w", dims(1 << 38), RAW)))
-add("many-dims", model(tensor(b"w", dims(*[1] * 5000), block(9, bytes(4)))))
-add("raw-short", model(tensor(b"w", dims(3), RAW)))
-add("raw-long", model(tensor(b"w", dims(1), RAW)))
-add("raw-twice", model(tensor(b"w", dims(2), RAW, RAW)))
-add("raw-and-floats", model(tensor(b"w", dims(2), RAW, block(4, bytes(8)))))
-add("no-elements", model(tensor(b"w", dims(2))))
-add("floats-in-ints", model(tensor(b"w", dims(2), block(7, b"\x01\x02"))))
-add("floats-cut", model(tensor(b"w", dims(2), block(4, bytes(7)))))
-add("floats-as-varints", model(tensor(b"w", dims(2), *[number(4, 0)] * 2)))
-add("ints-too-few", model(tensor(b"w", dims(1 << 40), block(7, b"\x01"), kind=7)))
+add("unknown-dtype", model(node(), tensor(b"w", dims(2), RAW, kind=99)))
+add("no-dtype", model(node(), tensor(b"w", dims(2), RAW, kind=0)))
+add("dtype-negative", model(node(), tensor(b"w", dims(2), RAW, kind=-1)))
+add("negative-dim", model(node(), tensor(b"w", dims(-2), RAW)))
+add("dim-2pow62", model(node(), tensor(b"w", dims(1 << 62), RAW)))
+add("product-overflows", model(node(), tensor(b"w", dims(1 << 32, 1 << 32), block(9))))
+add("product-overflows-with-zero", model(node(), tensor(b"w", dims(1 << 62, 1 << 62, 0), block(9))))
+add("terabytes", model(node(), tensor(b"w", dims(1 << 38), RAW)))
+add("many-dims", model(node(), tensor(b"w", dims(*[1] * 5000), block(9, bytes(4)))))
+add("raw-short", model(node(), tensor(b"w", dims(3), RAW)))
+add("raw-long", model(node(), tensor(b"w", dims(1), RAW)))
+add("raw-twice", model(node(), tensor(b"w", dims(2), RAW, RAW)))
+add("raw-and-floats", model(node(), tensor(b"w", dims(2), RAW, block(4, bytes(8)))))
+add("no-elements", model(node(), tensor(b"w", dims(2))))
+add("floats-in-ints", model(node(), tensor(b"w", dims(2), block(7, b"\x01\x02"))))
+add("floats-cut", model(node(), tensor(b"w", dims(2), block(4, bytes(7)))))
+add("floats-as-varints", model(node(), tensor(b"w", dims(2), *[number(4, 0)] * 2)))
+add("ints-too-few", model(node(), tensor(b"w", dims(1 << 40), block(7, b"\x01"), kind=7)))
 add(
     "ints-too-many",
     model(node(b"Identity", (b"w",)), tensor(b"w", dims(1), block(7, b"\x01\x02"), kind=7)),
@@ -168,12 +168,12 @@ add(
     "ints-too-wide",
     model(node(b"Add", (b"w", b"w")), tensor(b"w", dims(1), block(5, varint(300)), kind=3)),
 )
-add("segment", model(tensor(b"w", dims(2), block(3, number(1, 0), number(2, 1)), RAW)))
-add("texts-as-floats", model(tensor(b"w", dims(1), block(6, b"abc"))))
-add("no-name", model(tensor(b"", dims(2), RAW)))
-add("same-names", model(tensor(b"w", dims(2), RAW) * 2))
-add("location-2", model(tensor(b"w", dims(2), RAW, number(14, 2))))
-add("inside-and-outside", model(tensor(b"w", dims(2), RAW, number(14, 1))))
+add("segment", model(node(), tensor(b"w", dims(2), block(3, number(1, 0), number(2, 1)), RAW)))
+add("texts-as-floats", model(node(), tensor(b"w", dims(1), block(6, b"abc"))))
+add("no-name", model(node(), tensor(b"", dims(2), RAW)))
+add("same-names", model(node(), tensor(b"w", dims(2), RAW) * 2))
+add("location-2", model(node(), tensor(b"w", dims(2), RAW, number(14, 2))))
+add("inside-and-outside", model(node(), tensor(b"w", dims(2), RAW, number(14, 1))))
 
 # Graphs
 add("cycle", model(node(b"Relu", (b"a",), b"b"), node(b"Relu", (b"b",), b"a"), node()))
@@ -234,7 +234,7 @@ for label, place in {
     "long": b"a/" * 5000 + b"w",
     "not-utf8": b"\xff\xfe",
 }.items():
-    add(f"external-{label}", model(external((b"location", place))))
+    add(f"external-{label}", model(node(), external((b"location", place))))
 HERE = (b"location", b"external-negative-offset.onnx")
 for label, entries in {
     "negative-offset": ((b"offset", b"-1"),),
@@ -246,9 +246,9 @@ for label, entries in {
     "negative-length": ((b"length", b"-8"),),
     "two-locations": (HERE,),
 }.items():
-    add(f"external-{label}", model(external(HERE, *entries)))
-add("external-terabytes", model(external(HERE, sides=dims(1 << 40))))
-add("external-without-location", model(external()))
+    add(f"external-{label}", model(node(), external(HERE, *entries)))
+add("external-terabytes", model(node(), external(HERE, sides=dims(1 << 40))))
+add("external-without-location", model(node(), external()))
 
 
 # Models that reach for other files
@@ -260,7 +260,7 @@ Fill = Callable[[Path], None]
 def reaching(name: str, location: bytes) -> Callable[[Fill], Fill]:
     def register(fill: Fill) -> Fill:
         def build(folder: Path) -> None:
-            (folder / "model.onnx").write_bytes(model(external((b"location", location))))
+            (folder / "model.onnx").write_bytes(model(node(), external((b"location", location))))
             fill(folder)
 
         FOLDERS[name] = build
@@ -327,7 +327,7 @@ def _(folder: Path) -> None:
     with (folder / "w").open("wb") as file:
         file.truncate(1 << 40)
     sides = dims(1 << 39)
-    (folder / "model.onnx").write_bytes(model(external((b"location", b"w"), sides=sides)))
+    (folder / "model.onnx").write_bytes(model(node(), external((b"location", b"w"), sides=sides)))
 
 
 @reaching("itself-as-folder", b"model.onnx/w")
