@@ -168,7 +168,8 @@ def _network(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Re
     # What people say themselves is not held against what a file says beside its weights.
     found = found[:1] or draft.described[::-1]
     if found:
-        made = structure.settle(found, shapes, writer)
+        unused = {tensor.name for tensor in draft.weights.tensors if tensor.role == "extra"}
+        made = structure.settle(found, shapes, writer, unused)
     elif draft.base is not None and draft.base.network is not None:
         files = {entry.path for entry in draft.base.files if entry.role == "network"}
         if files & draft.replaced:

@@ -74,9 +74,12 @@ def add(root: Path, here: Path, given: Sequence[str], request: Request) -> Added
             found = list(walk(root, start))
             told = None if request.role or request.format else hf.advise(found)
             added.warnings += told.warnings if told else []
+            before = len(added.files)
             for path in found:
                 advice = told.files.get(path, hf.Advice()) if told else hf.Advice()
                 _add_found(root, path, start.parent, request, added, advice)
+            if request.role is None:
+                _one_network(added, before)
         elif start.exists():
             try:
                 added.files.append(_examine(root, start, start.parent, request, added, named=True))
@@ -105,6 +108,20 @@ def add(root: Path, here: Path, given: Sequence[str], request: Request) -> Added
             )
     paths.check_together(sources)
     return added
+
+
+def _one_network(added: Added, first: int) -> None:
+    """Of several networks in a folder one is the version's, the others are plain files."""
+    places = [i for i in range(first, len(added.files)) if added.files[i].role == "network"]
+    # A network for use comes before one for training, which has no inputs of its own.
+    places.sort(key=lambda i: ("deploy" not in added.files[i].path, added.files[i].path))
+    for place in places[1:]:
+        other = added.files[place]
+        added.files[place] = replace(other, role="file")
+        added.warnings.append(
+            f"{other.path} is a plain file, as {added.files[places[0]].path} is the network;"
+            f" dlv add {other.path} makes it that"
+        )
 
 
 def _add_found(
@@ -186,7 +203,8 @@ def _role(found: str, path: Path, *, named: bool) -> str:
     if role == "weights" and not named and found not in registry.ADAPTERS and found != "pickle":
         return "file"
     # Not every JSON file of a project says how the model was trained.
-    if role == "config" and not named and not _CONFIG_NAME.search(path.stem):
+    says = found == "caffe_solver" or _CONFIG_NAME.search(path.stem)
+    if role == "config" and not named and not says:
         return "file"
     if role == "log" and found == "tfevents":
         return "file"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import dlv.revisions as revisions
-from dlv.adapters.checkpoint import ITEM_BYTES
+from dlv.adapters.blocks import tensor_bytes
 from dlv.metadata import matrices, usage, versions
 from dlv.metadata.usage import Held, Part
 from dlv.metadata.versions import Version
@@ -94,8 +93,7 @@ def stats(repository: Repository, references: Sequence[str], by: str = "version"
 
 
 def _bytes(item: Held) -> int:
-    # Of a dtype that only its bytes describe, the index knows no size; it counts as stored.
-    return ITEM_BYTES.get(item.dtype, 0) * math.prod(item.shape)
+    return tensor_bytes(item.dtype, item.shape)
 
 
 def _raw(held: Iterable[Held]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -100,8 +100,13 @@ def _store(tensor: Tensor, digest: str, where: str, writer: Writer) -> dict[str,
     }
 
 
-def settle(found: Sequence[Found], shapes: Shapes, writer: Writer) -> Structure:
-    """The network that counts: `found` is in order of rank, one for each different network."""
+def settle(
+    found: Sequence[Found], shapes: Shapes, writer: Writer, unused: Collection[str] = ()
+) -> Structure:
+    """The network that counts: `found` is in order of rank, one for each different network.
+
+    `unused`: tensors that no network is expected to speak of.
+    """
     chosen = found[0]
     result = Structure(
         chosen.network,
@@ -114,7 +119,8 @@ def settle(found: Sequence[Found], shapes: Shapes, writer: Writer) -> Structure:
             f"describe{'s' if len(others) == 1 else ''} another one"
         )
     writer.add_object("network", chosen.network.encoded)
-    result.warnings += warnings_of(verification.verify(chosen.network, shapes or None))
+    problems = verification.verify(chosen.network, shapes or None)
+    result.warnings += warnings_of(problems, unused)
     return result
 
 
@@ -133,7 +139,7 @@ def carry(reference: NetworkReference, shapes: Shapes, store: Store) -> Structur
     return Structure(network, reference)
 
 
-def warnings_of(problems: Sequence[Problem]) -> list[str]:
+def warnings_of(problems: Sequence[Problem], unused: Collection[str] = ()) -> list[str]:
     """Errors first; tensors without a node in one line, counters not at all."""
     extra = [problem.seen for problem in problems if problem.rule == "extra"]
     rest = [problem for problem in problems if problem.rule != "extra"]
@@ -141,7 +147,7 @@ def warnings_of(problems: Sequence[Problem]) -> list[str]:
     lines = [f"network: {problem}" for problem in rest[:MOST_WARNINGS]]
     if len(rest) > MOST_WARNINGS:
         lines.append(f"network: and {len(rest) - MOST_WARNINGS} more")
-    named = [name for name in extra if name.rpartition(".")[2] not in _COUNTERS]
+    named = [n for n in extra if n not in unused and n.rpartition(".")[2] not in _COUNTERS]
     if named:
         more = f" and {len(named) - 3} more" if len(named) > 3 else ""
         what = "the tensor" if len(named) == 1 else "the tensors"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +14,8 @@ import dlv.network.verify as verification
 import dlv.revisions as revisions
 import dlv.snapshots as snapshots
 from dlv.adapters import network_json, registry
-from dlv.adapters.checkpoint import ITEM_BYTES, Raw, Tensor
+from dlv.adapters.blocks import tensor_bytes
+from dlv.adapters.checkpoint import Raw, Tensor
 from dlv.canonical import hash_bytes
 from dlv.errors import Conflict, NotFound, UsageError, nearest
 from dlv.manifest import Container, Manifest, Snapshot
@@ -32,6 +32,7 @@ _BY_SUFFIX = {
     ".pth": "pt",
     ".ckpt": "pt",
     ".bin": "pt",
+    ".gguf": "gguf",
     ".json": "json",
     ".onnx": "onnx",
     ".keras": "keras",
@@ -161,7 +162,7 @@ def _constants(manifest: Manifest, source: _Counting) -> list[Tensor]:
     found = []
     for each in manifest.network.constants if manifest.network is not None else ():
         dtype, shape, digest = each["dtype"], tuple(each["shape"]), each["hash"]
-        nbytes = ITEM_BYTES.get(dtype, 0) * math.prod(shape)
+        nbytes = tensor_bytes(dtype, shape)
         found.append(Tensor(each["name"], dtype, shape, nbytes, partial(source.matrix, digest)))
     return found
 
@@ -277,7 +278,7 @@ def _of_layers(
 
 def _bytes(manifest: Manifest, index: int) -> int:
     entry = manifest.tensors[index]
-    return ITEM_BYTES.get(entry.dtype, 0) * math.prod(entry.shape)
+    return tensor_bytes(entry.dtype, entry.shape)
 
 
 def _original(snapshot: Snapshot, format_: str, chosen: Sequence[int]) -> Container | None:

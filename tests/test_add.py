@@ -78,7 +78,6 @@ def test_roles_in_a_training_folder(desk: Desk) -> None:
     desk.write("trainer_state.json", '{"log_history": [{"step": 1, "loss": 2.0}]}')
     desk.write("arch.json", '{"dlv_network": 1, "inputs": [], "nodes": [], "outputs": []}')
     desk.write("legacy.pt", b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.")
-    desk.write("model.onnx", b"\x08\x08\x12\x07pytorch\x1a\x032.1:\x00")
     desk.write("__pycache__/train.pyc", b"x")
     desk.write(".git/config", "x")
     desk.write("broken.safetensors", b"\x10\x00\x00\x00\x00\x00\x00\x00{")
@@ -96,7 +95,6 @@ def test_roles_in_a_training_folder(desk: Desk) -> None:
         "model-00001-of-00002.safetensors": ("weights", "safetensors", None),
         "model-00002-of-00002.safetensors": ("weights", "safetensors", None),
         "model.index.json": ("file", "json", None),
-        "model.onnx": ("file", "onnx", None),
         "package.json": ("file", "json", None),
         "train.py": ("file", "text", None),
         "trainer_state.json": ("log", "trainer_state", None),

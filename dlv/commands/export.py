@@ -19,7 +19,7 @@ else:
     transfer = lazy("dlv.transfer")
 
 _FORMATS = {
-    **{name: name for name in ("safetensors", "npz", "pt", "onnx", "keras", "json")},
+    **{name: name for name in ("safetensors", "npz", "pt", "gguf", "onnx", "keras", "json")},
     "torch": "pt",
 }
 
@@ -58,7 +58,7 @@ def run(
 ) -> None:
     """Write the weights of a version, or its network, to one file.
 
-    Formats of weights are safetensors, npz and pt (torch); onnx and keras hold a network with
+    Formats of weights are safetensors, npz, pt (torch) and gguf; onnx and keras hold a network with
     its weights, to be run elsewhere; json is the network in its plain form. REF/STEP takes that
     snapshot. If the file that was added had this format, and all of it is wanted, OUT becomes
     the same file byte for byte.

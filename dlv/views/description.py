@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dlv.adapters.checkpoint import ITEM_BYTES
+from dlv.adapters.blocks import tensor_bytes
 from dlv.describe import Description
 from dlv.inventory import Matrix
 from dlv.metadata.metrics import Summary as Metric
@@ -128,7 +128,7 @@ def _network(found: Description, output: Output, *, drawn: bool) -> Iterator[Blo
 def _in_memory(found: Description) -> dict[str, int]:
     """Bytes of the model's tensors, tied ones once."""
     return {
-        m.tied or m.name: m.elements * ITEM_BYTES.get(m.dtype, 0)
+        m.tied or m.name: tensor_bytes(m.dtype, m.shape)
         for m in found.matrices
         if m.role in ("weight", "buffer")
     }
