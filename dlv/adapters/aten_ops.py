@@ -97,6 +97,23 @@ def _linear(call: Reading) -> Match:
     )
 
 
+def _product(bias: str | None, x: str, weight: str) -> Rule:
+    """A matrix of the module that is kept the other way round, as GPT-2 has them."""
+
+    def rule(call: Reading) -> Match:
+        if (call.get("alpha", 1), call.get("beta", 1)) != (1, 1):
+            raise Unmatched
+        given, held = call.data(x), call.slot(weight)
+        _, out = _whole(call, held, 2)
+        params = {"weight": held}
+        if bias is not None:
+            params["bias"] = call.slot(bias)
+            _whole(call, params["bias"], 1)
+        return Match("FULL", {"out": out, "layout": "in_out"}, (given,), params)
+
+    return rule
+
+
 def _embedding(call: Reading) -> Match:
     x, weight = call.data("indices"), call.slot("weight")
     rows, out = _whole(call, weight, 2)
@@ -201,6 +218,7 @@ def _dropout(call: Reading) -> Match:
 
 def _attention(call: Reading) -> Match:
     inputs = (call.data("query"), call.data("key"), call.data("value"))
+    call.only(0)
     scale = None if call.get("scale") is None else call.number("scale")
     attrs = {
         "heads": None,
@@ -304,6 +322,9 @@ LAYERS: dict[str, Rule] = {
     "aten.conv_transpose3d.input": _deconv(3),
     "aten.convolution.default": _convolution,
     "aten.linear.default": _linear,
+    "aten.addmm.default": _product("self", "mat1", "mat2"),
+    "aten.mm.default": _product(None, "self", "mat2"),
+    "aten.matmul.default": _product(None, "self", "other"),
     "aten.embedding.default": _embedding,
     "aten.batch_norm.default": _batch_norm,
     "aten._native_batch_norm_legit_no_training.default": _batch_norm,
@@ -329,6 +350,7 @@ LAYERS: dict[str, Rule] = {
     "aten._log_softmax.default": _softmax(True),
     "aten.dropout.default": _dropout,
     "aten.scaled_dot_product_attention.default": _attention,
+    "aten._scaled_dot_product_flash_attention_for_cpu.default": _attention,
     "aten.lstm.input": _recurrent("LSTM"),
     "aten.gru.input": _recurrent("GRU"),
     "aten.add.Tensor": _combine("ADD"),

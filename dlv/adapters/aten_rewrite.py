@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from dlv.adapters.aten import Argument, Call, Given, Graph, Ref, Tagged, Value
+from dlv.adapters.aten import STATE, Argument, Call, Given, Graph, Ref, Tagged, Value
 
 # An operation of ours: the calls of torch.nn.functional.local_response_norm in one.
 RESPONSE_NORM = "dlv.local_response_norm"
@@ -19,14 +19,15 @@ _POOLS = ("aten.avg_pool2d.default", "aten.avg_pool3d.default")
 
 
 def rewrite(graph: Graph) -> None:
-    """Inner graphs are unfolded; `unbind` becomes one `select` for each piece; the calls of a
-    response norm become one.
+    """Inner graphs are unfolded; `unbind` becomes one `select` for each piece; a product with a
+    transposed weight is a linear layer; the calls of a response norm become one.
     """
     if any(call.op in _WRAPPERS for call in graph.calls):
         unfolded = _Unfolded(graph.values)
         unfolded.add(graph.calls, {}, "")
         graph.calls = unfolded.calls
     graph.calls = [piece for call in graph.calls for piece in _pieces(call)]
+    _join_linear(graph)
     _join_response_norms(graph)
 
 
@@ -115,6 +116,38 @@ def _pieces(call: Call) -> list[Call]:
         for index, name in enumerate(call.outputs)
         if name is not None
     ]
+
+
+def _join_linear(graph: Graph) -> None:
+    """addmm(bias, x, weight.t()), which decomposed graphs have, is linear(x, weight, bias)."""
+    state = {item.name for item in graph.placeholders if item.kind in STATE}
+    turned = {}
+    for call in graph.calls:
+        weight = call.get("self")
+        if isinstance(weight, Ref) and weight.name in state and _transposes(call):
+            turned[call.outputs[0]] = weight
+    for place, call in enumerate(graph.calls if turned else ()):
+        last = call.get("mat2")
+        if not isinstance(last, Ref) or last.name not in turned:
+            continue
+        given = [call.get("self"), turned[last.name]]
+        if call.op == "aten.addmm.default" and len(call.arguments) == 3:
+            given = [call.get("mat1"), turned[last.name], given[0]]
+        elif call.op != "aten.mm.default":
+            continue
+        if isinstance(given[0], Ref) and given[0].name not in state:
+            names = ("input", "weight", "bias")
+            arguments = tuple(Given(name, value) for name, value in zip(names, given, strict=False))
+            graph.calls[place] = replace(call, op="aten.linear.default", arguments=arguments)
+
+
+def _transposes(call: Call) -> bool:
+    """Whether it swaps the two axes of a matrix."""
+    if call.op == "aten.transpose.int":
+        return sorted((call.get("dim0") or 0, call.get("dim1") or 0)) in ([0, 1], [-2, -1])
+    if call.op == "aten.permute.default":
+        return bool(call.get("dims") == [1, 0])
+    return call.op == "aten.t.default"
 
 
 def _join_response_norms(graph: Graph) -> None:

@@ -179,9 +179,8 @@ def _over_tensors(torch: Any, change: Any) -> Any:
 
 @contextlib.contextmanager
 def _plain_mode(torch: Any) -> Any:
-    """As if nothing were around the call: gradients on, no autocast."""
+    """As if nothing were around the call: gradients are on, autocast is off."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         for device in ("cpu", *(["cuda"] if torch.cuda.is_available() else [])):
             stack.enter_context(torch.autocast(device, enabled=False))

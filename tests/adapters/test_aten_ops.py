@@ -39,7 +39,8 @@ class Held(nn.Module):
         shapes = {
             "c1": (6, 4, 3), "c2": (6, 2, 3, 4), "c3": (2, 4, 1, 2, 2), "d2": (4, 3, 3, 2),
             "d1": (4, 2, 3), "d3": (4, 2, 2, 2, 1), "w": (5, 6), "b6": (6,), "b5": (5,),
-            "table": (9, 5), "side": (4, 1), "g4": (4,), "h4": (4,), "ln": (3, 6), "lb": (3, 6),
+            "wt": (6, 5), "table": (9, 5), "side": (4, 1), "g4": (4,), "h4": (4,),
+            "ln": (3, 6), "lb": (3, 6),
         }  # fmt: skip
         for name, shape in shapes.items():
             self.register_parameter(name, nn.Parameter(torch.randn(shape)))
@@ -168,6 +169,18 @@ CASES: list[Case] = [
     ("fill", lambda m: torch.ones(m.x.shape[0], 2)),
     ("aten.ones.default", lambda m: torch.ones(2, dtype=torch.int64)),  # noqa: ARG005
     ("select", lambda m: m.x.unbind(1)[2]),
+    ("FULL", lambda m: m.x @ m.wt),
+    ("FULL", lambda m: m.x[0, 0] @ m.wt),
+    ("FULL", lambda m: torch.mm(m.x[:, 0], m.wt)),
+    ("FULL", lambda m: torch.addmm(m.b5, m.x[:, 0], m.wt)),
+    ("FULL", lambda m: torch.addmm(m.b5, m.x[:, 0], m.w.t())),
+    ("FULL", lambda m: torch.mm(m.x[:, 0], m.w.permute(1, 0))),
+    ("FULL", lambda m: torch.mm(m.x[:, 0], m.w.transpose(-1, -2))),
+    ("aten.addmm.default", lambda m: torch.addmm(m.b5, m.x[:, 0], m.wt, beta=2)),
+    ("aten.addmm.default", lambda m: torch.addmm(m.b5, m.x[:, 0], m.w.t(), alpha=2)),
+    ("aten.addmm.default", lambda m: torch.addmm(m.side[:2], m.x[:, 0], m.wt)),
+    ("aten.matmul.default", lambda m: m.w @ m.x.mT),
+    ("aten.mm.default", lambda m: torch.mm(m.side, m.x[0, :1])),
 ]  # fmt: skip
 
 

@@ -189,21 +189,48 @@ def test_arguments_of_every_kind(tmp_path: Path) -> None:
 class TestDecomposed:
     """Programs that were taken down to the core operations before they were saved."""
 
-    def test_inference(self, tmp_path: Path) -> None:
-        module = traced("resnet16").module
-        program = torch.export.export(copy.deepcopy(module).eval(), traced("resnet16").inputs)
-        with quiet():
-            torch.export.save(program.run_decompositions(), tmp_path / "m.pt2")
-        with opened(tmp_path / "m.pt2") as checkpoint:
+    @pytest.mark.parametrize("training", [False, True])
+    def test_residual_network(self, tmp_path: Path, training: bool) -> None:
+        live = traced("resnet16")
+        module = copy.deepcopy(live.module).train(training)
+        with decomposed(module, live.inputs, tmp_path) as checkpoint:
+            network = checkpoint.network
+            assert network is not None
+            words = [(node.name, node.op, node.variant) for node in network.nodes]
+            wanted = [(node.name, node.op, node.variant) for node in live.network.nodes]
+            plain = {"avgpool", "flatten"}
+            assert [w for w in words if w[1] != "RESHAPE" and w[0] not in plain] == [
+                w for w in wanted if w[1] != "RESHAPE" and w[0] not in plain
+            ]
+            assert network.node("fc").params == {"weight": "fc.weight", "bias": "fc.bias"}
+            assert network.node("bn1").params["running_var"] == "bn1.running_var"
+
+    @pytest.mark.parametrize("name", ["lenet", "bert", "functional"])
+    def test_it_computes_the_same(self, tmp_path: Path, name: str) -> None:
+        torch_module = pytest.importorskip("dlv.network.torch_module")
+        live = traced(name)
+        module = copy.deepcopy(live.module).eval()
+        with decomposed(module, live.inputs, tmp_path) as checkpoint:
             assert checkpoint.network is not None
-            words = {node.op for node in checkpoint.network.nodes}
-            assert {"CONV", "NORM", "RELU", "ADD"} <= words
-            state = {t.name: (t.dtype, t.shape) for t in checkpoint.tensors}
-            found = verify(checkpoint.network, state)
+            state = {tensor.name: tensor for tensor in checkpoint.tensors}
+            found = verify(checkpoint.network, {n: (t.dtype, t.shape) for n, t in state.items()})
             assert [str(p) for p in found if p.severity == "error"] == []
-            norms = [node for node in checkpoint.network.nodes if node.op == "NORM"]
-            assert len(norms) == 17
-            assert norms[0].params["running_var"] == "bn1.running_var"
+            tensors = {n: each.clone() for n, each in module.state_dict().items()}
+            rebuilt = torch_module.build(checkpoint.network, tensors, live.constants).eval()
+        wanted, got = module(*live.inputs), rebuilt(*live.inputs)
+        if not isinstance(wanted, tuple):
+            wanted, got = (wanted,), (got,)
+        for theirs, ours in zip(wanted, got, strict=True):
+            assert torch.allclose(theirs, ours, rtol=1e-5, atol=1e-5)
+
+
+@contextlib.contextmanager
+def decomposed(module: Any, inputs: Any, folder: Path) -> Iterator[Checkpoint]:
+    with quiet():
+        program = torch.export.export(module, inputs).run_decompositions()
+        torch.export.save(program, folder / "m.pt2")
+    with opened(folder / "m.pt2") as checkpoint:
+        yield checkpoint
 
 
 def parts(path: Path) -> dict[str, bytes]:

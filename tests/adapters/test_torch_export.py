@@ -640,18 +640,41 @@ def test_a_batch_of_one_is_enough() -> None:
     assert STATIC_NOTE not in fixed.notes  # it was asked for
 
 
+class Casting(Base):
+    """What is recorded depends on gradients being on, and on autocast being off."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        with torch.no_grad():
+            y = self.fc(x)
+        return self.fc_1(y).to(x.dtype)
+
+
 def test_what_is_around_the_call_does_not_matter() -> None:
-    module, x = nn.Sequential(nn.Linear(3, 2), nn.ReLU()), torch.randn(2, 3)
+    module, x = Casting(), torch.randn(2, 4)
     plain = live(module, x).network
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.is_autocast_enabled("cpu")
         around = live(module, x).network
         assert torch.is_autocast_enabled("cpu")
         assert not torch.is_grad_enabled()
     with torch.inference_mode():
         inference = live(module, x).network
-    ids = {found.id if found else None for found in (plain, around, inference)}
+        created_here = live(module, torch.randn(2, 4)).network
+    ids = {found.id if found else None for found in (plain, around, inference, created_here)}
     assert len(ids) == 1
+    assert plain is not None
+    assert names(plain) == ["fc", "detach", "fc_1", "to"]
+
+
+def test_the_mode_does_not_matter() -> None:
+    module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.3))
+    x = torch.randn(3, 4)
+    trained, evaluated = live(module.train(), x).network, live(module.eval(), x).network
+    assert trained is not None
+    assert evaluated is not None
+    assert trained.id == evaluated.id
+    assert [node.op for node in trained.nodes] == ["FULL", "NORM", "DROPOUT"]
+    assert trained.nodes[1].source is not None
+    assert trained.nodes[1].source["args"][5] == {"c": True}
 
 
 def test_wrapped_modules() -> None:
