@@ -20,6 +20,11 @@ from dlv.network.torch_module import build
 from dlv.network.verify import verify
 
 Array = np.ndarray[Any, Any]
+# What onnxruntime says of a model that it cannot load or run.
+FAILURES: tuple[type[Exception], ...] = tuple(
+    getattr(onnxruntime.capi.onnxruntime_pybind11_state, name)
+    for name in ("Fail", "InvalidArgument", "InvalidGraph", "NotImplemented", "RuntimeException")
+)
 
 
 @contextmanager
@@ -89,7 +94,7 @@ def in_torch(checkpoint: Checkpoint, inputs: Mapping[str, Array]) -> list[Array]
 def in_onnxruntime(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[Array]:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    options.log_severity_level = 3
+    options.log_severity_level = 4
     session = onnxruntime.InferenceSession(model.SerializeToString(), options)
     found: list[Array] = session.run(None, dict(inputs))
     return found
