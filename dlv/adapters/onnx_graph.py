@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dlv.adapters.checkpoint import Tensor
-from dlv.adapters.onnx_messages import Array, Plain, elements
+from dlv.adapters.onnx_messages import CODES, Array, Plain, elements, sound
 from dlv.errors import UsageError
 from dlv.network.graph import Node
 from dlv.network.sizes import Dim, Shape, axis_of, broadcast, refill
@@ -16,6 +16,9 @@ from dlv.network.sizes import Dim, Shape, axis_of, broadcast, refill
 NARROW = frozenset(("bfloat16", "float8_e4m3", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"))
 FLOATS = frozenset(("float16", "float32", "float64"))
 WHOLE = frozenset(("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"))
+# Most numbers that are written out where the network only says how many.
+MOST_NUMBERS = 1 << 22
+
 # Stands for: the shape of the first input.
 SAME: Shape = ("the same",)
 
@@ -158,6 +161,9 @@ class Graph:
         attrs: Mapping[str, Any] | None = None,
         domain: str = "",
     ) -> list[Value]:
+        for name, value in (attrs or {}).items():
+            if not isinstance(value, Type) and not sound(value):
+                raise UsageError(f"{kind} takes no such {name}", why=repr(value)[:80])
         made = [self.new(dtype, shape) for dtype, shape in outputs]
         given = [None if item is None else item.id for item in inputs]
         while given and given[-1] is None:
@@ -173,6 +179,8 @@ class Graph:
         if isinstance(values, (int, float)):
             values, shape = [values], () if shape is None else shape
         shape = (len(values),) if shape is None else shape
+        if dtype not in CODES:
+            raise UsageError(f"numbers of dtype {dtype} cannot be exported")
         key = (dtype, shape, elements(dtype, values))
         if key not in self._constants:
             made = self._constants[key] = self.new(dtype, shape)

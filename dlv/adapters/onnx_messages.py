@@ -126,6 +126,22 @@ def _entry(key: str, value: str) -> Message:
     return made
 
 
+def sound(value: Any) -> bool:
+    """Whether `attribute` can write it."""
+    if isinstance(value, (list, tuple)):
+        for kinds in ((int, float), (str, bytes), (Encoded,)):
+            if all(isinstance(item, kinds) for item in value):
+                return all(not isinstance(item, int) or _fits(item) for item in value)
+        return False
+    if isinstance(value, int):
+        return _fits(value)
+    return isinstance(value, (float, str, bytes, Array, Encoded))
+
+
+def _fits(value: int) -> bool:
+    return -(1 << 63) <= value < 1 << 63
+
+
 def attribute(name: str, value: Any) -> Message:
     """Numbers, texts, an Array, or a list of one kind of numbers or texts."""
     made = Message()
@@ -226,7 +242,7 @@ def model(
     return made
 
 
-_CODES = {
+CODES = {
     "bool": "?",
     "int8": "b",
     "int16": "h",
@@ -244,11 +260,14 @@ _CODES = {
 
 def elements(dtype: str, values: Iterable[float]) -> bytes:
     """Numbers as the little-endian elements of a tensor; what is too large is infinite."""
-    code = _CODES[dtype]
+    code = CODES[dtype]
     if code in "efd":
         return b"".join(_rounded(code, float(value)) for value in values)
     whole = [bool(value) if code == "?" else int(value) for value in values]
-    return struct.pack(f"<{len(whole)}{code}", *whole)
+    try:
+        return struct.pack(f"<{len(whole)}{code}", *whole)
+    except struct.error as error:
+        raise UsageError(f"a number does not fit into {dtype}", why=str(error)) from error
 
 
 def _rounded(code: str, value: float) -> bytes:

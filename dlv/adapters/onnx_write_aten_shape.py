@@ -8,6 +8,7 @@ from typing import Any
 from dlv.adapters.onnx_graph import Graph, Item, Value
 from dlv.adapters.onnx_write_ops_shape import (
     LAST,
+    MOST_PIECES,
     cut,
     expand,
     flatten,
@@ -153,7 +154,7 @@ def split_(g: Graph, x: Item, sizes: Any, dim: int = 0) -> list[Value]:
     value = g.value(x)
     if isinstance(sizes, int):
         length = _fixed(g, value, dim)
-        count = max(1, -(-length // sizes))
+        count = min(max(1, -(-length // sizes)), MOST_PIECES + 1)
         sizes = [min(sizes, length - at * sizes) for at in range(count)]
     return split(g, value, dim, sizes)
 
@@ -167,7 +168,7 @@ def chunk(g: Graph, x: Item, chunks: int, dim: int = 0) -> list[Value]:
 @_rule("unbind")
 def unbind(g: Graph, x: Item, dim: int = 0) -> list[Value]:
     value = g.value(x)
-    pieces = split(g, value, dim, [1] * _fixed(g, value, dim))
+    pieces = split(g, value, dim, [1] * min(_fixed(g, value, dim), MOST_PIECES + 1))
     return [g.squeeze(piece, dim) for piece in pieces]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from dlv.adapters.onnx_graph import Graph, Item, Value
+from dlv.adapters.onnx_graph import MOST_NUMBERS, Graph, Item, Value
 from dlv.errors import UsageError
 from dlv.network.graph import Node
 from dlv.network.sizes import Shape, axis_of
@@ -42,8 +42,8 @@ def _slot(g: Graph, node: Node, slot: str, x: Value, shape: Shape | None) -> Val
     if slot in node.params:
         return g.weight(node, slot, x.dtype)
     numbers = tuple(dim for dim in shape or () if isinstance(dim, int))
-    if shape is None or len(numbers) != len(shape):
-        raise UsageError("how many channels are normalised is not known")
+    if shape is None or len(numbers) != len(shape) or prod(numbers) > MOST_NUMBERS:
+        raise UsageError("how many channels are normalised is not known, or too many")
     return g.constant([float(slot == "weight")] * prod(numbers), x.dtype, numbers)
 
 
@@ -99,7 +99,9 @@ def _group(g: Graph, node: Node, x: Value) -> Value:
 def _layer(g: Graph, node: Node, x: Value, axis: int) -> Value:
     shape = (x.shape or ())[axis:]
     bias = g.weight(node, "bias", x.dtype) if "bias" in node.params else None
-    if "weight" in node.params or all(isinstance(dim, int) for dim in shape):
+    counts = [dim for dim in shape if isinstance(dim, int)]
+    few = len(counts) == len(shape) and prod(counts) <= MOST_NUMBERS
+    if few or "weight" in node.params:
         given = [x, _slot(g, node, "weight", x, shape), bias]
         attrs = {"epsilon": node.attrs["eps"], "axis": axis - x.rank}
         return g.op("LayerNormalization", given, attrs)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dlv.adapters.onnx_graph import Graph, Item, Value
+from dlv.adapters.onnx_graph import MOST_NUMBERS, Graph, Item, Value
 from dlv.adapters.onnx_write_ops_conv import channels_first, channels_last, pads
 from dlv.adapters.onnx_write_ops_shape import number
 from dlv.adapters.onnx_write_types import fractions
@@ -80,6 +80,7 @@ def _dilated(g: Graph, attrs: Mapping[str, Any], x: Value) -> Value:
             raise UsageError("a dilated average takes axes of fixed lengths")
         count = window(length, kernel, stride, pad, dilation, attrs["ceil"])
         assert isinstance(count, int)
+        _bounded(count * max(kernel, length))
         taps = [
             [at * stride - pad[0] + tap * dilation for tap in range(kernel)] for at in range(count)
         ]
@@ -216,6 +217,7 @@ def _parted(g: Graph, largest: bool, x: Value, axis: int, length: Dim, wanted: i
             why=f"axis {axis} is {length or 'of unknown length'}",
             hint="import the network with numbers for the sizes of the image",
         )
+    _bounded(length * wanted)
     windows = [
         range(place * length // wanted, -(-(place + 1) * length // wanted))
         for place in range(wanted)
@@ -229,3 +231,8 @@ def _parted(g: Graph, largest: bool, x: Value, axis: int, length: Dim, wanted: i
         cut = g.op("Gather", [x, rows], {"axis": axis}, shape=shape)
         return g.reduce("ReduceMax", cut, [axis + 1], False)
     return _weighed(g, x, axis, length, windows, [len(each) for each in windows])
+
+
+def _bounded(numbers: int) -> None:
+    if numbers > MOST_NUMBERS:
+        raise UsageError(f"a pool of {numbers} single steps is too large to be written out")

@@ -54,7 +54,6 @@ def attend(
     turned = g.transpose(key, (*range(rank - 2), rank - 1, rank - 2))
     scores = _product(g, g.binary("Mul", query, factor), turned)
     low = g.constant(float("-inf"), scores.dtype)
-    none = g.constant(0, scores.dtype)
     allowed = _causal(g, query, key) if causal else None
     if mask is not None and mask.dtype == "bool":
         allowed = mask if allowed is None else g.binary("And", allowed, mask)
@@ -63,12 +62,10 @@ def attend(
     if allowed is not None:
         scores = g.where(allowed, scores, low)
     shares = g.op("Softmax", [scores], {"axis": -1})
-    # A query that may look at nothing gets nothing.
-    if mask is not None and mask.dtype == "bool" and allowed is not None:
-        shares = g.where(allowed, shares, none)
-    elif mask is not None:
+    if mask is not None:
+        # A query that may look at nothing gets nothing.
         most = g.reduce("ReduceMax", scores, [-1], True)
-        shares = g.where(g.binary("Equal", most, low, "bool"), none, shares)
+        shares = g.where(g.binary("Equal", most, low, "bool"), g.constant(0, scores.dtype), shares)
     return _product(g, shares, value)
 
 

@@ -14,6 +14,7 @@ from dlv.network.graph import Node
 from dlv.network.sizes import axis_of
 
 LAST = 2**63 - 1
+MOST_PIECES = 10_000
 
 Lengths = list[int | Value]
 
@@ -195,6 +196,8 @@ def _split(g: Graph, node: Node, x: Value, inputs: Sequence[Item]) -> list[Value
 
 def split(g: Graph, x: Value, axis: int, lengths: Sequence[int]) -> list[Value]:
     axis = axis_of(axis, x.rank, "axis")
+    if len(lengths) > MOST_PIECES:
+        raise UsageError(f"{len(lengths)} pieces are too many", why=f"the limit is {MOST_PIECES}")
     shape = x.shape or ()
     pieces = [(x.dtype, (*shape[:axis], length, *shape[axis + 1 :])) for length in lengths]
     return g.ops("Split", [x, g.ints(*lengths)], pieces, {"axis": axis})

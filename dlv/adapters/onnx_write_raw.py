@@ -59,12 +59,15 @@ _SECOND = {"TopK": "int64", "MaxPool": "int64", "Unique": "int64", "Dropout": "b
 
 
 def raw(g: Graph, node: Node, inputs: Sequence[Item]) -> Item | Sequence[Item]:
-    found = dialect(node)
-    if found == "aten":
-        return aten(g, node, inputs)
-    if found == "onnx":
-        return _verbatim(g, node, inputs)
-    what = (node.source or {}).get("op", "an operation")
+    found, what = dialect(node), (node.source or {}).get("op", "an operation")
+    try:
+        if found == "aten":
+            return aten(g, node, inputs)
+        if found == "onnx":
+            return _verbatim(g, node, inputs)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        # Whoever recorded this, it was none of dlv's importers.
+        raise UsageError(f"{what} has arguments of wrong kinds", why=str(error)) from error
     raise UsageError(
         f"{what} of {found or 'an unknown dialect'} cannot be written as ONNX",
         hint="replace the node by one of the vocabulary",

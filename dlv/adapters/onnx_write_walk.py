@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.onnx_graph import Graph, Item, Value, merged
@@ -12,8 +13,9 @@ from dlv.adapters.onnx_write_raw import raw
 from dlv.errors import DlvError, UsageError, nearest
 from dlv.network.graph import Network, Node, Port
 from dlv.network.inference import attribute_faults, enough
+from dlv.network.layers.layer import Shapes
 from dlv.network.layers.registry import layer_of
-from dlv.network.sizes import Shape, ShapeError
+from dlv.network.sizes import Shape, ShapeError, fits, text
 
 # Operators whose last outputs may be left out.
 _OPTIONAL = frozenset(("MaxPool", "LSTM", "GRU"))
@@ -87,6 +89,8 @@ class Walk:
             inputs = [self._value(port) for port in _ports(node)]
             made = self._made(node, inputs)
             results = list(made) if isinstance(made, Sequence) else [made]
+            if not all(isinstance(item, (Value, int, float)) for item in results):
+                raise UsageError("what it gives is no tensor")
             for port, item in enumerate(self._shaped(node, inputs, results)):
                 self.values[node.name, port] = item
                 if isinstance(item, Value) and item.id > first:
@@ -108,7 +112,19 @@ class Walk:
         if node.op == "INPUT":
             attrs = node.attrs
             return self.graph.input(node.name, attrs["dtype"], attrs["shape"])
+        self._check_tensors(node, inputs)
         return WRITERS[node.op](self.graph, node, inputs)
+
+    def _check_tensors(self, node: Node, inputs: Sequence[Item]) -> None:
+        """What is stored is what the node takes."""
+        shapes = [item.shape if isinstance(item, Value) else () for item in inputs]
+        for slot, wanted in _checked(layer_of(node).parameter_shapes, node, shapes).items():
+            tensor = self.tensors.get(self.graph.kept(node.params.get(slot, "")))
+            if tensor is not None and not fits(tensor.shape, wanted):
+                raise UsageError(
+                    f"the tensor {tensor.name!r} of {slot!r} has another shape",
+                    why=f"seen {text(tensor.shape)}, wanted {text(wanted)}",
+                )
 
     def _value(self, port: Port) -> Item:
         if port in self.values:
@@ -131,11 +147,7 @@ class Walk:
             told = (node.out_shape,)
         elif node.op != "RESHAPE" or node.attrs["kind"] not in ("size", "arithmetic", "getitem"):
             shapes = [item.shape if isinstance(item, Value) else () for item in inputs]
-            try:
-                told = layer_of(node).shape(node, shapes)
-            except ShapeError as error:
-                detail = f"seen {error.seen}, wanted {error.wanted}" if error.seen else None
-                raise UsageError(error.message, why=detail) from error
+            told = _checked(layer_of(node).shape, node, shapes)
         for port, shape in enumerate(told[: len(results)]):
             item = results[port]
             if isinstance(item, Value) and not item.weak:
@@ -181,6 +193,20 @@ class Walk:
             kept.append(step)
         self.graph.steps = kept[::-1]
         return used
+
+
+Found = TypeVar("Found")
+
+
+def _checked(
+    rule: Callable[[Node, Shapes], Found], node: Node, shapes: Sequence[Shape | None]
+) -> Found:
+    """What a layer says of these shapes; an error tells which ones do not fit."""
+    try:
+        return rule(node, shapes)
+    except ShapeError as error:
+        detail = f"seen {error.seen}, wanted {error.wanted}" if error.seen else None
+        raise UsageError(error.message, why=detail) from error
 
 
 def _ports(node: Node) -> list[Port]:

@@ -159,7 +159,7 @@ class _File:
             ins = ["" if item is None else names[item] for item in step.inputs]
             outs = [names[item] for item in step.outputs]
             attrs = {
-                key: messages.TYPES[value.dtype] if isinstance(value, Type) else value
+                key: messages.data_type(value.dtype, name) if isinstance(value, Type) else value
                 for key, value in step.attrs.items()
             }
             made = messages.operator(Operator(step.kind, ins, outs, name, attrs, step.domain))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ pytest.importorskip("onnxruntime", reason="onnxruntime runs the files here")
 torch = pytest.importorskip("torch", reason="torch is the oracle here")
 
 from dlv.adapters.onnx_write_aten import RULES  # noqa: E402
-from dlv.errors import UsageError  # noqa: E402
+from dlv.adapters.onnx_writer import save_network  # noqa: E402
+from dlv.errors import DlvError, UsageError  # noqa: E402
 from dlv.network.graph import Node  # noqa: E402
 from tests.onnx_runs import difference, network, node, session, written  # noqa: E402
 
@@ -463,6 +465,7 @@ LAYERS: list[tuple[Any, ...]] = [
     ("conv1d.default", A, x(5, 3, 2), x(5), [2], [1], [1]),
     ("conv2d.default", IMAGE, x(6, 2, 3, 3), None, [1, 2], [1, 0], [1, 1], 2),
     ("conv2d.padding", IMAGE, x(6, 4, 3, 3), None, [1, 1], "same", [2, 1]),
+    ("conv2d.padding", IMAGE, x(6, 4, 2, 4), None, [1, 1], "same"),
     ("conv2d.padding", IMAGE, x(6, 4, 3, 3), None, [2, 1], "valid"),
     ("conv3d.default", x(1, 2, 4, 4, 4), x(3, 2, 2, 2, 2)),
     ("conv_transpose1d.default", A, x(3, 2, 3), x(2), [2], [1], [1]),
@@ -625,3 +628,46 @@ def test_a_mask_as_index_is_refused() -> None:
     call = Node("n", "OP", "raw", {}, (("x", 0), ("m", 0)), {}, source, (None,))
     with pytest.raises(UsageError, match="mask"):
         written(network([call], {"x": (2, 3), "m": ("bool", (2,))}), {})
+
+
+ARGUMENTS = st.recursive(
+    st.sampled_from(
+        (
+            {"n": 0},
+            {"n": 1},
+            {"n": 7},
+            {"p": "nothing"},
+            {"dtype": "float32"},
+            {"dtype": "odd"},
+            {"device": "cpu"},
+            {"odd": 1},
+        )
+    )
+    | st.builds(
+        lambda item: {"c": item},
+        st.none()
+        | st.booleans()
+        | st.sampled_from((0, 1, 2, -1, 3, 10**18, 2**63, 0.5, "NaN", "", "mean", "ij,jk->ik")),
+    ),
+    lambda inner: st.builds(lambda items: {"l": items}, st.lists(inner, max_size=4)),
+    max_leaves=6,
+)
+WORDS = ("dim", "keepdim", "dtype", "alpha", "correction", "rounding_mode", "value", "odd")
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    st.sampled_from(sorted(RULES)),
+    st.lists(ARGUMENTS, max_size=5),
+    st.dictionaries(st.sampled_from(WORDS), ARGUMENTS, max_size=2),
+    st.sampled_from(((2, 3), ("B", 3), (), ("B", "T", 4), (2, 4, 5, 6))),
+)
+def test_calls_that_nobody_recorded_end_in_a_word(
+    name: str, args: list[Any], kwargs: dict[str, Any], shape: Any
+) -> None:
+    op = name if "." in name else f"{name}.default"
+    source = {"dialect": "aten", "op": f"aten.{op}", "args": args, "kwargs": kwargs}
+    call = Node("n", "OP", "raw", {}, (("x", 0), ("i", 0)), {}, source, (2, 3))
+    made = network([call], {"x": shape, "i": ("int64", (2,))})
+    with contextlib.suppress(DlvError):
+        save_network(io.BytesIO(), made, [], [])

@@ -273,6 +273,14 @@ def test_plain_pools_are_those_of_torch(data: st.DataObject) -> None:
     check(network([mean], declared), {}, {"x": x}, wanted)
 
 
+def test_a_window_behind_the_padding_beside_one_that_begins_too_late() -> None:
+    x = numbers(2, 3, 3, 4)
+    given_: dict[str, Any] = {"kernel": [2, 2], "stride": [2, 3], "pad": [1, 0], "ceil": True}
+    made = node("POOL", ["x"], variant="AVG", **given_)
+    wanted = F.avg_pool2d(torch.from_numpy(x), 2, (2, 3), (1, 0), True, True)
+    check(network([made], {"x": ("B", 3, 3, 4)}), {}, {"x": x}, wanted)
+
+
 @CASES
 @given(st.data())
 def test_adaptive_pools(data: st.DataObject) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 onnx = pytest.importorskip("onnx", reason="the files are made by onnx here")
 pytest.importorskip("onnxruntime", reason="onnxruntime runs the files here")
@@ -18,7 +21,7 @@ torch = pytest.importorskip("torch", reason="the zoo's models are torch modules"
 import dlv.adapters.onnx as onnx_files  # noqa: E402
 from dlv.adapters.onnx_writer import save_network  # noqa: E402
 from dlv.adapters.torch_export import trace  # noqa: E402
-from dlv.errors import UsageError  # noqa: E402
+from dlv.errors import DlvError, UsageError  # noqa: E402
 from dlv.network.graph import Network, Node  # noqa: E402
 from tests.onnx_runs import difference, network, session, stored, written  # noqa: E402
 from tests.zoo.models import ZOO, build, state  # noqa: E402
@@ -251,6 +254,35 @@ def test_odd_numbers_of_outputs_are_refused(count: Any) -> None:
     odd = Node("n", "OP", "raw", {}, odd.inputs, {}, source, odd.out_shape)
     with pytest.raises(UsageError, match="node 'n'"):
         written(network([odd], {"x": ("B", 3)}), {})
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_sources_that_nobody_recorded_end_in_a_word(data: st.DataObject) -> None:
+    plain = st.none() | st.integers() | st.text(max_size=3) | st.floats(allow_nan=False)
+    odd = st.recursive(
+        plain | st.sampled_from(({"n": 0}, {"c": 1}, {"graph": "AAAA"}, {"p": "x"})),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(("l", "c", "n", "graph", "tensor")), inner, max_size=2
+            )
+        ),
+        max_leaves=5,
+    )
+    kinds = st.sampled_from(("Relu", "If", "Split", "LSTM", "Cast", "odd::Op", "ConstantOfShape"))
+    source = {
+        "dialect": "onnx",
+        "op": data.draw(kinds | odd),
+        "args": data.draw(st.lists(odd, max_size=3) | odd),
+        "kwargs": data.draw(st.dictionaries(st.sampled_from(("axis", "to", "b")), odd) | odd),
+        "opset": data.draw(st.sampled_from((21, 11, 24, 1)) | odd),
+        "outputs": data.draw(st.sampled_from((1, 2, 3)) | odd),
+        "captured": data.draw(odd),
+    }
+    node = Node("n", "OP", "raw", {}, (("x", 0),), {}, source, ("B", 3))
+    with contextlib.suppress(DlvError):
+        save_network(io.BytesIO(), network([node], {"x": ("B", 3)}), [], [])
 
 
 def test_a_network_of_unknown_ranks_says_so() -> None:

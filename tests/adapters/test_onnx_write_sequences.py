@@ -241,7 +241,21 @@ def test_lengths_come_in_at_ports_by_source_or_by_attributes() -> None:
         view = node("RESHAPE", ["x", "batch"], name="view", kind="view", size=["B", -1])
         call = source and {"dialect": "aten", "op": "aten.view.default", "args": source}
         view = Node("view", "RESHAPE", None, view.attrs, view.inputs, {}, call or None)
-        check(network(sizes(view), {"x": ("B", "T", 2)}), {}, {"x": x}, x.reshape(2, -1))
+        made = network(sizes(view), {"x": ("B", "T", 2)})
+        check(made, {}, {"x": x}, x.reshape(2, -1))
+        # The axis stays as long as it was: nobody has to ask how long that is.
+        assert b"Shape" not in written(made, {})[0]
+
+
+def test_lengths_come_in_for_what_is_unknown_alone() -> None:
+    x = numbers(2, 6, 2)
+    nodes = sizes(
+        number("half", "floordiv", {"n": 0}, {"c": 2}, inputs=["length"]),
+        node("RESHAPE", ["x", "half"], name="view", kind="view", size=["B", None, 4]),
+        node("RESHAPE", ["view", "half"], name="odd", kind="view", size=["B", 2, None, 2]),
+    )
+    made = network(nodes, {"x": ("B", "T", 2)})
+    check(made, {}, {"x": x}, x.reshape(2, 2, 3, 2))
 
 
 def test_start_states_filled_from_lengths() -> None:
@@ -257,6 +271,20 @@ def test_start_states_filled_from_lengths() -> None:
     state = torch.full((1, 2, 3), 0.5)
     wanted, _ = module(torch.from_numpy(x), (state, state))
     check(network(nodes, {"x": ("T", "B", 2)}), tensors, {"x": x}, wanted)
+
+
+def test_one_start_state_of_zeros_beside_another() -> None:
+    with torch.random.fork_rng(devices=[]):
+        module = torch.nn.LSTM(2, 3)
+    tensors = {name: item.detach().numpy() for name, item in module.named_parameters()}
+    nodes = [
+        node("RESHAPE", [], name="zeros", kind="fill", size=[1, "B", 3]),
+        node("RNN", ["x", "zeros", "c"], variant="LSTM", params=list(tensors), hidden=3),
+    ]
+    x, c = numbers(4, 2, 2), numbers(1, 2, 3)
+    wanted, _ = module(torch.from_numpy(x), (torch.zeros(1, 2, 3), torch.from_numpy(c)))
+    made = network(nodes, {"x": ("T", "B", 2), "c": (1, "B", 3)})
+    check(made, tensors, {"x": x, "c": c}, wanted)
 
 
 def test_slices_between_lengths_of_the_run() -> None:

@@ -212,6 +212,9 @@ def test_large_models_have_their_tensors_beside_them(tmp_path: Path) -> None:
     assert "model.onnx.data" in notes[0]
     assert path.stat().st_size < 2000
     onnx.checker.check_model(str(path), full_check=True)
+    for item in onnx.load(str(path), load_external_data=False).graph.initializer:
+        where = {entry.key: entry.value for entry in item.external_data}
+        assert (where["location"], int(where["offset"]) % 4096) == ("model.onnx.data", 0)
     x = numbers(2, 300)
     assert difference(session(str(path)).run(None, {"x": x})[0], x @ weight.T + bias) < 1e-5
     loaded = onnx.load(str(path))
@@ -279,6 +282,25 @@ BROKEN: list[tuple[Any, str]] = [
         "groups 2",
     ),
 ]
+
+
+def test_a_tensor_of_another_shape_is_named() -> None:
+    with pytest.raises(UsageError, match=r"node 'fc' \(FULL\): the tensor 'fc.weight'"):
+        written(two_layers(), {**WEIGHTS, "fc.weight": numbers(5, 3)})
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        node("POOL", ["x"], variant="AVG", size=[10**9]),
+        node("POOL", ["x"], variant="MAX", size=[10**9]),
+        node("NORM", ["x"], variant="INSTANCE"),
+        node("RESHAPE", ["x"], kind="split", axis=1, sizes=[0] * 20_000 + [10**12]),
+    ],
+)
+def test_what_would_be_written_out_has_a_limit(odd: Node) -> None:
+    with pytest.raises(UsageError, match="node 'n'"):
+        written(network([odd], {"x": ("B", 10**12, 7)}), {})
 
 
 @pytest.mark.parametrize(("make", "text"), BROKEN)
