@@ -135,10 +135,9 @@ def _join_linear(graph: Graph) -> None:
             given = [call.get("mat1"), turned[last.name], given[0]]
         elif call.op != "aten.mm.default":
             continue
-        if isinstance(given[0], Ref) and given[0].name not in state:
-            names = ("input", "weight", "bias")
-            arguments = tuple(Given(name, value) for name, value in zip(names, given, strict=False))
-            graph.calls[place] = replace(call, op="aten.linear.default", arguments=arguments)
+        names = ("input", "weight", "bias")
+        arguments = tuple(Given(name, value) for name, value in zip(names, given, strict=False))
+        graph.calls[place] = replace(call, op="aten.linear.default", arguments=arguments)
 
 
 def _transposes(call: Call) -> bool:

@@ -398,6 +398,14 @@ class TestConversion:
         made.values["y"] = Value("float32", ("s1", 5))
         assert convert(made, {}, {}).network.nodes[0].op == "OP"
 
+    @pytest.mark.parametrize("wrong", [{"stride": [0]}, {"kernel_size": [-1]}, {"padding": [9]}])
+    def test_attributes_out_of_range(self, wrong: dict[str, Any]) -> None:
+        given = {"kernel_size": [2], "stride": [1], "padding": [0], **wrong}
+        made = graph(call("y", "max_pool1d.default", self=r("x"), **given))
+        made.values["x"] = made.values["y"] = Value("float32", (2, 3, 4))
+        (node,) = convert(made, {}, {}).network.nodes
+        assert node.op == "OP"
+
     def test_arguments_that_a_word_does_not_tell(self) -> None:
         made = graph(call("y", "relu.default", self=r("x"), out=r("x")))
         (node,) = convert(made, {}, {}).network.nodes

@@ -93,8 +93,11 @@ class TestNetworks:
         assert network(f"{model}:pair").inputs[0].shape == ("B", 4)
         assert network(f"{model}:pair", (2, 9)).inputs[0].shape == ("B", 9)
 
-    def test_nothing_is_left_behind(self, model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_nothing_is_left_behind(
+        self, model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         torch: Any = pytest.importorskip("torch")
+        monkeypatch.setattr(sys, "dont_write_bytecode", False)
         before = list(sys.path), set(sys.modules), sys.dont_write_bytecode, os.getcwd()
         numbers = torch.get_rng_state()
         network(f"{model}:make", (1, 3))
