@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from dlv.adapters.onnx_graph import NARROW, Graph, Item, Value, dtype_of
 from dlv.adapters.onnx_write_aten_shape import Lengths, lengths_of
 from dlv.adapters.onnx_write_ops_shape import converted, expand, filled, swap
 from dlv.adapters.onnx_write_source import Dtype, Rule, dtype_given, table
+from dlv.adapters.onnx_write_types import arithmetic
 from dlv.errors import UsageError
 from dlv.network.sizes import Dim
 
@@ -43,6 +45,22 @@ def arange(g: Graph, start: Item, end: Item, step: Item = 1, dtype: Dtype | None
         length = end.symbol
     given = [g.value(item, counted) for item in items]
     return g.cast(g.op("Range", given, dtype=counted, shape=(length,)), wanted)
+
+
+@_rule("linspace.default")
+def linspace(g: Graph, start: Item, end: Item, steps: int, dtype: Dtype | None = None) -> Value:
+    wanted = plain(dtype_given(dtype), "float32")
+    places = arange(g, 0, steps, 1, Dtype("float64"))
+    step = arithmetic(g, "Div", [arithmetic(g, "Sub", [end, start]), float(max(steps - 1, 1))])
+    made = arithmetic(g, "Add", [arithmetic(g, "Mul", [places, g.cast(step, "float64")]), start])
+    return g.cast(made, wanted)
+
+
+@_rule("eye")
+def eye(g: Graph, n: int | Value, m: Any = None, dtype: Dtype | None = None) -> Value:
+    columns = arange(g, 0, n if m is None else m)
+    rows = g.unsqueeze(arange(g, 0, n), 1)
+    return g.cast(g.binary("Equal", rows, columns, "bool"), plain(dtype_given(dtype), "float32"))
 
 
 @_rule("full")

@@ -27,6 +27,8 @@ _COMPARISONS = {
     "eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual",
 }  # fmt: skip
 
+_LARGEST = {"float16": 65504.0, "float32": 3.4028234663852886e38, "float64": 1.7976931348623157e308}
+
 
 def _fraction(kind: str) -> Rule:
     return lambda g, x: g.op(kind, [fractions(g, x)])
@@ -125,6 +127,33 @@ def isnan(g: Graph, x: Item) -> Value:
 @_rule("isinf")
 def isinf(g: Graph, x: Item) -> Value:
     return g.op("IsInf", [fractions(g, x)], dtype="bool")
+
+
+@_rule("isfinite")
+def isfinite(g: Graph, x: Item) -> Value:
+    return g.op("Not", [g.binary("Or", isnan(g, x), isinf(g, x))])
+
+
+@_rule("nan_to_num")
+def nan_to_num(
+    g: Graph,
+    x: Item,
+    nan: float | None = None,
+    posinf: float | None = None,
+    neginf: float | None = None,
+) -> Value:
+    value = g.value(x)
+    if category(value.dtype) < 2:
+        return value
+    largest = _LARGEST[value.dtype]
+    wanted = (
+        (isnan(g, value), 0.0 if nan is None else nan),
+        (compare(g, "Equal", value, math.inf), largest if posinf is None else posinf),
+        (compare(g, "Equal", value, -math.inf), -largest if neginf is None else neginf),
+    )
+    for found, number in wanted:
+        value = g.where(found, g.constant(number, value.dtype), value)
+    return value
 
 
 @_rule("add")

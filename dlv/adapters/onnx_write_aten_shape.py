@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dlv.adapters.onnx_graph import Graph, Item, Value
+from dlv.adapters.onnx_graph import Graph, Item, Value, merged
 from dlv.adapters.onnx_write_ops_shape import (
     LAST,
     MOST_PIECES,
@@ -190,6 +190,27 @@ def cat(g: Graph, tensors: Sequence[Item], dim: int = 0) -> Value:
 def stack(g: Graph, tensors: Sequence[Item], dim: int = 0) -> Value:
     axis = axis_of(dim, g.value(tensors[0]).rank + 1, "axis")
     return cat(g, [g.unsqueeze(g.value(each), axis) for each in tensors], axis)
+
+
+@_rule("diff")
+def diff(
+    g: Graph,
+    x: Item,
+    n: int = 1,
+    dim: int = -1,
+    prepend: Item | None = None,
+    append: Item | None = None,
+) -> Value:
+    value = g.value(x)
+    around = [item for item in (prepend, value, append) if item is not None]
+    value = cat(g, around, dim) if len(around) > 1 else value
+    if not 0 <= n <= MOST_PIECES:
+        raise UsageError(f"a difference of order {n} cannot be exported")
+    for _ in range(n):
+        later, sooner = cut(g, value, dim, 1, None), cut(g, value, dim, 0, -1)
+        shape = merged(later.shape, sooner.shape)
+        value = g.op("Xor" if value.dtype == "bool" else "Sub", [later, sooner], shape=shape)
+    return value
 
 
 @_rule("repeat", "tile")

@@ -92,6 +92,7 @@ WHOLE = torch.tensor([[-7, 5, 3], [4, -2, 9]])
 BY = torch.tensor([[2, -3, 4], [-5, 3, 2]])
 YES, NO = A > 0, B > 0.5
 IMAGE = x(2, 4, 5, 6)
+ODD = torch.tensor([1.0, float("nan"), INF, -INF, -2.0])
 
 ELEMENTWISE: list[tuple[Any, ...]] = [
     *[
@@ -173,6 +174,12 @@ ELEMENTWISE: list[tuple[Any, ...]] = [
         )
     ],
     ("bitwise_not.default", YES),
+    ("isfinite.default", ODD),
+    ("isnan.default", ODD),
+    ("isinf.default", ODD),
+    ("nan_to_num.default", ODD),
+    ("nan_to_num.default", ODD, 1.0, 2.0, -3.0),
+    ("nan_to_num.default", WHOLE),
     ("elu.default", A, 0.7),
     ("elu.default", A, 0.7, 1.5, 0.4),
     ("celu.default", A, 0.4),
@@ -382,6 +389,10 @@ SHAPES: list[tuple[Any, ...]] = [
     ("cat.default", [x(0), x(3)]),
     ("stack.default", [A, B], -1),
     ("stack.default", [A, B]),
+    ("diff.default", A),
+    ("diff.default", A, 2, 1),
+    ("diff.default", A, 1, 1, x(2, 1, 4), x(2, 2, 4)),
+    ("diff.default", YES, 1, 0),
     ("repeat.default", A, [2, 1, 3, 2]),
     ("tile.default", A, [2]),
     ("repeat_interleave.self_int", A, 2, 1),
@@ -438,6 +449,10 @@ FIXED: list[tuple[Any, ...]] = [
     ("arange.start_step", 1, 10, 3),
     ("arange.start_step", 0.5, 3.0, 0.25),
     ("arange.start_step", 9, 1, -2),
+    ("linspace.default", 0, 1, 5),
+    ("linspace.default", -2.5, 7, 1),
+    ("eye.default", 3),
+    ("eye.m", 3, 2),
     ("full.default", [2, 3], 1.5),
     ("full.default", [2], True),
     ("full.default", [], 3),
