@@ -75,6 +75,12 @@ def _places(runs: Sequence[Run]) -> tuple[Array, Array]:
     return np.concatenate(new), np.concatenate(old)
 
 
+def turned(dtype: str, raw: Raw, factors: Sequence[int], order: Sequence[int]) -> bytes:
+    """The same elements in another order: cut into these factors, which then change places."""
+    values = np.frombuffer(raw, np.dtype(f"V{ITEM_BYTES[dtype]}"))
+    return values.reshape(tuple(factors)).transpose(tuple(order)).tobytes()
+
+
 # New elements
 
 

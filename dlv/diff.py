@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
 import dlv.catalogue as catalogue
+import dlv.derive as derive
 import dlv.inventory as inventory
 import dlv.lineage as lineage
 import dlv.revisions as revisions
 import dlv.text_changes as text_changes
 import dlv.weight_statistics as weight_statistics
+from dlv.adapters.checkpoint import ITEM_BYTES
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.files import FileStore
 from dlv.inventory import MODEL_ROLES, Matrix
@@ -22,7 +25,7 @@ from dlv.metadata import metrics
 from dlv.metadata.metrics import Summary as Metric
 from dlv.metadata.versions import Version
 from dlv.network import comparison
-from dlv.network.comparison import Comparison, Layer
+from dlv.network.comparison import Comparison, Layer, Turn
 from dlv.network.graph import Network
 from dlv.repository import Repository
 from dlv.text_changes import LineCounts
@@ -51,11 +54,15 @@ class Side:
 
 @dataclass(frozen=True)
 class MatrixPair:
-    """A matrix on both sides, or on one; `difference` where the elements can be compared."""
+    """A matrix on both sides, or on one; `difference` where the elements can be compared.
+
+    `turned`: the new one's elements lie in another order, and were compared in the old one's.
+    """
 
     old: Matrix | None
     new: Matrix | None
     difference: Difference | None = None
+    turned: bool = False
 
     @property
     def name(self) -> str:
@@ -67,6 +74,9 @@ class MatrixPair:
     def status(self) -> str:
         if self.old is None or self.new is None:
             return "added" if self.old is None else "removed"
+        if self.turned:
+            same = self.difference is not None and not self.difference.changed
+            return "rearranged" if same and self.old.dtype == self.new.dtype else "changed"
         if self.old.hash != self.new.hash:
             return "changed"
         return "unchanged" if self.old.name == self.new.name else "renamed"
@@ -239,7 +249,13 @@ class _Wanted:
             for pair in found.pairs
             if self.fits(pair.old.name, pair.old.alias, pair.new.name, pair.new.alias)
         ]
-        return Comparison(tuple(pairs), tuple(layers[0]), tuple(layers[1]), ())
+        return replace(
+            found,
+            pairs=tuple(pairs),
+            removed=tuple(layers[0]),
+            added=tuple(layers[1]),
+            ends=(),
+        )
 
 
 def _against(
@@ -263,7 +279,9 @@ def _against(
                 continue
             roles = {matrix.role for matrix in (old, new) if matrix is not None}
             if everything or roles & {*MODEL_ROLES}:
-                found.append(MatrixPair(old, new, _difference(store, old, new, progress)))
+                turn = _turn(structure, old, new)
+                apart = _difference(store, old, new, turn, progress)
+                found.append(MatrixPair(old, new, apart, turn is not None and apart is not None))
             else:
                 hidden += old is None or new is None or old.hash != new.hash
     return Against(
@@ -287,14 +305,26 @@ def _pairs(
     return inventory.pair(base.matrices, side.matrices, structure.slots(), removed & added)
 
 
+def _turn(structure: Comparison | None, old: Matrix | None, new: Matrix | None) -> Turn | None:
+    """How the new one's elements come into the order of the old one's, if they lie otherwise."""
+    if structure is None or old is None or new is None or new.dtype not in ITEM_BYTES:
+        return None
+    turn = structure.turns.get((old.name, new.name))
+    fits = turn is not None and math.prod(turn[0]) == new.elements == old.elements
+    return turn if fits else None
+
+
 def _difference(
     store: MatrixStore,
     old: Matrix | None,
     new: Matrix | None,
+    turn: Turn | None,
     progress: Callable[[int], None],
 ) -> Difference | None:
     """The two are read only if their hashes differ and their elements correspond."""
-    if old is None or new is None or old.hash == new.hash or old.shape != new.shape:
+    if old is None or new is None:
+        return None
+    if turn is None and (old.hash == new.hash or old.shape != new.shape):
         return None
     known = [weight_statistics.understood(matrix.dtype) for matrix in (old, new)]
     if old.dtype != new.dtype and not all(known):
@@ -302,6 +332,8 @@ def _difference(
     before, after = store.matrix(old.hash), store.matrix(new.hash)
     if not all(known) and len(before) != len(after):
         return None
+    if turn is not None:
+        after = derive.turned(new.dtype, after, *turn)
     progress((old.nbytes or 0) + (new.nbytes or 0))
     return weight_statistics.difference(old.dtype, before, new.dtype, after)
 

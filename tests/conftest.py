@@ -49,6 +49,7 @@ def commit_model() -> Callable[..., str]:
         message: str = "made",
         root: bool = False,
         size: int = 8,
+        shape: Sequence[int] | None = None,
     ) -> str:
         folder = repository.root
         written: list[str] = []
@@ -56,7 +57,7 @@ def commit_model() -> Callable[..., str]:
             (folder / path).write_text(content)
             written.append(path)
         if nodes is not None:
-            image = {"name": "x", "shape": ["B", 1, size, size], "dtype": "float32"}
+            image = {"name": "x", "shape": ["B", *(shape or [1, size, size])], "dtype": "float32"}
             network = {"dlv_network": 1, "inputs": [image], "nodes": nodes}
             network["outputs"] = [nodes[-1]["name"]]
             (folder / "network.json").write_text(json.dumps(network))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,71 @@ def test_matrices_against_numpy(repository: Repository) -> None:
         assert pair.difference.max_abs == pytest.approx(np.abs(a - b).max())
         assert pair.difference.changed == np.count_nonzero(old[name] != new[name])
     assert sum(seen) == 2 * sum(array.nbytes for array in old.values())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("way", ["there", "back"])
+def test_matrices_that_lie_otherwise(
+    tmp_path: Path, commit_model: Callable[..., str], way: str, dtype: str
+) -> None:
+    """Channels last, kernels and rows turned: compared are the elements that mean the same."""
+    made, _ = Repository.init(tmp_path)
+    nodes = _nodes("relu")
+    old = {name: array.astype(dtype) for name, array in _weights(1).items()}
+    commit_model(made, "first", old, nodes)
+    nodes[0]["attrs"] |= {"kernel": [3, 3], "layout": "kernel_first", "channels": "last"}
+    nodes[-1]["attrs"] |= {"layout": "in_out"}
+    full = old["fc.weight"].reshape(10, 4, 6, 6).transpose(2, 3, 1, 0).reshape(144, 10)
+    new = {
+        "conv.weight": old["conv.weight"].transpose(2, 3, 1, 0).copy(),
+        "conv.bias": old["conv.bias"],
+        "fc.weight": full.copy(),
+        "fc.bias": old["fc.bias"],
+    }
+    new["fc.weight"][0, 3] += 1
+    if dtype == "float16":  # equal numbers, but not the same matrix any more
+        new["conv.weight"] = new["conv.weight"].astype("float32")
+    commit_model(made, "last", new, nodes, root=True, shape=[8, 8, 1])
+    names = ["first", "last"] if way == "there" else ["last", "first"]
+    found = _one(diff(made, names))
+    pairs = {pair.name: pair for pair in found.matrices}
+    assert {name: pair.status for name, pair in pairs.items()} == {
+        "conv.weight": "rearranged" if dtype == "float32" else "changed",
+        "conv.bias": "unchanged",
+        "fc.weight": "changed",
+        "fc.bias": "unchanged",
+    }
+    apart = pairs["fc.weight"].difference
+    assert apart is not None
+    assert (apart.changed, apart.elements) == (1, 1440)
+    assert apart.l2 == pytest.approx(1, abs=1e-3)
+    assert found.structure is not None
+    assert found.structure.equal
+    narrowed = _one(diff(made, names, layer="fc"))
+    assert [pair.status for pair in narrowed.matrices] == ["unchanged", "changed"]
+    made.close()
+
+
+def test_a_square_matrix_that_is_only_turned(
+    tmp_path: Path, commit_model: Callable[..., str]
+) -> None:
+    """Equal bytes under another layout are other weights."""
+    made, _ = Repository.init(tmp_path)
+    nodes = _nodes()[1:]
+    nodes[0]["inputs"], nodes[1]["attrs"] = ["x"], {"out": 64}
+    weights = {"fc.weight": np.eye(64, k=1, dtype="f4"), "fc.bias": np.zeros(64, "f4")}
+    commit_model(made, "first", weights, nodes)
+    nodes[1]["attrs"] = {"out": 64, "layout": "in_out"}
+    commit_model(made, "last", weights, nodes, root=True)
+    pairs = {p.name: p for p in _one(diff(made, ["first", "last"])).matrices}
+    assert {name: pair.status for name, pair in pairs.items()} == {
+        "fc.weight": "changed",
+        "fc.bias": "unchanged",
+    }
+    apart = pairs["fc.weight"].difference
+    assert apart is not None
+    assert apart.changed == 126
+    made.close()
 
 
 def test_rows(repository: Repository) -> None:

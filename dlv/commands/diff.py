@@ -59,10 +59,12 @@ def run(
     """Show how versions differ; the first is the reference.
 
     Each REF is a version such as lenet@2, or a snapshot such as lenet@2/1000. Layers are aligned
-    by name, then by operation and position, so a renamed or an inserted layer is seen as such.
-    For each matrix: the norm (L2) of the difference, this norm relative to the reference's, the
-    largest difference of an element, and how many elements have other bits. Signs: + added,
-    - removed, ~ changed, > renamed.
+    by what they do, where they stand and what they are called, so a renamed or an inserted layer
+    is seen as such; networks that differ only in names, or in how their weights are stored
+    (channels last, kernels turned), are called equal up to that, and their matrices are compared
+    element by element all the same. For each matrix: the norm (L2) of the difference, this norm
+    relative to the reference's, the largest difference of an element, and how many elements have
+    other bits. Signs: + added, - removed, ~ changed, > renamed, = stored otherwise.
     """
     if md and csv:
         raise UsageError("give one of --md and --csv")

@@ -81,6 +81,22 @@ def _structure(found: Diff) -> dict[str, Any]:
         "added": [{"version": place, **_layer(x)} for place, c in compared for x in c.added],
         "removed": [{"version": place, **_layer(x)} for place, c in compared for x in c.removed],
         "changed": [{"version": place, **_pair(x)} for place, c in compared for x in c.changed],
+        "equal": [
+            {
+                "version": place,
+                "equal": c.equal,
+                "up_to": list(c.up_to),
+                "only_old": list(c.only_old),
+                "only_new": list(c.only_new),
+            }
+            for place, c in compared
+        ],
+        "renamed": [
+            {"version": place, "old": pair.old.name, "new": pair.new.name}
+            for place, c in compared
+            for pair in c.pairs
+            if pair.old.name != pair.new.name
+        ],
     }
 
 
@@ -109,7 +125,12 @@ def _pair(pair: Pair) -> dict[str, Any]:
 
 
 def _change(change: Change) -> dict[str, Any]:
-    return {"what": change.what, "old": plain(change.old), "new": plain(change.new)}
+    return {
+        "what": change.what,
+        "old": plain(change.old),
+        "new": plain(change.new),
+        "form": change.form,
+    }
 
 
 def _matrix(pair: MatrixPair) -> dict[str, Any]:
@@ -117,6 +138,7 @@ def _matrix(pair: MatrixPair) -> dict[str, Any]:
     return {
         "name": pair.name,
         "status": pair.status,
+        "turned": pair.turned,
         "old": _held(pair.old),
         "new": _held(pair.new),
         "elements": None if apart is None else apart.elements,

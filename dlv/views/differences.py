@@ -11,12 +11,20 @@ from dlv.diff import ABSENT, Diff, MatrixPair, Row
 from dlv.inventory import Matrix
 from dlv.output import Block, Heading, Verbatim
 from dlv.table import Bytes, Cell, Column, Id, Number, Table, Text, Time, human_bytes
-from dlv.views.structure import structure_rows, structure_title
+from dlv.views.structure import Hidden, equal_text, structure_rows, structure_title
 from dlv.views.values import percent, plural, setting, shape
 
-MARKS = {"added": "+", "removed": "-", "changed": "~", "renamed": ">", "unchanged": " "}
+MARKS = {
+    "added": "+",
+    "removed": "-",
+    "changed": "~",
+    "renamed": ">",
+    "rearranged": "=",
+    "stored": "=",
+    "unchanged": " ",
+}
 _FIGURES = ("l2", "relative", "max_abs", "changed", "nonfinite", "change", "lines")
-_STYLES = {"+": "green", "-": "red", "~": "yellow", ">": "cyan"}
+_STYLES = {"+": "green", "-": "red", "~": "yellow", ">": "cyan", "=": "cyan"}
 
 
 @dataclass(frozen=True)
@@ -129,23 +137,35 @@ def _structure(found: Diff, everything: bool) -> Iterator[Section]:
     compared = [other for other in found.others if other.structure is not None]
     if not compared:
         return
-    rows, follow = structure_rows(found, everything)
-    if not rows and not follow:
+    rows, hidden = structure_rows(found, everything)
+    notes = list(_left_out(found, hidden))
+    if not rows and not notes:
         return
     columns: list[Column | str] = [
         Column("layer", least=12),
         "what",
         *(side.label for side in found.sides),
     ]
-    title, note = structure_title(found), ""
-    if follow:
-        note = plural(follow, "more layer changes", "more layers change")
-        note += f" only in the shape {'it gets' if follow == 1 else 'they get'} (--all)"
     cells: list[list[Cell]] = [[row.layer, row.what, *row.values] for row in rows]
     if len(found.sides) == 2:
         columns = [Column("", "mark", fixed=True), *columns]
         cells = [[mark(row.kind), *line] for row, line in zip(rows, cells, strict=True)]
-    yield Section(title, Table(columns, cells), note)
+    yield Section(structure_title(found), Table(columns, cells), "; ".join(notes))
+
+
+def _left_out(found: Diff, hidden: Hidden) -> Iterator[str]:
+    """What no row says."""
+    if len(found.sides) > 2:
+        for place, other in enumerate(found.others):
+            if text := equal_text(found, place):
+                yield f"{other.side.label} is {text}"
+    follow = len(hidden.follow)
+    if follow:
+        text = plural(follow, "more layer changes", "more layers change")
+        yield text + f" only in the shape {'it gets' if follow == 1 else 'they get'} (--all)"
+    if hidden.stored:
+        text = plural(len(hidden.stored), "layer is", "layers are")
+        yield f"{text} written or stored otherwise: {', '.join(hidden.what)} (--all)"
 
 
 def _shown(pairs: Sequence[MatrixPair], everything: bool) -> list[MatrixPair]:
@@ -241,7 +261,7 @@ def _matrices_beside(found: Diff, everything: bool) -> Table:
 def _beside(pair: MatrixPair) -> Cell:
     if pair.new is None:
         return None
-    if pair.status in ("unchanged", "renamed"):
+    if pair.status in ("unchanged", "renamed", "rearranged"):
         return "="
     apart = pair.difference
     if apart is None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dlv.diff import Diff
 from dlv.network.alignment import ordered
@@ -24,57 +25,83 @@ class StructureRow:
 
 
 def structure_title(found: Diff) -> str:
-    """`structure: 1 added, 2 changed, 6 unchanged`."""
+    """`structure: equal up to names (6 renamed)`, `structure: 1 added, 2 changed, 6 unchanged`."""
     if len(found.sides) > 2:
         return "structure"
     compared = found.others[0].structure
     if compared is None:
         return "structure"
-    follow = sum(pair.follows for pair in compared.changed)
-    renamed = sum(_only(pair, "name") for pair in compared.changed)
+    kinds = Counter(pair.kind for pair in compared.pairs)
+    real = any(not change.form for change in compared.ends)
     counts = {
         "added": len(compared.added),
         "removed": len(compared.removed),
-        "changed": len(compared.changed) - renamed - follow + bool(compared.ends),
-        "renamed": renamed,
-        "reshaped": follow,
-        "unchanged": len(compared.pairs) - len(compared.changed),
+        "changed": kinds["changed"] + real,
+        "renamed": kinds["renamed"],
+        "stored otherwise": kinds["stored"] + (bool(compared.ends) and not real),
+        "reshaped": kinds["reshaped"],
+        "unchanged": kinds["unchanged"],
     }
-    return "structure: " + ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+    told = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+    equal = equal_text(found, 0)
+    return f"structure: {equal} ({told})" if equal else f"structure: {told}"
 
 
-def _only(pair: Pair, what: str) -> bool:
-    return all(change.what in (what, "output") for change in pair.changes) and any(
-        change.what == what for change in pair.changes
-    )
+def equal_text(found: Diff, place: int) -> str:
+    """`equal up to names and storage, but for prob in net@2`; empty if it is not so."""
+    other = found.others[place]
+    compared = other.structure
+    if compared is None or not compared.equal or not compared.up_to:
+        return ""
+    text = "equal up to " + " and ".join(compared.up_to)
+    alone = [
+        f"{', '.join(names)} in {side.label}"
+        for names, side in ((compared.only_old, found.sides[0]), (compared.only_new, other.side))
+        if names
+    ]
+    return text + (", but for " + " and ".join(alone) if alone else "")
 
 
-def structure_rows(found: Diff, everything: bool) -> tuple[list[StructureRow], int]:
-    """The rows, and how many layers are left out since they only follow others' shapes."""
+@dataclass
+class Hidden:
+    """Layers of which nothing is shown, as they only follow others or only are stored otherwise."""
+
+    follow: set[str] = field(default_factory=set)
+    stored: dict[str, None] = field(default_factory=dict)
+    what: dict[str, None] = field(default_factory=dict)  # which attributes say so
+
+
+def structure_rows(found: Diff, everything: bool) -> tuple[list[StructureRow], Hidden]:
+    """The rows, and what is left out of them."""
     table = _Rows(len(found.sides))
-    follow: set[str] = set()
+    hidden = Hidden()
     for place, other in enumerate(found.others, 1):
         compared = other.structure
         if compared is None:
             continue
         for change in compared.ends:
-            table.change("(network)", place, change, "changed")
+            table.change("(network)", place, change, "stored" if change.form else "changed")
         for layer in compared.removed:
             table.whole(layer, 0, place)
         for pair in compared.pairs:
             if pair.follows and not everything:
-                follow.add(pair.old.name)
+                hidden.follow.add(pair.old.name)
             elif pair.changes:
-                kind = "renamed" if _only(pair, "name") else "changed"
-                for change in _told(pair, everything):
-                    table.change(pair.old.name, place, change, kind)
+                for change in _told(pair, everything, hidden):
+                    table.change(pair.old.name, place, change, _kind(pair, change))
             elif everything:
                 table.same(pair, place)
         for layer in compared.added:
             table.whole(layer, place, 0)
     table.fill(found)
     places = _places(found)
-    return sorted(table.rows.values(), key=lambda row: places.get(row.layer, (-1,))), len(follow)
+    return sorted(table.rows.values(), key=lambda row: places.get(row.layer, (-1,))), hidden
+
+
+def _kind(pair: Pair, change: Change) -> str:
+    if change.form:
+        return "stored"
+    return "renamed" if pair.kind != "changed" else "changed"
 
 
 def _places(found: Diff) -> dict[str, tuple[int, ...]]:
@@ -94,10 +121,15 @@ def _places(found: Diff) -> dict[str, tuple[int, ...]]:
     return places
 
 
-def _told(pair: Pair, everything: bool) -> Iterator[Change]:
+def _told(pair: Pair, everything: bool, hidden: Hidden) -> Iterator[Change]:
     """A new shape says nothing beside a new name; beside other changes it is their effect."""
     for change in pair.changes:
-        if change.what != "output" or everything or not _only(pair, "name"):
+        if everything:
+            yield change
+        elif change.form:
+            hidden.stored[pair.old.name] = None
+            hidden.what[change.what] = None
+        elif change.what != "output" or pair.kind == "changed":
             yield change
 
 

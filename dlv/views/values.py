@@ -33,7 +33,7 @@ def attribute(what: str, value: Any) -> str:
     several = isinstance(value, (list, tuple))
     if what == "output" or (what in ("kernel", "shape", "size") and several):
         return shape(value)
-    if what in ("inputs", "outputs") and several:
+    if what in ("inputs", "outputs", "shares", "tensors") and several:
         return ", ".join(_input(item) for item in value) or "none"
     return _nested(value)
 

@@ -130,6 +130,52 @@ def test_other_shapes(dlv: Dlv, snapshot: Dlv, variants: Path, mode: str) -> Non
     snapshot(dlv(*arguments, tty=mode == "tty", json=mode == "json"))
 
 
+@pytest.fixture
+def frameworks(workspace: Path, commit_model: Callable[..., str]) -> Path:
+    """One network with the same weights, as torch keeps it and as keras does."""
+    repository, _ = Repository.init(workspace)
+    canonical.fix_clock(datetime.datetime(2026, 6, 14, 12, tzinfo=datetime.UTC))
+    old = _weights(0)
+    commit_model(repository, "torch", old, _nodes())
+    canonical.fix_clock(datetime.datetime(2026, 6, 14, 13, tzinfo=datetime.UTC))
+    nodes = _nodes(names="conv2d re_lu max_pooling2d flat dense softmax")[:-1]
+    nodes[0]["attrs"] |= {"layout": "kernel_first", "channels": "last"}
+    nodes[2]["attrs"] |= {"channels": "last"}
+    nodes[3]["attrs"] = {"kind": "view", "size": ["B", -1]}
+    nodes[4]["attrs"] |= {"layout": "in_out"}
+    full = old["fc1.weight"].reshape(10, 4, 3, 3).transpose(2, 3, 1, 0).reshape(36, 10)
+    new = {
+        "conv2d.weight": np.ascontiguousarray(old["conv1.weight"].transpose(2, 3, 1, 0)),
+        "conv2d.bias": old["conv1.bias"],
+        "dense.weight": np.ascontiguousarray(full),
+        "dense.bias": old["fc1.bias"] + np.float32(0.5),
+    }
+    commit_model(repository, "keras", new, nodes, root=True, shape=[8, 8, 1])
+    repository.close()
+    canonical.fix_clock(datetime.datetime(2026, 6, 15, 12, tzinfo=datetime.UTC))
+    return workspace
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_another_framework(dlv: Dlv, snapshot: Dlv, frameworks: Path, mode: str) -> None:
+    arguments = ("diff", "torch", "keras", "--structure", "--matrices")
+    snapshot(dlv(*arguments, tty=mode == "tty", json=mode == "json"))
+
+
+@pytest.mark.parametrize("form", ["md", "csv", "all"])
+def test_another_framework_in_other_forms(
+    dlv: Dlv, snapshot: Dlv, frameworks: Path, form: str
+) -> None:
+    snapshot(dlv("diff", "torch", "keras", "--structure", "--matrices", f"--{form}", tty=True))
+
+
+def test_another_framework_beside_another_version(
+    dlv: Dlv, snapshot: Dlv, frameworks: Path
+) -> None:
+    arguments = ("diff", "torch", "torch", "keras", "--structure", "--matrices")
+    snapshot(dlv(*arguments, tty=True))
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_three_versions(dlv: Dlv, snapshot: Dlv, variants: Path, mode: str) -> None:
     snapshot(dlv("diff", "net@1", "deep", "wide", tty=mode == "tty", json=mode == "json"))
