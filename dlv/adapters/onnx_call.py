@@ -78,7 +78,7 @@ class Call:
             if value not in builder.computed:
                 self._compute(value)
             return builder.computed[value]
-        if isinstance(state, Held) and state.trainable:
+        if isinstance(state, Held) and (state.trainable or state.flipped):
             if not self.flow and not state.flipped:
                 raise Cannot(f"a weight flows into {self.operator.kind}")
             return self.flowing(value, state)
@@ -285,7 +285,7 @@ class Call:
         for place, value in enumerate(operator.inputs):
             if not value:
                 args.append({"c": None})
-            elif place in settings and isinstance(builder.states.get(value), Held):
+            elif place in settings and self._written(value):
                 args.append(given.at(builder.constant(value)))
             else:
                 args.append(given.tensor(value, slots[place] if place < len(slots) else ""))
@@ -309,6 +309,10 @@ class Call:
         kind = operator.full_kind
         builder.raw_kinds[kind] = builder.raw_kinds.get(kind, 0) + 1
         self.put_raw(source, given, self._sequence())
+
+    def _written(self, value: str) -> bool:
+        state = self.builder.states.get(value)
+        return isinstance(state, Held) and not state.flipped
 
     def _sequence(self) -> Shape | None:
         """What a recurrent operator gives; the file often does not say it."""
@@ -369,7 +373,9 @@ class Arguments:
         state = builder.states.get(value)
         if state is None:
             raise Damaged(f"{builder.model.span.file.name} uses {value!r}, which nothing makes")
-        if isinstance(state, Held) and (state.trainable or state.stored.elements > 4096):
+        if isinstance(state, Held) and (
+            state.trainable or state.flipped or state.stored.elements > 4096
+        ):
             if state.flipped:
                 return self.at(self.call.flowing(value, state))
             slot = slot or f"p{len(self.params)}"

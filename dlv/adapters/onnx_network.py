@@ -45,6 +45,7 @@ def build(model: Model) -> Built:
     graph = model.graph
     _check(graph, model.span.file.name)
     graph.operators = _sorted(graph, model.span.file.name)
+    _drop_unread(graph)
     builder = Builder(model)
     patterns, inside = find(graph)
     places = {id(operator): place for place, operator in enumerate(graph.operators)}
@@ -114,12 +115,25 @@ def _sorted(graph: Graph, what: str) -> list[Operator]:
     return done
 
 
+def _drop_unread(graph: Graph) -> None:
+    """Second outputs that nobody reads, such as the mask of Dropout, count as left out."""
+    read = set(graph.outputs)
+    for operator in graph.operators:
+        bodies = [body for value in operator.attrs.values() for body in bodies_in(value)]
+        read.update(operator.inputs, captured(bodies) if bodies else ())
+    for operator in graph.operators:
+        operator.outputs[1:] = [name if name in read else "" for name in operator.outputs[1:]]
+
+
 def _attempt(builder: Builder, operator: Operator, rule: Rule, *, flow: bool = False) -> bool:
     """Whether a rule applied; if not, nothing is left of the attempt."""
     before = len(builder.nodes)
     try:
         rule(Call(builder, operator, operator.outputs, flow=flow))
-    except (Cannot, FieldError, ShapeError):
+        if any(name and name not in builder.states for name in operator.outputs):
+            raise Cannot("more outputs than the rule gives")
+    except (Cannot, FieldError, ShapeError, ArithmeticError, LookupError, TypeError, ValueError):
+        # Whatever is odd about an operator, it can still be kept as it is.
         builder.take_back(before)
         return False
     return True
@@ -174,7 +188,7 @@ def _worked_out(builder: Builder, operator: Operator) -> Known | None:
     """Numbers and lengths that can be told now."""
     if len(operator.outputs) != 1:
         return None
-    if operator.kind == "Shape" and len(operator.inputs) == 1:
+    if operator.kind == "Shape" and len(operator.inputs) == 1 and operator.inputs[0]:
         return _shape(builder, operator)
     if operator.kind not in FOLDED:
         return None

@@ -230,7 +230,9 @@ def _group_norm(call: Call) -> None:
     groups, shape = call.integer("num_groups"), call.shape(0)
     weights = call.shape(1) or ()
     # Before version 21 there was one weight for each group.
-    if call.version < 21 or shape is None or (isinstance(shape[1], int) and weights != shape[1:2]):
+    if call.version < 21 or shape is None or len(shape) < 2:
+        raise Cannot("weights of groups")
+    if isinstance(shape[1], int) and weights != shape[1:2]:
         raise Cannot("weights of groups")
     params = {"weight": call.weight(1), "bias": call.weight(2)}
     attrs = {"eps": call.decimal("epsilon", 1e-5), "groups": groups}

@@ -9,7 +9,7 @@ from typing import Any
 from dlv.adapters.onnx_builder import Cannot
 from dlv.adapters.onnx_call import Arguments, Call
 from dlv.adapters.onnx_ops import Rule, pads, per_axis
-from dlv.adapters.onnx_tensors import dtype_of
+from dlv.adapters.onnx_tensors import Stored, dtype_of
 from dlv.adapters.onnx_values import Entry, Length, Literal
 from dlv.network.fields import DTYPES
 from dlv.network.graph import Port
@@ -299,8 +299,8 @@ def _fill(call: Call) -> None:
     value = call.operator.attrs.get("value")
     number: float = 0.0
     if value is not None:
-        values = value.values(1) if hasattr(value, "values") else None
-        if value.dtype != "float32" or not values:
+        values = value.values(1) if isinstance(value, Stored) else None
+        if not values or value.dtype != "float32":
             raise Cannot("a filling that is no float32")
         number = float(values[0])
     size, ports = size_list(call, call.entries(0))

@@ -236,7 +236,7 @@ def _mean_axis(wiring: Wiring, mean: Operator | None) -> int | None:
 
 
 def _square(wiring: Wiring, operator: Operator | None, x: str) -> bool:
-    if operator is None or operator.domain:
+    if operator is None or operator.domain or len(operator.inputs) != 2:
         return False
     if operator.kind == "Mul":
         return operator.inputs == [x, x]
