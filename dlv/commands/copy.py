@@ -29,7 +29,7 @@ else:
     examples=[
         "dlv copy HEAD lenet-small",
         "dlv copy HEAD alexnet --no-weights",
-        "dlv copy HEAD lenet-wide wide --set conv1.out=32 --insert 'conv2=RELU()'",
+        "dlv copy HEAD lenet-big big --set conv1.out=32 --insert 'conv1=NORM(\"BATCH\")'",
         "dlv copy HEAD features cut --slice conv1..fc1",
     ],
     exits={
