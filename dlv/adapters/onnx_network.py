@@ -11,7 +11,7 @@ from dlv.adapters.onnx_builder import Builder, Cannot, Held
 from dlv.adapters.onnx_call import Call
 from dlv.adapters.onnx_model import Graph, Model, Operator, bodies_in, captured
 from dlv.adapters.onnx_ops import LAYERS, Rule, full
-from dlv.adapters.onnx_ops_axes import REDUCTIONS
+from dlv.adapters.onnx_ops_axes import PICKS, REDUCTIONS
 from dlv.adapters.onnx_ops_elementwise import ELEMENTWISE, SECOND
 from dlv.adapters.onnx_ops_shape import SHAPES
 from dlv.adapters.onnx_patterns import Pattern, find
@@ -154,7 +154,7 @@ def _translate(builder: Builder, operator: Operator) -> None:
             builder.states[operator.outputs[0]] = known
             builder.waiting[operator.outputs[0]] = operator
             return
-        for rules, flow in ((RULES, False), (SECOND, False), (RULES, True)):
+        for rules, flow in ((RULES, False), (SECOND, False), (PICKS, False), (RULES, True)):
             rule = rules.get(operator.kind)
             if rule is not None and _attempt(builder, operator, rule, flow=flow):
                 return

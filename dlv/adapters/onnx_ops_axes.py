@@ -150,6 +150,21 @@ def _resize(call: Call) -> None:
     aten(call, op, given, [*args, *more], shape, call.dtype())
 
 
+def _pick(call: Call) -> None:
+    """Gather of places that are written down; torch does not count them from the end."""
+    axis, places = call.integer("axis", 0), call.whole(1)
+    if call.builder.shape(call.value(1)) != (len(places),) or any(at < 0 for at in places):
+        raise Cannot("places of another form")
+    shape = call.shape(0)
+    if shape is not None:
+        at = call.axis(axis, len(shape))
+        shape = (*shape[:at], len(places), *shape[at + 1 :])
+    given = Arguments(call)
+    data = given.tensor(call.value(0))
+    args = [data, {"c": axis}, given.tensor(call.value(1))]
+    aten(call, "index_select.default", given, args, shape, call.dtype())
+
+
 REDUCTIONS: dict[str, Rule] = {
     "ReduceSum": _reduce("sum.dim_IntList"),
     "ReduceMax": _reduce("amax.default"),
@@ -166,3 +181,5 @@ REDUCTIONS: dict[str, Rule] = {
     "Range": _range,
     "Resize": _resize,
 }
+# Tried after the rule of the vocabulary found that it does not apply.
+PICKS: dict[str, Rule] = {"Gather": _pick}

@@ -447,6 +447,12 @@ CASES: dict[str, Case] = {
     ),
     "element": Case("select", [op("Gather", "x i", axis=1)], TOKENS, {"i": np.array(2)}),
     "last element, kept": Case("slice", [op("Gather", "x i", axis=1)], TOKENS, {"i": ints(-1)}),
+    "elements by a list": Case(
+        "aten.index_select.default", [op("Gather", "x i", axis=-2)], TOKENS, {"i": ints(2, 0, 2)}
+    ),
+    "elements by a list from the end": Case(
+        "onnx:Gather", [op("Gather", "x i", axis=1)], TOKENS, {"i": ints(0, -1)}, runs=False
+    ),
     "gather of data": Case(
         "onnx:Gather",
         [op("Gather", "x i", axis=1)],
