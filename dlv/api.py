@@ -118,12 +118,13 @@ class Repo:
         parameters: Mapping[str, Any] | None = None,
         metrics: Mapping[str, float | Sequence[tuple[int, float]]] | None = None,
         parents: Sequence[str] = (),
+        orphan: bool = False,
         allow_empty: bool = False,
     ) -> Version:
         """Commit what is staged, plus what is given: arrays by name, numbers, settings.
 
         `weights` are the version's own, `snapshots` earlier ones by step. `metrics` are numbers
-        or lists of (step, value).
+        or lists of (step, value). The parent is HEAD, unless others are named; `orphan`: none.
         """
         spool = Spool(self.repository.path)
         try:
@@ -138,6 +139,7 @@ class Repo:
                 parameters=parameters or {},
                 series=[_series(tag, points) for tag, points in (metrics or {}).items()],
                 parents=parents,
+                orphan=orphan,
                 allow_empty=allow_empty,
             )
         finally:
@@ -168,7 +170,7 @@ class Repo:
                 spooled=spool.files,
                 parameters=parameters or {},
                 series=[_series(tag, points) for tag, points in (metrics or {}).items()],
-                parents=parents,
+                **self._line(name, parents),
                 network=live_model.network_of(model, example),
             )
         finally:
@@ -183,7 +185,10 @@ class Repo:
         parameters: Mapping[str, Any] | None = None,
         parents: Sequence[str] = (),
     ) -> Run[Version]:
-        """A training run: `with repo.run("lenet") as run:`, committed when the block ends."""
+        """A training run: `with repo.run("lenet") as run:`, committed when the block ends.
+
+        Its parent is the newest version of that name; a new name begins a new line.
+        """
         check_name(name)
         given = dict(parameters or {})
 
@@ -194,14 +199,24 @@ class Repo:
                 spooled=files,
                 parameters=given,
                 series=series,
-                parents=parents,
+                **self._line(name, parents),
                 allow_empty=True,
+                fresh=True,
                 network=run.network,
             )
             return self[made.id]
 
         run = Run(self.repository.path, message or f"run of {name}", given, finish)
         return run
+
+    def _line(self, name: str | None, parents: Sequence[str]) -> dict[str, Any]:
+        """The parent of what was trained: of its own name, as others have nothing to do with it."""
+        pending, head = self.repository.next, self.head
+        if parents or name is None or (pending is not None and pending[0] == name):
+            return {"parents": parents}
+        if head is not None and head.name == name:
+            return {"parents": ()}
+        return {"parents": [f"{name}@latest"]} if name in self.names else {"orphan": True}
 
     @cached_property
     def _config(self) -> Config:
@@ -216,7 +231,9 @@ class Repo:
         parameters: Mapping[str, Any],
         series: Sequence[Scalars],
         parents: Sequence[str] = (),
+        orphan: bool = False,
         allow_empty: bool = False,
+        fresh: bool = False,
         network: Checkpoint | None = None,
     ) -> Committed:
         config = self._config
@@ -229,6 +246,8 @@ class Repo:
             author=author_of(str(config.get("user.name")), str(config.get("user.email")), login),
             name=name,
             parents=parents,
+            orphan=orphan,
+            fresh=fresh,
             parameters=parameters,
             network=network,
             series=series,
@@ -243,8 +262,13 @@ class Repo:
 def _series(tag: str, points: Any) -> Scalars:
     # Numbers of numpy and torch are neither int nor float, but have no axes.
     single = isinstance(points, (int, float)) or getattr(points, "ndim", None) == 0
-    pairs = [(0, points)] if single else list(points)
-    walls = [0.0] * len(pairs)
-    return Scalars(
-        "", tag, [int(step) for step, _ in pairs], walls, [float(value) for _, value in pairs]
-    )
+    try:
+        pairs = [(0, points)] if single else list(points)
+        steps, values = [int(step) for step, _ in pairs], [float(value) for _, value in pairs]
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"the metric `{tag}` is {points!r}"[:200],
+            why=str(error),
+            hint="a number, or a list of (step, value)",
+        ) from error
+    return Scalars("", tag, steps, [0.0] * len(pairs), values)

@@ -6,14 +6,12 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import dlv.catalogue as catalogue
 import dlv.environment as environment
 import dlv.manifest as manifests
 import dlv.revisions as revisions
 import dlv.staging as staging
-from dlv.adapters import exported
 from dlv.canonical import timestamp
 from dlv.draft import Draft, Request, fill, store_files
 from dlv.errors import Conflict, UsageError
@@ -71,7 +69,7 @@ def commit(repository: Repository, request: Request) -> Committed:
             raise Conflict(
                 f"{file.path} has changed since it was added",
                 why=why,
-                hint=f"dlv add {file.path}, or dlv add --remove {file.path}",
+                hint=f"{staging.again(file)}, or dlv add --remove {file.path}",
             )
     draft = Draft(None if base is None else repository.manifest(base.id), taken)
     with repository.writing():
@@ -88,9 +86,6 @@ def commit(repository: Repository, request: Request) -> Committed:
             if request.staged is None:
                 _still_staged(change, taken)
             number = _insert(change, draft, made, packs)
-    for file in taken:
-        if file.format == exported.FORMAT:  # made by `add`, and in the version now
-            Path(file.source).unlink(missing_ok=True)
     held = {digest for s in made.snapshots for digest in s.hashes if digest is not None}
     fresh = {entry["matrix"] for pack in packs for entry in pack.footer["encodings"]}
     return Committed(

@@ -41,6 +41,7 @@ class Request:
     author: str
     name: str | None = None
     parents: Sequence[str] = ()
+    fresh: bool = False  # a training of its own: of the parent only files are carried on
     orphan: bool = False  # without a parent, and nothing carried on
     parameters: Mapping[str, Any] = field(default_factory=dict)
     network: Checkpoint | None = None  # given beside the files: its network and constants count
@@ -91,7 +92,7 @@ def fill(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Reques
 def _weights(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Request) -> None:
     found = draft.of_role(*WEIGHT_ROLES)
     if not found:
-        if draft.base is not None:
+        if draft.base is not None and not request.fresh:
             draft.weights = snapshots.without(draft.base, draft.replaced)
         return
     request.total(sum(file.bytes for file in found))
@@ -142,7 +143,7 @@ def _recheck(found: Sequence[StagedFile], weights: Weights) -> None:
             raise Conflict(
                 f"{file.path} has changed since it was added",
                 why="its content is another one",
-                hint=f"dlv add {file.path}",
+                hint=staging.again(file),
             )
 
 
@@ -153,7 +154,7 @@ def _network(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Re
         raise Conflict(
             "more than one network is staged",
             why=", ".join(file.path for file in staged),
-            hint="dlv add --as file NETWORK keeps one as a plain file",
+            hint=f"dlv add --remove {staged[-1].path}",
         )
     shapes = draft.weights.shapes()
     found: list[Found] = []
@@ -170,7 +171,9 @@ def _network(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Re
     if found:
         unused = {tensor.name for tensor in draft.weights.tensors if tensor.role == "extra"}
         made = structure.settle(found, shapes, writer, unused)
-    elif draft.base is not None and draft.base.network is not None:
+    elif (
+        draft.base is not None and draft.base.network is not None and (shapes or not request.fresh)
+    ):
         files = {entry.path for entry in draft.base.files if entry.role == "network"}
         if files & draft.replaced:
             return
@@ -191,7 +194,9 @@ def _opened(
 def _hyperparameters(draft: Draft, request: Request) -> None:
     """From the weights' own files, then configs in the order of paths, then the command line."""
     configs = draft.of_role("config")
-    carried = dict(draft.base.hyperparameters) if draft.base is not None else {}
+    carried = {}
+    if draft.base is not None and not request.fresh:
+        carried = dict(draft.base.hyperparameters)
     if not configs and not draft.hyperparameters:
         draft.hyperparameters = carried
     for file in configs:
@@ -201,7 +206,7 @@ def _hyperparameters(draft: Draft, request: Request) -> None:
 
 def _series(draft: Draft, writer: WeightWriter, request: Request, store: MatrixStore) -> None:
     found = _given_series(draft, request)
-    if draft.base is not None and not draft.of_role(*WEIGHT_ROLES):
+    if draft.base is not None and not (request.fresh or draft.of_role(*WEIGHT_ROLES)):
         # The curves belong to the weights: they stay as long as those do, but for newer ones.
         newer = {(scalars.run, scalars.tag) for scalars in found}
         for reference in draft.base.series:
@@ -247,7 +252,13 @@ def store_files(repository: Repository, draft: Draft, name: str) -> None:
     found = [file for file in draft.of_role(*FILE_ROLES) if file.format != exported.FORMAT]
     new = {file.path for file in found}
     base = draft.base.files if draft.base is not None else ()
-    kept = [entry for entry in base if entry.path not in draft.replaced]
+    renewed = bool(draft.of_role("network"))
+    kept = [
+        entry
+        for entry in base
+        # The file of a network that is another one now would mislead who trains from it.
+        if entry.path not in draft.replaced and not (renewed and entry.role == "network")
+    ]
     if not found and len(kept) == len(base):
         draft.files, draft.tree = list(base), draft.base.tree if draft.base else None
         return

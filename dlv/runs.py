@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import secrets
 import shutil
 import time
@@ -16,7 +17,7 @@ import dlv.live_model as live_model
 import dlv.paths as paths
 from dlv.adapters import registry
 from dlv.adapters.checkpoint import Checkpoint
-from dlv.errors import DlvError
+from dlv.errors import DlvError, UsageError
 from dlv.events.series import Scalars
 from dlv.metadata.staged import StagedFile
 
@@ -98,9 +99,17 @@ class Run(Generic[V]):
 
     def log(self, step: int | None = None, **values: SupportsFloat) -> None:
         """Record metrics at a step; without one, the next after the last."""
-        self._step = self._step + 1 if step is None else step
+        try:
+            at = self._step + 1 if step is None else operator.index(step)
+            numbers = {tag: float(value) for tag, value in values.items()}
+        except (TypeError, ValueError) as error:
+            raise UsageError(
+                f"these are no metrics: {values!r} at step {step!r}"[:200],
+                why=str(error),
+                hint="run.log(step, loss=0.5): a whole number, and numbers by name",
+            ) from error
+        self._step = at
         now = time.time()
-        numbers = {tag: float(value) for tag, value in values.items()}
         for tag, number in numbers.items():
             steps, walls, points = self._points.setdefault(tag, ([], [], []))
             steps.append(self._step)
@@ -108,14 +117,14 @@ class Run(Generic[V]):
             points.append(number)
         self._spool.note({"step": self._step, "time": now, **numbers})
 
-    def snapshot(
-        self, weights: Mapping[str, Any], step: int | None = None, *, in_order: bool = False
-    ) -> None:
-        """Keep a checkpoint: arrays by name, for example `model.state_dict()`.
+    def snapshot(self, weights: Any, step: int | None = None, *, in_order: bool = False) -> None:
+        """Keep a checkpoint: arrays by name, such as `model.state_dict()`, or a torch module.
 
         Without a step it is of the last one logged; where nothing is logged they are counted.
         `in_order` keeps the order of the names, and which of them share their elements.
         """
+        if not isinstance(weights, Mapping):  # a module itself
+            weights, in_order = live_model.weights_of(weights), True
         self._spool.save(weights, self._next(step), in_order=in_order)
 
     def forget(self, step: int) -> None:

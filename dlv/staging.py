@@ -271,6 +271,13 @@ def removals(entries: Sequence[str], given: Sequence[str]) -> Iterator[StagedFil
             yield StagedFile(path=path, source="", role="removed", format="")
 
 
+def again(file: StagedFile) -> str:
+    """The command that stages it once more."""
+    if file.format == exported.FORMAT:
+        return f"dlv add --network {file.path} --input-shape SHAPE"
+    return f"dlv add {file.path}"
+
+
 def changed(staged: StagedFile) -> str | None:
     """Why a staged file is no longer what was added; None if it is. Size and time only."""
     try:

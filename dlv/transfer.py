@@ -95,6 +95,8 @@ def export(repository: Repository, request: Request) -> Exported:
         )
     snapshot = manifest.snapshots[index]
     present = [i for i, digest in enumerate(snapshot.hashes) if digest is not None]
+    if whole:  # what runs has no use for an optimizer
+        present = [i for i in present if manifest.tensors[i].role != "optimizer"]
     chosen, left_out = _choose(manifest, present, network, request)
     original = _original(snapshot, format_, chosen)
     if whole and original is None:

@@ -227,7 +227,31 @@ def test_a_run(repo: Repo) -> None:
     assert repo["net"].message == "run of net (stopped by ZeroDivisionError)"
     with repo.run("net") as run:
         run.log(loss=1.0)
-    assert repo["net"].steps == [3]  # a run without checkpoints carries the weights on
+    # Nobody trained the weights of the run before again: they are not of this one.
+    assert repo["net"].steps == []
+    assert repo["net"].hyperparameters == {}
+    assert repo["net"].parents == [repo["net~1"].id]
+
+
+def test_runs_of_different_models_have_nothing_in_common(repo: Repo) -> None:
+    with repo.run("one", parameters={"lr": 0.1}) as run:
+        run.snapshot(weights(1), step=1)
+    with repo.run("two", parameters={"layers": 3}) as run:
+        run.log(loss=1.0)
+    assert repo["two"].parents == []
+    assert repo["two"].hyperparameters == {"layers": 3}
+    assert repo["two"].steps == []
+    with repo.run("one") as run:
+        run.snapshot(weights(2), step=1)
+    assert repo["one"].parents == [repo["one@1"].id]
+    orphan = repo.commit("alone", name="three", weights=weights(), orphan=True)
+    assert orphan.parents == []
+
+
+@pytest.mark.parametrize("wrong", ["high", (1, 2), [3], None])
+def test_metrics_that_are_none(repo: Repo, wrong: Any) -> None:
+    with pytest.raises(UsageError, match="the metric `a` is"):
+        repo.commit("m", name="net", weights=weights(), metrics={"a": wrong})
 
 
 def test_a_tag_in_the_way_of_a_run(repo: Repo) -> None:

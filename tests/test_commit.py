@@ -475,7 +475,7 @@ def test_hyperparameters_of_every_kind(project: Project) -> None:
 def test_two_networks(project: Project) -> None:
     project.write("a.json", json.dumps(NETWORK))
     project.write("b.json", json.dumps(NETWORK))
-    project.add()
+    project.add("a.json", "b.json")
     with pytest.raises(Conflict, match="more than one network"):
         project.commit()
 
@@ -516,7 +516,7 @@ def test_an_error_leaves_the_repository_as_it_was(project: Project) -> None:
     project.write("ckpt-300.safetensors", arrays(9))
     project.write("x.json", json.dumps(NETWORK))
     project.write("y.json", json.dumps(NETWORK))
-    project.add()
+    project.add("ckpt-300.safetensors", "x.json", "y.json")
     before = (project.pack_bytes, project.repository.head)
     rows = [project.repository.database.table(t) for t in ("version", "chunk", "fact", "staged")]
     with pytest.raises(Conflict, match="more than one network"):

@@ -160,11 +160,10 @@ class Recorder:
             repo = api.open(self.path)
             repo.repository.patience = PATIENCE
             with api.open(self.path) as other:  # so that nothing is open when workers are forked
-                parents = self.parents or _line_of(other, name)
                 if name not in other.names and name in other:
                     name += "-run"  # a tag is called so
             message = self.message or f"training of {name}"
-            self._run = repo.run(name, message, parents=parents)
+            self._run = repo.run(name, message, parents=self.parents)
             self._repo, self._over = repo, False
             atexit.register(self._at_exit)
         return self._run is not None
@@ -207,13 +206,6 @@ class Recorder:
         if self.best is not None:
             kept[f"best.{self.monitor}"], kept["best.step"] = self.best
         return kept
-
-
-def _line_of(repo: Any, name: str) -> tuple[str, ...]:
-    """The parent of a run: HEAD if it is of that name, else the newest version of the name."""
-    if name not in repo.names or (repo.head is not None and repo.head.name == name):
-        return ()
-    return (f"{name}@latest",)
 
 
 def _version_name(text: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from dlv.conditions import Key
 from dlv.history import Entry
+from dlv.metadata.metrics import Summary
 from dlv.table import Cell, Id, Items, Number, Text, Time
 
 
@@ -25,12 +26,17 @@ def cell(entry: Entry, name: str, key: Key | None) -> Cell:
         "id": Id(version.id),
         "created": Time(version.created),
         "parents": Items([parent.label or Id(parent.id) for parent in entry.parents]),
-        "metrics": Items([f"{s.name}={s.last}" for s in entry.metrics.values()]),
+        "metrics": Items([_last(s) for s in entry.metrics.values()]),
         "tags": Items(version.tags),
         "network": None if version.network is None else Id(version.network),
         "message": version.message.partition("\n")[0],
     }
     return special[name] if name in special else getattr(version, name)
+
+
+def _last(summary: Summary) -> str:
+    # A curve that ends in NaN has no last value, and is the one to see.
+    return f"{summary.name}={'NaN' if summary.last is None and summary.n else summary.last}"
 
 
 def record(entry: Entry) -> dict[str, Any]:
