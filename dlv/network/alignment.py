@@ -222,14 +222,17 @@ class _Match:
     def plumbing(self) -> None:
         """Pair the plumbing on edges that correspond, then what has one name."""
         sequencer = Sequencer(*self.sides, *self._near)
-        for i, j in sorted(self.partner.items()):
-            a, b = self.nodes[0][i], self.nodes[1][j]
-            if len(a.inputs) == len(b.inputs):
-                for one, other in zip(a.inputs, b.inputs, strict=True):
-                    self._chains(sequencer, one[0], other[0])
         old, new = (side.network for side in self.sides)
         for first, second in zip(old.outputs, new.outputs, strict=False):
             self._chains(sequencer, first[0], second[0])
+        done: set[int] = set()
+        while todo := sorted(self.partner.keys() - done):
+            for i in todo:
+                a, b = self.nodes[0][i], self.nodes[1][self.partner[i]]
+                if len(a.inputs) == len(b.inputs):
+                    for one, other in zip(a.inputs, b.inputs, strict=True):
+                        self._chains(sequencer, one[0], other[0])
+            done.update(todo)
         for i, j in self._same_name():
             if self.nodes[0][i].plumbing and self.nodes[1][j].plumbing:
                 self.join(i, j)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dlv.network.following import grouping
 from dlv.network.graph import Network, Node
 from dlv.network.inference import Ports
+from dlv.network.regrouping import grouping
 from dlv.network.sizes import Dim, Shape, dim_of, product
 
 
@@ -139,7 +139,7 @@ def out_axis(node: Node, before: Axis) -> Axis:
     """The channels that a convolution makes; a depthwise one keeps apart what it got."""
     out, groups = node.attrs["out"], node.attrs["groups"]
     if groups > 1 and length(before) == groups:
-        return (*before, Part("m", out // groups)) if out != groups else before
+        return (*before, Part("m", out // groups))
     if groups > 1:
         return (Part("g", groups), Part("c", out // groups))
     return (Part("c", out),)

@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from dlv.errors import UsageError
+from dlv.network.drawing import operation_text
 from dlv.network.fields import FieldError
 from dlv.network.graph import Network, Node
 from dlv.network.inference import attribute_faults, enough, input_shapes, node_shapes
 from dlv.network.layers.registry import layer_of
-from dlv.network.sizes import Dim, Shape, ShapeError, dim_of, product, refill
+from dlv.network.regrouping import following
+from dlv.network.sizes import Shape, ShapeError
 from dlv.network.verify import Problem, verify
 from dlv.network.vocabulary import attributes, complete, slots
 from dlv.network.wiring import Wiring
@@ -185,8 +187,7 @@ def finish(wiring: Wiring) -> Network:
         if known is None or known[0].op != node.op or known[1] == inputs:
             return node
         if node.op == "OP":
-            # Nobody knows what it makes of another shape.
-            settled[node.name] = replace(node, out_shape=None)
+            settled[node.name] = _unknown(wiring, node)
         else:
             settled[node.name] = _followed(wiring, node, known[1], inputs)
         return settled.get(node.name, node)
@@ -199,6 +200,18 @@ def finish(wiring: Wiring) -> Network:
     network = wiring.network()
     check_sound(wiring.source, network)
     return network
+
+
+def _unknown(wiring: Wiring, node: Node) -> Node:
+    """An operation that dlv does not know reads another shape: nobody knows what it makes of it."""
+    if node.out_shape is not None:
+        name = operation_text(node)
+        wiring.told(
+            *("follow", node.name, "reads another shape, its output's is not known any more"),
+            f"`{node.name}` ({name}) reads another shape now: what lies behind it is not resized,"
+            " nor checked",
+        )
+    return replace(node, out_shape=None)
 
 
 def _prune(wiring: Wiring) -> None:
@@ -231,10 +244,12 @@ def _followed(
     """The node with the attributes that only say what its input's shape said."""
     if not before or before[0] is None or not now or now[0] is None:
         return node
+    if node.op == "NORM":
+        node = replace(node, source=None)  # which may hold the lengths as they were
     touched = wiring.touched.get(node.name, set())
     attrs = {
         key: value
-        for key, value in _following(node, before[0], now[0]).items()
+        for key, value in following(node, before[0], now[0]).items()
         if key not in touched and node.attrs[key] != value
     }
     if not attrs:
@@ -246,113 +261,6 @@ def _followed(
 
 def _text(value: Any) -> str:
     return str(list(value)) if isinstance(value, tuple) else str(value)
-
-
-def _following(node: Node, old: Shape, new: Shape) -> dict[str, Any]:
-    attrs = node.attrs
-    kind = attrs.get("kind") if node.op == "RESHAPE" else None
-    if kind in ("view", "reshape") and len(old) == len(new):
-        size = _resized(attrs["size"], old, new)
-        return {} if size is None else {"size": size}
-    if kind == "expand" and len(old) == len(new):
-        # -1 and what was widened from 1 stay.
-        skip = len(attrs["size"]) - len(old)
-        pairs = zip(attrs["size"][skip:], old, new, strict=True)
-        kept = tuple(b if size == a and a != 1 else size for size, a, b in pairs)
-        return {"size": (*attrs["size"][:skip], *kept)}
-    if kind == "split" and len(old) == len(new):
-        total, sizes = new[attrs["axis"]], attrs["sizes"]
-        if isinstance(total, int) and len(set(sizes)) == 1 and total % len(sizes) == 0:
-            return {"sizes": (total // len(sizes),) * len(sizes)}
-    if node.op == "CONV" and attrs["groups"] > 1 and len(old) == len(new):
-        place = -1 if attrs["channels"] == "last" else 1
-        if attrs["groups"] == old[place] and isinstance(new[place], int):
-            return {"groups": new[place], "out": attrs["out"] // attrs["groups"] * new[place]}
-    if node.op in ("ADD", "MUL") and attrs["shape"] is not None and len(old) == len(new):
-        return {"shape": _beside(attrs["shape"], old, new)}
-    return {}
-
-
-def _beside(side: Shape, old: Shape, new: Shape) -> Shape:
-    """A stored side of a sum, with the axes that were as long as the input's."""
-    skip = len(old) - len(side)
-    if skip < 0:
-        return side
-    return tuple(
-        new[place + skip] if dim == old[place + skip] and dim != 1 else dim
-        for place, dim in enumerate(side)
-    )
-
-
-def _resized(size: tuple[Dim, ...], old: Shape, new: Shape) -> tuple[Dim, ...] | None:
-    """The size of a view after its input grew: merged axes are multiplied out, of split ones
-    the last follows (64 = 4 x 16 heads become 4 x 32)."""
-    try:
-        groups = grouping(old, refill(old, size))
-    except ShapeError:
-        return None
-    if groups is None:
-        return None
-    result = list(size)
-    for ours, theirs in groups:
-        had, have = (dim_of(product(s[i] for i in ours)) for s in (old, new))
-        if had == have or -1 in [size[j] for j in theirs]:
-            continue
-        if have is None:
-            return None
-        fixed = [j for j in theirs if isinstance(size[j], int) and size[j] != -1]
-        if len(theirs) == 1:
-            if fixed:
-                result[fixed[0]] = have
-        elif not fixed or not isinstance(have, int) or len(ours) > 1:
-            return None
-        else:
-            rest = 1
-            for j in theirs[:-1]:
-                length = refill(old, size)[j]
-                rest = rest * length if isinstance(length, int) else 0
-            if rest == 0 or have % rest:
-                return None
-            result[theirs[-1]] = have // rest
-    return tuple(result)
-
-
-def grouping(old: Shape, new: Shape) -> list[tuple[tuple[int, ...], tuple[int, ...]]] | None:
-    """Which axes of a reshaped tensor are made of which: the smallest groups of equal size."""
-    found: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
-    i = j = 0
-    while i < len(old) or j < len(new):
-        ours, theirs = [], []
-        if i < len(old):
-            ours.append(i)
-            i += 1
-        if j < len(new):
-            theirs.append(j)
-            j += 1
-        while True:
-            a, b = product(old[k] for k in ours), product(new[k] for k in theirs)
-            if a is None or b is None:
-                return None
-            if a == b:
-                break
-            # Factors are compared with the symbols alike, so that the smaller side grows.
-            less = (len(a.symbols), a.factor) < (len(b.symbols), b.factor)
-            if less and i < len(old):
-                ours.append(i)
-                i += 1
-            elif not less and j < len(new):
-                theirs.append(j)
-                j += 1
-            elif i < len(old):
-                ours.append(i)
-                i += 1
-            elif j < len(new):
-                theirs.append(j)
-                j += 1
-            else:
-                return None
-        found.append((tuple(ours), tuple(theirs)))
-    return found
 
 
 def check_sound(source: Network, network: Network) -> None:

@@ -227,7 +227,9 @@ def _named(axes: Axes, axis: int, onwards: bool) -> Hashable:
         return axis
     place = axis % len(axes)
     chosen = axes[place:] if onwards else axes[place : place + 1]
-    return tuple(sorted("*".join(sorted(part.key for part in each)) for each in chosen))
+    return tuple(
+        sorted("*".join(sorted(part.key for part in each if part.length != 1)) for each in chosen)
+    )
 
 
 def _windows(attrs: dict[str, Any], lengths: Sequence[Dim]) -> dict[str, Any]:

@@ -444,6 +444,16 @@ def test_a_network_is_itself(data: st.DataObject, random_network: st.SearchStrat
     assert all(a.op == b.op for a, b in found.pairs)
 
 
+def test_every_node_of_renamed_networks_is_found(
+    load: Callable[[str], Network], named: str
+) -> None:
+    """Plumbing too, also what only brings sizes."""
+    network = load(named)
+    names = {node.name: f"new {place}" for place, node in enumerate(network.nodes)}
+    found = align(network, editing.rename(network, names).network)
+    assert {a.name: b.name for a, b in found.pairs} == names
+
+
 def test_named_networks_are_themselves(load: Callable[[str], Network], named: str) -> None:
     network = load(named)
     found = align(network, network)
