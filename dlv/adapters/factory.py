@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -28,7 +29,8 @@ def made(file_and_name: str) -> Iterator[Any]:
         raise UsageError(f"`{file_and_name}` is not FILE.py:FACTORY")
     path = Path(os.path.abspath(file))
     if not path.is_file():
-        raise NotFound(f"no file {file}")
+        hint = f"{file}.py:{name}" if path.with_suffix(".py").is_file() else None
+        raise NotFound(f"no file {file}", hint=hint)
     with _importable(path.parent), contextlib.redirect_stdout(sys.stderr):
         yield _call(_attribute(_load(path), name, file), name, file)
 
@@ -42,8 +44,15 @@ def _call(factory: Any, name: str, file: str) -> Any:
         raise UsageError(
             f"{name} in {file} fails",
             why=first_line(error),
-            hint="it is called without arguments",
+            hint=_hint(error, file),
         ) from error
+
+
+def _hint(error: BaseException, file: str) -> str:
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)[1:]]
+    if not lines:  # it was not entered
+        return "it is called without arguments"
+    return f"see line {lines[0]} of {file}"
 
 
 @contextlib.contextmanager

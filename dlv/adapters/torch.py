@@ -124,6 +124,12 @@ def _content(file: Source) -> dict[str, Entry]:
     for entry in read_directory(file):
         folder, _, name = entry.name.partition("/")
         folders.add(folder)
+        if name.startswith("code/") and "__torch__" in name:
+            raise UsageError(
+                f"{file.name} is a TorchScript program, not weights",
+                why="torch.jit.save wrote it",
+                hint="torch.save(model.state_dict(), ...), or torch.export.save with the network",
+            )
         if entry.method != STORED:
             raise UnsafeInput(
                 f"{entry.name} in {file.name} is compressed", why="torch.save stores plain bytes"
