@@ -22,7 +22,7 @@ from dlv.network.sizes import Dim, Shape, ShapeError
 from dlv.network.vocabulary import complete
 
 IMPORTER = {"importer": "keras", "version": 1}
-MOST_NODES = 100_000
+MOST_NODES = 30_000
 MOST_OUTPUTS = 1024
 _GATED = ("Dropout", "BatchNormalization")
 

@@ -46,7 +46,9 @@ def reshape(use: Use) -> Port:
 
 def permute(use: Use) -> Port:
     order = use.config.get("dims")
-    if not isinstance(order, list) or sorted(order) != list(range(1, len(use.shape()))):
+    if not isinstance(order, list) or not all(map(whole, order)):
+        raise Unsayable(f"dims is {order!r:.40}")
+    if sorted(order) != list(range(1, len(use.shape()))):
         raise Unsayable(f"dims is {order!r:.40}")
     return use.add("RESHAPE", None, {"kind": "permute", "axes": (0, *order)})
 

@@ -22,7 +22,9 @@ def settings(compiled: Any) -> dict[str, Any]:
     given = compiled.get("optimizer", compiled.get("optimizer_config"))
     for _ in range(4):  # an optimizer may wrap another one
         config = given.get("config") if isinstance(given, Mapping) else None
-        inner = next((config[key] for key in _INNER if key in config), None) if config else None
+        if not isinstance(config, Mapping):
+            break
+        inner = next((config[key] for key in _INNER if key in config), None)
         if not is_model(inner):
             break
         given = inner

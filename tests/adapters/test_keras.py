@@ -278,7 +278,10 @@ def test_lenet(keras: Any, agrees: Callable[..., Checkpoint], suffix: str) -> No
     weights = [t.name for t in checkpoint.tensors if t.role == "weight"]
     layers = ("conv2d", "conv2d_1", "dense", "dense_1")
     assert weights == [f"{layer}.{name}" for layer in layers for name in ("kernel", "bias")]
-    assert sum(t.role == "optimizer" for t in checkpoint.tensors) == 2 + 2 * 8
+    states = [t.name for t in checkpoint.tensors if t.role == "optimizer"]
+    assert len(states) == 2 + 2 * 8
+    if suffix == ".keras":
+        assert states == [f"optimizer.{number}" for number in range(18)]
     network = checkpoint.network
     assert network is not None
     assert [(node.name, node.op) for node in network.nodes] == [
@@ -304,6 +307,20 @@ def test_lenet(keras: Any, agrees: Callable[..., Checkpoint], suffix: str) -> No
     assert parameters["learning_rate"] == pytest.approx(2e-3)
     assert parameters["loss"] == "sparse_categorical_crossentropy"
     assert parameters["metrics"] == ["acc"]
+
+
+def test_norms(keras: Any, agrees: Callable[..., Checkpoint]) -> None:
+    x = keras.Input((4, 4, 3))
+    norm = keras.layers.BatchNormalization(momentum=0.9, epsilon=1e-4, name="norm")
+    network = agrees(keras.Model(x, norm(x))).network
+    assert network is not None
+    assert network.node("norm").attrs == {"eps": 1e-4, "axis": 3, "momentum": 0.1}
+    assert network.node("norm").params == {
+        "weight": "norm.gamma",
+        "bias": "norm.beta",
+        "running_mean": "norm.moving_mean",
+        "running_var": "norm.moving_variance",
+    }
 
 
 def test_shared_layers_are_several_nodes_over_one_matrix(

@@ -210,6 +210,7 @@ def test_torch_and_keras_forms_give_one_function(
         node("p", "POOL", ["x"], variant="MAX", kernel=[3, 3], stride=[2, 2], pad=[[1, 1], [1, 1]]),
         node("p", "POOL", ["x"], variant="MAX", kernel=[3, 3], stride=[2, 2], ceil=True),
         node("p", "POOL", ["x"], variant="AVG", kernel=[3, 3], stride=[2, 2], pad=[[1, 0], [0, 2]]),
+        node("p", "POOL", ["x"], variant="MAX", kernel=[1, 1], stride=[3, 3], ceil=True),
         node("p", "POOL", ["x"], variant="AVG", size=[4, 2]),
         node("p", "POOL", ["x"], variant="MEAN", axis=[2, 3]),
         node("p", "POOL", ["x"], variant="MEAN", axis=[1], keep=True),
