@@ -45,11 +45,19 @@ def network_axes(
     network: Network, shapes: Mapping[str, Ports]
 ) -> dict[str, tuple[Axes | None, ...]]:
     """The axes of every input, constant and node, one entry per port; None where unknown."""
+    found = _walked(network, shapes, {})
+    roles = _roles(network, found)
+    return _walked(network, shapes, roles)
+
+
+def _walked(
+    network: Network, shapes: Mapping[str, Ports], roles: Mapping[str, str]
+) -> dict[str, tuple[Axes | None, ...]]:
     found: dict[str, tuple[Axes | None, ...]] = {}
     for name in network.constants:
         found[name] = tuple(_plain(shape, "d") for shape in shapes[name])
-    for item in network.inputs:
-        found[item.name] = (_given(network, item.shape),)
+    for number, item in enumerate(network.inputs):
+        found[item.name] = (_given(item.shape, number, roles),)
     for node in network.sorted_part:
         inputs = [
             ports[port] if port < len(ports) else None
@@ -69,6 +77,38 @@ def network_axes(
     return found
 
 
+def _given(shape: Shape, number: int, roles: Mapping[str, str]) -> Axes:
+    """An input: its axes by their places, or by what the layers that read it take them for."""
+    keys = ["b" if not place else f"i{place}@{number}" for place in range(len(shape))]
+    named = [roles.get(key, key) for key in keys]
+    return tuple(
+        (Part(key, dim, key not in ("b", "c")),) for key, dim in zip(named, shape, strict=True)
+    )
+
+
+def _roles(network: Network, found: Mapping[str, tuple[Axes | None, ...]]) -> dict[str, str]:
+    """What the axes of inputs are: channels or places, wherever a convolution reads them."""
+    roles: dict[str, str] = {}
+    for node in network.nodes:
+        window = node.attrs.get("kernel") or node.attrs.get("size")
+        if "channels" not in node.attrs or not window or not node.inputs:
+            continue
+        name, port = node.inputs[0]
+        ports = found.get(name, ())
+        axes = ports[port] if port < len(ports) else None
+        if axes is None or len(axes) != len(window) + 2:
+            continue
+        feature = feature_axis(node, len(axes))
+        spatial = [axis for place, axis in enumerate(axes) if place not in (0, feature)]
+        for axis, role in [(axes[feature], "c"), *((a, f"s{i}") for i, a in enumerate(spatial))]:
+            if len(axis) == 1 and "@" in axis[0].key:
+                roles.setdefault(axis[0].key, role)
+    for number, item in enumerate(network.inputs):
+        for place in range(1, len(item.shape)):
+            roles.setdefault(f"i{place}@{number}", f"i{place}")
+    return roles
+
+
 def _agrees(axes: Axes, shape: Shape) -> bool:
     return len(axes) == len(shape) and all(
         length(axis) == dim or length(axis) is None for axis, dim in zip(axes, shape, strict=True)
@@ -79,18 +119,6 @@ def _plain(shape: Shape | None, word: str) -> Axes | None:
     if shape is None:
         return None
     return tuple((Part(f"{word}{place}", dim),) for place, dim in enumerate(shape))
-
-
-def _given(network: Network, shape: Shape) -> Axes:
-    """Of an image, which axis holds the channels is said by the layers that read it."""
-    for node in network.nodes:
-        window = node.attrs.get("kernel") or node.attrs.get("size")
-        if "channels" in node.attrs and window and len(window) + 2 == len(shape):
-            return _map(shape[0], (Part("c", shape[feature_axis(node, len(shape))]),), node, shape)
-    return tuple(
-        (Part("b" if not place else f"i{place}", dim, place > 0),)
-        for place, dim in enumerate(shape)
-    )
 
 
 def _map(batch: Dim, channels: Axis, node: Node, shape: Shape) -> Axes:
