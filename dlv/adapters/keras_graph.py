@@ -146,7 +146,9 @@ class Graph:
         while f"{name}_{count + 1}" in self.taken:
             count += 1
         self.taken[name] = count + 1
-        return self.free(f"{name}_{count + 1}")
+        fresh = f"{name}_{count + 1}"
+        self.taken[fresh] = 0
+        return fresh
 
     def put(self, node: Node) -> Port:
         if len(self.nodes) == MOST_NODES:
