@@ -40,7 +40,9 @@ def _call(factory: Any, name: str, file: str) -> Any:
         return factory  # a model that is there already
     try:
         return factory()
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise UsageError(
             f"{name} in {file} fails",
             why=first_line(error),
@@ -87,7 +89,9 @@ def _load(path: Path) -> ModuleType:
     sys.modules[_MODULE] = module  # dataclasses and pickle look a class's module up there
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise UsageError(f"{path.name} cannot be imported", why=first_line(error)) from error
     return module
 
@@ -109,6 +113,10 @@ def _attribute(module: ModuleType, name: str, file: str) -> Any:
 
 def first_line(error: BaseException) -> str:
     """The first line of what an error says, with its name."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    try:
+        said = str(error)
+    except Exception:  # what user code raises may not even be printable
+        said = ""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
     text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     return text if len(text) <= 300 else text[:299] + "…"

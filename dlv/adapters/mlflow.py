@@ -19,6 +19,7 @@ from dlv.errors import NotFound, UsageError
 MOST_POINTS = 4_000_000  # of one run
 MOST_ENTRIES = 100_000  # parameters, tags, metrics of one run; runs of one experiment
 MOST_TEXT = 1 << 20
+MOST_TEXTS = 64 << 20  # of one kind, of one run
 
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
 _FLOAT = re.compile(r"-?[0-9]{1,400}(?:\.[0-9]{1,400})?(?:e[+-]?[0-9]{1,4})?")

@@ -15,6 +15,7 @@ from dlv.adapters.mlflow import (
     MOST_ENTRIES,
     MOST_POINTS,
     MOST_TEXT,
+    MOST_TEXTS,
     Experiment,
     LoggedModel,
     Points,
@@ -28,6 +29,7 @@ MAGIC = b"SQLite format 3\0"
 _LARGEST = 1.7976931348623157e308  # as MLflow writes an infinite value
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _NAME = re.compile(r"[a-z][a-z_0-9]{0,60}")
+_WORK, _LEAST_WORK = 100_000, 20_000_000  # steps of SQLite's machine
 _SET = ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0", "query_only = ON")
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_TRANSACTION}
 
@@ -89,18 +91,28 @@ class DatabaseStore:
         return tables
 
     def _each(self, statement: str, given: Sequence[Any] = ()) -> Generator[Row, None, None]:
+        # Pages that point at one another make a small file an endless table.
+        budget = iter(range((self.path.stat().st_size * 8 + _LEAST_WORK) // _WORK))
+        self._db.set_progress_handler(lambda: next(budget, None) is None, _WORK)
         try:
             yield from self._db.execute(statement, given)
         except sqlite3.OperationalError as error:
             if "locked" in str(error):
                 raise Conflict(f"{self.path.name} is in use", why=str(error)) from error
+            if "interrupted" in str(error):
+                raise Damaged(f"{self.path.name} holds more than its size allows") from error
             raise Damaged(f"{self.path.name} cannot be read", why=str(error)) from error
         except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
             raise Damaged(f"{self.path.name} is damaged", why=str(error)) from error
 
     def _rows(self, statement: str, given: Sequence[Any] = ()) -> list[Row]:
         with closing(self._each(statement, given)) as rows:
-            found = list(itertools.islice(rows, MOST_ENTRIES + 1))
+            found, size = [], 0
+            for row in itertools.islice(rows, MOST_ENTRIES + 1):
+                found.append(row)
+                size += sum(len(cell) for cell in row if isinstance(cell, (str, bytes)))
+                if size > MOST_TEXTS:
+                    raise UnsafeInput(f"{self.path.name} holds too much", why="too long texts")
         if len(found) > MOST_ENTRIES:
             raise UnsafeInput(f"{self.path.name} holds too much", why=f"over {MOST_ENTRIES} rows")
         return found

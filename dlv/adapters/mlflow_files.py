@@ -18,6 +18,7 @@ from dlv.adapters.mlflow import (
     MOST_ENTRIES,
     MOST_POINTS,
     MOST_TEXT,
+    MOST_TEXTS,
     Experiment,
     LoggedModel,
     Points,
@@ -129,10 +130,17 @@ class FileStore:
 
     def _texts(self, folder: Path) -> dict[str, str]:
         """Files by their path below the folder, which is how MLflow keeps keys with slashes."""
-        return {
-            key: bytes(_read(path, MOST_TEXT)).decode("utf-8", "replace").removesuffix("\n")
-            for key, path in _files(folder)
-        }
+        found, size = {}, 0
+        for key, path in _files(folder):
+            data = bytes(_read(path, MOST_TEXT))
+            size += len(data)
+            if size > MOST_TEXTS:
+                raise UnsafeInput(
+                    f"{folder.name} of run {folder.parent.name} holds too much",
+                    why=f"more than {MOST_TEXTS >> 20} MiB",
+                )
+            found[key] = data.decode("utf-8", "replace").removesuffix("\n")
+        return found
 
     def metrics(self, run: Run) -> dict[str, Points]:
         found: dict[str, Points] = {}

@@ -50,7 +50,7 @@ def trace(
             each.training = True
         program = None
         if dynamic_batch:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception, SystemExit, GeneratorExit):
                 program = _export(torch, module, *_batched(torch, arguments, named))
         if program is None:
             program = _static(torch, module, arguments, named)
@@ -218,7 +218,9 @@ def _export(torch: Any, module: Any, arguments: Any, named: Any, shapes: Any) ->
 def _static(torch: Any, module: Any, arguments: Any, named: Any) -> Any:
     try:
         return _export(torch, module, arguments, named, None)
-    except Exception as error:  # what user code raises may be anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # what user code raises may be anything
         inside = type(error).__module__.startswith("torch.")
         message = "torch.export cannot take this module apart"
         if not inside:

@@ -54,7 +54,12 @@ _PRIVATE = {
     *("_assert_tensor_metadata", "_assert_scalar", "_assert_async"),
 }
 # What wraps libraries whose packed weights hold addresses, or changes what a tensor's memory is.
-_REFUSED = re.compile("fbgemm|quantized|mkldnn|miopen|cudnn|_backward|^set_$|^resize|grad_")
+_REFUSED = re.compile(
+    "fbgemm|quantized|mkldnn|miopen|cudnn|_backward|^set_$|^resize|grad_"
+    # What believes the indices and lengths that it is given, and so reads and writes anywhere.
+    "|sparse|hspmm|_coo|_csr|_csc|_bsr|_bsc|to_dense|segment_reduce|ctc_loss|empty_strided"
+    "|^native_batch_norm|^batch_norm_(?:elemt|gather|update|stats|backward)|quantize|^grid_sampler"
+)
 # Arguments that say whether the call trains: of the module, not of the moment of the export.
 _GATES = ("training", "train", "use_input_stats")
 _GATED_SHARE = "dropout_p"

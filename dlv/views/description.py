@@ -244,7 +244,8 @@ def _snapshots(found: Description) -> Table:
 
 def _optimizer(found: Description, shown: list[Matrix]) -> list[Block]:
     """What is left out of the table, in one line."""
-    hidden = [matrix for matrix in found.matrices if matrix not in shown]
+    seen = {matrix.name for matrix in shown}
+    hidden = [matrix for matrix in found.matrices if matrix.name not in seen]
     if not hidden:
         return []
     size = sum(matrix.nbytes or 0 for matrix in hidden if not matrix.tied)

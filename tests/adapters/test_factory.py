@@ -46,6 +46,11 @@ model = make()
 def number(): return 3
 def leaves(): sys.exit(3)
 def raises(): raise ValueError("no data\\nat all")
+class Odd(BaseException):
+    def __str__(self): raise ValueError
+def odd(): raise Odd
+class Leaving(torch.nn.Module):
+    def forward(self, words): raise SystemExit(3)
 def takes(width): return make()
 def mixed():
     class Both(torch.nn.Module):
@@ -124,6 +129,8 @@ WRONG = [
     ("model.py:number", (1, 3), UsageError, "makes a int"),
     ("model.py:leaves", (1, 3), UsageError, "SystemExit: 3"),
     ("model.py:raises", (1, 3), UsageError, "ValueError: no data"),
+    ("model.py:odd", (1, 3), UsageError, "Odd"),
+    ("model.py:Leaving", (1, 3), UsageError, "SystemExit: 3"),
     ("model.py:takes", (1, 3), UsageError, "without arguments"),
     ("model.py:make", (1, 4), UsageError, "reduction dim"),
     ("model.py:make", (1, 3, 3, 3, "x"), UsageError, "is no shape"),

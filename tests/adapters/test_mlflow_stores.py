@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import shutil
@@ -358,3 +359,38 @@ def test_a_store_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(Conflict, match="in use"):
         DatabaseStore(path)
     writer.close()
+
+
+def test_texts_that_are_too_much_together(tmp_path: Path) -> None:
+    """Small on disk: files of holes."""
+    path = copied("files", tmp_path)
+    run = read(opened(path))["baseline"]
+    folder = path / run.experiment.id / run.id / "params"
+    for number in range(80):
+        with (folder / f"p{number}").open("wb") as out:
+            out.truncate(1 << 20)
+    store = opened(path)
+    assert "baseline" not in read(store)
+    assert any("holds too much" in why for _, why in store.skipped)
+
+
+def test_a_database_whose_rows_are_too_much(tmp_path: Path) -> None:
+    path = copied("database", tmp_path)
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        key = db.execute("SELECT run_uuid FROM runs LIMIT 1").fetchone()[0]
+        db.execute("PRAGMA foreign_keys = OFF")
+        for number in range(70):
+            row = (f"k{number}", "x" * (1 << 20), key)
+            db.execute("INSERT INTO params(key, value, run_uuid) VALUES (?, ?, ?)", row)
+    with pytest.raises(UnsafeInput, match="too much"):
+        read(opened(path))
+
+
+def test_a_table_that_is_longer_than_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = copied("database", tmp_path)
+    monkeypatch.setattr(mlflow_database, "_WORK", 1)
+    monkeypatch.setattr(mlflow_database, "_LEAST_WORK", -8 * path.stat().st_size + 3)
+    with pytest.raises(Damaged, match="more than its size allows"):
+        read(opened(path))
