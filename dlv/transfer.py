@@ -95,11 +95,12 @@ def export(repository: Repository, request: Request) -> Exported:
         )
     snapshot = manifest.snapshots[index]
     present = [i for i, digest in enumerate(snapshot.hashes) if digest is not None]
-    if whole:  # what runs has no use for an optimizer
-        present = [i for i in present if manifest.tensors[i].role != "optimizer"]
     chosen, left_out = _choose(manifest, present, network, request)
     original = _original(snapshot, format_, chosen)
     if whole and original is None:
+        # What runs has no use for an optimizer's state.
+        chosen = [i for i in chosen if manifest.tensors[i].role != "optimizer"]
+        left_out = 0
         network = _runnable(network, manifest, chosen, request, found.version)
     _free(request)
     request.total(sum(_bytes(manifest, i) for i in chosen))

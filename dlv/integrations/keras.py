@@ -10,7 +10,7 @@ from typing import Any
 from dlv.errors import require
 from dlv.integrations.recorder import Recorder
 
-_keras: Any = require("keras", "keras-training")
+_keras: Any = require("keras", "keras")
 
 
 class DlvCallback(_keras.callbacks.Callback):  # type: ignore[misc]
