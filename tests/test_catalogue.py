@@ -12,9 +12,13 @@ from dlv.errors import Damaged, DlvError
 from dlv.events.series import Scalars, encode
 from dlv.network.graph import Input, Network, Node
 from dlv.network.vocabulary import complete
+from dlv.pas.footer import Encoding
 
 
 class Objects(dict[str, bytes]):
+    def encoding(self, matrix: str) -> Encoding | None:
+        return None
+
     def object(self, kind: str, name: str) -> bytes:
         return self[f"{kind} {name}"]
 
