@@ -16,7 +16,7 @@ from dlv.pas.footer import Encoding
 
 
 class Objects(dict[str, bytes]):
-    def encoding(self, matrix: str) -> Encoding | None:
+    def encoding(self, matrix: str) -> Encoding | None:  # noqa: ARG002
         return None
 
     def object(self, kind: str, name: str) -> bytes:
