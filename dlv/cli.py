@@ -98,7 +98,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "import": (
         "import_",
-        "Make one version of checkpoint files, without staging.",
+        "Make versions of what other tools keep, without staging.",
         "Data in and out",
     ),
 }
