@@ -301,6 +301,7 @@ def test_ctrl_c(workspace: Path) -> None:
             break
         except OSError:
             time.sleep(0.02)
+    time.sleep(0.3)  # from opening to reading: between the two the signal may be lost
     process.send_signal(signal.SIGINT)
     try:
         out, err = process.communicate(timeout=20)
