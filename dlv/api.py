@@ -19,6 +19,7 @@ from dlv.commit import Committed
 from dlv.config import Config
 from dlv.errors import NotFound, UsageError
 from dlv.events.series import Scalars
+from dlv.live_model import unwrapped
 from dlv.manifest import check_name
 from dlv.metadata import staged, versions
 from dlv.metadata.staged import StagedFile
@@ -27,7 +28,7 @@ from dlv.runs import Run, Spool
 from dlv.staging import Request as AddRequest
 from dlv.version import Version
 
-__all__ = ["Repo", "Version", "log_model", "open"]
+__all__ = ["Repo", "Version", "log_model", "open", "unwrapped"]
 
 
 def open(path: str | os.PathLike[str] = ".", *, create: bool = False) -> Repo:  # noqa: A001

@@ -152,7 +152,7 @@ def _manifest(
     parents: Sequence[Version],
     kind: str,
 ) -> Manifest:
-    return Manifest(
+    return draft.manifest(
         name=name,
         message=request.message,
         author=request.author,
@@ -161,14 +161,6 @@ def _manifest(
             Parent(parent.id, kind if index == 0 else "commit")
             for index, parent in enumerate(parents)
         ),
-        network=draft.reference,
-        tensors=draft.weights.tensors,
-        snapshots=draft.weights.snapshots,
-        own=draft.weights.own,
-        hyperparameters=draft.hyperparameters,
-        series=tuple(reference for reference, _ in draft.series),
-        tree=draft.tree,
-        files=tuple(draft.files),
         environment=environment.describe(repository.root),
     )
 

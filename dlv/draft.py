@@ -17,7 +17,7 @@ from dlv.adapters.checkpoint import Checkpoint
 from dlv.errors import Conflict
 from dlv.events.series import Scalars, encode
 from dlv.files import FileStore, Source
-from dlv.manifest import FileEntry, Manifest, NetworkReference, SeriesReference
+from dlv.manifest import FileEntry, Manifest, NetworkReference, Parent, SeriesReference
 from dlv.metadata.metrics import Summary
 from dlv.metadata.staged import StagedFile
 from dlv.repository import Repository
@@ -74,6 +74,33 @@ class Draft:
 
     def of_role(self, *roles: str) -> list[StagedFile]:
         return [file for file in self.staged if file.role in roles]
+
+    def manifest(
+        self,
+        name: str,
+        message: str,
+        author: str,
+        created: str,
+        parents: tuple[Parent, ...],
+        environment: dict[str, Any],
+    ) -> Manifest:
+        """What is hashed of the version: the draft, and how it came about."""
+        return Manifest(
+            name=name,
+            message=message,
+            author=author,
+            created=created,
+            parents=parents,
+            network=self.reference,
+            tensors=self.weights.tensors,
+            snapshots=self.weights.snapshots,
+            own=self.weights.own,
+            hyperparameters=self.hyperparameters,
+            series=tuple(reference for reference, _ in self.series),
+            tree=self.tree,
+            files=tuple(self.files),
+            environment=environment,
+        )
 
     @property
     def replaced(self) -> set[str]:

@@ -250,20 +250,12 @@ class _Import:
         run, draft = work.run, work.draft
         store_files(self.repository, draft, work.name)
         parent = self.ids.get(run.parent or "")
-        made = Manifest(
+        made = draft.manifest(
             name=work.name,
             message=work.request.message,
             author=work.request.author,
             created=record.created(run),
             parents=() if parent is None else (Parent(parent, "import"),),
-            network=draft.reference,
-            tensors=draft.weights.tensors,
-            snapshots=draft.weights.snapshots,
-            own=draft.weights.own,
-            hyperparameters=draft.hyperparameters,
-            series=tuple(reference for reference, _ in draft.series),
-            tree=draft.tree,
-            files=tuple(draft.files),
             environment=record.environment(run),
         )
         there = versions.by_id(self.repository.database, made.id)

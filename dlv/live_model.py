@@ -17,7 +17,7 @@ else:  # needs torch
 
 def weights_of(model: Any) -> dict[str, Any]:
     """The tensors of its state dict, in its order, without what parallel training puts before."""
-    state_dict = getattr(_inner(model), "state_dict", None)
+    state_dict = getattr(unwrapped(model), "state_dict", None)
     if not callable(state_dict):
         raise UsageError(f"{type(model).__name__} is no torch module", why="it has no state_dict()")
     # Modules may keep other things beside tensors.
@@ -30,7 +30,7 @@ def network_of(model: Any, example: Any) -> Checkpoint | None:
     What goes wrong here is no reason to lose the weights.
     """
     try:
-        return torch_export.trace(_inner(model), example)
+        return torch_export.trace(unwrapped(model), example)
     except DlvError as error:
         why = error.message if error.why is None else f"{error.message} ({error.why})"
     except Exception as error:  # the model's own code is run
@@ -41,7 +41,7 @@ def network_of(model: Any, example: Any) -> Checkpoint | None:
     return None
 
 
-def _inner(model: Any) -> Any:
+def unwrapped(model: Any) -> Any:
     """Without the wrappers of torch.compile and of data-parallel training, whose names differ."""
     for _ in range(8):
         if type(model).__name__ in ("DataParallel", "DistributedDataParallel"):

@@ -271,11 +271,11 @@ def removals(entries: Sequence[str], given: Sequence[str]) -> Iterator[StagedFil
             yield StagedFile(path=path, source="", role="removed", format="")
 
 
-def again(file: StagedFile) -> str:
-    """The command that stages it once more."""
+def again(file: StagedFile, path: str | None = None) -> str:
+    """The command that stages it once more; `path` as the user would type it."""
     if file.format == exported.FORMAT:
         return f"dlv add --network {file.path} --input-shape SHAPE"
-    return f"dlv add {file.path}"
+    return f"dlv add {path or file.path}"
 
 
 def changed(staged: StagedFile) -> str | None:

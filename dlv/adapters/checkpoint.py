@@ -36,6 +36,22 @@ ITEM_BYTES = {
     "complex128": 16,
 }
 
+# What `struct` calls the dtypes that Python has numbers for.
+CODES = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "q",
+    "uint8": "B",
+    "uint16": "H",
+    "uint32": "I",
+    "uint64": "Q",
+    "float16": "e",
+    "float32": "f",
+    "float64": "d",
+}
+
 ROLES = ("weight", "buffer", "optimizer", "extra")
 
 PART = 1 << 20

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from dlv.adapters import safetensors
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.canonical import dumps, loads
 from dlv.errors import Damaged, UsageError
-from dlv.network.graph import Network
+from dlv.lazy import lazy
+
+if TYPE_CHECKING:
+    import dlv.network.graph as graph
+else:  # it stands on the way of every `add`, and few have such a network
+    graph = lazy("dlv.network.graph")
 
 FORMAT = "exported"
 SUFFIX = ".network"
@@ -38,7 +43,7 @@ def open(path: str) -> Checkpoint:  # noqa: A001 (the name in the Adapter protoc
     try:
         header = json.loads((opened.skeleton or b"")[8:])
         kept = loads(header["__metadata__"][_KEY].encode("utf-8"), "network")
-        network = Network.from_canonical(kept["network"])
+        network = graph.Network.from_canonical(kept["network"])
         origin, notes = dict(kept["origin"]), [str(note) for note in kept["notes"]]
     except (ValueError, KeyError, TypeError) as error:
         opened.close()

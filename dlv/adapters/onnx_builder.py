@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dlv.adapters.checkpoint import Tensor
+from dlv.adapters.checkpoint import CODES, Tensor
 from dlv.adapters.onnx_model import Model, Operator
-from dlv.adapters.onnx_tensors import CODES, Stored
+from dlv.adapters.onnx_tensors import Stored
 from dlv.adapters.onnx_values import Formula, Known, Length, Literal, Sizes
 from dlv.canonical import matrix_hasher
 from dlv.network.graph import Input, Network, Node, Port

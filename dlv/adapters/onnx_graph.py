@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dlv.adapters.checkpoint import Tensor
-from dlv.adapters.onnx_messages import CODES, Array, Plain, elements, sound
+from dlv.adapters.checkpoint import CODES, Tensor
+from dlv.adapters.onnx_messages import Array, Plain, elements, sound
 from dlv.errors import UsageError
 from dlv.network.graph import Node
 from dlv.network.sizes import Dim, Shape, axis_of, broadcast, refill

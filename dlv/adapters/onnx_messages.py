@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
+from dlv.adapters.checkpoint import CODES
 from dlv.adapters.protobuf_writer import Message, Stream
 from dlv.errors import UsageError
 from dlv.network.sizes import Shape
@@ -240,22 +241,6 @@ def model(
     for key in sorted(metadata):
         made.message(14, _entry(key, metadata[key]))
     return made
-
-
-CODES = {
-    "bool": "?",
-    "int8": "b",
-    "int16": "h",
-    "int32": "i",
-    "int64": "q",
-    "uint8": "B",
-    "uint16": "H",
-    "uint32": "I",
-    "uint64": "Q",
-    "float16": "e",
-    "float32": "f",
-    "float64": "d",
-}
 
 
 def elements(dtype: str, values: Iterable[float]) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dlv.adapters.checkpoint import Part, Raw, Tensor
+from dlv.adapters.checkpoint import CODES, Part, Raw, Tensor
 from dlv.adapters.onnx_external import External
 from dlv.adapters.protobuf import Schema, Span
 from dlv.adapters.protobuf_numbers import packed_bytes, varints
@@ -72,20 +72,6 @@ TENSOR = Schema(
     },
 )
 _ENTRY = Schema("StringStringEntryProto", {1: "key text", 2: "value text"})
-CODES = {
-    "bool": "?",
-    "int8": "b",
-    "int16": "h",
-    "int32": "i",
-    "int64": "q",
-    "uint8": "B",
-    "uint16": "H",
-    "uint32": "I",
-    "uint64": "Q",
-    "float16": "e",
-    "float32": "f",
-    "float64": "d",
-}
 
 
 @dataclass(eq=False)

@@ -90,9 +90,7 @@ def _rows(found: Status) -> list[tuple[str, str, str, str, str]]:
             continue
         step = "" if file.step is None else f", step {file.step}"
         what = change.problem or f"{file.role}{step}"
-        following = "dlv add {}" if change.problem else _COMMIT
-        if change.problem and file.format == "exported":
-            following = staging.again(file)
+        following = staging.again(file, "{}") if change.problem else _COMMIT
         if change.problem and change.problem.startswith("gone"):
             following = "dlv add --remove {}"
         rows.append(("staged", "green", file.path, what, following))

@@ -13,10 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from dlv.api import unwrapped
 from dlv.errors import require
 from dlv.integrations.recorder import Recorder
-
-_WRAPPED = 8
 
 
 def track(
@@ -114,18 +113,6 @@ def saving(model: Any, example: Any = None) -> Any:
         run.snapshot(tensors, step, in_order=True)
 
     return save
-
-
-def unwrapped(model: Any) -> Any:
-    """The module inside of what torch.compile and parallel training put around it."""
-    for _ in range(_WRAPPED):
-        if type(model).__name__ in ("DataParallel", "DistributedDataParallel"):
-            model = model.module
-        elif hasattr(model, "_orig_mod"):
-            model = model._orig_mod
-        else:
-            break
-    return model
 
 
 def is_sharded(model: Any) -> bool:

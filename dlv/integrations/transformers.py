@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dlv.api import unwrapped
 from dlv.errors import require
 from dlv.integrations.recorder import Recorder
-from dlv.integrations.torch import saving, unwrapped
+from dlv.integrations.torch import saving
 
 _transformers: Any = require("transformers", "transformers")
 _ALWAYS = {
