@@ -30,7 +30,7 @@ def network_of(model: Any, example: Any) -> Checkpoint | None:
     What goes wrong here is no reason to lose the weights.
     """
     try:
-        return torch_export.trace(unwrapped(model), example)
+        return torch_export.trace(model, example)
     except DlvError as error:
         why = error.message if error.why is None else f"{error.message} ({error.why})"
     except Exception as error:  # the model's own code is run

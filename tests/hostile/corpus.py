@@ -11,27 +11,14 @@ import pickle
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-CORPUS: dict[str, Callable[[], bytes]] = {}
+from tests.hostile.harness import Corpus
 
-Builder = Callable[[], bytes]
-
-
-def hostile(name: str) -> Callable[[Builder], Builder]:
-    def register(build: Builder) -> Builder:
-        assert name not in CORPUS, name
-        CORPUS[name] = build
-        return build
-
-    return register
-
-
-def add(name: str, data: bytes) -> None:
-    hostile(name)(lambda: data)
+CORPUS = Corpus()
+hostile, add = CORPUS.hostile, CORPUS.add
 
 
 # safetensors

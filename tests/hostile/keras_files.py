@@ -16,23 +16,12 @@ from typing import Any
 import h5py
 import numpy as np
 
-Builder = Callable[[], bytes]
-CORPUS: dict[str, Builder] = {}
+from tests.hostile.harness import Builder, Corpus
+
+CORPUS = Corpus()
+hostile, add = CORPUS.hostile, CORPUS.add
 
 EXTERNAL = "/etc/passwd"
-
-
-def hostile(name: str) -> Callable[[Builder], Builder]:
-    def register(build: Builder) -> Builder:
-        assert name not in CORPUS, name
-        CORPUS[name] = build
-        return build
-
-    return register
-
-
-def add(name: str, data: bytes) -> None:
-    hostile(name)(lambda: data)
 
 
 def h5(build: Callable[[Any], Any], **options: Any) -> bytes:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.hostile.harness import MOST_MEBIBYTES, MOST_SECONDS, run
 from tests.hostile.onnx_files import FOLDERS, GOOD, HOSTILE, ODD
-from tests.hostile.test_corpus import MOST_MEBIBYTES, MOST_SECONDS, run
 
 pytestmark = pytest.mark.hostile
 
