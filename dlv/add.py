@@ -19,9 +19,9 @@ from dlv.repository import Repository
 from dlv.staging import Added, Request
 
 if TYPE_CHECKING:
-    from dlv.adapters import torch_export
+    from dlv.adapters.aten import live as torch_export
 else:  # it needs torch
-    torch_export = lazy("dlv.adapters.torch_export")
+    torch_export = lazy("dlv.adapters.aten.live")
 
 
 def add(repository: Repository, here: Path, given: Sequence[str], request: Request) -> Added:

@@ -11,8 +11,9 @@ from typing import Any
 import dlv.artifacts as artifacts
 import dlv.catalogue as catalogue
 import dlv.mlflow_record as record
-from dlv.adapters import mlflow_database, mlflow_files
-from dlv.adapters.mlflow import Run, Store
+from dlv.adapters.mlflow import database as mlflow_database
+from dlv.adapters.mlflow import files as mlflow_files
+from dlv.adapters.mlflow.store import Run, Store
 from dlv.canonical import timestamp
 from dlv.draft import Draft, fill, store_files
 from dlv.draft import Request as DraftRequest

@@ -9,10 +9,10 @@ from dlv.errors import DlvError, UsageError
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
-    import dlv.adapters.torch_export as torch_export
+    import dlv.adapters.aten.live as torch_export
     from dlv.adapters.checkpoint import Checkpoint
 else:  # needs torch
-    torch_export = lazy("dlv.adapters.torch_export")
+    torch_export = lazy("dlv.adapters.aten.live")
 
 
 def weights_of(model: Any) -> dict[str, Any]:

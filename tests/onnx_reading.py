@@ -13,8 +13,8 @@ import onnx
 import onnxruntime
 import torch
 
-from dlv.adapters import onnx as adapter
 from dlv.adapters.checkpoint import Checkpoint, Tensor
+from dlv.adapters.onnx import files as adapter
 from dlv.network.graph import Network, Node
 from dlv.network.torch_module import build
 from dlv.network.verify import verify

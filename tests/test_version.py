@@ -16,7 +16,7 @@ from dlv.api import Repo
 from dlv.errors import NotARepository, NotFound, UsageError
 
 torch: Any = pytest.importorskip("torch", reason="torch runs the networks: dlv[torch]")
-pytest.importorskip("dlv.adapters.torch_export")
+pytest.importorskip("dlv.adapters.aten.live")
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,8 @@ import re
 import tomllib
 from pathlib import PurePath
 
-from dlv.adapters import archive, caffe_sniff
+from dlv.adapters import archive
+from dlv.adapters.caffe import sniff as caffe_sniff
 from dlv.adapters.source import Source
 from dlv.errors import DlvError
 
@@ -45,15 +46,15 @@ ROLES = {
 LOADERS = {
     "safetensors": "dlv.adapters.safetensors",
     "pt": "dlv.adapters.torch",
-    "pt2": "dlv.adapters.pt2",
+    "pt2": "dlv.adapters.aten.pt2",
     "npz": "dlv.adapters.npz",
     "npy": "dlv.adapters.npz",
-    "onnx": "dlv.adapters.onnx",
-    "keras": "dlv.adapters.keras",
-    "hdf5": "dlv.adapters.keras_h5",
+    "onnx": "dlv.adapters.onnx.files",
+    "keras": "dlv.adapters.keras.files",
+    "hdf5": "dlv.adapters.keras.h5",
     "gguf": "dlv.adapters.gguf",
-    "caffemodel": "dlv.adapters.caffe",
-    "prototxt": "dlv.adapters.caffe",
+    "caffemodel": "dlv.adapters.caffe.files",
+    "prototxt": "dlv.adapters.caffe.files",
 }
 
 _MAGIC = (

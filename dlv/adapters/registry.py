@@ -10,29 +10,25 @@ from dlv.errors import UnsafeInput, UsageError, nearest
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
-    from dlv.adapters import (
-        caffe,
-        gguf,
-        keras,
-        keras_h5,
-        keras_writer,
-        npz,
-        onnx,
-        onnx_writer,
-        pt2,
-        torch,
-    )
+    from dlv.adapters import gguf, npz, torch
+    from dlv.adapters.aten import pt2
+    from dlv.adapters.caffe import files as caffe
+    from dlv.adapters.keras import files as keras
+    from dlv.adapters.keras import h5 as keras_h5
+    from dlv.adapters.keras_out import writer as keras_writer
+    from dlv.adapters.onnx import files as onnx
+    from dlv.adapters.onnx_out import writer as onnx_writer
 else:
     # Most projects have one format, and these cost more to load than most files to look at.
-    caffe = lazy("dlv.adapters.caffe")
+    caffe = lazy("dlv.adapters.caffe.files")
     gguf = lazy("dlv.adapters.gguf")
-    keras = lazy("dlv.adapters.keras")
-    keras_h5 = lazy("dlv.adapters.keras_h5")
-    keras_writer = lazy("dlv.adapters.keras_writer")
+    keras = lazy("dlv.adapters.keras.files")
+    keras_h5 = lazy("dlv.adapters.keras.h5")
+    keras_writer = lazy("dlv.adapters.keras_out.writer")
     npz = lazy("dlv.adapters.npz")
-    onnx = lazy("dlv.adapters.onnx")
-    onnx_writer = lazy("dlv.adapters.onnx_writer")
-    pt2 = lazy("dlv.adapters.pt2")
+    onnx = lazy("dlv.adapters.onnx.files")
+    onnx_writer = lazy("dlv.adapters.onnx_out.writer")
+    pt2 = lazy("dlv.adapters.aten.pt2")
     torch = lazy("dlv.adapters.torch")
 
 ADAPTERS: dict[str, Adapter] = {

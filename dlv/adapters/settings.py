@@ -15,10 +15,10 @@ from pathlib import PurePath
 from types import ModuleType
 from typing import Any
 
-from dlv.adapters import prototxt
+from dlv.adapters.caffe import prototxt
 from dlv.adapters.decimals import shortest
 from dlv.adapters.detect import detect
-from dlv.adapters.proto_message import Message, Word
+from dlv.adapters.protobuf.message import Message, Word
 from dlv.adapters.source import Source
 from dlv.canonical import dumps, number
 from dlv.errors import Damaged, UnsafeInput, UsageError, require

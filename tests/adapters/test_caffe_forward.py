@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
-from dlv.adapters import caffe
+from dlv.adapters.caffe import files as caffe
 from tests.fixtures.caffe import nets
 from tests.fixtures.caffe.proto import NetParameter
 

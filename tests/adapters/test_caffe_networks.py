@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from dlv.adapters import caffe, registry
+from dlv.adapters import registry
+from dlv.adapters.caffe import files as caffe
 from dlv.canonical import dumps
 from dlv.errors import Damaged, DlvError, UnsafeInput, UsageError
 from dlv.network.comparison import compare
@@ -143,7 +144,7 @@ def same_but_for_names(mine: Network, other: Network) -> bool:
 
 def test_a_zoo_of_torch_has_the_same_lenet(files: Files) -> None:
     torch = pytest.importorskip("torch", reason="torch exports networks: dlv[torch]")
-    export = pytest.importorskip("dlv.adapters.torch_export")
+    export = pytest.importorskip("dlv.adapters.aten.live")
     vision = pytest.importorskip("tests.zoo.vision")
     other = export.trace(vision.LeNet(), torch.zeros(2, 1, 28, 28)).network
     assert same_but_for_names(files.net(nets.LENET), other)

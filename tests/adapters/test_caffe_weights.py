@@ -1,4 +1,4 @@
-"""dlv.adapters.caffe on .caffemodel files written by protobuf's own library."""
+"""dlv.adapters.caffe.files on .caffemodel files written by protobuf's own library."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
-from dlv.adapters import caffe
+from dlv.adapters.caffe import files as caffe
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.adapters.detect import detect
 from dlv.errors import Damaged, DlvError, NewerFormat, UnsafeInput, UsageError

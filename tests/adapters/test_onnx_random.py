@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from dlv.adapters.onnx_network import RULES
-from dlv.adapters.onnx_values import FOLDED
+from dlv.adapters.onnx.network import RULES
+from dlv.adapters.onnx.values import FOLDED
 from dlv.errors import DlvError
 from dlv.network.graph import Network
 from dlv.network.verify import verify

@@ -11,8 +11,8 @@ onnx = pytest.importorskip("onnx", reason="onnx checks the files here")
 pytest.importorskip("onnxruntime", reason="onnxruntime runs the files here")
 torch = pytest.importorskip("torch", reason="torch is the oracle here")
 
+from dlv.adapters.aten.live import trace  # noqa: E402
 from dlv.adapters.checkpoint import Tensor  # noqa: E402
-from dlv.adapters.torch_export import trace  # noqa: E402
 from tests.onnx_runs import difference, session, stored, written  # noqa: E402
 from tests.zoo.models import STATIC, ZOO, build, state  # noqa: E402
 

@@ -15,8 +15,12 @@ import pytest
 
 import dlv.arrays as arrays
 import dlv.derive as derive
-from dlv.adapters import caffe, keras, keras_writer, onnx, onnx_writer
+from dlv.adapters.caffe import files as caffe
 from dlv.adapters.checkpoint import Checkpoint, Tensor
+from dlv.adapters.keras import files as keras
+from dlv.adapters.keras_out import writer as keras_writer
+from dlv.adapters.onnx import files as onnx
+from dlv.adapters.onnx_out import writer as onnx_writer
 from dlv.network.comparison import compare
 from dlv.network.graph import Network
 from tests.fixtures.caffe import nets

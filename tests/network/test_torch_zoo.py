@@ -15,7 +15,7 @@ from dlv.canonical import dumps, loads
 from dlv.network.graph import Network, Node
 
 torch: Any = pytest.importorskip("torch", reason="torch runs the networks: dlv[torch]")
-torch_export: Any = pytest.importorskip("dlv.adapters.torch_export")
+torch_export: Any = pytest.importorskip("dlv.adapters.aten.live")
 torch_module: Any = pytest.importorskip("dlv.network.torch_module")
 zoo: Any = pytest.importorskip("tests.zoo.models")
 

@@ -11,7 +11,7 @@ from unittest import mock
 import torch
 from torch import nn
 
-from dlv.adapters import torch_export
+from dlv.adapters.aten import live as torch_export
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.network.graph import Network
 from tests.zoo.models import build

@@ -1,0 +1,277 @@
+"""The network of a live torch module, by torch.export: nothing about the module is changed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dlv.adapters.aten.exported_graph import dtype_name, fill
+from dlv.adapters.aten.factory import first_line, made
+from dlv.adapters.aten.network import convert
+from dlv.adapters.aten.record import CONSTANT, Graph
+from dlv.adapters.aten.undisturbed import quiet, same_numbers, undisturbed
+from dlv.adapters.checkpoint import Checkpoint, Tensor
+from dlv.errors import UsageError, require
+
+FORMAT = "torch.export"
+MOST_BATCH = 4096
+STATIC = "the batch size could not be left open: sizes are those of the example"
+_HINT = "commit without a network, or export it elsewhere: dlv add F.onnx --as network"
+
+
+class Unexportable(UsageError):
+    """A module whose structure torch.export cannot tell."""
+
+
+def trace(
+    module: Any,
+    examples: Any,
+    keywords: Mapping[str, Any] | None = None,
+    *,
+    dynamic_batch: bool = True,
+) -> Checkpoint:
+    """The network of `module`, called with `examples`: a tensor, a tuple of arguments, or a dict.
+
+    The tensors are those of `module.state_dict()`, by name; `Checkpoint.tensors` is empty.
+    Unexportable tells why where there is no network. The module, its gradients and random
+    numbers are as before.
+    """
+    torch = require("torch", "torch")
+    if not isinstance(module, torch.nn.Module):
+        raise UsageError(f"a torch module is needed, not {type(module).__name__}")
+    module = _unwrapped(torch, module)
+    arguments, named = _arguments(torch, examples, keywords)
+    notes: list[str] = []
+    origin: dict[str, Any] = {"importer": "torch.export", "version": str(torch.__version__)}
+    with undisturbed(torch, module), quiet(), _plain_mode(torch):
+        # Flags alone: a module's own train() may do more, such as merging weights.
+        for each in module.modules():
+            each.training = True
+        program = None
+        if dynamic_batch:
+            with contextlib.suppress(Exception, SystemExit, GeneratorExit):
+                program = _export(torch, module, *_batched(torch, arguments, named))
+        if program is None:
+            program = _static(torch, module, arguments, named)
+            origin["batch"] = "static"
+            if dynamic_batch:
+                notes.append(STATIC)
+        graph = fill(torch, program)
+        ties, state = _state(torch, module)
+    graph.ties, graph.state = ties, state
+    constants = _constants(torch, program, graph)
+    made = convert(graph, constants, origin)
+    return Checkpoint(
+        FORMAT,
+        [],
+        notes=[*notes, *made.notes],
+        network=made.network,
+        constants=made.constants,
+    )
+
+
+def from_factory(
+    file_and_name: str, input_shapes: Sequence[Sequence[int] | str] = ()
+) -> Checkpoint:
+    """The network of the model that FILE.py:FACTORY makes; this runs the user's code.
+
+    One shape for each input, the batch first: (1, 1, 28, 28), or "8,16:int64" with a dtype.
+    Without any, FACTORY returns the model and example inputs.
+    """
+    torch = require("torch", "torch")
+    with same_numbers(torch), made(file_and_name) as found:
+        module, examples = found, None
+        if isinstance(found, tuple) and len(found) == 2:
+            module, examples = found
+        if not isinstance(module, torch.nn.Module):
+            raise UsageError(
+                f"{file_and_name} makes a {type(module).__name__}, not a torch module",
+                hint="it returns the model, or the model and a tuple of example inputs",
+            )
+        if input_shapes:
+            return _of_shapes(torch, module, input_shapes)
+        if examples is None:
+            raise UsageError(
+                "the shape of the inputs is not known",
+                hint="--input-shape 1,3,224,224 for each, or return the model and example inputs",
+            )
+        return trace(module, examples)
+
+
+def _of_shapes(torch: Any, module: Any, shapes: Sequence[Sequence[int] | str]) -> Checkpoint:
+    parsed = [_shape(torch, shape) for shape in shapes]
+
+    def zeros(otherwise: Any) -> tuple[Any, ...]:
+        device = next((p.device for p in module.parameters()), "cpu")
+        return tuple(
+            torch.zeros(shape, dtype=dtype or otherwise, device=device) for shape, dtype in parsed
+        )
+
+    try:
+        return trace(module, zeros(torch.get_default_dtype()))
+    except Unexportable as error:
+        if all(dtype for _, dtype in parsed):
+            raise
+        # Token numbers, perhaps: no shape tells.
+        try:
+            return trace(module, zeros(torch.int64))
+        except Unexportable:
+            raise error from None
+
+
+def _shape(torch: Any, shape: Sequence[int] | str) -> tuple[tuple[int, ...], Any]:
+    """Lengths and, where it is said, a dtype."""
+    dtype = None
+    lengths: Any = shape
+    if isinstance(shape, str):
+        text, colon, name = shape.partition(":")
+        dtype = getattr(torch, name, None) if colon else None
+        lengths = [int(part) if part.strip().isdecimal() else -1 for part in text.split(",")]
+        if colon and not isinstance(dtype, torch.dtype):
+            raise UsageError(f"`{shape}` names no dtype", hint="8,16:int64")
+    if not all(type(length) is int and 0 <= length < 1 << 31 for length in lengths):
+        raise UsageError(
+            f"`{shape}` is no shape", why="lengths with commas between, the batch first"
+        )
+    return tuple(lengths), dtype
+
+
+def _unwrapped(torch: Any, module: Any) -> Any:
+    """The module itself, without what torch.compile or parallel training put around it."""
+    parallel = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
+    while True:
+        if isinstance(module, parallel):
+            module = module.module
+        elif isinstance(getattr(module, "_orig_mod", None), torch.nn.Module):
+            module = module._orig_mod
+        else:
+            break
+    if isinstance(module, torch.jit.ScriptModule):
+        raise Unexportable(
+            "a TorchScript module has no network here",
+            why="torch.export takes Python modules",
+            hint=_HINT,
+        )
+    return module
+
+
+def _arguments(
+    torch: Any, examples: Any, keywords: Mapping[str, Any] | None
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    named = dict(keywords or {})
+    if isinstance(examples, Mapping):
+        named, examples = {**examples, **named}, ()
+    if isinstance(examples, torch.Tensor):
+        examples = (examples,)
+    if not isinstance(examples, Sequence) or isinstance(examples, str):
+        raise UsageError(
+            f"example inputs are a tensor, a tuple or a dict, not {type(examples).__name__}"
+        )
+    detach = _over_tensors(torch, lambda tensor: tensor.detach())
+    return tuple(detach(list(examples))), detach(named)
+
+
+def _over_tensors(torch: Any, change: Any) -> Any:
+    tree = torch.utils._pytree
+    return lambda value: tree.tree_map_only(torch.Tensor, change, value)
+
+
+@contextlib.contextmanager
+def _plain_mode(torch: Any) -> Any:
+    """As if nothing were around the call: gradients are on, autocast is off."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.enable_grad())
+        for device in ("cpu", *(["cuda"] if torch.cuda.is_available() else [])):
+            stack.enter_context(torch.autocast(device, enabled=False))
+        yield
+
+
+def _batched(torch: Any, arguments: Any, named: Any) -> tuple[Any, Any, Any]:
+    """The arguments with at least two of a batch, and which of their axes are open."""
+    tensors = [
+        leaf
+        for leaf in torch.utils._pytree.tree_leaves((arguments, named))
+        if isinstance(leaf, torch.Tensor) and leaf.dim()
+    ]
+    if not tensors:
+        raise Unexportable("no example input has a batch")
+    size = tensors[0].shape[0]
+    if size == 1:
+        # torch.export takes a length of one for a fixed one.
+        twice = _over_tensors(
+            torch, lambda t: torch.cat([t, t]) if t.dim() and t.shape[0] == 1 else t
+        )
+        arguments, named, size = twice(arguments), twice(named), 2
+    shapes = torch.export.ShapesCollection()
+    batch = torch.export.Dim("batch", min=1, max=MOST_BATCH)
+    for leaf in torch.utils._pytree.tree_leaves((arguments, named)):
+        if isinstance(leaf, torch.Tensor) and leaf.dim() and leaf.shape[0] == size:
+            shapes[leaf] = {0: batch}
+    return arguments, named, shapes
+
+
+def _export(torch: Any, module: Any, arguments: Any, named: Any, shapes: Any) -> Any:
+    return torch.export.export(module, arguments, named, dynamic_shapes=shapes, strict=False)
+
+
+def _static(torch: Any, module: Any, arguments: Any, named: Any) -> Any:
+    try:
+        return _export(torch, module, arguments, named, None)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # what user code raises may be anything
+        inside = type(error).__module__.startswith("torch.")
+        message = "torch.export cannot take this module apart"
+        if not inside:
+            message = "forward fails on the example inputs"
+        raise Unexportable(
+            message, why=first_line(error), hint=_HINT if inside else None
+        ) from error
+
+
+def _state(
+    torch: Any, module: Any
+) -> tuple[dict[str, str], dict[str, tuple[str, tuple[int, ...]]]]:
+    """Tensors that share their elements with an earlier one, and what all of them are."""
+    ties: dict[str, str] = {}
+    state: dict[str, tuple[str, tuple[int, ...]]] = {}
+    first: dict[tuple[Any, ...], str] = {}
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        if not isinstance(tensor, torch.Tensor):
+            continue
+        state[name] = dtype_name(tensor.dtype), tuple(tensor.shape)
+        kept = first.setdefault(_place(tensor), name)
+        if kept != name:
+            ties[name] = kept
+    return ties, state
+
+
+def _place(tensor: Any) -> tuple[Any, ...]:
+    """Equal for tensors that share their elements."""
+    try:
+        start = tensor.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError):
+        start = 0
+    if not start or not tensor.numel():
+        return ("itself", id(tensor))
+    return (start, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+
+
+def _constants(torch: Any, program: Any, graph: Graph) -> dict[str, Tensor]:
+    wanted = {p.target for p in graph.placeholders if p.kind == CONSTANT}
+    found = {}
+    for name, value in program.constants.items():
+        if name in wanted and isinstance(value, torch.Tensor):
+            found[name] = _constant(torch, name, value)
+    return found
+
+
+def _constant(torch: Any, name: str, value: Any) -> Tensor:
+    plain = value.detach().cpu().contiguous()
+    if type(plain) is not torch.Tensor:
+        plain = plain.as_subclass(torch.Tensor)
+    data = plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b""
+    return Tensor(
+        name, dtype_name(value.dtype), tuple(value.shape), len(data), lambda: data, "buffer"
+    )

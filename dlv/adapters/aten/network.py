@@ -1,0 +1,396 @@
+"""From a graph of aten calls to a network: what nobody needs left out, names given, nodes made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dlv.adapters.aten import mutation as aten_mutation
+from dlv.adapters.aten import names as aten_names
+from dlv.adapters.aten.call import Match, Reading, Unmatched
+from dlv.adapters.aten.ops_shape import match
+from dlv.adapters.aten.record import (
+    BUFFER,
+    CONSTANT,
+    INPUT,
+    STATE,
+    Argument,
+    Call,
+    Given,
+    Graph,
+    Ref,
+    Tagged,
+    Value,
+    check,
+    refs,
+    rename_symbols,
+)
+from dlv.adapters.aten.rewrite import RESPONSE_NORM, rewrite
+from dlv.adapters.checkpoint import Tensor
+from dlv.canonical import matrix_hasher, number
+from dlv.network.fields import FieldError
+from dlv.network.graph import Input, Network, Node, Port
+from dlv.network.inference import attribute_faults, enough
+from dlv.network.layers.registry import layer_of
+from dlv.network.sizes import Shape, ShapeError, fits
+from dlv.network.vocabulary import complete
+
+_COPIES = ("clone", "lift_fresh_copy", "alias")
+_BUFFERS_CHANGED = "forward changes {}: kept as an operation that cannot be edited"
+
+
+@dataclass
+class Converted:
+    """`recorded` are the shapes that were seen while exporting, by node and port."""
+
+    network: Network
+    constants: list[Tensor]
+    notes: list[str]
+    recorded: dict[str, tuple[Shape, ...]]
+
+
+@dataclass
+class _Step:
+    """A call on its way to a node."""
+
+    call: Call
+    op: str
+    match: Match | None
+    name: str = ""
+    # Of an OP: the outputs that are read, and the nodes that take them out.
+    taken: dict[int, str] = field(default_factory=dict)
+
+
+def convert(graph: Graph, constants: Mapping[str, Tensor], origin: Mapping[str, Any]) -> Converted:
+    """The network of a graph; `constants` holds the tensors that are in no state dict."""
+    return _Conversion(graph, constants).run(origin)
+
+
+class _Conversion:
+    def __init__(self, graph: Graph, constants: Mapping[str, Tensor]) -> None:
+        self.graph = graph
+        self.constants = constants
+        self.state = {p.name: p.target for p in graph.placeholders if p.kind in STATE}
+        self.ports: dict[str, Port] = {}
+        self.same: dict[str, str] = {}  # values that are only another one's copy
+        self.notes: list[str] = []
+        self.recorded: dict[str, tuple[Shape, ...]] = {}
+
+    def run(self, origin: Mapping[str, Any]) -> Converted:
+        rewrite(self.graph)
+        check(self.graph)
+        rename_symbols(self.graph)
+        mutations = aten_mutation.analyse(self.graph)
+        steps = self._steps(mutations)
+        if mutations.written:
+            changed = ", ".join(dict.fromkeys(mutations.written))
+            self.notes.append(_BUFFERS_CHANGED.format(changed))
+        inputs = [
+            Input(p.name, self.graph.values[p.name].shape, self._dtype(p.name))
+            for p in self.graph.placeholders
+            if p.kind == INPUT
+        ]
+        self.ports = {item.name: (item.name, 0) for item in inputs}
+        read = self._read(steps)
+        names = aten_names.Names(self.ports)
+        used = []
+        for p in self.graph.placeholders:
+            if p.kind == CONSTANT and p.name in read:
+                kept = names.fresh(p.target)
+                used.append((kept, self.constants[p.target]))
+                self.ports[p.name] = (kept, 0)
+        self._name(steps, names)
+        nodes = [node for step in steps for node in self._nodes(step)]
+        outputs = tuple(self._output(item, names, nodes) for item in self._outputs())
+        hashed = {name: _hash(tensor) for name, tensor in used}
+        network = Network(
+            tuple(inputs),
+            tuple(nodes),
+            outputs,
+            constants=hashed,
+            aliases=dict(self.graph.ties),
+            origin={**origin, **self._untrained()},
+            constant_shapes={name: tensor.shape for name, tensor in used},
+        )
+        self._unknown(nodes)
+        kept_tensors = [_renamed(tensor, name) for name, tensor in used]
+        return Converted(network, kept_tensors, self.notes, self.recorded)
+
+    def _untrained(self) -> dict[str, list[str]]:
+        """Buffers that no slot tells; a state dict does not say what is trained."""
+        names = [
+            p.target
+            for p in self.graph.placeholders
+            if p.kind == BUFFER
+            and (self.graph.values[p.name].dtype or "").startswith(("float", "bfloat", "complex"))
+            and p.target.rpartition(".")[2] not in ("running_mean", "running_var")
+        ]
+        return {"buffers": names} if names else {}
+
+    def _dtype(self, name: str) -> str:
+        return self.graph.values[name].dtype or "int64"
+
+    def _live(self, mutations: aten_mutation.Mutations) -> tuple[set[str], set[int]]:
+        """Values that somebody reads, and the calls that have to be there for it."""
+        values = {ref.name for ref in refs(self.graph.outputs)}
+        kept: set[int] = set()
+        for place in range(len(self.graph.calls) - 1, -1, -1):
+            call = self.graph.calls[place]
+            writes = place in mutations.fixed and aten_mutation.in_place(call)
+            if writes or any(name in values for name in call.outputs):
+                kept.add(place)
+                values.update(ref.name for ref in call.refs())
+        return values, kept
+
+    def _steps(self, mutations: aten_mutation.Mutations) -> list[_Step]:
+        live, kept = self._live(mutations)
+        training = any(_trains(call) for call in self.graph.calls)
+        constant = {p.name for p in self.graph.placeholders if p.kind == CONSTANT}
+        steps = []
+        for place in sorted(kept):
+            call = self.graph.calls[place]
+            if place not in mutations.fixed:
+                source = call.arguments[0].value if call.arguments else None
+                copied = call.base in _COPIES and call.aten
+                if call.aten and call.base.rstrip("_") == "detach" and isinstance(source, Ref):
+                    # Of a constant nothing is detached; elsewhere it stops gradients.
+                    copied = self._source(source).name in constant
+                if call.op == "aten.dropout.default" and training and call.get("train") is False:
+                    # Among layers that are told to train, this one never drops anything.
+                    copied = True
+                if copied and isinstance(source, Ref) and source.name not in self.state:
+                    for name in filter(None, call.outputs):
+                        self.same[name] = self._source(source).name
+                    continue
+            call = self._resolved(call)
+            op = call.op
+            if place in mutations.functions:
+                space, _, rest = op.partition(".")
+                op = f"{space}.{call.base[:-1]}.{rest.partition('.')[2]}"
+            found = None
+            if place not in mutations.fixed:
+                found = self._match(Reading(call, self.graph, self.state, live), op)
+            steps.append(_Step(call, op, found))
+        return steps
+
+    def _source(self, ref: Ref) -> Ref:
+        return Ref(self.same.get(ref.name, ref.name))
+
+    def _resolved(self, call: Call) -> Call:
+        if not any(ref.name in self.same for ref in call.refs()):
+            return call
+        arguments = tuple(
+            Given(given.name, self._through(given.value), given.keyword) for given in call.arguments
+        )
+        return Call(
+            call.name, call.op, arguments, call.outputs, call.several, call.path, call.visit
+        )
+
+    def _through(self, value: Argument) -> Argument:
+        if isinstance(value, Ref):
+            return self._source(value)
+        return [self._through(item) for item in value] if isinstance(value, list) else value
+
+    def _match(self, call: Reading, op: str) -> Match | None:
+        """The vocabulary's operation, if it explains everything that was recorded."""
+        try:
+            found = match(call, op)
+            attrs = complete(found.op, found.variant, found.attrs, params=found.params)
+            told = sorted(ref.name for ref in (*found.inputs, *found.params.values()))
+            if told != sorted(ref.name for ref in call.call.refs()):
+                return None
+        except (Unmatched, FieldError):
+            return None
+        names = {slot: slot for slot in found.params}
+        node = Node("", found.op, found.variant, attrs, (("", 0),) * len(found.inputs), names)
+        inputs = [self._shape(ref) for ref in found.inputs]
+        if attribute_faults(node) or not enough(node):
+            return None
+        try:
+            layer = layer_of(node)
+            shapes = layer.shape(node, inputs)
+            wanted = layer.parameter_shapes(node, inputs)
+        except ShapeError:
+            return None
+        for name, shape in zip(call.call.outputs, shapes, strict=False):
+            if name is not None and not fits(shape, self._recorded(name)):
+                return None
+        for slot, ref in found.params.items():
+            if not fits(self._shape(ref), wanted.get(slot)):
+                return None
+        return Match(found.op, attrs, found.inputs, found.params, found.variant)
+
+    def _value(self, name: str) -> Value | None:
+        return self.graph.values.get(name)
+
+    def _recorded(self, name: str) -> Shape | None:
+        """The shape of a value, a number being a scalar."""
+        value = self._value(name)
+        if value is None:
+            return None
+        return () if value.dtype is None else value.shape
+
+    def _shape(self, ref: Ref) -> Shape | None:
+        return self._recorded(ref.name)
+
+    def _outputs(self) -> list[Ref]:
+        return [self._source(ref) for ref in refs(self.graph.outputs)]
+
+    def _read(self, steps: list[_Step]) -> set[str]:
+        read = {ref.name for step in steps for ref in step.call.refs()}
+        return read | {ref.name for ref in self._outputs()}
+
+    def _name(self, steps: list[_Step], names: aten_names.Names) -> None:
+        """Names of all nodes, and where each value comes out."""
+        items = [
+            aten_names.Named(step.call, step.match is None or step.match.op != "RESHAPE")
+            for step in steps
+        ]
+        read = self._read(steps)
+        given = aten_names.give(items, self.graph.state, names)
+        for step, name in zip(steps, given, strict=True):
+            step.name = name
+        for step in steps:
+            for port, value in enumerate(step.call.outputs):
+                if value is None:
+                    continue
+                self.ports[value] = (step.name, port)
+                if step.match is None and step.call.several and value in read:
+                    step.taken[port] = names.fresh(f"{step.name}.{port}")
+                    self.ports[value] = (step.taken[port], 0)
+
+    def _nodes(self, step: _Step) -> list[Node]:
+        call, found = step.call, step.match
+        outputs = [self._recorded(name) if name else None for name in call.outputs]
+        node = None if found is None else self._vocabulary(step, found)
+        if node is None:
+            node = self._raw(step, outputs[0] if outputs else None)
+        self.recorded[node.name] = tuple(shape if shape is not None else () for shape in outputs)
+        result = [node]
+        for port, name in step.taken.items():
+            attrs = complete("RESHAPE", None, {"kind": "getitem", "index": port})
+            source = _source("operator.getitem", [{"n": 0}, {"c": port}], {})
+            result.append(Node(name, "RESHAPE", None, attrs, ((node.name, 0),), source=source))
+            self.recorded[name] = (outputs[port] or (),)
+        return result
+
+    def _vocabulary(self, step: _Step, found: Match) -> Node | None:
+        places: dict[str, list[int]] = {}
+        for place, ref in enumerate(found.inputs):
+            places.setdefault(ref.name, []).append(place)
+        slots: dict[str, list[str]] = {}
+        for slot, ref in found.params.items():
+            slots.setdefault(ref.name, []).append(slot)
+
+        def tag(ref: Ref, name: str) -> dict[str, Any]:  # noqa: ARG001
+            if ref.name in self.state:
+                return {"p": slots[ref.name].pop(0)}
+            return {"n": places[ref.name].pop(0)}
+
+        source = None if step.op == RESPONSE_NORM else _encoded(step, tag)
+        return Node(
+            step.name,
+            found.op,
+            found.variant,
+            found.attrs,
+            tuple(self.ports[ref.name] for ref in found.inputs),
+            {slot: self._tensor(ref, step.call.path) for slot, ref in found.params.items()},
+            source,
+        )
+
+    def _raw(self, step: _Step, shape: Shape | None) -> Node:
+        inputs: list[Port] = []
+        params: dict[str, str] = {}
+
+        def tag(ref: Ref, name: str) -> dict[str, Any]:
+            if ref.name not in self.state:
+                inputs.append(self.ports[ref.name])
+                return {"n": len(inputs) - 1}
+            slot = name if name and name not in params else f"p{len(params)}"
+            params[slot] = self._tensor(ref, step.call.path)
+            return {"p": slot}
+
+        source = _encoded(step, tag)
+        return Node(step.name, "OP", "raw", {}, tuple(inputs), params, source, out_shape=shape)
+
+    def _tensor(self, ref: Ref, path: str) -> str:
+        """The name of a tensor of the module; of several, the one that the caller's path has."""
+        name = self.state[ref.name]
+        own = f"{path}.{name.rpartition('.')[2]}" if path else name
+        ties, kept = self.graph.ties, self.graph.ties.get(name, name)
+        return own if own == kept or ties.get(own) == kept else name
+
+    def _output(self, ref: Ref, names: aten_names.Names, nodes: list[Node]) -> Port:
+        if ref.name in self.ports:
+            return self.ports[ref.name]
+        # A tensor of the module that comes out as it is.
+        name = names.fresh("alias")
+        nodes.append(
+            Node(
+                *(name, "OP", "raw", {}, ()),
+                params={"self": self.state[ref.name]},
+                source=_source("aten.alias.default", [{"p": "self"}], {}),
+                out_shape=self._shape(ref),
+            )
+        )
+        self.recorded[name] = (self._shape(ref) or (),)
+        return name, 0
+
+    def _unknown(self, nodes: list[Node]) -> None:
+        raw = sorted({node.source["op"] for node in nodes if node.op == "OP" and node.source})
+        if raw:
+            shown = ", ".join(raw[:6]) + (", …" if len(raw) > 6 else "")
+            self.notes.append(f"kept as they are, beyond the vocabulary: {shown}")
+
+
+def _trains(call: Call) -> bool:
+    """Whether it was exported as a part of training."""
+    if call.base in ("dropout", "feature_dropout", "lstm", "gru"):
+        return call.get("train") is True
+    return (
+        call.base == "batch_norm"
+        and call.get("training") is True
+        and bool(call.get("running_mean"))
+    )
+
+
+def _encoded(step: _Step, tag: Any) -> dict[str, Any]:
+    args, kwargs = [], {}
+    for given in step.call.arguments:
+        value = _json(given.value, given.name, tag)
+        if given.keyword:
+            kwargs[given.name] = value
+        else:
+            args.append(value)
+    return _source(step.op, args, kwargs)
+
+
+def _source(op: str, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {"dialect": "aten", "op": op, "args": args, "kwargs": kwargs}
+
+
+def _json(value: Argument, name: str, tag: Any) -> dict[str, Any]:
+    if isinstance(value, Ref):
+        found: dict[str, Any] = tag(value, name)
+        return found
+    if isinstance(value, Tagged):
+        return value.json()
+    if isinstance(value, list):
+        return {"l": [_json(item, "", tag) for item in value]}
+    return {"c": number(value) if isinstance(value, float) else value}
+
+
+def _hash(tensor: Tensor) -> str:
+    hasher = matrix_hasher(tensor.dtype, tensor.shape)
+    for part in tensor.parts():
+        hasher.update(part)
+    return hasher.hexdigest()
+
+
+def _renamed(tensor: Tensor, name: str) -> Tensor:
+    return Tensor(
+        *(name, tensor.dtype, tensor.shape, tensor.nbytes, tensor.read),
+        role="buffer",
+        part=tensor.part,
+    )

@@ -1,0 +1,267 @@
+"""Caffe's blobs into a graph: who wrote last what a layer reads, what comes in, what goes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dlv.adapters.caffe.builder import Builder
+from dlv.adapters.caffe.data import tops_of
+from dlv.adapters.caffe.spec import Layer, Spec, is_data, unique
+from dlv.errors import Damaged, nearest
+from dlv.network.graph import Input, Network, Node, Port
+from dlv.network.sizes import Shape
+
+ORIGIN = {"importer": "caffe", "version": 1}
+Translate = Callable[[Builder, Layer, list[Port], Layer | None], list[Port]]
+
+# Layers that only compare with labels, or write files.
+_MEASURES = ("Loss", "Accuracy")
+_SINKS = {"HDF5Output", "DetectionEvaluate", "Silence"}
+_SPATIAL = {"Convolution", "Deconvolution", "Pooling", "LRN"}
+
+
+@dataclass
+class _Blob:
+    """One state of a blob: a layer that writes in place makes another one."""
+
+    name: str
+    writer: int | None  # position of the layer; None: it comes in
+    top: int = 0
+    shape: Shape | None = None
+    handed: bool = False  # people hand it in, even if nothing reads it
+    readers: list[int] = field(default_factory=list)
+    port: Port | None = None  # None: what computes it is left out
+
+
+def build(spec: Spec, translate: Translate) -> tuple[Network, list[str]]:
+    """The network, and what of the file is not in it."""
+    reads, writes, coming = _wire(spec)
+    notes: list[str] = []
+    inputs, batch = _network_inputs(coming, _needed(spec.layers, writes), notes)
+    builder = Builder(batch)
+    for blob, item in inputs:
+        builder.taken[item.name] = 1
+        blob.port = (item.name, 0)
+        builder.shapes[blob.port] = item.shape
+    scales = _scales(spec.layers, reads, writes)
+    absorbed = {scale: norm for norm, scale in scales.items()}
+    dropped: list[str] = []
+    silent: set[Port] = set()
+    targets: set[Port] = set()
+    for place, layer in enumerate(spec.layers):
+        if is_data(layer):
+            continue
+        ports = [blob.port for blob in reads[place]]
+        if _measures(layer) or any(port is None for port in ports):
+            if layer.type == "Silence":
+                silent.update(port for port in ports if port is not None)
+            elif layer.type != "Split":
+                # The first one is what is measured; the others may be no more than the data.
+                targets.update(port for port in ports[1:] if port is not None)
+                dropped.append(f"{layer.name} ({layer.type})")
+            continue
+        given = [port for port in ports if port is not None]
+        if layer.type == "Split":
+            made = given[:1] * len(layer.tops)
+        elif place in absorbed:
+            made = given
+        else:
+            scale = scales.get(place)
+            made = translate(builder, layer, given, None if scale is None else spec.layers[scale])
+        for blob, port in zip(writes[place], made, strict=False):
+            blob.port = port
+    if dropped:
+        shown = ", ".join(dropped[:5]) + (", …" if len(dropped) > 5 else "")
+        notes.append(f"left out, since they only compare with labels or write files: {shown}")
+    plumbing = {node.name for node in builder.nodes if node.plumbing}
+    silent |= {port for port in targets if port[0] in plumbing}
+    outputs = _outputs(builder, writes, silent)
+    network = Network(
+        inputs=tuple(item for _, item in inputs),
+        nodes=_needed_plumbing(builder.nodes, outputs),
+        outputs=outputs,
+        aliases=_aliases(spec.layers, builder),
+        origin=ORIGIN,
+    )
+    return network, notes + builder.notes
+
+
+def _measures(layer: Layer) -> bool:
+    return layer.type.endswith(_MEASURES) or layer.type in _SINKS
+
+
+def _wire(spec: Spec) -> tuple[list[list[_Blob]], list[list[_Blob]], list[_Blob]]:
+    """What each layer reads and writes, and what comes in, in the order of the file."""
+    current: dict[str, _Blob] = {}
+    coming: list[_Blob] = []
+    reads: list[list[_Blob]] = []
+    writes: list[list[_Blob]] = []
+    # Of a training network, the data of its own phase.
+    spare = {
+        top: shape
+        for layer in reversed(spec.left)
+        if is_data(layer)
+        for top, shape in tops_of(layer)
+    }
+    for name, shape, handed in spec.inputs:
+        if name in current:
+            raise Damaged(f"the input {name!r} is there twice")
+        current[name] = _Blob(name, None, 0, shape, handed)
+        coming.append(current[name])
+    for place, layer in enumerate(spec.layers):
+        data = is_data(layer)
+        for name in layer.bottoms:
+            if name not in current and name in spare:
+                current[name] = _Blob(name, None, 0, spare[name])
+                coming.append(current[name])
+            if name not in current:
+                raise Damaged(
+                    f"{layer.where()} reads the blob {name!r}",
+                    why="no layer before it writes it",
+                    hint=_hint(name, current),
+                )
+        found = [current[name] for name in layer.bottoms]
+        for blob in found:
+            blob.readers.append(place)
+        reads.append(found)
+        shapes = dict(tops_of(layer)) if data else {}
+        made = []
+        for index, name in enumerate(layer.tops):
+            if name in layer.tops[:index] or (name in current and name not in layer.bottoms):
+                raise Damaged(
+                    f"{layer.where()} writes the blob {name!r}", why="another layer writes it too"
+                )
+            blob = _Blob(name, None if data else place, index, shapes.get(name))
+            blob.handed = data and layer.type == "Input"
+            made.append(blob)
+        for blob in made:
+            current[blob.name] = blob
+        if data:
+            coming += made
+        writes.append(made)
+    return reads, writes, coming
+
+
+def _hint(name: str, known: Mapping[str, _Blob]) -> str | None:
+    close = nearest(name, known)
+    return f"did you mean {close[0]!r}?" if close else None
+
+
+def _needed(layers: Sequence[Layer], writes: Sequence[list[_Blob]]) -> list[Layer | None]:
+    """The layers that need what they read; a Split needs it for those behind it."""
+    found: list[Layer | None] = [None] * len(layers)
+    for place in reversed(range(len(layers))):
+        layer = layers[place]
+        if layer.type == "Split":
+            readers = (reader for blob in writes[place] for reader in blob.readers)
+            found[place] = next((found[reader] for reader in readers if found[reader]), None)
+        elif not _measures(layer):
+            found[place] = layer
+    return found
+
+
+def _network_inputs(
+    coming: Sequence[_Blob], needed: Sequence[Layer | None], notes: list[str]
+) -> tuple[list[tuple[_Blob, Input]], int | None]:
+    """Those that people hand in, and of what data layers bring that which a layer needs."""
+    batch = next(
+        (blob.shape[0] for blob in coming if blob.shape and isinstance(blob.shape[0], int)), None
+    )
+    found: list[tuple[_Blob, Input]] = []
+    left: list[str] = []
+    taken: dict[str, int] = {}
+    for blob in coming:
+        users = [user for place in blob.readers if (user := needed[place]) is not None]
+        if not blob.handed and not users:
+            left.append(blob.name)
+            continue
+        shape = blob.shape
+        if shape is None:
+            shape = _guessed(users)
+            notes.append(f"the file does not say what shape the input {blob.name!r} has")
+        shape = _told(shape, users)
+        if shape and (shape[0] is None or shape[0] == batch):
+            shape = ("B", *shape[1:])
+        found.append((blob, Input(unique(blob.name, taken), shape)))
+    if left:
+        notes.append(f"left out, since nothing but a loss needs it: {', '.join(left[:5])}")
+    return found, batch if isinstance(batch, int) else None
+
+
+def _guessed(users: Sequence[Layer]) -> Shape:
+    spatial = any(user.type in _SPATIAL for user in users)
+    return (None, None, None, None) if spatial else (None, None)
+
+
+def _told(shape: Shape, users: Sequence[Layer]) -> Shape:
+    """The channels, where the weights of a layer say them and the data do not."""
+    if len(shape) < 2 or shape[1] is not None:
+        return shape
+    for user in users:
+        if user.blobs and user.type in ("Convolution", "InnerProduct"):
+            weight = user.blobs[0].shape
+            if user.type == "Convolution" and len(weight) == len(shape):
+                groups = user.param("convolution").count("group", 1)
+                return (shape[0], weight[1] * groups, *shape[2:])
+            if user.type == "InnerProduct" and len(shape) == 2 and weight:
+                transposed = user.param("inner_product").flag("transpose", False)
+                return (shape[0], weight[-2 if transposed and len(weight) > 1 else -1])
+    return shape
+
+
+def _scales(
+    layers: Sequence[Layer], reads: Sequence[list[_Blob]], writes: Sequence[list[_Blob]]
+) -> dict[int, int]:
+    """BatchNorm -> the Scale that belongs to it: the only reader, along the same axis."""
+    found = {}
+    for place, layer in enumerate(layers):
+        if layer.type != "BatchNorm" or len(writes[place]) != 1:
+            continue
+        readers = writes[place][0].readers
+        scale = layers[readers[0]] if len(readers) == 1 else layer
+        if scale.type == "Scale" and len(reads[readers[0]]) == 1 and len(writes[readers[0]]) == 1:
+            param = scale.param("scale")
+            if param.integer("axis", 1) == 1 and param.integer("num_axes", 1) == 1:
+                found[place] = readers[0]
+    return found
+
+
+def _outputs(
+    builder: Builder, writes: Sequence[list[_Blob]], silent: set[Port]
+) -> tuple[Port, ...]:
+    """What layers compute and no other reads, as Caffe itself has it."""
+    read = {port for node in builder.nodes for port in node.inputs} | silent
+    made = {node.name for node in builder.nodes}
+    found: dict[Port, None] = {}
+    for blobs in writes:
+        for blob in blobs:
+            if blob.port is not None and blob.port not in read and blob.port[0] in made:
+                found[blob.port] = None
+    return tuple(found)
+
+
+def _needed_plumbing(nodes: Sequence[Node], outputs: Sequence[Port]) -> tuple[Node, ...]:
+    """The nodes, less what only rearranged data for layers that are left out."""
+    read = {name for name, _ in outputs}
+    kept = []
+    for node in reversed(nodes):
+        if not node.plumbing or node.name in read:
+            kept.append(node)
+            read.update(name for name, _ in node.inputs)
+    return tuple(reversed(kept))
+
+
+def _aliases(layers: Sequence[Layer], builder: Builder) -> dict[str, str]:
+    """Blobs that several layers share by a name: one tensor, kept under its first name."""
+    used = {name for node in builder.nodes for name in node.params.values()}
+    first: dict[str, str] = {}
+    aliases = {}
+    for layer in layers:
+        for index, name in enumerate(layer.shared):
+            tensor = layer.tensor(layer.slot(index))
+            if name and tensor in used:
+                kept = first.setdefault(name, tensor)
+                if kept != tensor:
+                    aliases[tensor] = kept
+    return aliases

@@ -1,0 +1,189 @@
+"""Activations: those fused into a layer, layers of their own, and functions of keras.ops."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from dlv.adapters.keras.graph import Convert, Unsayable, Use
+from dlv.network.graph import Port
+
+_PLAIN: Mapping[str, tuple[str, str | None, Mapping[str, Any]]] = {
+    "relu": ("RELU", None, {}),
+    "leaky_relu": ("RELU", None, {"slope": 0.2}),
+    "relu6": ("ACT", "RELU6", {}),
+    "sigmoid": ("ACT", "SIGMOID", {}),
+    "tanh": ("ACT", "TANH", {}),
+    "silu": ("ACT", "SILU", {}),
+    "swish": ("ACT", "SILU", {}),
+    "gelu": ("ACT", "GELU", {}),
+    "softmax": ("SOFTMAX", None, {"axis": -1}),
+    "log_softmax": ("SOFTMAX", None, {"axis": -1, "log": True}),
+}
+# Beyond the vocabulary, but operations of aten; each takes the tensor alone.
+_ATEN = {
+    "elu": "elu.default",
+    "selu": "selu.default",
+    "softplus": "softplus.default",
+    "exponential": "exp.default",
+    "exp": "exp.default",
+    "mish": "mish.default",
+    "hard_sigmoid": "hardsigmoid.default",
+    "hard_silu": "hardswish.default",
+    "hard_swish": "hardswish.default",
+    "log_sigmoid": "log_sigmoid.default",
+    "celu": "celu.default",
+    "sqrt": "sqrt.default",
+    "square": "square.default",
+    "absolute": "abs.default",
+    "abs": "abs.default",
+    "negative": "neg.default",
+    "log": "log.default",
+    "rsqrt": "rsqrt.default",
+    "sin": "sin.default",
+    "cos": "cos.default",
+    "erf": "erf.default",
+}
+
+
+_SCALE = ("scale", "offset")
+
+
+def name_of(value: Any) -> str | None:
+    """The name of one of Keras' own functions; None: no activation at all."""
+    if value is None or value == "linear":
+        return None
+    if isinstance(value, dict):
+        registered = value.get("registered_name")
+        if isinstance(registered, str) and ">" in registered:
+            raise Unsayable(f"the function {registered!r:.60} is not Keras' own")
+        config = value.get("config")
+        value = config if value.get("class_name") == "function" else value.get("class_name")
+    if value == "linear":
+        return None
+    if not isinstance(value, str):
+        raise Unsayable("its activation is not known by name")
+    return value
+
+
+def activated(use: Use, port: Port) -> Port:
+    """A layer's own activation as a second node, named behind the layer."""
+    name = name_of(use.config.get("activation"))
+    return port if name is None else _apply(use, name, port, name)
+
+
+def _apply(use: Use, name: str, port: Port, word: str) -> Port:
+    if name in _PLAIN:
+        op, variant, attrs = _PLAIN[name]
+        return use.add(op, variant, attrs, inputs=[port], word=word)
+    if name in _ATEN:
+        shape = use.graph.shapes.get(port)
+        return use.aten(_ATEN[name], {"n": 0}, shape=shape, inputs=[port], word=word)
+    raise Unsayable(f"the activation {name!r:.40}")
+
+
+def activation(use: Use) -> Port:
+    name = name_of(use.config.get("activation"))
+    return use.one if name is None else _apply(use, name, use.one, "")
+
+
+def _number(use: Use, *keys: str, default: float) -> float:
+    for key in keys:
+        value = use.config.get(key)
+        if isinstance(value, dict):  # an array of one element
+            value = value.get("config", {}).get("value") if is_array(value) else None
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+        if value is not None:
+            raise Unsayable(f"{key} is {value!r:.40}")
+    return default
+
+
+def is_array(value: Mapping[str, Any]) -> bool:
+    return value.get("class_name") == "__numpy__" and isinstance(value.get("config"), dict)
+
+
+def relu(use: Use) -> Port:
+    slope, threshold = (_number(use, k, default=0.0) for k in ("negative_slope", "threshold"))
+    if threshold:
+        raise Unsayable("it has a threshold")
+    if use.config.get("max_value") is None:
+        return use.add("RELU", None, {"slope": slope})
+    if _number(use, "max_value", default=0.0) == 6 and not slope:
+        return use.add("ACT", "RELU6")
+    raise Unsayable("it has a greatest value")
+
+
+def leaky_relu(use: Use) -> Port:
+    return use.add("RELU", None, {"slope": _number(use, "negative_slope", "alpha", default=0.3)})
+
+
+def elu(use: Use) -> Port:
+    alpha = {"c": _number(use, "alpha", default=1.0)}
+    return use.aten("elu.default", {"n": 0}, alpha, shape=use.shape())
+
+
+def softmax(use: Use) -> Port:
+    axis = use.config.get("axis", -1)
+    if isinstance(axis, list) and len(axis) == 1:
+        axis = axis[0]
+    if len(use.inputs) > 1:
+        raise Unsayable("it has a mask")
+    return use.add("SOFTMAX", None, {"axis": axis})
+
+
+def rescaling(use: Use) -> Port:
+    scale, offset = (_number(use, key, default=1.0 - place) for place, key in enumerate(_SCALE))
+    scaled = use.add("MUL", None, {"const": scale}, word="scale" if offset else "")
+    return use.add("ADD", None, {"const": offset}, inputs=[scaled]) if offset else scaled
+
+
+def dropout(use: Use) -> Port:
+    if use.config.get("noise_shape") is not None:
+        raise Unsayable("its noise has a shape")
+    return use.add("DROPOUT", None, {"p": use.config.get("rate", 0.5)})
+
+
+def same(use: Use) -> Port:
+    """A layer that is not there when the model is used, or at all."""
+    return use.one
+
+
+def operation(use: Use) -> Port:
+    """A function of keras.ops over one tensor."""
+    if use.call.kwargs or len(use.call.args) != 1:
+        raise Unsayable("it has more arguments")
+    kind = use.layer.kind
+    name = {"LogSigmoid": "log_sigmoid", "HardSigmoid": "hard_sigmoid", "HardSilu": "hard_silu"}
+    approximate = use.config.get("approximate")
+    if kind == "Gelu":
+        words = {"approximate": "none" if approximate is False else "tanh"}
+        return use.add("ACT", "GELU", words)
+    if kind in ("Softmax", "LogSoftmax"):
+        attrs = {"axis": use.config.get("axis", -1), "log": kind == "LogSoftmax"}
+        return use.add("SOFTMAX", None, attrs)
+    if kind == "LeakyRelu":
+        return use.add("RELU", None, {"slope": use.config.get("negative_slope", 0.2)})
+    return _apply(use, name.get(kind, kind.lower()), use.one, "")
+
+
+LAYERS: Mapping[str, Convert] = {
+    "Activation": activation,
+    "ReLU": relu,
+    "LeakyReLU": leaky_relu,
+    "ELU": elu,
+    "Softmax": softmax,
+    "Dropout": dropout,
+    "Rescaling": rescaling,
+    "Identity": same,
+    "ActivityRegularization": same,
+}
+OPERATIONS: Mapping[str, Convert] = dict.fromkeys(
+    (
+        *("Relu", "Relu6", "Sigmoid", "Tanh", "Silu", "Gelu", "Softmax", "LogSoftmax", "LeakyRelu"),
+        *("Selu", "Softplus", "Exp", "Mish", "HardSigmoid", "HardSilu", "LogSigmoid"),
+        *("Sqrt", "Square", "Absolute", "Negative", "Log", "Rsqrt", "Sin", "Cos", "Erf"),
+    ),
+    operation,
+)

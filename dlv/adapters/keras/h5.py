@@ -1,0 +1,80 @@
+"""HDF5 files `.h5`: whole Keras models of the older form, Keras' weights, or plain tensors.
+
+Skeleton: splice form. Tensors of a file that Keras did not write are named by their paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, BinaryIO
+
+from dlv.adapters import splice
+from dlv.adapters.checkpoint import Checkpoint, Tensor
+from dlv.adapters.hdf5 import file as hdf5
+from dlv.adapters.hdf5 import writer as hdf5_writer
+from dlv.adapters.hdf5.bytes import Window
+from dlv.adapters.hdf5.file import Contents
+from dlv.adapters.keras.config import parse
+from dlv.adapters.keras.model import Described, described, finished
+from dlv.adapters.keras.settings import settings
+from dlv.adapters.keras.weights import Found, named, numbered
+from dlv.adapters.source import Source
+
+FORMAT = "hdf5"
+SUFFIX = ".h5"
+
+
+def open(path: str) -> Checkpoint:  # noqa: A001 (the name in the Adapter protocol)
+    """Check the whole structure; tensors are read when they are asked for."""
+    file = Source(path)
+    try:
+        region = Window(file, 0, file.size, file.name)
+        contents = hdf5.read(region)
+        told, found, compiled = _understood(contents, file.name)
+        return finished(
+            *(FORMAT, file, region, contents, found, told), base=0, hyperparameters=compiled
+        )
+    except BaseException:
+        file.close()
+        raise
+
+
+restore = splice.restore
+
+
+def save(out: BinaryIO, tensors: Sequence[Tensor], metadata: dict[str, str]) -> None:
+    """One data set for each tensor; a slash in a name makes a group."""
+    hdf5_writer.write(out, [(tensor.name, tensor) for tensor in tensors], metadata)
+
+
+def _understood(contents: Contents, name: str) -> tuple[Described, Found, dict[str, Any]]:
+    root = contents.groups[""]
+    config = root.get("model_config")
+    if config is not None and "model_weights" in contents.groups:
+        version = "".join(root.get("keras_version", ())) or None
+        told = described(_json(config, f"model_config of {name}"), version, name)
+        training = root.get("training_config")
+        compiled = _json(training, f"training_config of {name}") if training else None
+        return told, named(contents, told.model, "model_weights"), settings(compiled)
+    nothing = Described(None, [], None)
+    if any(key.startswith("layer_names") for key in root):
+        return nothing, named(contents, None, ""), {}
+    if _is_numbered(contents):
+        nothing.notes.append("weights without the model: variables are named by their numbers")
+        return nothing, numbered(contents, None), {}
+    found = Found()
+    for path, dataset in contents.datasets.items():
+        found.add(path, dataset, "weight")
+    return nothing, found, {}
+
+
+def _is_numbered(contents: Contents) -> bool:
+    """Whether Keras 3 wrote it: variables only in groups called vars, which know their layer."""
+    owners = {path.rpartition("/")[0] for path in contents.datasets}
+    known = [owner for owner in owners if "name" in contents.groups.get(owner, {})]
+    every = all(owner == "vars" or owner.endswith("/vars") for owner in owners)
+    return every and bool(known or "vars" in contents.groups)
+
+
+def _json(texts: Sequence[str], what: str) -> dict[str, Any]:
+    return parse("".join(texts).encode("utf-8"), what)

@@ -1,0 +1,152 @@
+"""What `keras` and `keras_h5` share: a configuration and an HDF5 file become a Checkpoint."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dlv.adapters import splice
+from dlv.adapters.checkpoint import Checkpoint, Part, Raw, Tensor
+from dlv.adapters.hdf5.bytes import Region
+from dlv.adapters.hdf5.file import Contents, Dataset
+from dlv.adapters.keras.config import Model, read_model
+from dlv.adapters.keras.graph import IMPORTER, Graph, Names, Unsayable
+from dlv.adapters.keras.joins import converter
+from dlv.adapters.keras.weights import Found
+from dlv.adapters.source import Source
+from dlv.adapters.splice import MOST_LITERAL_BYTES, Piece
+from dlv.errors import UnsafeInput
+from dlv.network.graph import Network
+
+MOST_NAMED = 5
+
+
+@dataclass
+class Described:
+    """A configuration as far as it describes a graph."""
+
+    model: Model | None
+    notes: list[str]
+    version: str | None
+
+
+def described(config: Mapping[str, Any], version: Any, what: str) -> Described:
+    model = read_model(config, what)
+    notes = []
+    if model is None:
+        kind = str(config.get("class_name"))[:80]
+        notes.append(f"{kind} is a model made by code, not a graph of layers: weights only")
+    text = version if isinstance(version, str) and len(version) < 40 else None
+    return Described(model, notes, text)
+
+
+def network_of(told: Described, found: Found, what: str) -> tuple[Network | None, list[str]]:
+    """The network of a model, with the tensors that its layers have in the file."""
+    if told.model is None:
+        return None, []
+    graph = Graph(Names(found.variables), converter, what)
+    try:
+        network = graph.top(told.model)
+    except Unsayable as error:
+        return None, [f"no network: {error}"]
+    origin = {**IMPORTER, **({"version": told.version} if told.version else {})}
+    notes = [f"{text}: {_listed(names)}" for text, names in graph.notes.items()]
+    return Network(network.inputs, network.nodes, network.outputs, origin=origin), notes
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def tensors_of(found: Found, region: Region, check: Callable[[], None]) -> list[Tensor]:
+    """The tensors; `check` is called before the first byte of any of them is read."""
+    once = _Once(check)
+    return [
+        Tensor(
+            *(name, dataset.dtype, dataset.shape, dataset.nbytes, _reader(dataset, region, once)),
+            role=role,
+            part=_part(dataset, region, once),
+        )
+        for name, dataset, role in found.tensors
+    ]
+
+
+class _Once:
+    def __init__(self, check: Callable[[], None]) -> None:
+        self.check = check
+        self.lock = threading.Lock()
+        self.done = False
+
+    def __call__(self) -> None:
+        with self.lock:
+            if not self.done:
+                self.check()
+                self.done = True
+
+
+def _reader(dataset: Dataset, region: Region, once: _Once) -> Callable[[], Raw]:
+    def read() -> Raw:
+        once()
+        return dataset.read(region)
+
+    return read
+
+
+def _part(dataset: Dataset, region: Region, once: _Once) -> Part | None:
+    offset = dataset.offset
+    if offset is None or dataset.kind.unit != 1:
+        return None
+
+    def part(start: int, size: int) -> Raw:
+        once()
+        return region.read(offset + start, size)
+
+    return part
+
+
+def skeleton(file: Source, found: Found, base: int | None) -> tuple[bytes | None, list[str]]:
+    """What writes the file again; `base`: where in it the HDF5 part begins, None if packed."""
+    if base is None or any(dataset.chunked for _, dataset, _ in found.tensors):
+        return None, ["packed weights: the tensors are kept, the file is not kept byte for byte"]
+    pieces = []
+    for index, (_, dataset, _) in enumerate(found.tensors):
+        if dataset.nbytes:
+            piece = Piece(index, 0, dataset.nbytes, "C", dataset.kind.unit)
+            pieces.append((base + (dataset.offset or 0), piece))
+    literal = file.size - sum(piece.size for _, piece in pieces)
+    if literal > MOST_LITERAL_BYTES:
+        note = f"{literal >> 20} MiB besides the tensors: the file is not kept byte for byte"
+        return None, [note]
+    return splice.cut(file, pieces), []
+
+
+def finished(
+    format_: str,
+    file: Source,
+    region: Region,
+    contents: Contents,
+    found: Found,
+    told: Described,
+    *,
+    base: int | None,
+    check: Callable[[], None] = lambda: None,
+    hyperparameters: dict[str, Any] | None = None,
+) -> Checkpoint:
+    """Everything put together; the file stays open for the tensors."""
+    if len(found.tensors) != len(contents.datasets):
+        raise UnsafeInput(f"{file.name} holds tensors under several names")
+    network, notes = network_of(told, found, file.name)
+    frame, more = skeleton(file, found, base)
+    return Checkpoint(
+        format_,
+        tensors_of(found, region, check),
+        frame,
+        exact=frame is not None,
+        hyperparameters=hyperparameters or {},
+        notes=[*told.notes, *notes, *more],
+        close=file.close,
+        network=network,
+    )

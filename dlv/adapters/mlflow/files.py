@@ -1,0 +1,340 @@
+"""MLflow's file store: `mlruns/<experiment>/<run>/` with meta.yaml, params/, metrics/, tags/.
+
+Links are never followed: what a store names lies in it, or is left out.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dlv.adapters import settings
+from dlv.adapters.mlflow.store import (
+    MOST_ENTRIES,
+    MOST_POINTS,
+    MOST_TEXT,
+    MOST_TEXTS,
+    Experiment,
+    LoggedModel,
+    Points,
+    Registered,
+    Run,
+)
+from dlv.adapters.source import Source
+from dlv.errors import Damaged, DlvError, NotFound, UnsafeInput, UsageError
+
+META = "meta.yaml"
+MOST_DEPTH = 32
+MOST_LINE = 4096
+_BLOCK = 1 << 20
+_OTHER_FOLDERS = ("tags", "datasets", "traces", "models", "issues", "assessments")
+_OF_AN_EXPERIMENT = ("artifact_location", "experiment_id", "lifecycle_stage")
+_STATUS = {1: "RUNNING", 2: "SCHEDULED", 3: "FINISHED", 4: "FAILED", 5: "KILLED"}
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_VERSION = re.compile(r"version-([0-9]{1,9})")
+
+
+def is_store(folder: Path) -> bool:
+    """Whether a folder holds experiments as MLflow lays them out."""
+    return any(_is_experiment(below) for below in _folders(folder))
+
+
+def _is_experiment(folder: Path) -> bool:
+    """Runs and models have a meta.yaml, too, but with other keys."""
+    if not _is_file(folder / META):
+        return False
+    with Source(str(folder / META)) as file:
+        text = bytes(file.read(0, min(file.size, MOST_TEXT)))
+    return all(f"\n{key}:".encode() in b"\n" + text for key in _OF_AN_EXPERIMENT)
+
+
+class FileStore:
+    """One `mlruns` folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        # A tracking server puts the artifacts beside what it knows of the runs.
+        self.bases = [folder, folder.parent / "mlartifacts"]
+        self.skipped: list[tuple[str, str]] = []
+        self.notes: list[str] = []
+        self._registry: dict[str, list[Registered]] | None = None
+
+    def experiments(self) -> list[Experiment]:
+        found = []
+        for below in _folders(self.folder):
+            if below.name in ("models", ".trash") or not _is_experiment(below):
+                continue
+            meta = _meta(below)
+            if meta.get("lifecycle_stage", "active") != "active":
+                continue
+            location = _text(meta, "artifact_location", "") or None
+            found.append(Experiment(below.name, _text(meta, "name", below.name), location))
+        return found
+
+    def runs(self, experiment: Experiment) -> Iterator[Run]:
+        models = self._models(experiment)
+        for folder in _folders(self.folder / experiment.id):
+            if folder.name in _OTHER_FOLDERS or not _is_file(folder / META):
+                continue
+            try:
+                run = self._run(folder, experiment, models)
+            except UsageError:
+                raise  # PyYAML is not there
+            except DlvError as error:
+                self.skipped.append((folder.name, _reason(error)))
+                continue
+            if run is not None:
+                yield run
+        self.skipped += [
+            (model.id, "the run that logged this model is not in the store")
+            for waiting in models.values()
+            for model in waiting
+        ]
+
+    def _run(
+        self, folder: Path, experiment: Experiment, models: dict[str, list[LoggedModel]]
+    ) -> Run | None:
+        meta = _meta(folder)
+        if not _ID.fullmatch(folder.name):
+            raise UnsafeInput("this is not the id of a run", why=folder.name[:100])
+        own = models.pop(folder.name, [])
+        if meta.get("lifecycle_stage", "active") != "active":
+            self.skipped.append((folder.name, "it is deleted in MLflow"))
+            return None
+        status = meta.get("status")
+        tags = self._texts(folder / "tags")
+        steps = _steps(folder / "outputs")
+        run = Run(
+            id=folder.name,
+            name=tags.get("mlflow.runName") or _text(meta, "run_name", ""),
+            experiment=experiment,
+            status=_STATUS.get(status, "") if isinstance(status, int) else str(status or ""),
+            start=_whole(meta, "start_time"),
+            end=_whole(meta, "end_time"),
+            user=tags.get("mlflow.user") or _text(meta, "user_id", ""),
+            artifacts=_text(meta, "artifact_uri", "") or None,
+            params=self._texts(folder / "params"),
+            tags=tags,
+            registered=self._registered().get(folder.name, []),
+        )
+        run.models = [
+            LoggedModel(model.id, model.name, steps.get(model.id), model.location, model.params)
+            for model in own
+        ]
+        return run
+
+    def _texts(self, folder: Path) -> dict[str, str]:
+        """Files by their path below the folder, which is how MLflow keeps keys with slashes."""
+        found, size = {}, 0
+        for key, path in _files(folder):
+            data = bytes(_read(path, MOST_TEXT))
+            size += len(data)
+            if size > MOST_TEXTS:
+                raise UnsafeInput(
+                    f"{folder.name} of run {folder.parent.name} holds too much",
+                    why=f"more than {MOST_TEXTS >> 20} MiB",
+                )
+            found[key] = data.decode("utf-8", "replace").removesuffix("\n")
+        return found
+
+    def metrics(self, run: Run) -> dict[str, Points]:
+        found: dict[str, Points] = {}
+        left = MOST_POINTS
+        for key, path in _files(self.folder / run.experiment.id / run.id / "metrics"):
+            with Source(str(path)) as file:
+                points = _points(file, f"metrics/{key}", left, self.notes)
+            left -= len(points.values)
+            if points.values:
+                found[key] = points
+        return found
+
+    def _models(self, experiment: Experiment) -> dict[str, list[LoggedModel]]:
+        """Models of MLflow 3 by the run that logged them, oldest first."""
+        found: dict[str, list[tuple[int, LoggedModel]]] = {}
+        for folder in _folders(self.folder / experiment.id / "models"):
+            if not _is_file(folder / META) or not _ID.fullmatch(folder.name):
+                continue
+            try:
+                meta = _meta(folder)
+                model = LoggedModel(
+                    *(folder.name, _text(meta, "name", folder.name), None),
+                    _text(meta, "artifact_location", "") or None,
+                    self._texts(folder / "params"),
+                )
+            except DlvError as error:
+                self.skipped.append((folder.name, _reason(error)))
+                continue
+            if meta.get("lifecycle_stage", "active") != "active":
+                self.skipped.append((folder.name, "this model is deleted in MLflow"))
+                continue
+            made = _whole(meta, "creation_timestamp") or 0
+            found.setdefault(_text(meta, "source_run_id", ""), []).append((made, model))
+        return {
+            run: [model for _, model in sorted(made, key=lambda item: (item[0], item[1].id))]
+            for run, made in found.items()
+        }
+
+    def _registered(self) -> dict[str, list[Registered]]:
+        """Versions in the model registry by their run."""
+        if self._registry is not None:
+            return self._registry
+        self._registry = {}
+        for folder in _folders(self.folder / "models"):
+            if not _is_file(folder / META):
+                continue
+            try:
+                name = _text(_meta(folder), "name", folder.name)
+                aliases = self._texts(folder / "aliases")
+                for below in _folders(folder):
+                    number = _VERSION.fullmatch(below.name)
+                    if number is None or not _is_file(below / META):
+                        continue
+                    run = _text(_meta(below), "run_id", "")
+                    named = tuple(sorted(a for a, text in aliases.items() if text == number[1]))
+                    made = Registered(name, int(number[1]), named)
+                    self._registry.setdefault(run, []).append(made)
+            except DlvError as error:
+                self.notes.append(f"the registered model {folder.name}: {_reason(error)}")
+        for versions in self._registry.values():
+            versions.sort(key=lambda known: (known.name, known.version))
+        return self._registry
+
+    def close(self) -> None:
+        pass
+
+
+def _reason(error: DlvError) -> str:
+    return f"{error.message}: {error.why}" if error.why else error.message
+
+
+def _steps(folder: Path) -> dict[str, int]:
+    """The step at which each model was logged."""
+    found = {}
+    for below in _folders(folder):
+        if _is_file(below / META):
+            step = _whole(_meta(below), "step")
+            if step is not None:
+                found[below.name] = step
+    return found
+
+
+def _points(file: Source, what: str, most: int, notes: list[str]) -> Points:
+    """`timestamp value step`, one point a line; old stores have no step, new ones a data set."""
+    points = Points()
+    waiting = b""
+    number = 0
+    for offset in range(0, file.size, _BLOCK):
+        waiting += file.read(offset, min(_BLOCK, file.size - offset))
+        *lines, waiting = waiting.split(b"\n")
+        if len(waiting) > MOST_LINE or any(len(line) > MOST_LINE for line in lines):
+            raise UnsafeInput(f"{what}, after line {number}, has a line that is too long")
+        for line in lines:
+            number += 1
+            _point(points, line, f"{what}, line {number},")
+        if len(points.values) > most:
+            raise UnsafeInput(f"the run has more than {MOST_POINTS} points", why=f"in {what}")
+    if waiting.strip():
+        notes.append(f"{what}: the last line is cut and left out")
+    return points
+
+
+def _point(points: Points, line: bytes, where: str) -> None:
+    cells = line.split()
+    if not cells:
+        return
+    try:
+        if len(cells) not in (2, 3, 5):
+            raise ValueError(f"{len(cells)} fields")
+        step = int(cells[2]) if len(cells) > 2 else 0
+        milliseconds, value = int(cells[0]), float(cells[1])
+        if not -(2**53) < milliseconds < 2**53:
+            raise ValueError("the time is out of range")
+        points.add(step, milliseconds, value)
+    except (ValueError, OverflowError) as error:
+        raise Damaged(f"{where} is no metric", why=str(error)[:200]) from error
+
+
+def _folders(folder: Path) -> list[Path]:
+    """The folders in a folder, by name; links are none."""
+    return [path for path, mode in _entries(folder) if stat.S_ISDIR(mode)]
+
+
+def _entries(folder: Path) -> list[tuple[Path, int]]:
+    found = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                found.append((Path(entry.path), entry.stat(follow_symlinks=False).st_mode))
+                if len(found) > MOST_ENTRIES:
+                    raise UnsafeInput(f"{folder} holds too much", why=f"over {MOST_ENTRIES} names")
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise Damaged(f"cannot read {folder}", why=error.strerror) from error
+    return sorted(found)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _files(folder: Path) -> list[tuple[str, Path]]:
+    """Every file below a folder with its path there, in order."""
+    found: list[tuple[str, Path]] = []
+    waiting = [(folder, "", 0)] if not folder.is_symlink() else []
+    while waiting:
+        here, prefix, depth = waiting.pop()
+        if depth > MOST_DEPTH:
+            raise UnsafeInput(f"{folder} is nested too deeply", why=f"over {MOST_DEPTH} folders")
+        for path, mode in _entries(here):
+            if stat.S_ISDIR(mode):
+                waiting.append((path, f"{prefix}{path.name}/", depth + 1))
+            elif stat.S_ISREG(mode):
+                found.append((prefix + path.name, path))
+        if len(found) + len(waiting) > MOST_ENTRIES:
+            raise UnsafeInput(f"{folder} holds too much", why=f"over {MOST_ENTRIES} names")
+    return sorted(found)
+
+
+def _read(path: Path, most: int) -> bytearray:
+    with Source(str(path)) as file:
+        if file.size > most:
+            raise UnsafeInput(
+                f"{path.name} is too large", why=f"{file.size} bytes, the limit is {most}"
+            )
+        return file.read(0, file.size)
+
+
+def _meta(folder: Path) -> dict[str, Any]:
+    try:
+        return settings.read(str(folder / META), "yaml")
+    except NotFound as error:  # deleted meanwhile
+        raise Damaged(f"{folder.name} has lost its {META}") from error
+
+
+def _text(meta: dict[str, Any], key: str, default: str) -> str:
+    value = meta.get(key)
+    if isinstance(value, (dict, list)):
+        raise Damaged(f"{META}: `{key}` is no text")
+    return default if value is None else str(value)
+
+
+def _whole(meta: dict[str, Any], key: str) -> int | None:
+    value = meta.get(key)
+    if isinstance(value, float) and math.isfinite(value) and value == int(value):
+        value = int(value)
+    if value is None or isinstance(value, bool) or not isinstance(value, (int, str)):
+        return None
+    try:
+        number = int(value)
+    except ValueError:
+        return None
+    return number if -(2**63) <= number < 2**63 else None

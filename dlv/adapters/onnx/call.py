@@ -1,0 +1,389 @@
+"""One ONNX operator while it is translated: its arguments with their kinds checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dlv.adapters.decimals import shortest
+from dlv.adapters.onnx.builder import Builder, Cannot, Held
+from dlv.adapters.onnx.model import Operator, bodies_in, captured
+from dlv.adapters.onnx.source import attribute_json
+from dlv.adapters.onnx.values import Entry, Known, Literal, Sizes, whole_numbers
+from dlv.errors import Damaged
+from dlv.network.graph import Port
+from dlv.network.sizes import Shape
+
+_WEIGHT_NAME = re.compile(r"(.+?)[._/](?:weight|kernel|gamma|scale|[wW])")
+# Slots of tensors in operators that are often met and kept raw.
+_ARGUMENTS = {
+    "LSTM": ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P"),
+    "GRU": ("X", "W", "R", "B", "sequence_lens", "initial_h"),
+    "RNN": ("X", "W", "R", "B", "sequence_lens", "initial_h"),
+    "PRelu": ("X", "slope"),
+    "Conv": ("X", "W", "B"),
+    "ConvTranspose": ("X", "W", "B"),
+    "Gemm": ("A", "B", "C"),
+    "BatchNormalization": ("X", "scale", "B", "input_mean", "input_var"),
+    "InstanceNormalization": ("input", "scale", "B"),
+    "LayerNormalization": ("X", "Scale", "B"),
+    "GroupNormalization": ("X", "scale", "bias"),
+}
+# Inputs that are settings, not weights, whatever their dtype.
+_SETTINGS = {
+    "Resize": (1, 2, 3),
+    "Upsample": (1,),
+    "Pad": (1, 2, 3),
+    "Clip": (1, 2),
+    "Dropout": (1, 2),
+    "OneHot": (1, 2),
+    "NonMaxSuppression": (2, 3, 4),
+    "Range": (0, 1, 2),
+}
+
+
+class Call:
+    """`outputs` is what it has to give. `flow`: weights may flow in where data is expected."""
+
+    def __init__(
+        self, builder: Builder, operator: Operator, outputs: list[str], *, flow: bool = False
+    ) -> None:
+        self.builder = builder
+        self.operator = operator
+        self.outputs = outputs
+        self.flow = flow
+        self.version = builder.model.opsets.get(operator.domain, 1)
+
+    # Inputs
+
+    def has(self, place: int) -> bool:
+        return place < len(self.operator.inputs) and bool(self.operator.inputs[place])
+
+    def value(self, place: int) -> str:
+        if not self.has(place):
+            raise Cannot(f"{self.operator.kind} lacks its input {place}")
+        return self.operator.inputs[place]
+
+    def port(self, place: int) -> Port:
+        return self.port_of(self.value(place))
+
+    def port_of(self, value: str) -> Port:
+        """Data that flows in."""
+        builder = self.builder
+        state = builder.states[value]
+        if isinstance(state, tuple):
+            return state
+        if isinstance(state, Sizes):
+            if value not in builder.computed:
+                self._compute(value)
+            return builder.computed[value]
+        if isinstance(state, Held) and (state.trainable or state.flipped):
+            if not self.flow and not state.flipped:
+                raise Cannot(f"a weight flows into {self.operator.kind}")
+            return self.flowing(value, state)
+        return builder.constant(value)
+
+    def flowing(self, value: str, held: Held) -> Port:
+        """A tensor of the file as data, or its transpose: a node that gives it."""
+        builder = self.builder
+        if value not in builder.computed:
+            args: list[dict[str, Any]] = [{"p": "p0"}]
+            op, shape = "aten.alias.default", held.stored.shape
+            if held.flipped:
+                op, shape = "aten.transpose.int", shape[::-1]
+                args += [{"c": 0}, {"c": 1}]
+            made = builder.emit(
+                f"{value}.value" if value in builder.graph.stored else value,
+                "OP",
+                {},
+                (),
+                variant="raw",
+                params={"p0": self.tensor(held)},
+                source={"dialect": "aten", "op": op, "args": args, "kwargs": {}},
+                out_shape=shape,
+            )
+            builder.dtypes[made, 0] = held.stored.dtype
+            builder.computed[value] = made, 0
+        return builder.computed[value]
+
+    def _compute(self, value: str) -> None:
+        """Emit what computes a value of which only lengths seemed to be needed."""
+        builder, todo = self.builder, [value]
+        while todo:
+            operator = builder.waiting[todo[-1]]
+            missing = [
+                name
+                for name in operator.inputs
+                if isinstance(builder.states.get(name), Sizes) and name not in builder.computed
+            ]
+            if missing:
+                todo.extend(missing)
+                continue
+            made = todo.pop()
+            if made not in builder.computed:
+                state = builder.states[made]
+                Call(builder, operator, [made]).raw()
+                port = builder.states[made]
+                assert isinstance(port, tuple)
+                builder.computed[made], builder.states[made] = port, state
+
+    def held(self, place: int) -> Held | None:
+        state = self.builder.states.get(self.operator.inputs[place]) if self.has(place) else None
+        return state if isinstance(state, Held) else None
+
+    def weight(self, place: int, *, flipped: bool = False) -> str:
+        """The name of the tensor that stands at an input."""
+        held = self.held(place)
+        if held is None or held.flipped != flipped:
+            raise Cannot(f"the input {place} of {self.operator.kind} is no tensor of the file")
+        return self.tensor(held)
+
+    def tensor(self, held: Held) -> str:
+        self.builder.tensors.setdefault(held.stored.name, held.stored)
+        return held.stored.name
+
+    def shape(self, place: int) -> Shape | None:
+        return self.builder.shape(self.value(place))
+
+    def rank(self, place: int = 0) -> int:
+        shape = self.shape(place)
+        if shape is None:
+            raise Cannot("the rank is not known")
+        return len(shape)
+
+    def axis(self, axis: int, rank: int) -> int:
+        if not -rank <= axis < rank:
+            raise Cannot(f"the axis {axis} does not exist")
+        return axis % rank
+
+    def dtype(self, place: int = 0) -> str | None:
+        return self.builder.dtype(self.value(place))
+
+    def known(self, place: int) -> Known | None:
+        return self.builder.known(self.operator.inputs[place]) if self.has(place) else None
+
+    def numbers(self, place: int) -> tuple[Any, ...]:
+        """Numbers that are written in the file, floats too."""
+        held = self.held(place)
+        values = held.stored.values() if held is not None and not held.flipped else None
+        if values is None:
+            item = self.known(place)
+            if not isinstance(item, Literal):
+                raise Cannot(f"the input {place} is not known")
+            values = item.values
+        return values
+
+    def scalar(self, place: int) -> float:
+        values = self.numbers(place)
+        if len(values) != 1:
+            raise Cannot(f"the input {place} is no single number")
+        value = values[0]
+        return shortest(value) if isinstance(value, float) else value
+
+    def entries(self, place: int) -> tuple[Entry, ...]:
+        """Whole numbers and lengths."""
+        item = self.known(place)
+        if isinstance(item, Sizes):
+            return item.entries
+        return tuple(self.whole(place))
+
+    def whole(self, place: int) -> list[int]:
+        item = self.known(place)
+        if item is None:
+            raise Cannot(f"the input {place} is not known")
+        try:
+            return list(whole_numbers(item))
+        except ValueError:
+            raise Cannot(f"the input {place} is no list of whole numbers") from None
+
+    # Attributes
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        return int(self._attribute(name, default, int))
+
+    def decimal(self, name: str, default: float | None = None) -> float:
+        return shortest(float(self._attribute(name, default, float)))
+
+    def text(self, name: str, default: str | None = None) -> str:
+        return str(self._attribute(name, default, str))
+
+    def integers(self, name: str, default: Sequence[int] | None = None) -> list[int]:
+        found: list[int] = list(self._attribute(name, default, list))
+        if not all(type(item) is int for item in found):
+            raise Cannot(f"{name} are no whole numbers")
+        return found
+
+    def _attribute(self, name: str, default: Any, kind: type) -> Any:
+        value = self.operator.attrs.get(name, default)
+        if value is not default and type(value) is not kind:
+            raise Cannot(f"{name} is of a wrong kind")
+        if value is None:
+            raise Cannot(f"{self.operator.kind} lacks {name}")
+        return value
+
+    def axes(self, name: str = "axes", place: int = 1) -> list[int] | None:
+        """Axes as an attribute, or since some version as an input; None: not given."""
+        if name in self.operator.attrs:
+            return self.integers(name)
+        return self.whole(place) if self.has(place) else None
+
+    # What becomes of it
+
+    def label(self, params: Mapping[str, str] | None = None) -> str:
+        """Its own name, else that of its weight's module, else that of its output."""
+        if self.operator.name:
+            return self.operator.name
+        for slot in ("weight", "value"):
+            found = _WEIGHT_NAME.fullmatch((params or {}).get(slot, ""))
+            if found and self.builder.free(found[1]):
+                return found[1]
+        value = next((name for name in self.operator.outputs if name), self.operator.kind)
+        while not self.builder.free(value):
+            value += "_"
+        return value
+
+    def put(
+        self,
+        op: str,
+        attrs: Mapping[str, Any],
+        inputs: Sequence[Port],
+        *,
+        variant: str | None = None,
+        params: Mapping[str, str] | None = None,
+        name: str | None = None,
+        axes: int | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        """The node that gives the operator's (only) output."""
+        made = self.builder.emit(
+            name or self.label(params), op, attrs, inputs, variant=variant, params=params, axes=axes
+        )
+        self.give((made, 0), dtype=dtype)
+
+    def before(
+        self, op: str, attrs: Mapping[str, Any], inputs: Sequence[Port], **more: Any
+    ) -> Port:
+        """A node on the way to it."""
+        kind = attrs.get("kind", op).lower()
+        return self.builder.emit(f"{self.label()}.{kind}", op, attrs, inputs, **more), 0
+
+    def give(self, port: Port, shape: Shape | None = None, dtype: str | None = None) -> None:
+        self.builder.bind(self.outputs[0], port, shape, dtype)
+
+    def only_output(self) -> None:
+        if any(self.operator.outputs[1:]):
+            raise Cannot(f"{self.operator.kind} has several outputs")
+
+    def raw(self) -> None:
+        """OP, in the words of ONNX."""
+        operator, builder = self.operator, self.builder
+        given = Arguments(self)
+        slots = _ARGUMENTS.get(operator.kind, ()) if not operator.domain else ()
+        settings = _SETTINGS.get(operator.kind, ()) if not operator.domain else ()
+        args: list[dict[str, Any]] = []
+        for place, value in enumerate(operator.inputs):
+            if not value:
+                args.append({"c": None})
+            elif place in settings and self._written(value):
+                args.append(given.at(builder.constant(value)))
+            else:
+                args.append(given.tensor(value, slots[place] if place < len(slots) else ""))
+        kwargs = {name: attribute_json(value) for name, value in operator.attrs.items()}
+        bodies = [body for value in operator.attrs.values() for body in bodies_in(value)]
+        source: dict[str, Any] = {
+            "dialect": "onnx",
+            "op": operator.full_kind,
+            "args": args,
+            "kwargs": kwargs,
+            "opset": self.version,
+            "outputs": len(operator.outputs),
+        }
+        if bodies:
+            names = [name for name in captured(bodies) if name in builder.states]
+            source["captured"] = {name: given.tensor(name) for name in names}
+            builder.notes[
+                f"{operator.kind} {self.label()!r} holds graphs of its own: their layers and"
+                " weights stay in the file"
+            ] = None
+        kind = operator.full_kind
+        builder.raw_kinds[kind] = builder.raw_kinds.get(kind, 0) + 1
+        self.put_raw(source, given, self._sequence())
+
+    def _written(self, value: str) -> bool:
+        state = self.builder.states.get(value)
+        return isinstance(state, Held) and not state.flipped
+
+    def _sequence(self) -> Shape | None:
+        """What a recurrent operator gives; the file often does not say it."""
+        operator, hidden = self.operator, self.operator.attrs.get("hidden_size")
+        recurrent = operator.kind in ("LSTM", "GRU", "RNN") and not operator.domain
+        if not recurrent or type(hidden) is not int or not self.has(0):
+            return None
+        shape, both = self.shape(0), operator.attrs.get("direction") == "bidirectional"
+        if shape is None or len(shape) != 3:
+            return None
+        ways = 2 if both else 1
+        if operator.attrs.get("layout"):
+            return (*shape[:2], ways, hidden)
+        return (shape[0], ways, shape[1], hidden)
+
+    def put_raw(
+        self,
+        source: Mapping[str, Any],
+        given: Arguments,
+        shape: Shape | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        builder, operator = self.builder, self.operator
+        wanted = [(place, name) for place, name in enumerate(operator.outputs) if name]
+        said = builder.graph.values.get(self.outputs[0] if self.outputs else "")
+        if shape is None and said is not None:
+            shape = said.shape
+        made = builder.emit(
+            self.label(),
+            "OP",
+            {},
+            given.inputs,
+            variant="raw",
+            params=given.params,
+            source=source,
+            out_shape=shape,
+        )
+        if len(wanted) == 1 and len(operator.outputs) == 1:
+            builder.bind(self.outputs[0], (made, 0), shape, dtype)
+            return
+        for place, value in wanted:
+            attrs = {"kind": "getitem", "index": place}
+            item = builder.emit(f"{made}.{place}", "RESHAPE", attrs, [(made, 0)])
+            builder.dtypes.pop((item, 0), None)
+            builder.bind(value, (item, 0))
+
+
+class Arguments:
+    """The tensors that a raw call takes: those that flow in, and those of the file."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.inputs: list[Port] = []
+        self.params: dict[str, str] = {}
+
+    def tensor(self, value: str, slot: str = "") -> dict[str, Any]:
+        builder = self.call.builder
+        state = builder.states.get(value)
+        if state is None:
+            raise Damaged(f"{builder.model.span.file.name} uses {value!r}, which nothing makes")
+        if isinstance(state, Held) and (
+            state.trainable or state.flipped or state.stored.elements > 4096
+        ):
+            if state.flipped:
+                return self.at(self.call.flowing(value, state))
+            slot = slot or f"p{len(self.params)}"
+            self.params[slot] = self.call.tensor(state)
+            return {"p": slot}
+        self.inputs.append(self.call.port_of(value))
+        return {"n": len(self.inputs) - 1}
+
+    def at(self, port: Port) -> dict[str, Any]:
+        self.inputs.append(port)
+        return {"n": len(self.inputs) - 1}

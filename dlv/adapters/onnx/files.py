@@ -1,0 +1,141 @@
+"""ONNX files: the graph as a network, initializers as tensors. Read without the onnx package.
+
+Skeleton: the file with the elements of its tensors cut out, so that it comes back byte for
+byte. Of a model whose weights lie in files beside it, one file that holds everything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import BinaryIO
+
+from dlv.adapters import splice
+from dlv.adapters.checkpoint import Checkpoint, Tensor
+from dlv.adapters.onnx import inline as onnx_inline
+from dlv.adapters.onnx.external import External
+from dlv.adapters.onnx.model import Model, read_model
+from dlv.adapters.onnx.network import Built, build
+from dlv.adapters.onnx.tensors import Stored
+from dlv.adapters.source import Source
+from dlv.canonical import MAX_BYTES, dumps
+from dlv.errors import DlvError, UsageError
+
+FORMAT = "onnx"
+SUFFIX = ".onnx"
+NEWEST_OPSET = 28
+
+_KEY = re.compile(r"[\w.:/ -]{1,64}")
+_MOST_VALUE, _MOST_ENTRIES = 256, 64
+_SURELY_SMALL = 2000  # nodes
+
+
+def open(path: str) -> Checkpoint:  # noqa: A001 (the name in the Adapter protocol)
+    """Check the whole file's structure; tensors are read when they are asked for."""
+    file = Source(path)
+    external = External(path)
+
+    def close() -> None:
+        external.close()
+        file.close()
+
+    try:
+        model = read_model(file, external)
+        built = build(model)
+        result = _checkpoint(file, model, built)
+    except BaseException:
+        close()
+        raise
+    result.close = close
+    return result
+
+
+def restore(out: BinaryIO, skeleton: bytes, tensors: Sequence[Tensor]) -> None:
+    """Write the file again."""
+    splice.restore(out, skeleton, tensors)
+
+
+def save(out: BinaryIO, tensors: Sequence[Tensor], metadata: dict[str, str]) -> None:  # noqa: ARG001
+    """An ONNX file is a network; tensors alone make none."""
+    raise UsageError(
+        "tensors alone make no ONNX file",
+        why="it describes a network, and these weights have none",
+        hint="dlv export --format safetensors",
+    )
+
+
+def _checkpoint(file: Source, model: Model, built: Built) -> Checkpoint:
+    notes = list(built.notes)
+    stored = [each for each, _ in built.tensors]
+    pieces = _pieces(file, stored)
+    external = bool(model.external.locations)
+    skeleton: bytes | None = None
+    try:
+        if external:
+            skeleton, size = onnx_inline.skeleton(file, model, stored, pieces)
+            names = sorted(model.external.locations)
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            notes.append(
+                f"weights are taken from {', '.join(names[:3])}{more}; checkout writes one file"
+                " that holds them"
+            )
+            if onnx_inline.too_large(size):
+                notes.append("that file will be larger than 2 GiB, which many programs refuse")
+        else:
+            skeleton = splice.cut(file, pieces)
+    except DlvError as error:
+        notes.append(f"{file.name} will not come back byte for byte: {error.message}")
+    network = built.network
+    if len(network.nodes) > _SURELY_SMALL and len(dumps(network.canonical())) > MAX_BYTES:
+        notes.append(f"the graph of {file.name} is too large: its weights are kept alone")
+        return _made(skeleton, external, model, built, notes)
+    result = _made(skeleton, external, model, built, notes)
+    result.network, result.constants = network, built.constants
+    return result
+
+
+def _made(
+    skeleton: bytes | None, external: bool, model: Model, built: Built, notes: list[str]
+) -> Checkpoint:
+    if model.opsets.get("", 1) > NEWEST_OPSET:
+        notes.append(
+            f"ONNX version {model.opsets['']} is newer than this dlv, which reads operators as of"
+            f" version {NEWEST_OPSET}"
+        )
+    if model.trains:
+        notes.append("the training information of the file is kept in it and not read")
+    return Checkpoint(
+        FORMAT,
+        [tensor for _, tensor in built.tensors],
+        skeleton,
+        exact=skeleton is not None and not external,
+        hyperparameters=_settings(model.metadata),
+        notes=notes,
+    )
+
+
+def _pieces(file: Source, stored: Sequence[Stored]) -> list[tuple[int, splice.Piece]]:
+    """Where in the file the elements of each tensor lie."""
+    found: list[tuple[int, splice.Piece]] = []
+    for number, each in enumerate(stored):
+        if isinstance(each.place, int):
+            found.append((each.place, splice.Piece(number, 0, each.nbytes)))
+            continue
+        start = 0
+        for span in each.pieces:
+            # A number that was not packed is no plain piece of the file.
+            if span.file is file:
+                found.append((span.offset, splice.Piece(number, start, span.size)))
+            start += span.size
+    return found
+
+
+def _settings(metadata: dict[str, str]) -> dict[str, str]:
+    """What exporters noted about the model: short texts."""
+    if len(metadata) > _MOST_ENTRIES:
+        return {}
+    return {
+        key: value
+        for key, value in metadata.items()
+        if _KEY.fullmatch(key) and value and len(value) <= _MOST_VALUE and value.isprintable()
+    }

@@ -1,0 +1,311 @@
+"""The graph of an ONNX file as a network of dlv's vocabulary."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, replace
+from functools import partial
+
+from dlv.adapters.checkpoint import Tensor
+from dlv.adapters.onnx.builder import Builder, Cannot, Held
+from dlv.adapters.onnx.call import Call
+from dlv.adapters.onnx.model import Graph, Model, Operator, bodies_in, captured
+from dlv.adapters.onnx.ops import LAYERS, Rule, full
+from dlv.adapters.onnx.ops_axes import PICKS, REDUCTIONS
+from dlv.adapters.onnx.ops_elementwise import ELEMENTWISE, SECOND
+from dlv.adapters.onnx.ops_shape import SHAPES
+from dlv.adapters.onnx.patterns import Pattern, find
+from dlv.adapters.onnx.tensors import Stored, dtype_of
+from dlv.adapters.onnx.values import FOLDED, Known, Length, Literal, fold, lengths
+from dlv.errors import Damaged
+from dlv.network.fields import FieldError
+from dlv.network.graph import Network, Port
+from dlv.network.sizes import ShapeError
+
+# Values of Constant nodes that are larger are weights, whatever the exporter called them.
+MOST_CONSTANT_BYTES = 64 << 10
+# Initializers that went into attributes are few numbers.
+_MOST_SETTINGS, _MOST_FRACTIONS = 4096, 8
+
+RULES: dict[str, Rule] = {**ELEMENTWISE, **REDUCTIONS, **SHAPES, **LAYERS}
+_LISTS = {"value_ints": "int64", "value_floats": "float32"}
+_SINGLE = {"value_int": "int64", "value_float": "float32"}
+
+
+@dataclass
+class Built:
+    network: Network
+    tensors: list[tuple[Stored, Tensor]]
+    constants: list[Tensor]
+    notes: list[str]
+
+
+def build(model: Model) -> Built:
+    """The network, and the tensors that it and nobody uses; small settings became attributes."""
+    graph = model.graph
+    _check(graph, model.span.file.name)
+    graph.operators = _sorted(graph, model.span.file.name)
+    _drop_unread(graph)
+    builder = Builder(model)
+    patterns, inside = find(graph)
+    places = {id(operator): place for place, operator in enumerate(graph.operators)}
+    for name in sorted(graph.odd):
+        _unread(builder, name)
+    for operator in graph.operators:
+        if id(operator) in inside:
+            continue
+        pattern = patterns.get(id(operator))
+        if pattern is None or not _attempt(builder, operator, partial(_whole, pattern)):
+            parts = (operator,) if pattern is None else pattern.operators
+            for part in sorted(parts, key=lambda each: places[id(each)]):
+                _translate(builder, part)
+    outputs = [_output(builder, name) for name in graph.outputs]
+    network = builder.network(outputs)
+    return _finish(builder, network)
+
+
+def _check(graph: Graph, what: str) -> None:
+    """Every value is made once."""
+    made = {*graph.inputs, *graph.stored, *graph.odd}
+    for operator in graph.operators:
+        for name in operator.outputs:
+            if name and name in made:
+                raise Damaged(f"the graph of {what} makes {name!r} twice")
+            made.add(name)
+    for name in graph.outputs:
+        if name not in made:
+            raise Damaged(f"the output {name!r} of {what} is made by nothing")
+
+
+def _sorted(graph: Graph, what: str) -> list[Operator]:
+    """Producers first, otherwise in the order of the file, in which they should be anyway."""
+    maker: dict[str, int] = {}
+    for place, operator in enumerate(graph.operators):
+        maker.update({name: place for name in operator.outputs if name})
+    given = {*graph.inputs, *graph.stored, *graph.odd}
+    waits = [0] * len(graph.operators)
+    users: dict[int, list[int]] = {}
+    for place, operator in enumerate(graph.operators):
+        bodies = [b for value in operator.attrs.values() for b in bodies_in(value)]
+        inside = captured(bodies) if bodies else []
+        for name in {*operator.inputs, *(name for name in inside if name in maker)} - {""}:
+            if name in maker:
+                users.setdefault(maker[name], []).append(place)
+                waits[place] += 1
+            elif name not in given:
+                raise Damaged(
+                    f"the graph of {what} uses {name!r}, which nothing makes",
+                    why=f"in {operator.full_kind} {operator.name!r}",
+                )
+    ready = [place for place, count in enumerate(waits) if not count]
+    done: list[Operator] = []
+    while ready:
+        place = heapq.heappop(ready)
+        done.append(graph.operators[place])
+        for user in users.get(place, ()):
+            waits[user] -= 1
+            if not waits[user]:
+                heapq.heappush(ready, user)
+    if len(done) < len(graph.operators):
+        stuck = next(place for place, count in enumerate(waits) if count)
+        operator = graph.operators[stuck]
+        raise Damaged(
+            f"the graph of {what} has a cycle", why=f"at {operator.full_kind} {operator.name!r}"
+        )
+    return done
+
+
+def _drop_unread(graph: Graph) -> None:
+    """Second outputs that nobody reads, such as the mask of Dropout, count as left out."""
+    read = set(graph.outputs)
+    for operator in graph.operators:
+        bodies = [body for value in operator.attrs.values() for body in bodies_in(value)]
+        read.update(operator.inputs, captured(bodies) if bodies else ())
+    for operator in graph.operators:
+        operator.outputs[1:] = [name if name in read else "" for name in operator.outputs[1:]]
+
+
+def _attempt(builder: Builder, operator: Operator, rule: Rule, *, flow: bool = False) -> bool:
+    """Whether a rule applied; if not, nothing is left of the attempt."""
+    before = len(builder.nodes)
+    try:
+        rule(Call(builder, operator, operator.outputs, flow=flow))
+        if any(name and name not in builder.states for name in operator.outputs):
+            raise Cannot("more outputs than the rule gives")
+    except (Cannot, FieldError, ShapeError, ArithmeticError, LookupError, TypeError, ValueError):
+        # Whatever is odd about an operator, it can still be kept as it is.
+        builder.take_back(before)
+        return False
+    return True
+
+
+def _translate(builder: Builder, operator: Operator) -> None:
+    if not any(operator.outputs):
+        return
+    key = (operator.domain, operator.kind)
+    plain = not operator.domain and key not in builder.model.functions
+    if plain:
+        if operator.kind == "Constant" and _constant(builder, operator):
+            return
+        if operator.kind == "Identity" and _attempt(builder, operator, _identity):
+            return
+        known = _worked_out(builder, operator)
+        if known is not None:
+            builder.states[operator.outputs[0]] = known
+            builder.waiting[operator.outputs[0]] = operator
+            return
+        for rules, flow in ((RULES, False), (SECOND, False), (PICKS, False), (RULES, True)):
+            rule = rules.get(operator.kind)
+            if rule is not None and _attempt(builder, operator, rule, flow=flow):
+                return
+    Call(builder, operator, operator.outputs).raw()
+
+
+def _identity(call: Call) -> None:
+    state = call.builder.states[call.value(0)]
+    call.builder.states[call.outputs[0]] = state
+    if call.value(0) in call.builder.waiting:
+        call.builder.waiting[call.outputs[0]] = call.operator
+
+
+def _constant(builder: Builder, operator: Operator) -> bool:
+    if len(operator.attrs) != 1 or len(operator.outputs) != 1:
+        return False
+    [(key, value)], name = operator.attrs.items(), operator.outputs[0]
+    if isinstance(value, Stored):
+        value.name = name
+        builder.states[name] = Held(value, constant=value.nbytes <= MOST_CONSTANT_BYTES)
+    elif key in _SINGLE and isinstance(value, (int, float)):
+        builder.states[name] = Literal(_SINGLE[key], (), (value,))
+    elif key in _LISTS and isinstance(value, list) and len(value) <= _MOST_SETTINGS:
+        builder.states[name] = Literal(_LISTS[key], (len(value),), tuple(value))
+    else:
+        return False
+    return True
+
+
+def _worked_out(builder: Builder, operator: Operator) -> Known | None:
+    """Numbers and lengths that can be told now."""
+    if len(operator.outputs) != 1:
+        return None
+    if operator.kind == "Shape" and len(operator.inputs) == 1 and operator.inputs[0]:
+        return _shape(builder, operator)
+    if operator.kind not in FOLDED:
+        return None
+    inputs = [builder.known(name) if name else None for name in operator.inputs]
+    while inputs and not operator.inputs[len(inputs) - 1]:
+        inputs.pop()
+    attrs = dict(operator.attrs)
+    if operator.kind == "Cast":
+        attrs["dtype"] = dtype_of(attrs["to"], "a Cast") if type(attrs.get("to")) is int else ""
+    elif operator.kind == "ConstantOfShape":
+        filler = attrs.get("value")
+        attrs["filler"] = ("float32", 0.0)
+        if filler is not None:
+            values = filler.values(1) if isinstance(filler, Stored) else None
+            if not values:
+                return None
+            attrs["filler"] = (filler.dtype, values[0])
+    attrs["kind"] = operator.kind
+    return fold(operator.kind, inputs, attrs)
+
+
+def _shape(builder: Builder, operator: Operator) -> Known | None:
+    value = operator.inputs[0]
+    shape, state = builder.shape(value), builder.states[value]
+    start, end = operator.attrs.get("start", 0), operator.attrs.get("end")
+    if shape is None or type(start) is not int or not (end is None or type(end) is int):
+        return None
+    entries: list[int | Length] = []
+    for axis, dim in enumerate(shape):
+        if isinstance(dim, int):
+            entries.append(dim)
+        elif isinstance(state, tuple):
+            entries.append(Length(value, axis, dim if dim in builder.symbols else None))
+        else:
+            return None
+    return lengths(entries[start:end])
+
+
+def _whole(pattern: Pattern, call: Call) -> None:
+    """The node of a pattern."""
+    first, last = pattern.operators[0].name, call.operator.name
+    inner = bool(last) and first.startswith(f"{last}/")  # a part of what the last one is
+    name = first if pattern.kind in ("FULL", "SILU") and not inner else ""
+    builder, x = call.builder, call.port_of(pattern.x)
+    if pattern.kind == "FULL":
+        state = builder.states[pattern.weight]
+        if not isinstance(state, Held):
+            raise Cannot("no stored matrix")
+        layout = "out_in" if state.flipped else "in_out"
+        weight, bias = call.tensor(state), pattern.bias
+        return full(call, x, weight, state.stored.shape, layout, bias, name or None)
+    if pattern.kind in ("LAYER", "RMS"):
+        slots = {"weight": pattern.weight, "bias": pattern.bias}
+        params = {slot: tensor for slot, tensor in slots.items() if tensor}
+        shape = builder.shape(pattern.x)
+        if pattern.axis != -1 and (shape is None or pattern.axis != len(shape) - 1):
+            raise Cannot("not the last axis")
+        width = (shape or (None,))[-1]
+        for tensor in params.values():
+            if not isinstance(width, int) or builder.shape(tensor) != (width,):
+                raise Cannot("a weight of another shape")
+        attrs = {"eps": pattern.eps, "axis": -1}
+        return call.put("NORM", attrs, (x,), variant=pattern.kind, params=params, name=name or None)
+    how = {"GELU": {"approximate": "none"}, "TANH_GELU": {"approximate": "tanh"}}
+    variant = pattern.kind.removeprefix("TANH_")
+    return call.put("ACT", how.get(pattern.kind, {}), (x,), variant=variant, name=name or None)
+
+
+def _unread(builder: Builder, name: str) -> None:
+    """An initializer of texts, or a sparse one: it stays in the file."""
+    operator = Operator(name, "Initializer", "", [], [name], {})
+    Call(builder, operator, [name]).raw()
+    builder.notes[f"the initializer {name!r} holds texts or is sparse: it stays in the file"] = None
+
+
+def _output(builder: Builder, name: str) -> Port:
+    operator = Operator("", "Identity", "", [name], [name], {})
+    return Call(builder, operator, [name], flow=True).port_of(name)
+
+
+def _finish(builder: Builder, network: Network) -> Built:
+    graph, network = builder.graph, _without_idle(network)
+    roles: dict[str, str] = {}
+    for node in network.nodes:
+        for slot, name in node.params.items():
+            roles.setdefault(name, "buffer" if slot.startswith("running_") else "weight")
+    read = {port[0] for node in network.nodes for port in node.inputs}
+    read |= {port[0] for port in network.outputs}
+    kept = {name: digest for name, digest in network.constants.items() if name in read}
+    consumed = {name for operator in graph.operators for name in operator.inputs}
+    tensors = []
+    for name, stored in builder.tensors.items():
+        if name in roles or not (name in consumed and _setting(stored)):
+            tensors.append((stored, stored.tensor(name, roles.get(name, "weight"))))
+    shapes = {name: builder.constants[name].shape for name in kept}
+    network = replace(network, constants=kept, constant_shapes=shapes)
+    if builder.raw_kinds:
+        kinds = sorted(builder.raw_kinds.items(), key=lambda item: (-item[1], item[0]))
+        listed = ", ".join(f"{count} {kind}" for kind, count in kinds[:8])
+        more = f" and {len(kinds) - 8} other kinds" if len(kinds) > 8 else ""
+        builder.notes[f"outside dlv's vocabulary, kept as they are: {listed}{more}"] = None
+    constants = [builder.constants[name] for name in kept]
+    return Built(network, tensors, constants, list(builder.notes))
+
+
+def _without_idle(network: Network) -> Network:
+    """Without plumbing that nobody reads: what only told shapes, and outputs nobody asked for."""
+    read = {name for name, _ in network.outputs}
+    kept = []
+    for node in reversed(network.nodes):
+        if node.name in read or not node.plumbing:
+            kept.append(node)
+            read.update(name for name, _ in node.inputs)
+    return replace(network, nodes=tuple(reversed(kept)))
+
+
+def _setting(stored: Stored) -> bool:
+    """Whether an initializer that went into attributes or constants is no weight."""
+    fractions = stored.dtype.startswith(("float", "bfloat", "complex"))
+    return stored.elements <= (_MOST_FRACTIONS if fractions else _MOST_SETTINGS)

@@ -1,0 +1,235 @@
+"""Tensors of an ONNX file: described and checked first, read when they are asked for."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dlv.adapters.checkpoint import CODES, Part, Raw, Tensor
+from dlv.adapters.onnx.external import External
+from dlv.adapters.protobuf.numbers import packed_bytes, varints
+from dlv.adapters.protobuf.reader import Schema, Span
+from dlv.errors import Damaged, NewerFormat, UnsafeInput
+
+MOST_DIMENSIONS = 64
+_MOST_OFFSET = 1 << 62
+STRING = 8
+
+# TensorProto.DataType -> (bits, name here, the field that holds elements if not raw_data).
+_TYPES = {
+    1: (32, "float32", "float_data"),
+    2: (8, "uint8", "int32_data"),
+    3: (8, "int8", "int32_data"),
+    4: (16, "uint16", "int32_data"),
+    5: (16, "int16", "int32_data"),
+    6: (32, "int32", "int32_data"),
+    7: (64, "int64", "int64_data"),
+    9: (8, "bool", "int32_data"),
+    10: (16, "float16", "int32_data"),
+    11: (64, "float64", "double_data"),
+    12: (32, "uint32", "uint64_data"),
+    13: (64, "uint64", "uint64_data"),
+    14: (64, "complex64", "float_data"),
+    15: (128, "complex128", "double_data"),
+    16: (16, "bfloat16", "int32_data"),
+    17: (8, "float8_e4m3", "int32_data"),
+    18: (8, "float8_e4m3fnuz", "int32_data"),
+    19: (8, "float8_e5m2", "int32_data"),
+    20: (8, "float8_e5m2fnuz", "int32_data"),
+    21: (4, "raw:UINT4", "int32_data"),
+    22: (4, "raw:INT4", "int32_data"),
+    23: (4, "raw:FLOAT4E2M1", "int32_data"),
+    24: (8, "float8_e8m0", "int32_data"),
+    25: (2, "raw:UINT2", "int32_data"),
+    26: (2, "raw:INT2", "int32_data"),
+    27: (6, "raw:FLOAT6E2M3", "int32_data"),
+    28: (6, "raw:FLOAT6E3M2", "int32_data"),
+}
+_OTHERS = {0: "raw:UNDEFINED", STRING: "raw:STRING"}
+_FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+
+TENSOR = Schema(
+    "TensorProto",
+    {
+        1: "dims int*",
+        2: "data_type int32",
+        3: "segment message",
+        4: "float_data fixed32s",
+        5: "int32_data varints",
+        6: "string_data message*",
+        7: "int64_data varints",
+        8: "name text",
+        9: "raw_data message",
+        10: "double_data fixed64s",
+        11: "uint64_data varints",
+        12: "doc_string message",
+        13: "external_data message*",
+        14: "data_location int32",
+        16: "metadata_props message*",
+    },
+)
+_ENTRY = Schema("StringStringEntryProto", {1: "key text", 2: "value text"})
+
+
+@dataclass(eq=False)
+class Stored:
+    """A tensor as the file describes it. `span`: its message; `place`: where in the file or in
+    which file beside it the elements lie plainly; None: they are written in some other form.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    span: Span
+    read: Callable[[], Raw]
+    code: int = 0
+    place: int | tuple[str, int] | None = None
+    pieces: tuple[Span, ...] = ()  # of `float_data` and `double_data`
+    part: Part | None = None
+    label: str = ""  # by which messages call it
+    _values: tuple[Any, ...] | None = field(default=None, repr=False)
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def external(self) -> tuple[str, int] | None:
+        return self.place if isinstance(self.place, tuple) else None
+
+    def values(self, most: int = 4096) -> tuple[Any, ...] | None:
+        """The elements as Python numbers, in C order; None if they are many or of odd dtypes."""
+        if self.elements > most or self.dtype not in CODES:
+            return None
+        if self._values is None:
+            raw = bytes(self.read())
+            self._values = struct.unpack(f"<{self.elements}{CODES[self.dtype]}", raw)
+        return self._values
+
+    def tensor(self, name: str, role: str = "weight") -> Tensor:
+        return Tensor(name, self.dtype, self.shape, self.nbytes, self.read, role, part=self.part)
+
+
+def dtype_of(code: int, what: str) -> str:
+    """The name of a TensorProto.DataType."""
+    if code in _TYPES:
+        return _TYPES[code][1]
+    if code in _OTHERS:
+        return _OTHERS[code]
+    raise NewerFormat(f"{what} has a dtype that is not known", why=f"number {code}")
+
+
+def read_tensor(span: Span, external: External, *, name: str = "") -> Stored | None:
+    """The checked description of a tensor; None for one of texts."""
+    given = TENSOR.read(span)
+    name = name or given["name"] or ""
+    label = f"the tensor {name!r} of {span.file.name}"
+    code = given["data_type"] or 0
+    if code == STRING:
+        return None
+    dtype = dtype_of(code, label)
+    if code == 0:
+        raise Damaged(f"{label} has no dtype")
+    if given["segment"] is not None:
+        raise NewerFormat(f"{label} is one segment of several, which no program writes")
+    bits, _, home = _TYPES[code]
+    shape = _shape(given["dims"], bits, label)
+    count = math.prod(shape)
+    nbytes = (count * bits + 7) // 8
+    stored = Stored(name, dtype, shape, nbytes, span.detached(), bytes, code, label=label)
+    present = [key for key in _FIELDS if given[key]] + ["raw_data"] * (
+        given["raw_data"] is not None
+    )
+    if given["string_data"]:
+        raise Damaged(f"{label} holds texts, its dtype is {dtype}")
+    if given["data_location"] not in (None, 0, 1):
+        raise NewerFormat(f"{label} lies somewhere unknown", why=f"{given['data_location']}")
+    if given["data_location"] == 1:
+        if present:
+            raise UnsafeInput(f"{label} lies in the file and outside of it")
+        _take_external(stored, given["external_data"], external)
+    elif len(present) > 1:
+        raise UnsafeInput(f"{label} has its elements twice", why=" and ".join(present))
+    elif present == ["raw_data"]:
+        _take_raw(stored, given["raw_data"])
+    elif present and present != [home]:
+        raise Damaged(f"{label} has its elements in {present[0]}", why=f"its dtype is {dtype}")
+    else:
+        _take_typed(stored, given[home], home, bits)
+    return stored
+
+
+def _shape(dims: list[int], bits: int, label: str) -> tuple[int, ...]:
+    if len(dims) > MOST_DIMENSIONS:
+        raise UnsafeInput(f"{label} has {len(dims)} dimensions")
+    total = bits
+    for dim in dims:
+        if dim < 0:
+            raise Damaged(f"{label} has a negative length", why=f"{dims}")
+        total *= max(dim, 1)  # a zero elsewhere does not make an absurd length sensible
+        if total >= 1 << 63:
+            raise UnsafeInput(f"the shape of {label} overflows", why=f"{dims}")
+    return tuple(dims)
+
+
+def _take_raw(stored: Stored, span: Span) -> None:
+    if span.size != stored.nbytes:
+        raise Damaged(
+            f"{stored.label} has a wrong length",
+            why=f"{span.size} bytes, {stored.dtype} {list(stored.shape)} takes {stored.nbytes}",
+        )
+    file, offset, size = span.file, span.offset, span.size
+    stored.place = offset
+    stored.read = lambda: file.read(offset, size)
+    stored.part = lambda start, count: file.read(offset + start, count)
+
+
+def _take_typed(stored: Stored, spans: list[Span], home: str, bits: int) -> None:
+    nbytes = stored.nbytes
+    if home in ("float_data", "double_data"):
+        found = sum(span.size for span in spans)
+        if found != nbytes:
+            raise Damaged(f"{stored.label} has a wrong length", why=f"{found} bytes, not {nbytes}")
+        stored.pieces = tuple(span.detached() for span in spans)
+        stored.read = lambda: packed_bytes(spans, nbytes)
+        return
+    # What is narrower than a byte is packed into bytes first.
+    width = max(bits // 8, 1)
+    count = nbytes // width
+    if count > sum(span.size for span in spans):
+        raise Damaged(f"{stored.label} has too few elements", why=f"{count} are declared")
+    stored.read = lambda: varints(spans, count, width)
+
+
+def _take_external(stored: Stored, entries: list[Span], external: External) -> None:
+    given: dict[str, str] = {}
+    for span in entries:
+        entry = _ENTRY.read(span)
+        key = entry["key"] or ""
+        if key in given:
+            raise UnsafeInput(f"{stored.label} says twice where it lies", why=key)
+        given[key] = entry["value"] or ""
+    location, offset = given.get("location", ""), _count(given, "offset", 0, stored.label)
+    length = _count(given, "length", stored.nbytes, stored.label)
+    if length != stored.nbytes:
+        raise Damaged(
+            f"{stored.label} has a wrong length",
+            why=f"{length} bytes, {stored.dtype} {list(stored.shape)} takes {stored.nbytes}",
+        )
+    external.check(location, offset, length)
+    stored.place = location, offset
+    stored.read = lambda: external.read(location, offset, length)
+    stored.part = lambda start, count: external.read(location, offset + start, count)
+
+
+def _count(given: dict[str, str], key: str, default: int, label: str) -> int:
+    text = given.get(key)
+    if text is None:
+        return default
+    if not text.isdecimal() or not text.isascii() or len(text) > 19 or int(text) > _MOST_OFFSET:
+        raise UnsafeInput(f"{label} has a wrong {key}", why=f"{text[:40]!r}")
+    return int(text)

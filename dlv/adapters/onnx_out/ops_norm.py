@@ -1,0 +1,138 @@
+"""NORM as ONNX operators, with the statistics of inference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from dlv.adapters.onnx.graph import MOST_NUMBERS, Graph, Item, Value
+from dlv.errors import UsageError
+from dlv.network.graph import Node
+from dlv.network.sizes import Shape, axis_of
+
+_ROUNDING = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
+
+
+def norm(g: Graph, node: Node, inputs: Sequence[Item]) -> Value:
+    x, attrs = g.value(inputs[0]), node.attrs
+    axis = axis_of(attrs["axis"], x.rank, "axis")
+    if node.variant == "LAYER":
+        return _layer(g, node, x, axis)
+    if node.variant == "RMS":
+        return _rms(g, node, x, axis)
+    # The rest speaks of channels on axis 1.
+    order = list(range(x.rank))
+    order.insert(1, order.pop(axis))
+    moved = g.transpose(x, order)
+    if node.variant == "LRN":
+        made = _local(g, node, moved)
+    elif "running_mean" in node.params:
+        made = _batch(g, node, moved)
+    elif node.variant == "BATCH":
+        made = _statistics(g, node, moved)
+    elif node.variant == "GROUP":
+        made = _group(g, node, moved)
+    else:
+        made = _instance(g, node, moved)
+    return g.transpose(made, [order.index(place) for place in range(x.rank)])
+
+
+def _slot(g: Graph, node: Node, slot: str, x: Value, shape: Shape | None) -> Value:
+    """The tensor in a slot; ones or zeros of that shape where the node has none."""
+    if slot in node.params:
+        return g.weight(node, slot, x.dtype)
+    numbers = tuple(dim for dim in shape or () if isinstance(dim, int))
+    if shape is None or len(numbers) != len(shape) or prod(numbers) > MOST_NUMBERS:
+        raise UsageError("how many channels are normalised is not known, or too many")
+    return g.constant([float(slot == "weight")] * prod(numbers), x.dtype, numbers)
+
+
+def _both(g: Graph, node: Node, x: Value, shape: Shape | None) -> list[Value]:
+    return [_slot(g, node, slot, x, shape) for slot in ("weight", "bias")]
+
+
+def _channels(x: Value) -> Shape:
+    return (x.shape or ())[1:2]
+
+
+def _batch(g: Graph, node: Node, x: Value) -> Value:
+    statistics = [g.weight(node, slot, x.dtype) for slot in ("running_mean", "running_var")]
+    given = [x, *_both(g, node, x, statistics[0].shape), *statistics]
+    return g.op("BatchNormalization", given, {"epsilon": node.attrs["eps"]})
+
+
+def _statistics(g: Graph, node: Node, x: Value) -> Value:
+    """A batch norm that keeps no statistics uses those of the batch in inference too."""
+    axes = [axis for axis in range(x.rank) if axis != 1]
+    return _affine(g, node, x, _standard(g, x, axes, node.attrs["eps"]))
+
+
+def _standard(g: Graph, x: Value, axes: Sequence[int], eps: float) -> Value:
+    """Mean 0 and variance 1 over some axes."""
+    off = g.binary("Sub", x, g.reduce("ReduceMean", x, axes, True))
+    variance = g.reduce("ReduceMean", g.op("Mul", [off, off]), axes, True)
+    raised = g.op("Add", [variance, g.constant(eps, x.dtype)])
+    return g.op("Div", [off, g.op("Sqrt", [raised])])
+
+
+def _affine(g: Graph, node: Node, x: Value, made: Value) -> Value:
+    """Weight and bias of the channels, which are axis 1."""
+    for slot, kind in (("weight", "Mul"), ("bias", "Add")):
+        if slot in node.params:
+            value = g.weight(node, slot, x.dtype)
+            if x.rank > 2:
+                value = g.unsqueeze(value, *range(1, x.rank - 1))
+            made = g.op(kind, [made, value])
+    return made
+
+
+def _instance(g: Graph, node: Node, x: Value) -> Value:
+    given = [x, *_both(g, node, x, _channels(x))]
+    return g.op("InstanceNormalization", given, {"epsilon": node.attrs["eps"]})
+
+
+def _group(g: Graph, node: Node, x: Value) -> Value:
+    attrs = {"epsilon": node.attrs["eps"], "num_groups": node.attrs["groups"]}
+    return g.op("GroupNormalization", [x, *_both(g, node, x, _channels(x))], attrs)
+
+
+def _layer(g: Graph, node: Node, x: Value, axis: int) -> Value:
+    shape = (x.shape or ())[axis:]
+    bias = g.weight(node, "bias", x.dtype) if "bias" in node.params else None
+    counts = [dim for dim in shape if isinstance(dim, int)]
+    few = len(counts) == len(shape) and prod(counts) <= MOST_NUMBERS
+    if few or "weight" in node.params:
+        given = [x, _slot(g, node, "weight", x, shape), bias]
+        attrs = {"epsilon": node.attrs["eps"], "axis": axis - x.rank}
+        return g.op("LayerNormalization", given, attrs)
+    made = _standard(g, x, range(axis, x.rank), node.attrs["eps"])
+    return made if bias is None else g.binary("Add", made, bias)
+
+
+def _rms(g: Graph, node: Node, x: Value, axis: int) -> Value:
+    eps = node.attrs["eps"]
+    # As torch does it, half precision is too narrow for squares.
+    wide = g.cast(x, "float32") if x.dtype == "float16" else x
+    eps = _ROUNDING[x.dtype] if eps is None else eps
+    mean = g.reduce("ReduceMean", g.op("Mul", [wide, wide]), range(axis, x.rank), True)
+    root = g.op("Sqrt", [g.op("Add", [mean, g.constant(eps, wide.dtype)])])
+    made = g.cast(g.op("Div", [wide, root]), x.dtype)
+    if "weight" in node.params:
+        made = g.binary("Mul", made, g.weight(node, "weight", x.dtype))
+    return made
+
+
+def _local(g: Graph, node: Node, x: Value) -> Value:
+    attrs = node.attrs
+    size, alpha, beta, k = attrs["size"], attrs["alpha"], attrs["beta"], attrs["k"]
+    if size % 2 and x.rank == 4:
+        return g.op("LRN", [x], {"size": size, "alpha": alpha, "beta": beta, "bias": k})
+    # Runtimes take four axes only; of an even window ONNX has the longer half behind, torch before.
+    channels = g.length(x, 1)
+    flat = g.op("Mul", [x, x])
+    flat = g.op("Reshape", [flat, g.vector([0, 1, channels, -1])], shape=None)
+    window = {"kernel_shape": [size, 1], "pads": [size // 2, 0, (size - 1) // 2, 0]}
+    mean = g.op("AveragePool", [flat], {**window, "count_include_pad": 1})
+    mean = g.like(mean, x)
+    raised = g.op("Add", [g.op("Mul", [mean, g.constant(alpha, x.dtype)]), g.constant(k, x.dtype)])
+    return g.op("Div", [x, g.op("Pow", [raised, g.constant(beta, x.dtype)])])

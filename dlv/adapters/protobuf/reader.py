@@ -1,0 +1,350 @@
+"""Protobuf messages read strictly and lazily: nothing is read, or believed, before it is asked for.
+
+    NODE = Schema("NodeProto", {1: "input text*", 3: "name text", 5: "attribute message*"})
+    with Source(path) as file:
+        node = NODE.read(message(file))
+
+gives a dict: None for what is absent, a list for `*`. Kinds: text, int, int32, uint, bool,
+float, double, bytes, message (a Span, to be read by another Schema: there is no recursion) and,
+for many numbers that stay in the file, varints, fixed32s and fixed64s (lists of Spans, for
+`dlv.adapters.protobuf.numbers`). Fields that the schema lacks are skipped. Wrong wire
+types, second values of single fields, groups and anything cut off are refused.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from dlv.errors import Damaged, UnsafeInput
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+MOST_DEPTH = 100  # as in the library
+MOST_FIELDS = 1_000_000  # a second or two of reading
+MOST_MEMORY = 64 << 20
+MOST_TEXT = 1 << 20
+
+_LOOKAHEAD = 20  # a tag and a varint
+_FIRST_WINDOW, _WINDOW = 2 << 10, 64 << 10
+
+Data = bytes | bytearray
+
+
+class Bytes(Protocol):
+    """What is read from: a `Source`, or `Memory`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+    def read(self, offset: int, size: int) -> Data: ...
+
+
+class Memory:
+    """Bytes at hand, read like a file."""
+
+    def __init__(self, data: Data, name: str = "message") -> None:
+        self.data = data
+        self.name = name
+        self.size = len(data)
+
+    def read(self, offset: int, size: int) -> Data:
+        if offset < 0 or size < 0 or offset + size > self.size:
+            raise Damaged(f"{self.name} ends too early")
+        return self.data[offset : offset + size]
+
+
+class Budget:
+    """What may still be taken from one file: fields and numbers, and bytes kept in memory."""
+
+    def __init__(self, fields: int, memory: int) -> None:
+        self.fields = fields
+        self.memory = memory
+
+
+def message(
+    file: Bytes,
+    offset: int = 0,
+    size: int | None = None,
+    *,
+    most_fields: int = MOST_FIELDS,
+    most_memory: int = MOST_MEMORY,
+) -> Span:
+    """The message that a file, or this range of it, consists of."""
+    size = file.size - offset if size is None else size
+    if offset < 0 or size < 0 or offset + size > file.size:
+        raise Damaged(f"{file.name} ends too early")
+    return Span(file, Budget(most_fields, most_memory), offset, size, 0)
+
+
+class Span:
+    """A length-delimited field: where its bytes lie. It is a message, a text, bytes or numbers."""
+
+    __slots__ = ("_base", "_data", "budget", "depth", "file", "offset", "size")
+
+    def __init__(
+        self,
+        file: Bytes,
+        budget: Budget,
+        offset: int,
+        size: int,
+        depth: int,
+        data: Data = b"",
+        base: int = 0,
+    ) -> None:
+        self.file = file
+        self.budget = budget
+        self.offset = offset
+        self.size = size
+        self.depth = depth
+        # Bytes of the file from `base` on that happen to be here already.
+        self._data = data
+        self._base = base
+
+    def fields(self) -> Iterator[tuple[int, int, int | Span]]:
+        """(field number, wire type, unsigned number or Span) of each field of this message."""
+        if self.depth > MOST_DEPTH:
+            raise UnsafeInput(
+                f"{self.file.name} is nested too deeply", why=f"the limit is {MOST_DEPTH} levels"
+            )
+        file, budget, depth = self.file, self.budget, self.depth + 1
+        at, end = self.offset, self.offset + self.size
+        data, base, window = self._data, self._base, _FIRST_WINDOW
+        have = base + len(data)
+        while at < end:
+            if at + _LOOKAHEAD > have and have < end:
+                # Behind a large field that was skipped, there may be little before the next one.
+                window = _FIRST_WINDOW if at > have else min(2 * window, _WINDOW)
+                base, data = at, file.read(at, min(window, end - at))
+                have = base + len(data)
+            place, stop = at - base, min(have, end) - base
+            budget.fields -= 1
+            if budget.fields < 0:
+                raise self._too_much("fields")
+            tag = data[place]
+            place += 1
+            if tag >= 0x80:
+                tag, place = self._varint(data, place - 1, stop, base)
+            number, wire = tag >> 3, tag & 7
+            if not 0 < number < 1 << 29:
+                raise self._wrong(f"the field number {number}", at)
+            if wire in (VARINT, BYTES):
+                if place >= stop:
+                    raise self._wrong("an end within a field", at)
+                value: int | Span = data[place]
+                place += 1
+                if value >= 0x80:  # type: ignore[operator]
+                    value, place = self._varint(data, place - 1, stop, base)
+                if wire == BYTES:
+                    size = value
+                    assert isinstance(size, int)
+                    start = base + place
+                    if size > end - start:
+                        raise self._wrong(f"a length of {size} with {end - start} bytes left", at)
+                    at = start + size
+                    if at <= have:
+                        value = Span(file, budget, start, size, depth, data, base)
+                    else:
+                        value = Span(file, budget, start, size, depth)
+                else:
+                    at = base + place
+            elif wire in (FIXED32, FIXED64):
+                width = 4 if wire == FIXED32 else 8
+                if place + width > stop:
+                    raise self._wrong("an end within a field", at)
+                value = int.from_bytes(data[place : place + width], "little")
+                at = base + place + width
+            else:
+                raise self._wrong("a group" if wire in (3, 4) else f"the wire type {wire}", at)
+            yield number, wire, value
+
+    def bytes(self, most: int = MOST_TEXT) -> Data:
+        """The bytes themselves, at most so many."""
+        if self.size > most:
+            raise UnsafeInput(
+                f"a field of {self.file.name} is too long",
+                why=f"{self.size} bytes at byte {self.offset}, the limit is {most}",
+            )
+        self.budget.memory -= self.size
+        if self.budget.memory < 0:
+            raise self._too_much("texts")
+        return self.peek()
+
+    def detached(self) -> Span:
+        """The same, which keeps nothing in memory."""
+        return Span(self.file, self.budget, self.offset, self.size, self.depth)
+
+    def peek(self) -> Data:
+        """The bytes, for who keeps account of them."""
+        start = self.offset - self._base
+        if self._data and start >= 0 and start + self.size <= len(self._data):
+            return self._data[start : start + self.size]
+        return self.file.read(self.offset, self.size)
+
+    def text(self, most: int = MOST_TEXT) -> str:
+        """UTF-8, checked."""
+        try:
+            return self.bytes(most).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise self._wrong("a text that is not UTF-8", self.offset) from error
+
+    def numbers(self, wire: int) -> list[int]:
+        """The numbers of a packed field, unsigned."""
+        data, stop = self.bytes(MOST_MEMORY), self.size
+        found: list[int] = []
+        if wire != VARINT:
+            width = 4 if wire == FIXED32 else 8
+            if stop % width:
+                raise self._wrong("numbers that are cut", self.offset)
+            self.charge(stop // width)
+            found.extend(struct.unpack(f"<{stop // width}{'I' if width == 4 else 'Q'}", data))
+            return found
+        place = 0
+        while place < stop:
+            self.charge(1)
+            value = data[place]
+            place += 1
+            if value >= 0x80:
+                value, place = self._varint(data, place - 1, stop, self.offset)
+            found.append(value)
+        return found
+
+    def charge(self, count: int) -> None:
+        """Take so many fields from the budget."""
+        self.budget.fields -= count
+        if self.budget.fields < 0:
+            raise self._too_much("numbers")
+
+    def _varint(self, data: Data, place: int, stop: int, base: int) -> tuple[int, int]:
+        begin, value, shift = place, 0, 0
+        while place < stop:
+            byte = data[place]
+            place += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if value >= 1 << 64:
+                    break
+                return value, place
+            shift += 7
+            if shift > 63:
+                break
+        else:
+            raise self._wrong("an end within a number", base + begin)
+        raise self._wrong("a number of more than 64 bits", base + begin)
+
+    def _wrong(self, what: str, at: int) -> Damaged:
+        return Damaged(f"{self.file.name} is damaged", why=f"{what} at byte {at}")
+
+    def _too_much(self, what: str) -> UnsafeInput:
+        return UnsafeInput(f"{self.file.name} holds too many {what}")
+
+
+def signed(value: int) -> int:
+    """A varint as int64, or an enum."""
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def signed32(value: int) -> int:
+    """A varint as int32: what is beyond 32 bits does not count, as in the library."""
+    value &= 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def float32_of(value: int) -> float:
+    return float(struct.unpack("<f", value.to_bytes(4, "little"))[0])
+
+
+def float64_of(value: int) -> float:
+    return float(struct.unpack("<d", value.to_bytes(8, "little"))[0])
+
+
+# Kind -> wire type, and what makes the value of a number.
+_NUMBERS: dict[str, tuple[int, Any]] = {
+    "int": (VARINT, signed),
+    "int32": (VARINT, signed32),
+    "uint": (VARINT, int),
+    "bool": (VARINT, bool),
+    "float": (FIXED32, float32_of),
+    "double": (FIXED64, float64_of),
+}
+_RUNS = {"varints": VARINT, "fixed32s": FIXED32, "fixed64s": FIXED64}
+_KINDS = {*_NUMBERS, *_RUNS, "text", "bytes", "message"}
+
+
+class Schema:
+    """The fields of one kind of message that a reader wants: number -> "name kind" or "name kind*".
+
+    `int`, `float` and so on with `*` may be packed or not, as written.
+    """
+
+    def __init__(self, name: str, fields: Mapping[int, str]) -> None:
+        self.name = name
+        self._fields: dict[int, tuple[str, str, bool]] = {}
+        self._empty: dict[str, bool] = {}
+        for number, text in fields.items():
+            field, kind = text.split()
+            many = kind.endswith("*") or kind in _RUNS
+            kind = kind.removesuffix("*")
+            assert kind in _KINDS, kind
+            self._fields[number] = field, kind, many
+            self._empty[field] = many
+
+    def read(self, span: Span) -> dict[str, Any]:
+        """The message as a dict with every name of the schema."""
+        result: dict[str, Any] = {name: [] if many else None for name, many in self._empty.items()}
+        wanted = self._fields
+        for number, wire, value in span.fields():
+            known = wanted.get(number)
+            if known is None:
+                continue
+            name, kind, many = known
+            if isinstance(value, Span):
+                if kind == "message" or kind in _RUNS:
+                    item: Any = value
+                elif kind == "text":
+                    item = value.text()
+                elif kind == "bytes":
+                    item = value.bytes()
+                elif many:
+                    wanted_wire, convert = _NUMBERS[kind]
+                    result[name].extend(map(convert, value.numbers(wanted_wire)))
+                    continue
+                else:
+                    raise self._wire(span, name, wire)
+            elif kind in _NUMBERS:
+                wanted_wire, convert = _NUMBERS[kind]
+                if wire != wanted_wire:
+                    raise self._wire(span, name, wire)
+                item = convert(value)
+            elif wire == _RUNS.get(kind):
+                # One number on its own: its bytes are those it would have in a packed field.
+                item = _alone(span, wire, value)
+            else:
+                raise self._wire(span, name, wire)
+            if many:
+                result[name].append(item)
+            elif result[name] is None:
+                result[name] = item
+            else:
+                raise UnsafeInput(f"{span.file.name} has two values for {self.name}.{name}")
+        return result
+
+    def _wire(self, span: Span, name: str, wire: int) -> Damaged:
+        return Damaged(
+            f"{span.file.name} is damaged",
+            why=f"{self.name}.{name} at byte {span.offset} has the wire type {wire}",
+        )
+
+
+def _alone(span: Span, wire: int, value: int) -> Span:
+    if wire == VARINT:
+        raw = bytearray()
+        while value >= 0x80:
+            raw.append(value & 0x7F | 0x80)
+            value >>= 7
+        raw.append(value)
+        data = bytes(raw)
+    else:
+        data = value.to_bytes(4 if wire == FIXED32 else 8, "little")
+    return Span(Memory(data, span.file.name), span.budget, 0, len(data), span.depth)
