@@ -1,0 +1,130 @@
+"""Numbers as integers: words, the order-preserving map, balanced digits, exponents.
+
+Differences of weights are taken between integers that stand in the order of the numbers:
+float subtraction loses bits, integers do not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlv.pas.segments import OPAQUE, words_of
+
+Raw = bytes | bytearray | memoryview
+Words = NDArray[Any]  # little-endian unsigned words of 1, 2, 4 or 8 bytes
+
+UNSIGNED: dict[int, np.dtype[Any]] = {
+    1: np.dtype("<u1"),
+    2: np.dtype("<u2"),
+    4: np.dtype("<u4"),
+    8: np.dtype("<u8"),
+}
+
+
+@dataclass(frozen=True)
+class Format:
+    """What the bits of one word mean."""
+
+    width: int  # bytes
+    kind: Literal["float", "signed", "unsigned"]
+    exponent: int = 0  # bits
+    mantissa: int = 0  # bits
+
+    @property
+    def words(self) -> np.dtype[Any]:
+        return UNSIGNED[self.width]
+
+    @property
+    def bits(self) -> int:
+        return 8 * self.width
+
+    @property
+    def top(self) -> int:
+        """The word with only its highest bit set."""
+        return 1 << (self.bits - 1)
+
+
+_FLOATS = {
+    "float16": Format(2, "float", 5, 10),
+    "float32": Format(4, "float", 8, 23),
+    "float64": Format(8, "float", 11, 52),
+    "bfloat16": Format(2, "float", 8, 7),
+    "float8_e4m3": Format(1, "float", 4, 3),
+    "float8_e5m2": Format(1, "float", 5, 2),
+    "float8_e4m3fnuz": Format(1, "float", 4, 3),
+    "float8_e5m2fnuz": Format(1, "float", 5, 2),
+    "complex64": Format(4, "float", 8, 23),
+    "complex128": Format(8, "float", 11, 52),
+}
+
+
+def format_of(dtype: str) -> Format:
+    """The format of a dtype's words; opaque bytes are unsigned ones."""
+    known = _FLOATS.get(dtype)
+    if known is not None:
+        return known
+    width, _ = words_of(dtype)
+    signed = dtype.startswith("int") and not dtype.startswith(OPAQUE)
+    return Format(width, "signed" if signed else "unsigned")
+
+
+def words_in(raw: Raw, dtype: str) -> Words:
+    """The words of a matrix, as a view."""
+    return np.frombuffer(raw, format_of(dtype).words)
+
+
+def ordered(words: Words, form: Format) -> Words:
+    """Words whose order as unsigned integers is that of the numbers (NaN beyond infinity)."""
+    if form.kind == "unsigned":
+        return words.copy()
+    top = form.words.type(form.top)
+    if form.kind == "signed":
+        return np.bitwise_xor(words, top)
+    # u ^ (all ones if negative, else the top bit)
+    negative = (words.view(f"<i{form.width}") >> (form.bits - 1)).view(form.words)
+    return np.bitwise_xor(words, negative | top)
+
+
+def unordered(mapped: Words, form: Format) -> Words:
+    """The inverse of `ordered`."""
+    if form.kind == "unsigned":
+        return mapped.copy()
+    top = form.words.type(form.top)
+    if form.kind == "signed":
+        return np.bitwise_xor(mapped, top)
+    positive = (mapped.view(f"<i{form.width}") >> (form.bits - 1)).view(form.words)
+    return np.bitwise_xor(mapped, ~positive | top)
+
+
+def balanced(form: Format) -> Any:
+    """0x80 in every byte: what turns a difference into balanced base-256 digits and back."""
+    return form.words.type(int.from_bytes(b"\x80" * form.width, "little"))
+
+
+def differences(target: Words, base: Words, form: Format) -> Words:
+    """The balanced digits of m(target) - m(base), byte k of a word = digit of 256^k.
+
+    Each digit is a signed byte, so that the sign of the difference rides in all of them and
+    the digits not yet read can be off in both directions alike.
+    """
+    eights = balanced(form)
+    return np.bitwise_xor(ordered(target, form) - ordered(base, form) + eights, eights)
+
+
+def applied(digits: Words, base: Words, form: Format) -> Words:
+    """The inverse: target words from balanced digits and base words."""
+    eights = balanced(form)
+    return unordered(ordered(base, form) + ((digits ^ eights) - eights), form)
+
+
+def exponents(words: Words, form: Format) -> NDArray[np.uint16]:
+    """The biased exponent field of each word; 0 for integers."""
+    if form.kind != "float":
+        return np.zeros(len(words), np.uint16)
+    mask = form.words.type((1 << form.exponent) - 1)
+    field = np.right_shift(words, form.words.type(form.mantissa)) & mask
+    return field.astype(np.uint16)
