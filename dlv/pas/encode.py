@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,21 @@ class Encoded:
     data: Raw
     raw: int
     blake3: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """One encoded piece of a matrix: `count` bytes of a plane or of the side data."""
+
+    kind: str  # "plane" or "side"
+    plane: int | None
+    start: int
+    count: int
+    encoded: Encoded
+
+
+# Takes each part as soon as it is made; whoever gives it decides what waits and where.
+Put = Callable[[Part], None]
 
 
 def encode_elements(layout: Layout, dtype: str, raw: Raw) -> list[Encoded]:

@@ -9,7 +9,8 @@ from typing import Any
 
 from dlv.canonical import HASH, dumps, loads
 from dlv.errors import Damaged, NewerFormat
-from dlv.pas.segments import OPAQUE, Layout, layout_of, matrix_bytes, words_of
+from dlv.pas.layouts import layout_of
+from dlv.pas.segments import OPAQUE, Layout, matrix_bytes, words_of
 
 FORMAT = "dlv/pack/1"
 MAX_FOOTER = 64 << 20

@@ -9,8 +9,8 @@ from dlv.canonical import matrix_hash
 from dlv.errors import Damaged, StorageError
 from dlv.pas.deltas import base_of, delta_of
 from dlv.pas.footer import Encoding, covered
+from dlv.pas.layouts import layout_of
 from dlv.pas.packs import Stored
-from dlv.pas.segments import layout_of
 
 Raw = bytes | bytearray | memoryview
 

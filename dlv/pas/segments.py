@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from dlv.errors import Damaged, NewerFormat
 
 Raw = bytes | bytearray | memoryview
-Config = Mapping[str, Any]
 Bytes = NDArray[np.uint8]
+Words = NDArray[Any]  # little-endian unsigned words of 1, 2, 4 or 8 bytes
 
 # dtype -> (bytes per word, words per element); `raw:<name>` is opaque and not in here.
 WORDS = {
@@ -40,6 +40,8 @@ WORDS = {
 }
 OPAQUE = "raw:"
 
+# Planes are cut at multiples of this many words: what is coded and decoded at a time.
+SEGMENT = 1 << 20
 # Words handled at a time: large enough for numpy's loops, small enough for the cache.
 _BLOCK = 1 << 18
 _UNSIGNED: dict[int, np.dtype[Any]] = {
@@ -105,6 +107,30 @@ class Layout(Protocol):
         """The inverse of `split`."""
         ...
 
+    def side_of(self, raw: Raw, dtype: str, shape: Sequence[int]) -> bytes:
+        """The side data of a matrix; ValueError if this layout cannot hold the matrix."""
+        ...
+
+    def cutter(self, side: Raw, dtype: str, shape: Sequence[int]) -> Cutter:
+        """Works on one segment after the other; Damaged if the side data cannot be right."""
+        ...
+
+
+class Cutter(Protocol):
+    """A layout at work on one matrix: planes of the words from `start`, and back.
+
+    Planes whose lengths depend on the content are cut where segments begin, and a segment
+    is cut and pasted whole. All others may be cut anywhere.
+    """
+
+    def cut(self, words: Words, start: int) -> list[Raw]:
+        """The planes of these words."""
+        ...
+
+    def paste(self, planes: Sequence[Raw], start: int, count: int) -> Words:
+        """The `count` words of these planes; Damaged if they cannot be that."""
+        ...
+
 
 class Ieee:
     """Byte k of each little-endian word, the most significant first."""
@@ -153,6 +179,33 @@ class Ieee:
         joined = _join([np.frombuffer(plane, np.uint8) for plane in planes], width)
         return joined.data.cast("B")
 
+    def side_of(self, raw: Raw, dtype: str, shape: Sequence[int]) -> bytes:  # noqa: ARG002
+        return b""
+
+    def cutter(self, side: Raw, dtype: str, shape: Sequence[int]) -> Cutter:  # noqa: ARG002
+        if len(side):
+            raise Damaged(f"a matrix of {dtype} has no side data")
+        return _IeeeCutter(self.planes(dtype))
+
+
+class _IeeeCutter:
+    """`ieee` segment by segment: there is nothing to know but the width of a word."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+
+    def cut(self, words: Words, start: int) -> list[Raw]:  # noqa: ARG002
+        if self._width == 1:
+            return [words.data.cast("B") if len(words) else b""]
+        return [plane.data for plane in _split(words, self._width)]
+
+    def paste(self, planes: Sequence[Raw], start: int, count: int) -> Words:  # noqa: ARG002
+        if len(planes) != self._width or any(len(plane) != count for plane in planes):
+            raise Damaged(f"{count} words of {self._width} bytes have other planes")
+        if self._width == 1:
+            return np.frombuffer(planes[0], np.uint8)
+        return _join([np.frombuffer(plane, np.uint8) for plane in planes], self._width)
+
 
 def _split(words: NDArray[Any], width: int) -> list[Bytes]:
     """Cut words into halves, these again, down to bytes.
@@ -198,22 +251,6 @@ def _join(planes: Sequence[Bytes], width: int) -> NDArray[Any]:
                 pairs.append(into)
             level, size = pairs, 2 * size
     return out
-
-
-# id -> layout made from a config, and the keys that config must have.
-LAYOUTS: dict[str, tuple[Callable[[Config], Layout], frozenset[str]]] = {
-    "ieee": (lambda _: Ieee(), frozenset({"id"})),
-}
-
-
-def layout_of(config: Config) -> Layout:
-    """The layout that a config names."""
-    made = LAYOUTS.get(str(config.get("id")))
-    if made is None or set(config) != made[1]:
-        raise NewerFormat(
-            f"unknown layout {dict(config)!r}", hint="install the version of dlv that wrote it"
-        )
-    return made[0](config)
 
 
 def default_layout() -> Layout:

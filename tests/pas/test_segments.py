@@ -9,7 +9,8 @@ import pytest
 from dlv.adapters.checkpoint import ITEM_BYTES
 from dlv.errors import NewerFormat
 from dlv.pas import segments
-from dlv.pas.segments import WORDS, Ieee, element_bytes, layout_of, matrix_bytes, words_of
+from dlv.pas.layouts import layout_of
+from dlv.pas.segments import WORDS, Ieee, element_bytes, matrix_bytes, words_of
 from tests.conformance.layout import LayoutSuite, random_matrix
 
 

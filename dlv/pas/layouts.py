@@ -1,0 +1,28 @@
+"""The registry of layouts: what a config names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dlv.errors import NewerFormat
+from dlv.pas.segments import Ieee, Layout
+from dlv.pas.segments import default_layout as default_layout
+
+Config = Mapping[str, Any]
+
+# id -> layout made from a config, and the keys that config must have. A maker raises Damaged
+# for values that cannot be.
+LAYOUTS: dict[str, tuple[Callable[[Config], Layout], frozenset[str]]] = {
+    "ieee": (lambda _: Ieee(), frozenset({"id"})),
+}
+
+
+def layout_of(config: Config) -> Layout:
+    """The layout that a config names."""
+    made = LAYOUTS.get(str(config.get("id")))
+    if made is None or set(config) != made[1]:
+        raise NewerFormat(
+            f"unknown layout {dict(config)!r}", hint="install the version of dlv that wrote it"
+        )
+    return made[0](config)
