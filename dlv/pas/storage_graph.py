@@ -1,0 +1,219 @@
+"""The storage graph: which matrices can be stored how, at which cost, and what limits a plan.
+
+Vertex 0 is the empty matrix. An edge (u, v, kind, cs, cr) is one way to store v once u is there:
+`kind` names it (materialise, xor, sub, context, with a store's name where there are several) and
+means nothing to solvers, cs is bytes, cr microseconds. Edges are directed and may be parallel.
+Edges from a matrix to itself or into vertex 0 are allowed and never used.
+
+**Plane groups.** A matrix whose high planes are wanted sooner is two vertices: H for its high
+planes, L for the others. Planes are chunks of their own, so H and L are read apart and every
+cost is exact without a rule that ties them together:
+
+- edges into H: `materialise:high` from 0 and `xor:high`, `sub:high`, ... from another matrix's H;
+- edges into L: `materialise:low` from 0 and `xor:low`, `sub:low`, ... from the same other
+  matrices' L. Where the codec's contexts are the digits above, cr of the low edge includes
+  decoding the high planes' digits once more; what a plan promises is then never too low;
+- a snapshot lists H and L of each matrix: the sum of both is the time of the whole matrix, and
+  with parallel retrieval the later of the two is;
+- a second snapshot lists the H alone and has the tighter budget (snapshots may overlap).
+
+Where the low planes cannot be had without the high ones of the same matrix at all, an edge
+H -> L of kind `after-high` says so: the distance of L then is that of the whole matrix, and the
+snapshot lists the L alone. Solvers see vertices, edges and groups, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlv.canonical import read_json
+from dlv.errors import Damaged, NotFound, StorageError
+
+Longs = NDArray[np.int64]
+Scheme = Literal["independent", "parallel"]
+Budgets = Sequence[int | None]  # microseconds in the order of snapshots; None: unlimited
+Edge = tuple[int, int, str, int, int]
+
+SCHEMES: tuple[Scheme, ...] = ("independent", "parallel")
+UNLIMITED = 1 << 61  # also what no sum of costs may reach, so that int64 never overflows
+MAX_FILE = 1 << 30
+KEYS = {"vertices", "snapshots", "edges", "budgets", "scheme"}
+
+
+@dataclass(frozen=True, eq=False)
+class StorageGraph:
+    vertices: int
+    tails: Longs
+    heads: Longs
+    kinds: Sequence[str]
+    storage: Longs
+    recreation: Longs
+    snapshots: Sequence[Longs]
+
+    def __post_init__(self) -> None:
+        if self.vertices < 1:
+            raise Damaged("a storage graph has at least the empty matrix", why="0 vertices")
+        self._check_edges()
+        for number, members in enumerate(self.snapshots):
+            where = f"snapshot {number}"
+            if len(members) and (members.min() < 0 or members.max() >= self.vertices):
+                raise Damaged(f"{where} lists a vertex that does not exist", why=self._range())
+            if len(np.unique(members)) != len(members):
+                raise Damaged(f"{where} lists a vertex twice")
+
+    def _check_edges(self) -> None:
+        for name, ends in (("leaves", self.tails), ("enters", self.heads)):
+            wrong = np.flatnonzero((ends < 0) | (ends >= self.vertices))
+            if len(wrong):
+                text = f"edge {wrong[0]} {name} vertex {ends[wrong[0]]}, which does not exist"
+                raise Damaged(text, why=self._range())
+        for name, costs in (("storage", self.storage), ("recreation", self.recreation)):
+            wrong = np.flatnonzero(costs < 0)
+            if len(wrong):
+                raise Damaged(f"edge {wrong[0]} has a negative {name} cost")
+        # No path is longer than the worst edges of all vertices together.
+        worst = np.zeros(self.vertices)
+        np.maximum.at(worst, self.heads, self.recreation)
+        most = max((len(members) for members in self.snapshots), default=1)
+        largest = np.zeros(self.vertices)
+        np.maximum.at(largest, self.heads, self.storage)
+        if max(float(worst.sum()) * max(most, 1), float(largest.sum())) * 2 > UNLIMITED:
+            raise Damaged("costs are too large", why="their sums do not fit in 61 bits")
+
+    def _range(self) -> str:
+        return f"vertices are 0 to {self.vertices - 1}"
+
+    @classmethod
+    def build(
+        cls, vertices: int, edges: Iterable[Edge], snapshots: Iterable[Iterable[int]]
+    ) -> StorageGraph:
+        """From rows as they stand in a graph file."""
+        rows = list(edges)
+        numbers = [whole([row[at] for row in rows], f"{name} of the edges") for at, name in COLUMNS]
+        return cls(
+            vertices,
+            numbers[0],
+            numbers[1],
+            [row[2] for row in rows],
+            numbers[2],
+            numbers[3],
+            [whole(list(s), f"members of snapshot {at}") for at, s in enumerate(snapshots)],
+        )
+
+    @property
+    def edges(self) -> int:
+        return len(self.tails)
+
+    @cached_property
+    def usable(self) -> NDArray[np.bool_]:
+        """Edges that a plan could use: none into the empty matrix or from a matrix to itself."""
+        usable: NDArray[np.bool_] = (self.heads != 0) & (self.heads != self.tails)
+        return usable
+
+    def as_json(self, budgets: Budgets, scheme: Scheme) -> dict[str, Any]:
+        columns = (self.tails, self.heads, self.storage, self.recreation)
+        tails, heads, storage, recreation = (column.tolist() for column in columns)
+        return {
+            "vertices": self.vertices,
+            "snapshots": [members.tolist() for members in self.snapshots],
+            "edges": [
+                list(row) for row in zip(tails, heads, self.kinds, storage, recreation, strict=True)
+            ],
+            "budgets": list(budgets),
+            "scheme": scheme,
+        }
+
+
+COLUMNS = ((0, "tails"), (1, "heads"), (3, "storage costs"), (4, "recreation costs"))
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What a graph file holds."""
+
+    graph: StorageGraph
+    budgets: list[int | None]
+    scheme: Scheme
+
+
+def whole(values: Sequence[Any], what: str) -> Longs:
+    """Whole numbers out of JSON; 5.0 passes, 5.5, true and text do not."""
+    kinds = set(map(type, values))
+    if not kinds <= {int, float}:
+        odd = next(value for value in values if type(value) not in (int, float))
+        raise Damaged(f"{what}: {_short(odd)} is not a whole number")
+    if float in kinds:
+        odd = next((v for v in values if type(v) is float and not v.is_integer()), None)
+        if odd is not None:
+            why = "costs are bytes and microseconds"
+            raise Damaged(f"{what}: {_short(odd)} is not a whole number", why=why)
+        values = [int(value) for value in values]
+    try:
+        return np.array(values, np.int64)
+    except OverflowError as error:
+        raise Damaged(f"{what}: a number does not fit in 64 bits") from error
+
+
+def problem_of(document: Any, what: str = "graph") -> Problem:
+    """A storage graph with its budgets, out of the JSON of a graph file."""
+    if not isinstance(document, dict) or not isinstance(document.get("edges"), list):
+        raise Damaged(f"{what} is not a storage graph", why=f"an object with {sorted(KEYS)}")
+    if not set(document) <= KEYS:
+        odd = sorted(set(document) - KEYS)[0]
+        raise Damaged(f"{what} is not a storage graph", why=f"unknown key {_short(odd)}")
+    vertices, snapshots = document.get("vertices"), document.get("snapshots")
+    if type(vertices) is not int or not 1 <= vertices <= MAX_FILE:
+        raise Damaged(f"{what}: `vertices` is not a number of vertices", why=_short(vertices))
+    if not isinstance(snapshots, list) or not all(isinstance(s, list) for s in snapshots):
+        raise Damaged(f"{what}: `snapshots` is not a list of lists of vertices")
+    for number, row in enumerate(document["edges"]):
+        if not isinstance(row, list) or len(row) != 5 or not isinstance(row[2], str):
+            why = f"{_short(row)} is not [u, v, kind, cs, cr]"
+            raise Damaged(f"{what}: edge {number} is not an edge", why=why)
+    if len(document["edges"]) < vertices - 1:  # before arrays of that size are made
+        why = f"{len(document['edges'])} edges for {vertices} vertices"
+        raise Damaged(f"{what} has no plan: too few edges", why=why)
+    graph = StorageGraph.build(vertices, document["edges"], snapshots)
+    scheme = document.get("scheme", "independent")
+    if scheme not in SCHEMES:
+        raise Damaged(f"{what}: unknown scheme {_short(scheme)}", why=f"one of {list(SCHEMES)}")
+    budgets = document.get("budgets", [None] * len(snapshots))
+    if not isinstance(budgets, list) or len(budgets) != len(snapshots):
+        raise Damaged(f"{what}: `budgets` is not a list with one budget per snapshot")
+    return Problem(
+        graph, [_budget(b, f"{what}: budget {i}") for i, b in enumerate(budgets)], scheme
+    )
+
+
+def read_problem(path: Path) -> Problem:
+    """A graph file."""
+    try:
+        data = path.read_bytes() if path.stat().st_size <= MAX_FILE else None
+    except FileNotFoundError as error:
+        raise NotFound(f"there is no file {path}") from error
+    except OSError as error:
+        raise StorageError(f"cannot read {path}", why=error.strerror) from error
+    if data is None:
+        raise Damaged(f"{path} is too large", why=f"the limit is {MAX_FILE} bytes")
+    return problem_of(read_json(data, str(path), limit=MAX_FILE, depth=4), str(path))
+
+
+def _budget(value: Any, what: str) -> int | None:
+    """Recreation costs are whole, so that a fraction in a budget buys nothing."""
+    if value is None:
+        return None
+    if type(value) not in (int, float) or value < 0:
+        raise Damaged(f"{what} is not a number of microseconds or null", why=_short(value))
+    return int(value)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
