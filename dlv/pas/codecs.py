@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from dlv.errors import NewerFormat
+from dlv.canonical import HASH
+from dlv.errors import Damaged, NewerFormat
+from dlv.pas.coders.context import ContextCodec, ContextPacked, ContextZstd
 from dlv.pas.coders.raw import RawCodec
 from dlv.pas.coders.zstd import ZstdCodec
 
@@ -38,6 +40,13 @@ CODECS: dict[str, tuple[Callable[[Config], Codec], frozenset[str]]] = {
     "zstd": (lambda _: ZstdCodec(), frozenset({"id"})),
 }
 
+# id -> codec for digits in contexts, made from a checked `lo` and `scale`.
+CONTEXT_CODECS: dict[str, Callable[[int, str], ContextCodec]] = {
+    "context-packed": ContextPacked,
+    "context-zstd": ContextZstd,
+}
+MAX_LO = 127
+
 _RAW = RawCodec()
 _LITERALS = ZstdCodec("literals")
 _MATCHES = ZstdCodec("matches")
@@ -47,12 +56,32 @@ _TEXT = ZstdCodec("text")
 
 def codec_of(config: Config) -> Codec:
     """The codec that a config names."""
-    made = CODECS.get(str(config.get("id")))
+    name = str(config.get("id"))
+    if name in CONTEXT_CODECS:
+        raise Damaged(f"a chunk of codec {name!r} stands where no contexts are")
+    made = CODECS.get(name)
     if made is None or set(config) != made[1]:
         raise NewerFormat(
             f"unknown codec {dict(config)!r}", hint="install the version of dlv that wrote it"
         )
     return made[0](config)
+
+
+def context_codec_of(config: Config) -> ContextCodec | None:
+    """The context codec that a config names; None for an id that needs no contexts."""
+    made = CONTEXT_CODECS.get(str(config.get("id")))
+    if made is None:
+        return None
+    if set(config) != {"id", "lo", "scale"}:
+        raise NewerFormat(
+            f"unknown codec {dict(config)!r}", hint="install the version of dlv that wrote it"
+        )
+    lo, scale = config["lo"], config["scale"]
+    if type(lo) is not int or not 0 <= lo <= MAX_LO:
+        raise Damaged("a context codec's `lo` is not valid", why=f"it is {lo!r}")
+    if not isinstance(scale, str) or not HASH.match(scale):
+        raise Damaged("a context codec's `scale` is not a hash", why=f"it is {scale!r}")
+    return made(lo, scale)
 
 
 def choose(plane: Raw) -> tuple[dict[str, Any], Raw]:

@@ -83,10 +83,12 @@ def ordered(words: Words, form: Format) -> Words:
         return words.copy()
     top = form.words.type(form.top)
     if form.kind == "signed":
-        return np.bitwise_xor(words, top)
+        signed: Words = np.bitwise_xor(words, top)
+        return signed
     # u ^ (all ones if negative, else the top bit)
     negative = (words.view(f"<i{form.width}") >> (form.bits - 1)).view(form.words)
-    return np.bitwise_xor(words, negative | top)
+    floats: Words = np.bitwise_xor(words, negative | top)
+    return floats
 
 
 def unordered(mapped: Words, form: Format) -> Words:
@@ -95,9 +97,11 @@ def unordered(mapped: Words, form: Format) -> Words:
         return mapped.copy()
     top = form.words.type(form.top)
     if form.kind == "signed":
-        return np.bitwise_xor(mapped, top)
+        signed: Words = np.bitwise_xor(mapped, top)
+        return signed
     positive = (mapped.view(f"<i{form.width}") >> (form.bits - 1)).view(form.words)
-    return np.bitwise_xor(mapped, ~positive | top)
+    floats: Words = np.bitwise_xor(mapped, ~positive | top)
+    return floats
 
 
 def balanced(form: Format) -> Any:
@@ -112,7 +116,8 @@ def differences(target: Words, base: Words, form: Format) -> Words:
     the digits not yet read can be off in both directions alike.
     """
     eights = balanced(form)
-    return np.bitwise_xor(ordered(target, form) - ordered(base, form) + eights, eights)
+    digits: Words = np.bitwise_xor(ordered(target, form) - ordered(base, form) + eights, eights)
+    return digits
 
 
 def applied(digits: Words, base: Words, form: Format) -> Words:
@@ -127,4 +132,5 @@ def exponents(words: Words, form: Format) -> NDArray[np.uint16]:
         return np.zeros(len(words), np.uint16)
     mask = form.words.type((1 << form.exponent) - 1)
     field = np.right_shift(words, form.words.type(form.mantissa)) & mask
-    return field.astype(np.uint16)
+    found: NDArray[np.uint16] = field.astype(np.uint16)
+    return found

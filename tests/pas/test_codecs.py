@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlv.errors import NewerFormat
-from dlv.pas.codecs import CODECS, choose, choose_text, codec_of
+from dlv.errors import Damaged, DlvError, NewerFormat
+from dlv.pas.codecs import CODECS, CONTEXT_CODECS, choose, choose_text, codec_of, context_codec_of
 from dlv.pas.segments import Ieee
 
 
@@ -55,7 +55,7 @@ def test_nothing_still_takes_bytes_as_a_named_object() -> None:
     assert len(choose_text(b"")[1]) > 0
 
 
-@pytest.mark.parametrize("config", [{"id": "zstd", "level": 3}, {"id": "context-zstd"}, {}])
+@pytest.mark.parametrize("config", [{"id": "zstd", "level": 3}, {"id": "cmix"}, {}])
 def test_unknown_codecs_are_named(config: dict[str, object]) -> None:
     with pytest.raises(NewerFormat, match="codec"):
         codec_of(config)
@@ -64,3 +64,38 @@ def test_unknown_codecs_are_named(config: dict[str, object]) -> None:
 def test_each_row_names_itself() -> None:
     for codec_id in CODECS:
         assert codec_of({"id": codec_id}).codec_id == codec_id
+
+
+CONTEXT = {"lo": 8, "scale": "ab" * 32}
+
+
+@pytest.mark.parametrize("codec_id", sorted(CONTEXT_CODECS))
+def test_each_context_codec_keeps_its_config(codec_id: str) -> None:
+    config = {"id": codec_id, **CONTEXT}
+    codec = context_codec_of(config)
+    assert codec is not None
+    assert codec.get_config() == config
+    assert (codec.codec_id, codec.lo, codec.scale) == (codec_id, 8, "ab" * 32)
+
+
+def test_a_context_codec_is_no_plain_codec_nor_the_other_way_round() -> None:
+    assert context_codec_of({"id": "zstd"}) is None
+    with pytest.raises(Damaged, match="no contexts"):
+        codec_of({"id": "context-zstd", **CONTEXT})
+
+
+@pytest.mark.parametrize(
+    ("changed", "kind"),
+    [
+        ({"lo": -1}, Damaged),
+        ({"lo": 128}, Damaged),
+        ({"lo": True}, Damaged),
+        ({"lo": "8"}, Damaged),
+        ({"scale": None}, Damaged),
+        ({"scale": "AB" * 32}, Damaged),
+        ({"more": 1}, NewerFormat),
+    ],
+)
+def test_wrong_context_configs_are_named(changed: dict[str, object], kind: type[DlvError]) -> None:
+    with pytest.raises(kind, match="codec"):
+        context_codec_of({"id": "context-zstd", **CONTEXT, **changed})

@@ -1,0 +1,213 @@
+"""The codecs `context-zstd` and `context-packed`: digits in the order of their contexts.
+
+zstd adapts its tables to what stands together. So all digits of a context are put side by
+side, and blocks end where contexts end. The reader finds the order from the contexts alone.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlv.errors import Damaged
+from dlv.pas.coders.blocks import blocks
+from dlv.pas.coders.zstd import decompress
+
+Raw = bytes | bytearray | memoryview
+Bytes = NDArray[np.uint8]
+
+CONTEXTS = 128
+MAX_DIGITS = 1 << 20
+# From this share of its most frequent class on, a context is packed: Huffman codes need a
+# whole bit per byte, classes a quarter of one.
+PACK = 0.5
+
+_BITMAP = CONTEXTS // 8
+_HEAD = struct.Struct("<I")
+_MASK = np.uint32(MAX_DIGITS - 1)
+
+
+class ContextCodec(Protocol):
+    """Entropy coding of digits whose contexts the reader knows."""
+
+    codec_id: str
+    lo: int
+    scale: str  # hash of the matrix whose exponents count
+
+    def get_config(self) -> dict[str, Any]: ...
+
+    def encode(self, digits: Raw, contexts: Bytes) -> bytes: ...
+
+    def decode(self, data: Raw, contexts: Bytes) -> Raw:
+        """As many digits as there are contexts; Damaged if it holds others."""
+        ...
+
+
+class Order:
+    """Digits stably sorted by context; worked out once for both codecs."""
+
+    def __init__(self, contexts: Bytes) -> None:
+        if len(contexts) > MAX_DIGITS:
+            raise Damaged(f"a context chunk holds {len(contexts)} digits, not <= {MAX_DIGITS}")
+        # One sort of context and index together is twice as fast as a stable argsort.
+        keys = contexts.astype(np.uint32)
+        np.left_shift(keys, np.uint32(20), out=keys)
+        keys |= np.arange(len(contexts), dtype=np.uint32)
+        keys.sort()
+        np.bitwise_and(keys, _MASK, out=keys)
+        self.index: NDArray[np.uint32] = keys
+        self.counts: NDArray[np.int64] = np.bincount(contexts, minlength=CONTEXTS)
+        if len(self.counts) > CONTEXTS:
+            raise Damaged("a context is not below 128")
+
+    def gather(self, digits: Raw) -> Bytes:
+        return np.frombuffer(digits, np.uint8)[self.index]
+
+    def scatter(self, gathered: Bytes) -> Raw:
+        out = np.empty(len(self.index), np.uint8)
+        out[self.index] = gathered
+        return out.data
+
+
+class ContextZstd:
+    """The sorted digits as one zstd frame."""
+
+    codec_id = "context-zstd"
+
+    def __init__(self, lo: int, scale: str) -> None:
+        self.lo = lo
+        self.scale = scale
+
+    def get_config(self) -> dict[str, Any]:
+        return {"id": self.codec_id, "lo": self.lo, "scale": self.scale}
+
+    def encode(self, digits: Raw, contexts: Bytes) -> bytes:
+        order = Order(contexts)
+        return self.encode_sorted(order.gather(digits), order.counts)
+
+    def encode_sorted(self, gathered: Bytes, counts: Sequence[int] | NDArray[np.int64]) -> bytes:
+        return blocks(gathered, counts)
+
+    def decode(self, data: Raw, contexts: Bytes) -> Raw:
+        order = Order(contexts)
+        plain = decompress(data, len(contexts), "a context chunk")
+        if len(plain) != len(contexts):
+            raise _wrong(len(plain), len(contexts))
+        return order.scatter(np.frombuffer(plain, np.uint8))
+
+
+class ContextPacked:
+    """The same, but contexts that are mostly -1, 0 or +1 as classes of two bits.
+
+    Stored: 16 bytes of bits, one per context, low bit first, set where it is packed; u32
+    length of the first of two zstd frames; the classes of all packed contexts' digits, four to
+    a byte, low bits first; in the order of contexts, the digits that are of class 3 or not
+    packed.
+    """
+
+    codec_id = "context-packed"
+
+    def __init__(self, lo: int, scale: str) -> None:
+        self.lo = lo
+        self.scale = scale
+
+    def get_config(self) -> dict[str, Any]:
+        return {"id": self.codec_id, "lo": self.lo, "scale": self.scale}
+
+    def encode(self, digits: Raw, contexts: Bytes) -> bytes:
+        order = Order(contexts)
+        gathered = order.gather(digits)
+        packed = packable(gathered, order.counts)
+        return self.encode_sorted(gathered, order.counts, packed)
+
+    def encode_sorted(
+        self, gathered: Bytes, counts: NDArray[np.int64], packed: NDArray[np.bool_]
+    ) -> bytes:
+        marked = np.repeat(packed, counts)
+        found = _classes(gathered)
+        sizes = np.where(packed, counts, 0)
+        classed = blocks(_pack(found[marked]), np.diff(np.cumsum(sizes) // 4, prepend=0))
+        kept = ~marked | (found == 3)
+        ends = np.cumsum(counts)
+        before = np.concatenate(([0], np.cumsum(kept)))
+        rest = blocks(gathered[kept], np.diff(before[ends], prepend=0))
+        bitmap = np.packbits(packed, bitorder="little").tobytes()
+        return bitmap + _HEAD.pack(len(classed)) + classed + rest
+
+    def decode(self, data: Raw, contexts: Bytes) -> Raw:
+        order = Order(contexts)
+        data = memoryview(data)
+        if len(data) < _BITMAP + _HEAD.size:
+            raise Damaged("a chunk of packed contexts ends too early")
+        bitmap = np.frombuffer(data[:_BITMAP], np.uint8)
+        packed = np.unpackbits(bitmap, bitorder="little").astype(np.bool_)
+        (length,) = _HEAD.unpack_from(data, _BITMAP)
+        frames = data[_BITMAP + _HEAD.size :]
+        if length > len(frames):
+            raise Damaged("a chunk of packed contexts ends too early")
+        marked = np.repeat(packed, order.counts)
+        count = int(order.counts[packed].sum())
+        expected = (count + 3) // 4
+        plain = decompress(frames[:length], expected, "packed classes")
+        if len(plain) != expected:
+            raise _wrong(len(plain), expected)
+        found = _unpack(np.frombuffer(plain, np.uint8), count)
+        out = np.empty(len(contexts), np.uint8)
+        out[marked] = found - np.uint8(1)
+        kept = ~marked
+        kept[marked] = found == 3
+        rest = decompress(frames[length:], len(contexts), "a context chunk")
+        expected = int(np.count_nonzero(kept))
+        if len(rest) != expected:
+            raise _wrong(len(rest), expected)
+        out[kept] = np.frombuffer(rest, np.uint8)
+        return order.scatter(out)
+
+
+def packable(gathered: Bytes, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Contexts of which one of the digits -1, 0, +1 makes up half or more."""
+    out = np.zeros(CONTEXTS, np.bool_)
+    start = 0
+    for context, count in enumerate(counts.tolist()):
+        if count:
+            some = np.bincount(_classes(gathered[start : start + count]), minlength=4)
+            out[context] = some[:3].max() >= PACK * count
+        start += count
+    return out
+
+
+def _classes(digits: Bytes) -> Bytes:
+    found: Bytes = np.minimum(digits + np.uint8(1), np.uint8(3))
+    return found
+
+
+def _pack(found: Bytes) -> Bytes:
+    """Classes, four to a byte; the last byte is filled up with zeros."""
+    fours = np.zeros((len(found) + 3) // 4 * 4, np.uint8)
+    fours[: len(found)] = found
+    # As words of four bytes: 2 bits of each end up in the lowest.
+    words = fours.view("<u4")
+    packed = words | (words >> np.uint32(6))
+    packed |= (words | (words >> np.uint32(6))) >> np.uint32(12)
+    low: Bytes = packed.astype(np.uint8)
+    return low
+
+
+def _unpack(packed: Bytes, count: int) -> Bytes:
+    words: NDArray[np.uint32] = packed.astype("<u4")
+    words |= words << np.uint32(12)
+    words &= np.uint32(0x000F000F)
+    words |= words << np.uint32(6)
+    words &= np.uint32(0x03030303)
+    unpacked: Bytes = words.view(np.uint8)
+    if unpacked[count:].any():
+        raise Damaged("packed classes are not filled up with zeros")
+    return unpacked[:count]
+
+
+def _wrong(found: int, expected: int) -> Damaged:
+    return Damaged("a context chunk has the wrong length", why=f"{found} bytes, not {expected}")
