@@ -8,6 +8,7 @@ from typing import Any
 from dlv.errors import NewerFormat
 from dlv.pas.segments import Ieee, Layout
 from dlv.pas.segments import default_layout as default_layout
+from dlv.pas.table import Table
 
 Config = Mapping[str, Any]
 
@@ -15,6 +16,7 @@ Config = Mapping[str, Any]
 # for values that cannot be.
 LAYOUTS: dict[str, tuple[Callable[[Config], Layout], frozenset[str]]] = {
     "ieee": (lambda _: Ieee(), frozenset({"id"})),
+    "table": (Table.of_config, frozenset({"id", "words", "data"})),
 }
 
 
