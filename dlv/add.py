@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import dlv.durable as durable
 import dlv.paths as paths
 import dlv.staging as staging
 from dlv.adapters import exported
@@ -19,9 +20,9 @@ from dlv.repository import Repository
 from dlv.staging import Added, Request
 
 if TYPE_CHECKING:
-    from dlv.adapters.aten import live as torch_export
-else:  # it needs torch
-    torch_export = lazy("dlv.adapters.aten.live")
+    from dlv.adapters.aten import aside
+else:  # few files are code
+    aside = lazy("dlv.adapters.aten.aside")
 
 
 def add(repository: Repository, here: Path, given: Sequence[str], request: Request) -> Added:
@@ -88,21 +89,21 @@ def _export(
             f"`{code}` is not FILE.py:FACTORY",
             hint="as in train.py:make_model, a function that takes nothing and returns a module",
         )
-    found = torch_export.from_factory(f"{Path(here, file)}:{factory}", [_shape(s) for s in shapes])
     folder = repository.path / "runs" / "networks"
     folder.mkdir(parents=True, exist_ok=True)
     name = f"{staging.relative(repository.root, Path(here, file), here)}:{factory}"
     target = folder / f"{hash_bytes(name.encode())[:16]}{exported.SUFFIX}"
-    part = target.with_suffix(".part")
-    with part.open("wb") as out:
-        exported.write(out, found)
-    part.rename(target)
+    lengths = [",".join(map(str, _shape(text))) for text in shapes]
+    with durable.TemporaryFile(repository.tmp, suffix=exported.SUFFIX) as made:
+        found = aside.network_of(f"{Path(here, file)}:{factory}", lengths, made.path)
+        found.close()
+        made.path.rename(target)
     digest, status = paths.hash_file(target)
-    made = StagedFile(
+    entry = StagedFile(
         *(name, str(target), "network", exported.FORMAT, None),
         *(status.st_size, status.st_mtime_ns, digest),
     )
-    return made, [f"{name}: {note}" for note in found.notes]
+    return entry, [f"{name}: {note}" for note in found.notes]
 
 
 def _shape(text: str) -> tuple[int, ...]:

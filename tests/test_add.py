@@ -334,3 +334,27 @@ def test_without_a_head_nothing_is_tracked(desk: Desk) -> None:
     with desk.repository.change("checkout", "me") as change:
         change.set_head("0" * 64)
     assert adding.tracked_paths(desk.repository) == []
+
+
+MODEL = """
+import os, sys
+import torch
+
+def model(): return torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU())
+def leaves(): os._exit(0)
+"""
+
+
+def test_a_network_from_code_leaves_no_trace_of_the_code(desk: Desk) -> None:
+    pytest.importorskip("torch", reason="the models are torch modules: dlv[torch]")
+    desk.write("train.py", MODEL)
+    added = desk.add("train.py", network="train.py:model", input_shapes=["1x3"])
+    assert [file.path for file in added.files] == ["train.py", "train.py:model"]
+    assert desk.staged["train.py:model"] == ("network", "exported", None)
+    with pytest.raises(UsageError, match="leaves in train.py ended its process"):
+        desk.add("train.py", network="train.py:leaves", input_shapes=["1,3"])
+    assert list(desk.repository.tmp.iterdir()) == []
+    desk.commit()
+    network = desk.repository.manifest(str(desk.repository.head)).network
+    assert network is not None
+    assert network.origin["importer"] == "torch.export"

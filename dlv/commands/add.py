@@ -72,6 +72,8 @@ def run(
             raise UsageError("--network and --remove exclude each other")
         _remove(call, given)
         return
+    if code is not None and call.output.interactive:
+        call.output.message(f"running {code}, which takes some seconds")
     with call.progress("reading") as bar:
         added = adding.add(
             call.repository,

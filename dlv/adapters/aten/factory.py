@@ -24,15 +24,28 @@ def made(file_and_name: str) -> Iterator[Any]:
     What it prints goes to stderr; nothing is written beside the file, and the modules of its
     folder are forgotten afterwards, so that another project may have some of the same name.
     """
+    path, name = place(file_and_name)
+    process = os.getpid()
+    with _importable(path.parent), contextlib.redirect_stdout(sys.stderr):
+        found = _call(_attribute(_load(path), name, path.name), name, path.name)
+        if os.getpid() != process:
+            os._exit(0)  # a copy of this process that the code made and forgot
+        yield found
+
+
+def place(file_and_name: str) -> tuple[Path, str]:
+    """The file of FILE.py:FACTORY, which is there, and the name of what is called."""
     file, _, name = file_and_name.rpartition(":")
     if not file or not name:
-        raise UsageError(f"`{file_and_name}` is not FILE.py:FACTORY")
+        raise UsageError(
+            f"`{file_and_name}` is not FILE.py:FACTORY",
+            hint="as in train.py:make_model, a function that takes nothing and returns a module",
+        )
     path = Path(os.path.abspath(file))
     if not path.is_file():
         hint = f"{file}.py:{name}" if path.with_suffix(".py").is_file() else None
         raise NotFound(f"no file {file}", hint=hint)
-    with _importable(path.parent), contextlib.redirect_stdout(sys.stderr):
-        yield _call(_attribute(_load(path), name, file), name, file)
+    return path, name
 
 
 def _call(factory: Any, name: str, file: str) -> Any:
