@@ -88,6 +88,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "Look for trouble in the environment, with the fix for each.",
         "Upkeep",
     ),
+    "archive": (
+        "archive",
+        "Store weights as small as limits on reading time allow.",
+        "Upkeep",
+    ),
     "fsck": ("fsck", "Check the repository, or rebuild its catalogue.", "Upkeep"),
     "config": ("config", "Show or change the configuration.", "Upkeep"),
     "demo": ("demo", "Make a small repository to try things in.", "Upkeep"),

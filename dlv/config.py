@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ else:  # most files are empty, and few are written
 MAX_BYTES = 1 << 20
 SYSTEM_FILE = Path("/etc/dlv/config.toml")
 
-Value = str | int | bool
+Value = str | int | float | bool
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,17 @@ KEYS: dict[str, Key] = {
     "core.jobs": Key("threads to use; 0 = one per processor", 0),
     "core.singlehost": Key("allow a repository on a network disk that one host uses", False),
     "commit.recheck": Key("how reused objects are checked", "hash", ("hash", "stat")),
+    "commit.scheme": Key("lossy scheme for weights, such as fp16 or uniform:8; empty = exact", ""),
     "commit.optimizer": Key("optimizer state in checkpoints", "keep", ("keep", "drop")),
+    "archive.algorithm": Key(
+        "which solver plans", "best", ("best", "mt", "pt", "last", "mst", "spt")
+    ),
+    "archive.hot": Key(
+        "more time for latest and tagged versions; 0.1 = 10 % over the fastest", 0.1
+    ),
+    "archive.normal": Key("the same for other versions", 1.0),
+    "archive.cold": Key("the same for checkpoints on the way", math.inf),
+    "archive.enough": Key("seconds that are fast enough for what is not hot", 2.0),
 }
 
 
@@ -229,6 +240,11 @@ def parse(key: str, text: str, where: str = "") -> Value:
         value = {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
     elif isinstance(default, int) and re.fullmatch(r"-?[0-9]{1,18}", text):
         value = int(text)
+    elif isinstance(default, float):
+        try:
+            value = float(text)
+        except ValueError:
+            value = text
     return check(key, value, where)
 
 
@@ -241,12 +257,16 @@ def check(key: str, value: object, where: str) -> Value:
     elif isinstance(spec.default, int):
         if not isinstance(value, int) or isinstance(value, bool) or value < spec.least:
             wanted = f"a whole number from {spec.least} on"
+    elif isinstance(spec.default, float):
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not value >= spec.least:  # type: ignore[operator]
+            wanted = f"a number from {spec.least} on, or inf"
     elif not isinstance(value, str):
         wanted = "a text"
     elif spec.choices and value not in spec.choices:
         wanted = " or ".join(spec.choices)
-    if wanted is None and isinstance(value, (str, int)):
-        return value
+    if wanted is None and isinstance(value, (str, int, float)):
+        return float(value) if isinstance(spec.default, float) else value
     place = f"{where}: " if where else ""
     close = nearest(str(value), spec.choices)
     raise UsageError(
@@ -324,6 +344,8 @@ def _comment(line: str) -> str:
 
 def shown(value: Value) -> str:
     """The value as `parse` reads it."""
+    if isinstance(value, float):
+        return "inf" if value == math.inf else f"{value:g}"
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -332,6 +354,8 @@ def _toml(value: Value) -> str:
     if isinstance(value, str):
         text = json.dumps(value, ensure_ascii=False)
         return text.replace("\x7f", "\\u007f")
+    if isinstance(value, float):
+        return "inf" if value == math.inf else repr(value)  # TOML's own words
     return json.dumps(value)
 
 

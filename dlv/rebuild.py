@@ -10,6 +10,7 @@ from pathlib import Path
 
 import dlv.catalogue as catalogue
 import dlv.durable as durable
+import dlv.superseded as superseded
 from dlv.errors import Damaged, DlvError
 from dlv.fact import Fact, decode_fact
 from dlv.manifest import Manifest, decode
@@ -95,7 +96,10 @@ def _fill_packs(repository: Repository, db: Database, found: list[Fact], filled:
     archives = sorted(
         (fact for fact in found if fact.kind == "archive"), key=lambda fact: fact.created
     )
-    rank = {pack: age for age, fact in enumerate(archives, 1) for pack in fact.data["packs"]}
+    # What an archive that never came to its end has left counts last, or its differences could
+    # go round in a circle with those that count.
+    rank = dict.fromkeys(superseded.intended(repository), -1)
+    rank |= {pack: age for age, fact in enumerate(archives, 1) for pack in fact.data["packs"]}
     names = [digest for digest, _ in stored(repository.packs, SUFFIX)]
     names.sort(key=lambda name: (-rank.get(name, 0), name))
     read = []

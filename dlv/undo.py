@@ -18,6 +18,8 @@ FINAL = {
     "gc": "it has thrown bytes away",
     "publish": "others may have it already",
 }
+# These change how things are stored, nothing that can be seen: plain `undo` passes them by.
+SILENT = ("archive",)
 UNDOABLE_FACTS = ("number", "tag", "removal", "undo")
 
 
@@ -89,7 +91,11 @@ def _undo_all(
 
 
 def _newest(log: Sequence[Operation], count: int) -> list[Operation]:
-    standing = [entry for entry in log if entry.undoes is None and not entry.undone]
+    standing = [
+        entry
+        for entry in log
+        if entry.undoes is None and not entry.undone and entry.verb not in SILENT
+    ]
     if len(standing) < count and (standing or count > 1):
         raise NotFound(
             f"there are no {count} operations to undo",

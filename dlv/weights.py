@@ -150,6 +150,11 @@ class MatrixStore:
                     self._kept.popitem(last=False)
         return decoded
 
+    def stored(self, piece: Piece) -> bytes:
+        """A chunk as it lies in its pack, its checksum verified."""
+        pack = self._pack(piece.pack)
+        return read_stored(pack.descriptor, pack.size, piece, f"pack {piece.pack}")
+
     def pieces_behind(self, matrix: str) -> list[Piece]:
         """All pieces needed to read a matrix, those of its delta bases too."""
         links = chain(matrix, self.encoding)

@@ -229,3 +229,50 @@ def stored_of(db: Database, matrices: Iterable[str]) -> dict[str, float]:
 
 def packs(db: Database) -> list[tuple[str, int]]:
     return [(row[0], row[1]) for row in db.rows("SELECT hash, bytes FROM pack ORDER BY id")]
+
+
+def supersede(db: Database, packs: Sequence[tuple[str, int, Mapping[str, Any]]]) -> None:
+    """Rows of packs whose encodings and objects take the place of those there are."""
+    owners: dict[str, list[tuple[str, ...]]] = {"encoding": [], "object": []}
+    for _, _, footer in packs:
+        owners["encoding"] += [(entry["matrix"],) for entry in footer["encodings"]]
+        owners["object"] += [
+            (chunk["kind"], owner)
+            for chunk in footer["chunks"]
+            for owner, _, _ in chunk["members"]
+            if isinstance(owner, str)
+        ]
+    db.many(
+        "DELETE FROM member WHERE encoding_id = (SELECT encoding.id FROM encoding"
+        " JOIN matrix ON matrix.id = matrix_id WHERE hash = ?)",
+        owners["encoding"],
+    )
+    db.many(
+        "DELETE FROM encoding WHERE matrix_id = (SELECT id FROM matrix WHERE hash = ?)",
+        owners["encoding"],
+    )
+    db.many(
+        "DELETE FROM member WHERE object_id ="
+        " (SELECT id FROM named_object WHERE kind = ? AND hash = ?)",
+        owners["object"],
+    )
+    db.execute(
+        "DELETE FROM chunk WHERE NOT EXISTS (SELECT 1 FROM member WHERE chunk_id = chunk.id)"
+    )
+    insert_packs(db, packs)
+
+
+def unused_packs(db: Database) -> list[tuple[str, int]]:
+    """(hash, bytes) of packs that the index finds nothing in any more."""
+    return [
+        (row[0], row[1])
+        for row in db.rows(
+            "SELECT hash, bytes FROM pack"
+            " WHERE NOT EXISTS (SELECT 1 FROM chunk WHERE pack_id = pack.id) ORDER BY id"
+        )
+    ]
+
+
+def forget_packs(db: Database, names: Iterable[str]) -> None:
+    """Drop the rows of packs that are used for nothing."""
+    db.many("DELETE FROM pack WHERE hash = ?", [(name,) for name in names])

@@ -1,0 +1,96 @@
+"""`dlv archive`: weights as small as possible, and as fast as asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dlv.commands.invocation import Invocation
+from dlv.commands.options import argument, command, option
+from dlv.lazy import lazy
+
+if TYPE_CHECKING:
+    import dlv.archive as archive
+    import dlv.budgets as budgets
+    import dlv.views.archive as view
+else:
+    archive = lazy("dlv.archive")
+    budgets = lazy("dlv.budgets")
+    view = lazy("dlv.views.archive")
+
+
+@command(
+    "archive",
+    examples=[
+        "dlv archive --dry-run",
+        "dlv archive --budget lenet@latest=200ms",
+        "dlv archive --alpha 3 --algorithm mt --dry-run",
+    ],
+    exits={9: "no plan keeps the budgets; each is listed with what is possible"},
+)
+@argument("refs", nargs=-1, metavar="[REF]..", complete="reference")
+@option(
+    "--algorithm",
+    type=click.Choice(["best", "mt", "pt", "last", "mst", "spt"]),
+    help="Which solver plans; best if not said.",
+)
+@option(
+    "--retrieval",
+    type=click.Choice(["independent", "parallel"]),
+    default="independent",
+    help="How a snapshot's time is counted: the sum of its matrices, or the slowest.",
+)
+@option("--budget", multiple=True, metavar="REF=TIME", help="A limit of its own, as 200ms or 2s.")
+@option("--alpha", type=float, metavar="A", help="All within A times the fastest possible.")
+@option("--clamp", is_flag=True, help="Raise budgets that cannot be kept to what is possible.")
+@option("--slow", is_flag=True, help="Search longer for a little less.")
+@option("--explain", metavar="MATRIX", help="Show how a matrix would be stored, and why.")
+@option("--export-graph", type=click.Path(path_type=Path), help="Write the storage graph here.")
+@option("--export-plan", type=click.Path(path_type=Path), help="Write the plan here.")
+@option("--dry-run", is_flag=True, help="Plan and show; change nothing.")
+def run(call: Invocation, refs: tuple[str, ...], **given: Any) -> None:
+    """Store weights as small as limits on reading time allow.
+
+    Every matrix is stored on its own or as the difference to a near relative, whichever is
+    smaller, so that each snapshot still comes back in time: the latest and tagged versions almost
+    as fast as possible, other versions within twice that or two seconds, checkpoints on the way
+    in any time (archive.* in the configuration). Not one bit changes: all is read back before the
+    old packs go. With REF only these versions are stored anew. Interrupted, it goes on where it
+    stopped.
+    """
+    setting = call.config.get
+    policy = budgets.Policy(
+        *(setting("archive.hot"), setting("archive.normal"), setting("archive.cold")),
+        enough=setting("archive.enough"),
+        alpha=budgets.factor(given["alpha"]),
+        overrides=tuple(budgets.override(text) for text in given["budget"]),
+    )
+    request = archive.Request(
+        references=refs,
+        algorithm=given["algorithm"] or setting("archive.algorithm"),
+        scheme=given["retrieval"],
+        policy=policy,
+        clamp=given["clamp"],
+        slow=given["slow"],
+        jobs=call.jobs,
+        author=call.author,
+        export_graph=given["export_graph"],
+        export_plan=given["export_plan"],
+    )
+    if given["explain"] is not None:
+        found = archive.explain(call.repository, request, given["explain"], progress=call.progress)
+        document, blocks = view.explained(found)
+        ids = [item.matrix for item in found]
+        call.output.emit("archive-explain", document, *blocks, ids=ids)
+        return
+    outcome = archive.archive(
+        call.repository, request, dry_run=given["dry_run"], progress=call.progress
+    )
+    document, blocks = view.archived(outcome)
+    call.output.emit("archive", document, *blocks)
+    if outcome.waiting:
+        call.output.hint(
+            f"{outcome.waiting} old packs are still being read; the next dlv archive removes them"
+        )

@@ -1,0 +1,222 @@
+"""The storage graph of a repository: ways to store each matrix, what they cost, who must be fast.
+
+Sizes are measured, not guessed: of the bases that lineage offers, sketches name the nearest, and
+with these the matrix is really encoded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from dlv.candidates import candidates
+from dlv.metadata import storage, versions
+from dlv.metadata.database import Database
+from dlv.metadata.storage import HeldSnapshot, StoredMatrix
+from dlv.metadata.versions import Version
+from dlv.pas.floats import Words, format_of
+from dlv.pas.footer import Encoding
+from dlv.pas.segments import OPAQUE
+from dlv.pas.sketch import difference_bits, sketch
+from dlv.pas.storage_graph import StorageGraph
+from dlv.speeds import Speeds
+from dlv.tryouts import POOLED, Choice, Tried, Tryouts
+
+Raw = bytes | bytearray | memoryview
+Advance = Callable[[int], None]
+
+BASES = 2  # of the candidates, so many are tried
+FAR = 0.92  # a base whose difference takes more than this part of the bits is not tried
+KEEP = "keep"  # kind of the edge that leaves a matrix as it is stored now
+EVERY_STATE = ("live", "recovered", "removed", "undone")
+
+
+@dataclass(frozen=True)
+class Held:
+    """A snapshot that can be asked for, as a group of the graph."""
+
+    version: Version
+    snapshot: HeldSnapshot
+    latest: bool  # of its name
+    matrices: tuple[str, ...]
+
+
+@dataclass
+class Layout:
+    """The graph and what its numbers stand for."""
+
+    graph: StorageGraph
+    matrices: list[StoredMatrix]  # of vertex 1, 2, ...
+    choices: list[Choice | None]  # of each edge; None: as it is stored now
+    tried: dict[Choice, Tried]
+    groups: list[Held]
+    names: dict[str, str] = field(default_factory=dict)  # matrix -> a tensor that it is
+
+
+def groups_of(db: Database) -> tuple[list[Version], list[HeldSnapshot], list[Held]]:
+    """Versions (oldest first) and snapshots, all of them; and those that can be asked for."""
+    known = versions.all_versions(db, EVERY_STATE)[::-1]
+    snapshots = storage.held_snapshots(db, [version.key for version in known])
+    live = {version.key: version for version in known if version.state in ("live", "recovered")}
+    newest: dict[str, int] = {}
+    for version in live.values():
+        newest[version.name] = version.key
+    held = [
+        Held(
+            live[snapshot.version],
+            snapshot,
+            snapshot.own and newest[live[snapshot.version].name] == snapshot.version,
+            tuple(dict.fromkeys(digest for _, _, digest in snapshot.tensors)),
+        )
+        for snapshot in snapshots
+        if snapshot.version in live and not snapshot.removed
+    ]
+    return known, snapshots, held
+
+
+class Planner:
+    """Tries encodings of the matrices in question and puts the graph together."""
+
+    def __init__(
+        self,
+        db: Database,
+        tryouts: Tryouts,
+        matrices: Callable[[str], Raw],
+        speeds: Speeds,
+        *,
+        jobs: int = 1,
+    ) -> None:
+        self.db = db
+        self.tryouts = tryouts
+        self.matrices = matrices
+        self.speeds = speeds
+        self.jobs = jobs
+        self.known, self.snapshots, self.groups = groups_of(db)
+        self.stored = {matrix.hash: matrix for matrix in storage.stored_matrices(db)}
+        self._sketches: dict[str, Words] = {}
+
+    def scope(self, chosen: Iterable[int] | None) -> list[str]:
+        """The matrices of these versions (keys), or of all, that anything can be gained on."""
+        wanted = None if chosen is None else set(chosen)
+        found = {
+            digest: None
+            for snapshot in self.snapshots
+            if wanted is None or snapshot.version in wanted
+            for _, _, digest in snapshot.tensors
+        }
+        return [digest for digest in found if digest in self.stored and self._plannable(digest)]
+
+    def layout(self, scope: Sequence[str], advance: Advance) -> Layout:
+        """Measure what is in scope; the rest may only stay as it is."""
+        near = self._bases(scope)
+        tried = self._try(scope, near, advance)
+        numbers = {digest: number for number, digest in enumerate(self.stored, 1)}
+        edges: list[tuple[int, int, str, int, int]] = []
+        choices: list[Choice | None] = []
+        for digest, matrix in self.stored.items():
+            base = None if matrix.delta is None else matrix.delta["base"]
+            tail = 0 if base is None else numbers[base]
+            edges.append((tail, numbers[digest], KEEP, round(matrix.stored), self._now(matrix)))
+            choices.append(None)
+        for choice, outcome in tried.items():
+            base_number = 0 if choice.base is None else numbers[choice.base]
+            raw = self._raw(choice.matrix)
+            cost = self.speeds.microseconds(
+                _manner(choice.kind, outcome.encoding), raw, outcome.stored, outcome.parts
+            )
+            number = numbers[choice.matrix]
+            edges.append((base_number, number, choice.kind, outcome.bytes, cost))
+            choices.append(choice)
+        graph = StorageGraph.build(
+            1 + len(numbers),
+            edges,
+            [
+                [numbers[digest] for digest in group.matrices if digest in numbers]
+                for group in self.groups
+            ],
+        )
+        names = {
+            digest: name for snapshot in self.snapshots for name, _, digest in snapshot.tensors
+        }
+        return Layout(graph, list(self.stored.values()), choices, tried, self.groups, names)
+
+    def _plannable(self, digest: str) -> bool:
+        matrix = self.stored[digest]
+        return not matrix.dtype.startswith(OPAQUE) and math.prod(matrix.shape) > 0
+
+    def _raw(self, digest: str) -> int:
+        matrix = self.stored[digest]
+        size = self.encoding(digest).nbytes
+        return round(matrix.stored) if size is None else size
+
+    def encoding(self, digest: str) -> Encoding:
+        """How a matrix is stored now."""
+        matrix = self.stored[digest]
+        return Encoding(
+            *(matrix.hash, matrix.dtype, matrix.shape, matrix.layout, matrix.delta, matrix.planes)
+        )
+
+    def _now(self, matrix: StoredMatrix) -> int:
+        manner = "zstd" if matrix.stored < 0.98 * self._raw(matrix.hash) else "raw"
+        if matrix.delta is not None:
+            manner = "context" if matrix.contexts else str(matrix.delta["id"])
+        elif matrix.layout["id"] == "fixed":
+            manner = "fixed"
+        return self.speeds.microseconds(
+            manner, self._raw(matrix.hash), matrix.stored, matrix.planes
+        )
+
+    def _bases(self, scope: Sequence[str]) -> dict[str, list[str]]:
+        """For each matrix the few candidates that are nearest to it."""
+        found = candidates(self.known, self.snapshots, self.stored)
+        near: dict[str, list[str]] = {}
+        for digest in scope:
+            bits = format_of(self.stored[digest].dtype).bits
+            ranked = sorted(
+                (difference_bits(self._sketch(digest), self._sketch(base), matrix.dtype), order)
+                for order, base in enumerate(found.get(digest, ()))
+                for matrix in [self.stored[base]]
+                if matrix.shape == self.stored[digest].shape
+            )
+            close = [order for size, order in ranked[:BASES] if size < FAR * bits]
+            near[digest] = [found[digest][order] for order in close]
+        return near
+
+    def _sketch(self, digest: str) -> Words:
+        if digest not in self._sketches:
+            self._sketches[digest] = sketch(self.matrices(digest), self.stored[digest].dtype)
+        return self._sketches[digest]
+
+    def _try(
+        self, scope: Sequence[str], near: Mapping[str, Sequence[str]], advance: Advance
+    ) -> dict[Choice, Tried]:
+        """Encode, a matrix per thread; the outcome does not depend on which was first."""
+
+        def work(digest: str) -> list[tuple[Choice, Tried]]:
+            raw = self._raw(digest)
+            choices = [Choice(digest, None, "materialise")]
+            for rank, base in enumerate(near[digest]):
+                choices.append(Choice(digest, base, "sub"))
+                if raw > POOLED:
+                    choices.append(Choice(digest, base, "context"))
+                    choices += [Choice(digest, base, "xor")] if rank == 0 else []
+            made = [
+                (choice, self.tryouts.tried(choice, self.encoding(digest))) for choice in choices
+            ]
+            advance(raw)
+            return made
+
+        if self.jobs < 2:
+            outcomes = list(map(work, scope))
+        else:
+            with ThreadPoolExecutor(self.jobs) as pool:
+                outcomes = list(pool.map(work, scope))
+        return {choice: tried for made in outcomes for choice, tried in made}
+
+
+def _manner(kind: str, encoding: Encoding) -> str:
+    if kind == "materialise":
+        return "fixed" if encoding.layout["id"] == "fixed" else "zstd"
+    return kind

@@ -1,0 +1,180 @@
+"""A storage plan carried out: new packs written and read back, then the index switched to them.
+
+At every moment either the old or the new packs serve, and all that the index names is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import dlv.durable as durable
+import dlv.superseded as superseded
+from dlv.errors import DlvError
+from dlv.metadata import matrices, storage
+from dlv.metadata.matrices import PackIndex
+from dlv.packing import Packing
+from dlv.pas.encode import Part
+from dlv.pas.footer import Encoding, PieceRow, pieces_of
+from dlv.pas.packs import SUFFIX, Pack
+from dlv.repository import Repository
+from dlv.tryouts import Choice, Tryouts
+from dlv.weight_writer import PackRecord
+from dlv.weights import MatrixStore
+
+Raw = bytes | bytearray | memoryview
+Advance = Callable[[int], None]
+
+DEAD = 0.05  # a pack of which a larger part is used no more is written again,
+LITTLE = 64 << 20  # and a pack of up to so many bytes whatever part that is
+BATCH = 1 << 30  # bytes of new packs after which the index is switched
+
+
+@dataclass
+class Work:
+    """What to encode anew, in an order in which no base comes after what rests on it."""
+
+    choices: Sequence[tuple[Choice, Encoding]]
+    carried: list[Encoding] = field(default_factory=list)
+    objects: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Done:
+    """New packs and their bytes."""
+
+    packs: int
+    written: int
+
+
+class Overlay:
+    """The index as it will be once these packs count."""
+
+    def __init__(self, index: PackIndex, packs: Iterable[PackRecord]) -> None:
+        self._index = index
+        self._encodings: dict[str, Encoding] = {}
+        self._pieces: dict[tuple[str, str], list[PieceRow]] = {}
+        for pack in packs:
+            self._encodings.update({row.matrix: row for row in pack.rows.encodings})
+            for piece in pieces_of(pack.rows, pack.hash):
+                kind = "matrix" if piece.kind in ("plane", "side") else piece.kind
+                self._pieces.setdefault((kind, piece.object), []).append(piece)
+
+    def encoding(self, matrix: str) -> object:
+        return self._encodings.get(matrix) or self._index.encoding(matrix)
+
+    def chunks(self, matrix: str) -> Sequence[object]:
+        if matrix in self._encodings:
+            return self._pieces.get(("matrix", matrix), [])
+        return self._index.chunks(matrix)
+
+    def object_chunks(self, kind: str, name: str) -> Sequence[object]:
+        return self._pieces.get((kind, name)) or self._index.object_chunks(kind, name)
+
+
+def work(repository: Repository, choices: Sequence[tuple[Choice, Encoding]]) -> Work:
+    """What must move along: the rest of packs that would be mostly dead."""
+    db = repository.database
+    found = Work(choices)
+    changed = {choice.matrix for choice, _ in choices}
+    dead = storage.packs_of(db, changed)
+    index = PackIndex(db)
+    seen: set[str] = set(changed)
+    for name, size in matrices.packs(db):
+        lost = dead.get(name, 0.0)
+        if not lost or (size > LITTLE and lost < DEAD * size):
+            continue
+        held, objects = storage.used_in(db, name)
+        with Pack(durable.path_of(repository.packs, name, SUFFIX)) as pack:
+            empty = [row.matrix for row in pack.encodings if row.empty]
+        for digest in [*held, *empty]:
+            row = index.encoding(digest)
+            if digest not in seen and row is not None:
+                seen.add(digest)
+                found.carried.append(
+                    Encoding(digest, row.dtype, row.shape, row.layout, row.delta, row.planes)
+                )
+        found.objects += [pair for pair in objects if pair not in found.objects]
+    return found
+
+
+def carry_out(
+    repository: Repository,
+    plan: Work,
+    tryouts: Tryouts,
+    author: str,
+    summary: str,
+    advance: Advance = lambda _: None,
+) -> Done:
+    """Write, verify, switch; the caller holds `repository.writing()`."""
+    store = MatrixStore.of(repository)
+    todo = list(plan.choices)
+    packs = written = 0
+    while todo or plan.carried or plan.objects:
+        with Packing(store) as packing:
+            taken = 0
+            for choice, encoding in todo:
+                _encode(packing, tryouts, choice, encoding)
+                taken += 1
+                if packing.stored > BATCH:
+                    break
+            del todo[:taken]
+            if not todo:
+                for encoding in plan.carried:
+                    packing.carry(encoding)
+                for kind, name in plan.objects:
+                    packing.carry_object(kind, name)
+                plan.carried, plan.objects = [], []
+            made = packing.finish(lambda names: superseded.intend(repository, names))
+        _verify(repository, store, made, advance)
+        _switch(repository, made, author, summary)
+        packs += len(made)
+        written += sum(pack.bytes for pack in made)
+    store.close()
+    return Done(packs, written)
+
+
+def _encode(packing: Packing, tryouts: Tryouts, choice: Choice, encoding: Encoding) -> None:
+    """Own chunks for a large matrix; a small one's planes share theirs."""
+    parts: list[Part] = []
+    pooled = tryouts.pooled(choice, encoding)
+    if pooled is not None:
+        made, planes = pooled
+        for plane, data in enumerate(planes):
+            packing.pool(made, plane, data)
+        return
+    made = tryouts.parts(choice, encoding, parts.append)
+    for part in parts:
+        packing.put(made, part)
+
+
+def _verify(
+    repository: Repository, store: MatrixStore, made: Sequence[PackRecord], advance: Advance
+) -> None:
+    """Read every matrix and object of the new packs as readers will, by its name."""
+    overlay = Overlay(PackIndex(repository.database), made)
+    view = MatrixStore(store.packs_dir, store.tmp_dir, overlay)  # type: ignore[arg-type]
+    try:
+        for digest in dict.fromkeys(row.matrix for pack in made for row in pack.rows.encodings):
+            advance(len(view.matrix(digest)))
+        for kind, name in dict.fromkeys(
+            (chunk.kind, owner)
+            for pack in made
+            for chunk in pack.rows.chunks
+            for owner, _, _ in chunk.members
+            if isinstance(owner, str)
+        ):
+            view.object(kind, name)
+    except DlvError:
+        for pack in made:
+            durable.remove(pack.path)
+        raise
+    finally:
+        view.close()
+
+
+def _switch(repository: Repository, made: Sequence[PackRecord], author: str, summary: str) -> None:
+    with repository.change("archive", author) as change:
+        matrices.supersede(change.db, [(pack.hash, pack.bytes, pack.footer) for pack in made])
+        change.record("archive", None, {"packs": [pack.hash for pack in made]})
+        change.summary = summary
