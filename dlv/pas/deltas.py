@@ -1,43 +1,147 @@
-"""Deltas: a matrix against a base matrix. Only null, the matrix itself, is written yet."""
+"""Deltas: a matrix against a base matrix of the same dtype, `xor` or the integer difference."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dlv.errors import NewerFormat
+import numpy as np
+
+from dlv.canonical import HASH
+from dlv.errors import Damaged, NewerFormat
+from dlv.pas.floats import Format, applied, differences, format_of
+from dlv.pas.segments import Cutter, Layout, Words
 
 Raw = bytes | bytearray | memoryview
 Config = Mapping[str, Any]
 
+# id -> keys of its config.
+DELTAS = {
+    "xor": frozenset({"id", "base", "overlap"}),
+    "sub": frozenset({"id", "base", "overlap", "predictor"}),
+}
+MAX_PREDICTORS = 16
 
-class Delta(Protocol):
-    """Turns planes of differences against a base back into planes of the matrix."""
 
+@dataclass(frozen=True)
+class Delta:
+    """What a delta's config says."""
+
+    kind: str  # "xor" or "sub"
     base: str  # hash of the base matrix
+    overlap: tuple[int, ...] | None  # where shapes differ, their elementwise minimum
+    predictor: tuple[Config, ...] = ()
 
-    def get_config(self) -> dict[str, Any]: ...
+    def get_config(self) -> dict[str, Any]:
+        config: dict[str, Any] = {
+            "id": self.kind,
+            "base": self.base,
+            "overlap": None if self.overlap is None else list(self.overlap),
+        }
+        if self.kind == "sub":
+            config["predictor"] = [dict(one) for one in self.predictor]
+        return config
 
-    def undo(self, planes: Sequence[Raw], base: Sequence[Raw]) -> list[Raw]: ...
+
+class DeltaCutter(Protocol):
+    """A delta at work on one matrix: planes of the words from `start` given the base's words."""
+
+    def cut(self, words: Words, base: Words, start: int) -> list[Raw]: ...
+
+    def paste(self, planes: Sequence[Raw], base: Words, start: int, count: int) -> Words: ...
 
 
-# id -> delta made from a config. `null` is no entry: such an encoding has no delta.
-DELTAS: dict[str, Callable[[Config], Delta]] = {}
+class WordDelta:
+    """Differences of whole words, cut into bytes as any words are."""
+
+    def __init__(self, kind: str, form: Format, bytes_of: Cutter) -> None:
+        self._xor = kind == "xor"
+        self._form = form
+        self._bytes = bytes_of
+
+    def cut(self, words: Words, base: Words, start: int) -> list[Raw]:
+        digits: Words = words ^ base if self._xor else differences(words, base, self._form)
+        return self._bytes.cut(digits, start)
+
+    def paste(self, planes: Sequence[Raw], base: Words, start: int, count: int) -> Words:
+        digits = self._bytes.paste(planes, start, count)
+        if self._xor:
+            words: Words = digits ^ base
+            return words
+        return applied(digits, base, self._form)
 
 
 def delta_of(config: Config | None) -> Delta | None:
     """The delta that a config names; None where the matrix is stored as it is."""
     if config is None:
         return None
-    made = DELTAS.get(str(config.get("id")))
-    if made is None:
+    kind = config.get("id")
+    keys = DELTAS.get(kind) if isinstance(kind, str) else None
+    if not isinstance(kind, str) or keys is None or keys != set(config):
         raise NewerFormat(
-            f"unknown delta {dict(config)!r}", hint="install the version of dlv that wrote it"
+            f"unknown delta {str(dict(config))[:200]}",
+            hint="install the version of dlv that wrote it",
         )
-    return made(config)
+    base, overlap = config["base"], config["overlap"]
+    predictor = config.get("predictor", [])
+    if not isinstance(base, str) or not HASH.match(base):
+        raise _bad("its base is not a hash")
+    if overlap is not None and not (
+        isinstance(overlap, list) and all(type(size) is int and size >= 0 for size in overlap)
+    ):
+        raise _bad("its overlap is not a shape")
+    if not isinstance(predictor, list) or len(predictor) > MAX_PREDICTORS:
+        raise _bad("its predictors are not a short list")
+    if not all(isinstance(one, dict) and isinstance(one.get("id"), str) for one in predictor):
+        raise _bad("a predictor is not a config with an id")
+    return Delta(kind, base, None if overlap is None else tuple(overlap), tuple(predictor))
 
 
 def base_of(config: Config | None) -> str | None:
     """The base matrix that a delta config names, whether or not its id is known."""
     base = None if config is None else config.get("base")
     return base if isinstance(base, str) else None
+
+
+def delta_cutter(
+    kind: str, layout: Layout, side: Raw, dtype: str, shape: Sequence[int]
+) -> DeltaCutter:
+    """How a delta of this kind is taken in that layout."""
+    if layout.layout_id == "ieee":
+        return WordDelta(kind, format_of(dtype), layout.cutter(side, dtype, shape))
+    raise NewerFormat(f"a delta in the layout {layout.layout_id!r} is unknown to this dlv")
+
+
+def overlap_of(shape: Sequence[int], base: Sequence[int]) -> tuple[int, ...] | None:
+    """The overlap of a matrix and its base; None for equal shapes. ValueError: other ranks."""
+    if tuple(shape) == tuple(base):
+        return None
+    if len(shape) != len(base):
+        raise ValueError(f"shapes {list(shape)} and {list(base)} have different ranks")
+    return tuple(map(min, shape, base))
+
+
+def stretched(
+    base: Words, base_shape: Sequence[int], shape: Sequence[int], start: int, count: int
+) -> Words:
+    """The words from `start` of a base put into another shape: all zero bits outside of it."""
+    out = np.zeros(count, base.dtype)
+    if not count or not len(base):
+        return out
+    rest = np.arange(start, start + count)
+    index = np.zeros(count, np.int64)
+    inside = np.ones(count, np.bool_)
+    stride = 1
+    for size, there in zip(reversed(shape), reversed(base_shape), strict=True):
+        rest, at = np.divmod(rest, size)
+        inside &= at < there
+        at *= stride
+        index += at
+        stride *= there
+    out[inside] = base[index[inside]]
+    return out
+
+
+def _bad(why: str) -> Damaged:
+    return Damaged("a delta is not valid", why=why)

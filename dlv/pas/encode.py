@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from dlv.canonical import hash_bytes
 from dlv.errors import Damaged
+from dlv.pas.choice import Effort, choose_plane, decode_plane
 from dlv.pas.codecs import choose, choose_text, codec_of
-from dlv.pas.segments import Layout, element_bytes
+from dlv.pas.deltas import Delta, delta_cutter, overlap_of, stretched
+from dlv.pas.floats import words_in
+from dlv.pas.footer import Encoding
+from dlv.pas.segments import SEGMENT, Layout, element_bytes, raw_of, word_shape, words_of
 
 Raw = bytes | bytearray | memoryview
 
@@ -49,6 +53,150 @@ def encode_elements(layout: Layout, dtype: str, raw: Raw) -> list[Encoded]:
     decoded = [codec_of(part.codec).decode(part.data, part.raw) for part in encoded]
     _compare(layout.join(decoded, side, dtype, shape), raw)
     return encoded
+
+
+def encode_materialised(
+    target: Raw,
+    dtype: str,
+    shape: Sequence[int],
+    name: str,
+    put: Put,
+    *,
+    layout: Layout,
+    effort: Effort = "fast",
+) -> Encoding:
+    """A matrix by itself; ValueError if the layout cannot hold it."""
+    words = words_in(target, dtype)
+    side = layout.side_of(target, dtype, shape) if len(words) else b""
+    if len(words):
+        cutter = layout.cutter(side, dtype, shape)
+        _put_side(side, put)
+        writer = _Planes(layout.planes(dtype), put, effort)
+        for start in range(0, len(words), SEGMENT):
+            part = words[start : start + SEGMENT]
+            writer.begin(cutter.cut(part, start))
+            _compare(raw_of(cutter.paste(writer.decoded, start, len(part))), raw_of(part))
+            writer.put()
+    return Encoding(name, dtype, tuple(shape), layout.get_config(), None, layout.planes(dtype))
+
+
+def encode_xor(
+    target: Raw,
+    base: Raw,
+    dtype: str,
+    shape: Sequence[int],
+    name: str,
+    base_name: str,
+    put: Put,
+    *,
+    layout: Layout,
+    base_shape: Sequence[int] | None = None,
+    effort: Effort = "fast",
+) -> Encoding:
+    """A matrix XOR a base of the same dtype; `base_shape` is None where it is the same."""
+    made = Delta("xor", base_name, None)
+    return _encode_delta(
+        made, target, base, dtype, shape, base_shape, name, put, layout=layout, effort=effort
+    )
+
+
+def encode_sub_fast(
+    target: Raw,
+    base: Raw,
+    dtype: str,
+    shape: Sequence[int],
+    name: str,
+    base_name: str,
+    put: Put,
+    *,
+    layout: Layout,
+    base_shape: Sequence[int] | None = None,
+    effort: Effort = "fast",
+) -> Encoding:
+    """The integer difference from a base of the same dtype, without predictor or contexts."""
+    made = Delta("sub", base_name, None)
+    return _encode_delta(
+        made, target, base, dtype, shape, base_shape, name, put, layout=layout, effort=effort
+    )
+
+
+def _encode_delta(
+    made: Delta,
+    target: Raw,
+    base: Raw,
+    dtype: str,
+    shape: Sequence[int],
+    base_shape: Sequence[int] | None,
+    name: str,
+    put: Put,
+    *,
+    layout: Layout,
+    effort: Effort,
+) -> Encoding:
+    if base_shape is not None:
+        made = replace(made, overlap=overlap_of(shape, base_shape))
+    words, based = words_in(target, dtype), words_in(base, dtype)
+    if made.overlap is None and len(words) != len(based):
+        raise ValueError(f"{len(based)} words of a base for {len(words)}")
+    per_element = words_of(dtype)[1]
+    old = word_shape(base_shape or shape, per_element)
+    new = word_shape(shape, per_element)
+    side = layout.side_of(target, dtype, shape) if len(words) else b""
+    if len(words):
+        cutter = delta_cutter(made.kind, layout, side, dtype, shape)
+        _put_side(side, put)
+        writer = _Planes(layout.planes(dtype), put, effort)
+        for start in range(0, len(words), SEGMENT):
+            part = words[start : start + SEGMENT]
+            if made.overlap is None:
+                under = based[start : start + SEGMENT]
+            else:
+                under = stretched(based, old, new, start, len(part))
+            writer.begin(cutter.cut(part, under, start))
+            _compare(raw_of(cutter.paste(writer.decoded, under, start, len(part))), raw_of(part))
+            writer.put()
+    return Encoding(
+        name, dtype, tuple(shape), layout.get_config(), made.get_config(), layout.planes(dtype)
+    )
+
+
+class _Planes:
+    """The planes of one segment after the other: encoded, decoded again, handed over."""
+
+    def __init__(self, planes: int, put: Put, effort: Effort) -> None:
+        self._put = put
+        self._effort = effort
+        self._ends = [0] * planes
+        self._encoded: list[Encoded] = []
+        self._waiting: list[list[Part]] = [[] for _ in range(planes)]
+        self.decoded: list[Raw] = []
+
+    def begin(self, planes: Sequence[Raw]) -> None:
+        self._encoded, self.decoded = [], []
+        above: Raw | None = None
+        for plane in planes:
+            codec, data = choose_plane(plane, above, self._effort)
+            encoded = _seal((codec, data), plane, plane)
+            self._encoded.append(encoded)
+            self.decoded.append(decode_plane(encoded.codec, encoded.data, encoded.raw, above))
+            above = plane
+
+    def put(self) -> None:
+        """Hand over what was compared. A plane that is empty so far waits for what follows."""
+        for plane, encoded in enumerate(self._encoded):
+            start = self._ends[plane]
+            self._ends[plane] += encoded.raw
+            waiting = self._waiting[plane]
+            waiting.append(Part("plane", plane, start, encoded.raw, encoded))
+            if self._ends[plane]:
+                for part in waiting:
+                    self._put(part)
+                waiting.clear()
+
+
+def _put_side(side: bytes, put: Put) -> None:
+    if side:
+        put(Part("side", None, 0, len(side), encode_object(side)[0]))
 
 
 def encode_object(raw: Raw) -> list[Encoded]:

@@ -1,141 +1,211 @@
-"""Reading matrices: their pieces out of chunks, planes joined, chains of deltas followed."""
+"""Reading matrices: planes pasted segment by segment, chains of deltas undone in place."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+import itertools
+from collections.abc import Sequence
+from typing import Any
 
-from dlv.canonical import matrix_hash
+import numpy as np
+from numpy.typing import NDArray
+
+from dlv.canonical import matrix_hasher
 from dlv.errors import Damaged, StorageError
-from dlv.pas.deltas import base_of, delta_of
-from dlv.pas.footer import Encoding, covered
-from dlv.pas.layouts import layout_of
-from dlv.pas.packs import Stored
+from dlv.pas.deltas import delta_cutter, stretched
+from dlv.pas.floats import UNSIGNED, exponents, format_of
+from dlv.pas.links import MAX_CHAIN as MAX_CHAIN
+from dlv.pas.links import Link, Lookup, check_memory, links_of
+from dlv.pas.links import chain as chain
+from dlv.pas.pieces import ChunkSource
+from dlv.pas.pieces import Piece as Piece
+from dlv.pas.pieces import join_pieces as join_pieces
+from dlv.pas.planes import PlaneDecoder
+from dlv.pas.segments import SEGMENT, Words, element_bytes, raw_of
 
 Raw = bytes | bytearray | memoryview
+Exponents = NDArray[Any]  # uint8 where that holds them, or else uint16
 
-MAX_CHAIN = 64
-
-Lookup = Callable[[str], Encoding | None]
-
-
-class Piece(Stored, Protocol):
-    """One object's share of one chunk: `count` bytes at `at` of the decoded chunk."""
-
-    @property
-    def pack(self) -> str: ...
-    @property
-    def plane(self) -> int | None: ...
-    @property
-    def at(self) -> int: ...
-    @property
-    def start(self) -> int: ...
-    @property
-    def count(self) -> int: ...
-
-
-class ChunkSource(Protocol):
-    """Where chunks come from: local packs, or a remote's ranges."""
-
-    def chunks(self, matrix: str) -> Sequence[Piece]:
-        """All pieces of a matrix, in any order."""
-        ...
-
-    def read(self, piece: Piece) -> Raw:
-        """The whole decoded chunk that the piece is part of, its checksum verified."""
-        ...
-
-
-def chain(matrix: str, lookup: Lookup) -> list[Encoding]:
-    """The encodings of a matrix and of the bases it is a delta against, the last materialised."""
-    found: list[Encoding] = []
-    seen: set[str] = set()
-    name: str | None = matrix
-    while name is not None:
-        if name in seen:
-            raise Damaged(f"matrix {matrix} is a delta against itself", why=f"through {name}")
-        if len(found) > MAX_CHAIN:
-            raise Damaged(f"matrix {matrix} has a chain of more than {MAX_CHAIN} deltas")
-        encoding = lookup(name)
-        if encoding is None:
-            raise Damaged(
-                f"matrix {name} is not stored",
-                why=None if name == matrix else f"matrix {matrix} is a delta against it",
-                hint="dlv fsck",
-            )
-        delta_of(encoding.delta)  # an unknown one is named before anything is read
-        seen.add(name)
-        found.append(encoding)
-        name = base_of(encoding.delta)
-    return found
+ALL = 1 << 30
 
 
 def read_matrix(matrix: str, lookup: Lookup, source: ChunkSource) -> Raw:
     """The little-endian bytes of a matrix, checked against its name."""
-    links = chain(matrix, lookup)
-    encoding = links[0]
-    try:
-        planes, side = _read(links, encoding.planes, source)
-        layout = layout_of(encoding.layout)
-        raw = layout.join(planes, side, encoding.dtype, encoding.shape)
-    except MemoryError as error:
-        raise StorageError(
-            f"matrix {matrix} does not fit into memory", why=f"it has {encoding.nbytes} bytes"
-        ) from error
-    if matrix_hash(encoding.dtype, encoding.shape, raw) != matrix:
-        raise Damaged(
-            f"matrix {matrix} is damaged",
-            why="its chunks are whole but do not join to what its name promises",
-            hint="dlv fsck",
+    links = links_of(chain(matrix, lookup), source, ALL)
+    words = _built(links, 0, links[0].count, source)
+    check_hash(links[0], words)
+    return raw_of(words)
+
+
+def read_slice(matrix: str, start: int, count: int, lookup: Lookup, source: ChunkSource) -> Raw:
+    """The bytes of `count` elements from `start`; of opaque dtypes, of bytes.
+
+    Only the segments that hold them are read, of each matrix on the chain. Their chunks'
+    checksums hold; the matrix's name can only be checked against the whole.
+    """
+    links = links_of(chain(matrix, lookup), source, ALL)
+    target = links[0]
+    each = element_bytes(target.dtype) // target.word
+    first, last = start * each, (start + count) * each
+    if start < 0 or count < 0 or last > target.count:
+        raise ValueError(
+            f"elements {start} .. {start + count} of a matrix of {target.count // each}"
         )
-    return raw
+    if not count:
+        return b""
+    low = first // SEGMENT * SEGMENT
+    high = min(-(-last // SEGMENT) * SEGMENT, target.count)
+    return raw_of(_built(links, low, high, source)[first - low : last - low])
 
 
 def read_planes(matrix: str, count: int, lookup: Lookup, source: ChunkSource) -> list[Raw]:
-    """The first `count` planes of a matrix (all, if it has fewer), deltas undone."""
-    return _read(chain(matrix, lookup), count, source)[0]
+    """The first `count` planes of a matrix in its layout (all, if it has fewer).
+
+    Of a matrix stored without a delta only these are read.
+    """
+    encodings = chain(matrix, lookup)
+    if encodings[0].delta is not None:
+        raw = read_matrix(matrix, lookup, source)
+        target = links_of(encodings, source, ALL)[0]
+        side = bytes(target.side(source))[
+            : target.layout.side_bytes(target.dtype, target.encoding.shape)
+        ]
+        cutter = target.layout.cutter(side, target.dtype, target.encoding.shape)
+        words = np.frombuffer(raw, UNSIGNED[target.word])
+        parts = [cutter.cut(words[at : at + SEGMENT], at) for at in range(0, len(words), SEGMENT)]
+        return [
+            b"".join(part[plane] for part in parts)
+            for plane in range(min(count, target.encoding.planes))
+        ]
+    target = links_of(encodings, source, count)[0]
+    return [
+        join_pieces(pieces, None, source, target.what(plane)) if pieces else b""
+        for plane, pieces in enumerate(target.planes)
+    ]
 
 
-def _read(links: Sequence[Encoding], count: int, source: ChunkSource) -> tuple[list[Raw], Raw]:
-    """Planes and side data of the first of a chain, built up from the last."""
-    planes: list[Raw] = []
-    side: Raw = b""
-    for encoding in reversed(links):
-        stored, side = _stored(encoding, count, source)
-        delta = delta_of(encoding.delta)
-        planes = stored if delta is None else delta.undo(stored, planes)
-    return planes, side
+def check_hash(link: Link, words: Words) -> None:
+    """Damaged unless these are the words that the matrix's name promises."""
+    hasher = matrix_hasher(link.dtype, link.encoding.shape)
+    hasher.update(raw_of(words))
+    if hasher.hexdigest() != link.matrix:
+        raise Damaged(
+            f"matrix {link.matrix} is damaged",
+            why="its chunks are whole but do not join to what its name promises",
+            hint="dlv fsck",
+        )
 
 
-def _stored(encoding: Encoding, count: int, source: ChunkSource) -> tuple[list[Raw], Raw]:
-    """Planes and side data of one encoding as its chunks have them."""
-    layout = layout_of(encoding.layout)
-    pieces = [] if encoding.empty else source.chunks(encoding.matrix)
-    side: Raw = b""
-    if expected := layout.side_bytes(encoding.dtype, encoding.shape):
-        own = [piece for piece in pieces if piece.kind == "side"]
-        side = join_pieces(own, expected, source, f"side data of matrix {encoding.matrix}")
-    planes: list[Raw] = []
-    for plane in range(min(count, encoding.planes)):
-        size = layout.plane_bytes(plane, encoding.dtype, encoding.shape)
-        own = [piece for piece in pieces if piece.kind == "plane" and piece.plane == plane]
-        what = f"plane {plane} of matrix {encoding.matrix}"
-        planes.append(b"" if size == 0 else join_pieces(own, size, source, what))
-    return planes, side
+def _built(links: Sequence[Link], low: int, high: int, source: ChunkSource) -> Words:
+    """The words low .. high of the first of a chain, built up from the last."""
+    try:
+        return _build(links, low, high, source)
+    except MemoryError as error:
+        raise StorageError(
+            f"matrix {links[0].matrix} does not fit into memory",
+            why=f"it has {links[0].count * links[0].word} bytes",
+        ) from error
 
 
-def join_pieces(
-    pieces: Sequence[Piece], expected: int | None, source: ChunkSource, what: str
-) -> Raw:
-    """The pieces of one object end to end; each is known to be there before any is read."""
-    end = covered([(piece.start, piece.count) for piece in pieces])
-    if end is None or not pieces or (expected is not None and end != expected):
-        raise Damaged(f"{what} is not stored whole", hint="dlv fsck")
-    parts = []
-    for piece in sorted(pieces, key=lambda piece: piece.start):
-        decoded = source.read(piece)
-        if piece.at < 0 or piece.at + piece.count > len(decoded):
-            raise Damaged(f"{what} lies outside its chunk", hint="dlv fsck")
-        whole = piece.at == 0 and piece.count == len(decoded)
-        parts.append(decoded if whole else memoryview(decoded)[piece.at : piece.at + piece.count])
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+def _build(links: Sequence[Link], low: int, high: int, source: ChunkSource) -> Words:
+    builder = Builder(source, far_scales(links))
+    for link, (start, stop) in zip(
+        reversed(links), reversed(ranges(links, low, high)), strict=True
+    ):
+        builder.add(link, start, stop)
+    return builder.words
+
+
+def ranges(links: Sequence[Link], low: int, high: int) -> list[tuple[int, int]]:
+    """Which words of each link are needed: below one of another shape, all."""
+    found = [(low, high)]
+    for link, base in itertools.pairwise(links):
+        reshaped = link.delta is not None and link.delta.overlap is not None
+        found.append((0, base.count) if reshaped else found[-1])
+    return found
+
+
+def far_scales(links: Sequence[Link]) -> set[str]:
+    """The matrices whose exponents must be remembered: those that are not the very base."""
+    return {
+        link.scale
+        for link in links
+        if link.scale is not None and link.delta is not None and link.scale != link.delta.base
+    }
+
+
+class Builder:
+    """One matrix of a chain after the other, each in the place of its base."""
+
+    def __init__(self, source: ChunkSource, scales: set[str]) -> None:
+        self._source = source
+        self._scales = scales
+        self._held: dict[str, Exponents] = {}
+        self._link: Link | None = None
+        self.words: Words = np.empty(0, np.uint8)
+
+    def add(self, link: Link, start: int, stop: int) -> None:
+        """The words start .. stop of the next link; its base's are there already."""
+        check_memory((stop - start) * link.word, link.matrix)
+        base = self._link
+        if link.delta is None or base is None:
+            self._materialise(link, start, stop)
+        else:
+            if link.delta.overlap is not None:
+                self._stretch(base, link, start, stop)
+            self._difference(link, start)
+        self._link = link
+        if link.matrix in self._scales and format_of(link.dtype).exponent:
+            self._held[link.matrix] = exponents_of(self.words, link.dtype)
+
+    def _materialise(self, link: Link, start: int, stop: int) -> None:
+        decoder = PlaneDecoder(link, self._source)
+        cutter = link.layout.cutter(decoder.layout_side, link.dtype, link.encoding.shape)
+        words = np.empty(stop - start, UNSIGNED[link.word])
+        for at in range(start, stop, SEGMENT):
+            count = min(SEGMENT, stop - at)
+            words[at - start : at - start + count] = cutter.paste(
+                decoder.planes(at, count), at, count
+            )
+        self.words = words
+
+    def _difference(self, link: Link, start: int) -> None:
+        assert link.delta is not None
+        decoder = PlaneDecoder(link, self._source)
+        cutter = delta_cutter(
+            link.delta.kind, link.layout, decoder.layout_side, link.dtype, link.encoding.shape
+        )
+        form = format_of(link.dtype)
+        held = None if link.scale is None else self._held.get(link.scale)
+        for first in range(0, len(self.words), SEGMENT):
+            base = self.words[first : first + SEGMENT]
+            at = start + first
+            scale = None
+            if held is not None:
+                scale = held[first : first + SEGMENT].astype(np.uint16)
+            elif link.scale is not None:
+                scale = exponents(base, form)
+            planes = decoder.planes(at, len(base), scale)
+            base[:] = cutter.paste(planes, decoder.predicted(base, at), at, len(base))
+
+    def _stretch(self, base: Link, link: Link, start: int, stop: int) -> None:
+        """The base and what is held of others in the shape of the next link."""
+        old, new = base.shape, link.shape
+
+        def fitted(words: Words) -> Words:
+            out = np.empty(stop - start, words.dtype)
+            for at in range(start, stop, SEGMENT):
+                count = min(SEGMENT, stop - at)
+                out[at - start : at - start + count] = stretched(words, old, new, at, count)
+            return out
+
+        self.words = fitted(self.words)
+        self._held = {name: fitted(held) for name, held in self._held.items()}
+
+
+def exponents_of(words: Words, dtype: str) -> Exponents:
+    """The exponent of each word, in as few bytes as hold it."""
+    form = format_of(dtype)
+    found = np.empty(len(words), np.uint8 if form.exponent <= 8 else np.uint16)
+    for at in range(0, len(words), SEGMENT):
+        found[at : at + SEGMENT] = exponents(words[at : at + SEGMENT], form)
+    return found

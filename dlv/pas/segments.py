@@ -77,6 +77,16 @@ def matrix_bytes(dtype: str, shape: Sequence[int]) -> int | None:
     return element_bytes(dtype) * math.prod(shape)
 
 
+def word_shape(shape: Sequence[int], per_element: int) -> tuple[int, ...]:
+    """The shape of a matrix's words: a complex number is two of them."""
+    return tuple(shape) if per_element == 1 else (*shape, per_element)
+
+
+def raw_of(words: Words) -> Raw:
+    """The bytes of words, as a view."""
+    return words.data.cast("B") if len(words) else b""
+
+
 class Layout(Protocol):
     """A way to cut a matrix into planes; what an id joins never changes."""
 
@@ -196,7 +206,7 @@ class _IeeeCutter:
 
     def cut(self, words: Words, start: int) -> list[Raw]:  # noqa: ARG002
         if self._width == 1:
-            return [words.data.cast("B") if len(words) else b""]
+            return [raw_of(words)]
         return [plane.data for plane in _split(words, self._width)]
 
     def paste(self, planes: Sequence[Raw], start: int, count: int) -> Words:  # noqa: ARG002

@@ -1,11 +1,19 @@
-"""Deltas: null, and that all others are named."""
+"""Deltas: configs, words, overlaps of other shapes."""
 
 from __future__ import annotations
 
-import pytest
+import random
+from typing import Any
 
-from dlv.errors import NewerFormat
-from dlv.pas.deltas import base_of, delta_of
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlv.errors import Damaged, NewerFormat
+from dlv.pas.deltas import Delta, base_of, delta_of, overlap_of, stretched
+
+BASE = "ab" * 32
 
 
 def test_null_is_the_matrix_itself() -> None:
@@ -13,12 +21,80 @@ def test_null_is_the_matrix_itself() -> None:
     assert base_of(None) is None
 
 
-@pytest.mark.parametrize("config", [{"id": "warp", "base": "ab"}, {"id": None}, {}])
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"id": "warp", "base": BASE},
+        {"id": None},
+        {},
+        {"id": ["xor"]},
+        {"id": "xor", "base": BASE},
+        {"id": "xor", "base": BASE, "overlap": None, "predictor": []},
+        {"id": "sub", "base": BASE, "overlap": None},
+    ],
+)
 def test_unknown_deltas_are_named(config: dict[str, object]) -> None:
     with pytest.raises(NewerFormat, match="delta"):
         delta_of(config)
 
 
+def sub(**changes: Any) -> dict[str, Any]:
+    return {"id": "sub", "base": BASE, "overlap": None, "predictor": [], **changes}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        sub(base="ab"),
+        sub(base=7),
+        sub(overlap=3),
+        sub(overlap=[-1]),
+        sub(overlap=[True]),
+        sub(overlap=[1.0]),
+        sub(predictor={}),
+        sub(predictor=["drift"]),
+        sub(predictor=[{}]),
+        sub(predictor=[{"id": "x"}] * 17),
+    ],
+)
+def test_impossible_values_are_damage(config: dict[str, object]) -> None:
+    with pytest.raises(Damaged, match="delta"):
+        delta_of(config)
+
+
+def test_configs_say_what_they_were_made_of() -> None:
+    for made in (
+        Delta("xor", BASE, None),
+        Delta("xor", BASE, (2, 3)),
+        Delta("sub", BASE, (), ({"id": "drift", "data": BASE},)),
+    ):
+        assert delta_of(made.get_config()) == made
+
+
 def test_a_base_is_found_whatever_the_delta() -> None:
     assert base_of({"id": "warp", "base": "ab"}) == "ab"
     assert base_of({"id": "warp", "base": 7}) is None
+
+
+def test_overlaps() -> None:
+    assert overlap_of((2, 3), (2, 3)) is None
+    assert overlap_of((2, 3), (4, 1)) == (2, 1)
+    with pytest.raises(ValueError, match="rank"):
+        overlap_of((2, 3), (6,))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_a_base_in_another_shape(data: st.DataObject) -> None:
+    rank = data.draw(st.integers(0, 4))
+    sizes = st.lists(st.integers(0, 5), min_size=rank, max_size=rank)
+    old, new = data.draw(sizes), data.draw(sizes)
+    base = np.frombuffer(random.Random(1).randbytes(2 * int(np.prod(old, dtype=int))), "<u2")
+    expected = np.zeros(new, "<u2")
+    where = tuple(slice(0, min(pair)) for pair in zip(old, new, strict=True))
+    expected[where] = base.reshape(old)[where]
+    flat = expected.reshape(-1)
+    start = data.draw(st.integers(0, len(flat)))
+    count = data.draw(st.integers(0, len(flat) - start))
+    found = stretched(base, old, new, start, count)
+    assert found.tolist() == flat[start : start + count].tolist()

@@ -5,13 +5,11 @@ from __future__ import annotations
 import itertools
 import random
 from dataclasses import replace
-from typing import cast
 
 import pytest
 
 from dlv.canonical import hash_bytes, matrix_hash
 from dlv.errors import Damaged, NewerFormat
-from dlv.pas.deltas import DELTAS
 from dlv.pas.footer import Encoding, PieceRow
 from dlv.pas.read import MAX_CHAIN, Piece, chain, read_matrix, read_planes
 from tests.memory_index import MemoryIndex
@@ -22,16 +20,22 @@ class Cut(MemoryIndex):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stored: dict[int, bytes] = {}
+        self.bytes: dict[int, bytes] = {}
 
     def read(self, piece: Piece) -> bytes:
-        return self.stored[piece.offset]
+        return self.bytes[piece.offset]
+
+    def stored(self, piece: Piece) -> bytes:
+        return self.bytes[piece.offset]
+
+    def object(self, kind: str, name: str) -> bytes:
+        raise KeyError(f"{kind} {name}")
 
     def put(self, matrix: str, plane: int, start: int, part: bytes, before: bytes = b"") -> None:
         """One piece, behind `before` and in front of three bytes of another in its chunk."""
         data = before + part + b"end"
-        offset = 8 + sum(map(len, self.stored.values()))
-        self.stored[offset] = data
+        offset = 8 + sum(map(len, self.bytes.values()))
+        self.bytes[offset] = data
         checksum, at = hash_bytes(data), len(before)
         codec = {"id": "raw"}
         row = PieceRow(
@@ -100,8 +104,8 @@ def test_pieces_that_do_not_fit(cut: tuple[Cut, str], change: str) -> None:
 
 def test_other_bytes_than_the_name_promises(cut: tuple[Cut, str]) -> None:
     index, name = cut
-    offset = next(iter(index.stored))
-    index.stored[offset] = b"\xff" + index.stored[offset][1:]
+    offset = next(iter(index.bytes))
+    index.bytes[offset] = b"\xff" + index.bytes[offset][1:]
     with pytest.raises(Damaged, match=name):
         read_matrix(name, index.encoding, index)
 
@@ -129,59 +133,42 @@ def test_unknown_matrix() -> None:
 
 
 def link(name: str, base: str | None) -> Encoding:
-    delta = None if base is None else {"id": "test", "base": base}
+    delta = None if base is None else {"id": "xor", "base": base, "overlap": None}
     return Encoding(name, "uint8", (1,), {"id": "ieee"}, delta, 1)
 
 
-class KnownDelta:
-    """Stands in the registry so that chains can be walked; adds modulo 256."""
-
-    def __init__(self, config: dict[str, str]) -> None:
-        self.base = config["base"]
-
-    def get_config(self) -> dict[str, object]:
-        return {"id": "test"}
-
-    def undo(self, planes: list[bytes], base: list[bytes]) -> list[bytes]:
-        return [
-            bytes((a + b) % 256 for a, b in zip(p, q, strict=True))
-            for p, q in zip(planes, base, strict=True)
-        ]
+def named(number: int) -> str:
+    return f"{number:064x}"
 
 
-@pytest.fixture
-def known_delta(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(cast(dict[str, object], DELTAS), "test", KnownDelta)
-
-
-@pytest.mark.usefixtures("known_delta")
 def test_chains_are_followed_to_their_end() -> None:
     index = Cut()
     raws = [bytes([9, 8]), bytes([10, 8]), bytes([11, 7])]
     names = [matrix_hash("uint8", (2,), raw) for raw in raws]
     for number, (name, raw) in enumerate(zip(names, raws, strict=True)):
         base = raws[number - 1] if number else bytes(2)
-        delta = {"id": "test", "base": names[number - 1]} if number else None
+        delta = {"id": "xor", "base": names[number - 1], "overlap": None} if number else None
         index.encodings[name] = Encoding(name, "uint8", (2,), {"id": "ieee"}, delta, 1)
-        index.put(name, 0, 0, bytes((a - b) % 256 for a, b in zip(raw, base, strict=True)))
+        index.put(name, 0, 0, bytes(a ^ b for a, b in zip(raw, base, strict=True)))
     assert [link.matrix for link in chain(names[2], index.encoding)] == names[::-1]
     assert bytes(read_matrix(names[2], index.encoding, index)) == raws[2]
 
 
-@pytest.mark.usefixtures("known_delta")
 def test_cycles_and_long_chains_are_refused() -> None:
-    ring = {name: link(name, base) for name, base in (("a", "b"), ("b", "c"), ("c", "a"))}
+    a, b, c, lost = map(named, range(4))
+    ring = {name: link(name, base) for name, base in ((a, b), (b, c), (c, a))}
     with pytest.raises(Damaged, match="against itself"):
-        chain("a", ring.get)
-    line = {str(n): link(str(n), str(n - 1) if n else None) for n in range(MAX_CHAIN + 5)}
-    assert len(chain(str(MAX_CHAIN), line.get)) == MAX_CHAIN + 1
+        chain(a, ring.get)
+    line = {named(n): link(named(n), named(n - 1) if n else None) for n in range(MAX_CHAIN + 5)}
+    assert len(chain(named(MAX_CHAIN), line.get)) == MAX_CHAIN + 1
     with pytest.raises(Damaged, match="more than 64"):
-        chain(str(MAX_CHAIN + 1), line.get)
-    with pytest.raises(Damaged, match="matrix lost") as caught:
-        chain("x", {"x": link("x", "lost")}.get)
-    assert caught.value.why == "matrix x is a delta against it"
+        chain(named(MAX_CHAIN + 1), line.get)
+    with pytest.raises(Damaged, match=f"matrix {lost}") as caught:
+        chain(a, {a: link(a, lost)}.get)
+    assert caught.value.why == f"matrix {a} is a delta against it"
 
 
 def test_unknown_deltas_are_named_before_anything_is_read() -> None:
-    with pytest.raises(NewerFormat, match="test"):
-        read_matrix("a", {"a": link("a", "b")}.get, Cut())
+    row = replace(link(named(0), named(1)), delta={"id": "warp", "base": named(1)})
+    with pytest.raises(NewerFormat, match="warp"):
+        read_matrix(named(0), {named(0): row}.get, Cut())

@@ -1,0 +1,78 @@
+"""Planes of one link, segment by segment: chunks that need contexts get them here."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlv.errors import Damaged, NewerFormat
+from dlv.pas.codecs import context_codec_of
+from dlv.pas.contexts import Scales, numbers
+from dlv.pas.links import Link, PlaneReader, is_above, is_context
+from dlv.pas.pieces import ChunkSource, Raw
+from dlv.pas.segments import SEGMENT, Words
+
+
+class PlaneDecoder:
+    """Gives the planes of any segment of a link, and predictions of its words."""
+
+    def __init__(self, link: Link, source: ChunkSource) -> None:
+        self._link = link
+        side = memoryview(link.side(source))
+        own = link.layout.side_bytes(link.dtype, link.encoding.shape) if link.count else 0
+        last = len(side) - (Scales.nbytes(link.shape) if link.scale is not None else 0)
+        if last < own:
+            raise Damaged(f"side data of matrix {link.matrix} is too short")
+        self.layout_side: Raw = side[:own]
+        self._scales = None if link.scale is None else Scales.parse(side[last:], link.shape)
+        if link.delta is not None and link.delta.predictor:
+            raise NewerFormat(f"matrix {link.matrix} has predictors that this dlv does not know")
+        if last != own:
+            raise Damaged(f"matrix {link.matrix} has side data that belongs to nothing")
+        self._readers = [PlaneReader(link, plane, source) for plane in range(len(link.planes))]
+        self.side_read = sum(piece.length for piece in link.sides)
+
+    @property
+    def bytes_read(self) -> int:
+        """Stored bytes read so far, side data too."""
+        return self.side_read + sum(reader.bytes_read for reader in self._readers)
+
+    def predicted(self, base: Words, start: int) -> Words:  # noqa: ARG002
+        """What the words from `start` are expected to be, given those of the base."""
+        return base
+
+    def planes(
+        self, start: int, count: int, exponents: NDArray[np.uint16] | None = None
+    ) -> list[Raw]:
+        """All planes of the words from `start`, which begin a segment."""
+        found: list[Raw] = []
+        q: NDArray[np.uint8] | None = None
+        for plane, reader in enumerate(self._readers):
+            if self._link.uneven(plane):
+                found.append(reader.segment(start // SEGMENT))
+                continue
+            piece = reader.at(start)
+            above = found[-1] if found else None
+            if is_context(piece):
+                if q is None:
+                    q = self._q(exponents, start)
+                found.append(self._in_context(reader, start, q, above))
+            elif is_above(piece):
+                raise NewerFormat("above")
+            else:
+                found.append(reader.read(start, count))
+        return found
+
+    def _q(self, exponents: NDArray[np.uint16] | None, start: int) -> NDArray[np.uint8]:
+        if self._scales is None or exponents is None:
+            raise Damaged(f"matrix {self._link.matrix} has contexts and no scales")
+        return self._scales.q(exponents, start)
+
+    def _in_context(
+        self, reader: PlaneReader, start: int, q: NDArray[np.uint8], above: Raw | None
+    ) -> Raw:
+        piece, stored = reader.stored(start)
+        codec = context_codec_of(piece.codec)
+        assert codec is not None
+        upper = None if above is None else np.frombuffer(above, np.uint8)
+        return codec.decode(stored, numbers(q, upper, codec.lo))
