@@ -1,7 +1,7 @@
 """What runs a node in torch exactly as it was exported: its recorded call of an aten operation.
 
-A network may come from anyone, so that only operations on tensors and numbers are looked up,
-never other code: torch.ops.aten has among them some that write files or change settings.
+A network may come from anyone, so that only operations of a list are looked up, never other
+code: torch.ops.aten has some that write files, change settings or read beyond a tensor's end.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from functools import cache
 from typing import Any
 
 from dlv.canonical import float_of
-from dlv.errors import DlvError, UnsafeInput
+from dlv.errors import DlvError, UnsafeInput, nearest
+from dlv.network.aten_names import NAMES, STATISTICS, UPDATING
 from dlv.network.fields import NON_FINITE
 from dlv.network.graph import Node
 from dlv.network.torch_ops_shapes import function_of
@@ -34,36 +35,9 @@ _OPTIONS = {
 }
 # No result, yet asked for by exported programs.
 _CHECKS = ("_assert", "sym_constrain_range")
-# Operations that are not for users, but that exporters write.
-_PRIVATE = {
-    *("__and__", "__or__", "__xor__", "__lshift__", "__rshift__", "_softmax", "_log_softmax"),
-    *("_to_copy", "_unsafe_view", "_reshape_alias", "_unsafe_index", "_weight_norm"),
-    *("_weight_norm_interface", "_native_batch_norm_legit", "_safe_softmax", "_convolution"),
-    *("_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training"),
-    *("_batch_norm_with_update", "_batch_norm_no_update", "_adaptive_avg_pool2d"),
-    *("_adaptive_avg_pool3d", "_scaled_dot_product_flash_attention_for_cpu"),
-    *("_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention"),
-    *("_scaled_dot_product_attention_math", "_native_multi_head_attention"),
-    *("_transformer_encoder_layer_fwd", "_embedding_bag", "_embedding_bag_forward_only"),
-    *("_fused_rms_norm", "_cdist_forward", "_pdist_forward", "_euclidean_dist", "_trilinear"),
-    *("_fft_c2c", "_fft_r2c", "_fft_c2r", "_upsample_nearest_exact1d"),
-    *("_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "_upsample_bilinear2d_aa"),
-    *("_upsample_bicubic2d_aa", "_prelu_kernel", "_stack", "_conj", "_neg_view", "_unique2"),
-    *("_linalg_det", "_linalg_slogdet", "_linalg_svd", "_linalg_eigh", "_linalg_solve_ex"),
-    *("_local_scalar_dense", "_shape_as_tensor", "_grouped_mm", "_int_mm", "_scaled_mm"),
-    *("_assert_tensor_metadata", "_assert_scalar", "_assert_async"),
-}
-# What wraps libraries whose packed weights hold addresses, or changes what a tensor's memory is.
-_REFUSED = re.compile(
-    "fbgemm|quantized|mkldnn|miopen|cudnn|_backward|^set_$|^resize|grad_"
-    # What believes the indices and lengths that it is given, and so reads and writes anywhere.
-    "|sparse|hspmm|_coo|_csr|_csc|_bsr|_bsc|to_dense|segment_reduce|ctc_loss|empty_strided"
-    "|^native_batch_norm|^batch_norm_(?:elemt|gather|update|stats|backward)|quantize|^grid_sampler"
-)
 # Arguments that say whether the call trains: of the module, not of the moment of the export.
 _GATES = ("training", "train", "use_input_stats")
 _GATED_SHARE = "dropout_p"
-_STATISTICS = {"running_mean", "running_var"}
 _MEMORY_FORMATS = {
     "contiguous": "contiguous_format",
     "preserve": "preserve_format",
@@ -129,14 +103,27 @@ def kept_slots(node: Node) -> set[str]:
     schema = getattr(function, "_schema", None)  # arithmetic has none
     arguments = schema.arguments if schema else ()
     written = {a.name for a in arguments if a.alias_info and a.alias_info.is_write}
-    written |= _STATISTICS & set(names)
+    written |= STATISTICS & set(names)
     return {given[name]["p"] for name in written & given.keys() if "p" in given[name]}
 
 
 def _check(name: str, base: str, schema: Any) -> None:
-    private = base.startswith("_") and base not in _PRIVATE
-    if private or _REFUSED.search(base):
-        raise _unsafe(name, "it is not meant for networks")
+    in_place = base not in NAMES and base.endswith("_") and base[:-1] in NAMES
+    if base not in NAMES and not in_place:
+        raise UnsafeInput(
+            f"`{name[:80]}` is not run for a network",
+            why="it is none of the operations that are known to compute and do nothing else",
+            hint=f"write the layer without {base}, or build the module from its own code"
+            " and load the exported weights into it",
+            did_you_mean=[f"aten.{word}" for word in nearest(base, NAMES)],
+        )
+    written = {a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write}
+    if in_place:
+        written.discard(schema.arguments[0].name)
+    elif base in UPDATING:
+        written -= STATISTICS
+    if written:
+        raise _unsafe(name, f"it writes into its argument {min(written)!r}")
     for argument in schema.arguments:
         words = _words(argument.type)
         if "str" in words and argument.name in _OPTIONS:

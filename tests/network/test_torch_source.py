@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
+from dlv.adapters.aten import ops
+from dlv.adapters.onnx_out.aten import RULES
 from dlv.errors import DlvError, UnsafeInput, UsageError
+from dlv.network.aten_names import NAMES
 from dlv.network.graph import Input, Network, Node
 
 torch: Any = pytest.importorskip("torch", reason="torch runs the networks: dlv[torch]")
@@ -292,15 +295,60 @@ def test_sources_that_are_no_calls(source: dict[str, Any]) -> None:
         torch_module.build(Network((Input("x", ()),), (node,), (("n", 0),)), {}, {})
 
 
+def every_operation() -> Iterator[tuple[str, str, Any]]:
+    """Name, operation and schema of all that torch has under aten."""
+    for schema in torch._C._jit_get_all_schemas():
+        if schema.name.startswith("aten::"):
+            base = schema.name[6:]
+            yield f"aten.{base}.{schema.overload_name or 'default'}", base, schema
+
+
+def resolves(name: str) -> bool:
+    try:
+        torch_source.resolve(name)
+    except UnsafeInput:
+        return False
+    return True
+
+
+def test_what_is_not_on_the_list_is_not_run() -> None:
+    refused = set()
+    for name, base, _ in every_operation():
+        if not resolves(name):
+            refused.add(base)
+        else:
+            assert base in NAMES or base.removesuffix("_") in NAMES, name
+    assert len(refused) > 500
+    with pytest.raises(UnsafeInput, match=r"aten\._make_dep_token\.default") as found:
+        torch_source.resolve("aten._make_dep_token.default")
+    assert "known to compute" in str(found.value.why)
+    assert "write the layer without _make_dep_token" in str(found.value.hint)
+    for name in ("add.out", "linalg_lu_solve.default", "fractional_max_pool2d.default"):
+        assert not resolves(f"aten.{name}")
+
+
+def test_each_name_of_the_list_is_one_of_torch() -> None:
+    there = {base for name, base, _ in every_operation() if resolves(name)}
+    # Some come and go with the version of torch.
+    assert len(NAMES - there) <= 20, NAMES - there
+
+
+def test_what_dlv_itself_reads_and_writes_is_on_the_list() -> None:
+    imported = [name for name in ops.LAYERS if name.startswith("aten.")]
+    assert len(imported) > 20
+    assert [name for name in imported if not resolves(name)] == []
+    exported = {rule.partition(".")[0] for rule in RULES} - {"to_dtype"}
+    unknown = {
+        base for base in exported if base not in NAMES and base.removesuffix("_") not in NAMES
+    }
+    # They believe the numbers that they are given.
+    assert unknown == {"grid_sampler", "grid_sampler_2d", "grid_sampler_3d"}
+
+
 def test_what_can_be_looked_up_takes_and_gives_tensors() -> None:
     """Of all that torch has under aten: no texts but options, no files, no handles."""
-    for schema in torch._C._jit_get_all_schemas():
-        if not schema.name.startswith("aten::"):
-            continue
-        name = f"aten.{schema.name[6:]}.{schema.overload_name or 'default'}"
-        try:
-            torch_source.resolve(name)
-        except DlvError:
+    for name, base, schema in every_operation():
+        if not resolves(name):
             continue
         kinds = {w for a in schema.arguments for w in re.findall(r"\w+", str(a.type))}
         assert not kinds & {"Dict", "Storage", "Stream", "Future", "Any", "torch", "t", "RRef"}, (
@@ -308,6 +356,11 @@ def test_what_can_be_looked_up_takes_and_gives_tensors() -> None:
         )
         texts = {a.name for a in schema.arguments if "str" in str(a.type)}
         assert not texts & {"filename", "message", "self", "device_type", "name", "code"}, name
+        written = [a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write]
+        if base.endswith("_") and base not in NAMES:
+            assert written == [schema.arguments[0].name], name
+        else:
+            assert set(written) <= {"running_mean", "running_var"}, name
         assert "save" not in name
         assert "file" not in name
 
