@@ -97,12 +97,12 @@ class Scales:
     def tobytes(self) -> bytes:
         return self.rows.astype("<i2").tobytes() + self.columns.astype("<i2").tobytes()
 
-    def q(self, exponents: NDArray[np.uint16], start: int) -> Bytes:
+    def q(self, exponents: NDArray[np.uint8] | NDArray[np.uint16], start: int) -> Bytes:
         """Expected size of the difference, half octaves, of elements start .. start+len.
 
         (row + column - 4 * exponent) >> 1 in 16-bit two's complement, then within 0 .. 127.
         """
-        fours = np.left_shift(exponents.view(np.int16), 2)
+        fours = np.left_shift(exponents.astype(np.int16), 2)
         out = np.empty(len(exponents), np.uint8)
         for span in spans(start, len(exponents), len(self.columns)):
             columns = self.columns[span.column : span.column + span.columns]

@@ -1,0 +1,107 @@
+"""Finds the drift: rows that weight decay alone has moved, and by how much."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlv.canonical import hash_bytes
+from dlv.pas.floats import exponents
+from dlv.pas.pairs import Pair
+from dlv.pas.predictors import DRIFT_BINS
+
+ROUNDS = 3
+SAMPLE_ROWS = 4096
+LEAST_GAIN = 16.0  # bits of gain that a row must show to be flagged
+
+
+def find_drift(pair: Pair) -> tuple[dict[str, object], bytes] | None:
+    """Config and side data of the drift that fits best; None if there is none."""
+    if pair.dtype != "float32" or pair.rows < 2 or pair.columns < 8:
+        return None
+    steps = _first_steps(pair)
+    if steps is None:
+        return None
+    for _ in range(ROUNDS):
+        flags, again = _flags_and_steps(pair, steps, every=_every(pair))
+        if not flags.any() or np.array_equal(again, steps):
+            break
+        steps = again
+    flags, _ = _flags_and_steps(pair, steps, every=1)
+    if not flags.any() or not steps.any():
+        return None
+    side = steps.astype("<i4").tobytes() + np.packbits(flags, bitorder="little").tobytes()
+    return {"id": "drift", "data": hash_bytes(side)}, side
+
+
+def _every(pair: Pair) -> int:
+    return max(1, pair.rows // SAMPLE_ROWS)
+
+
+def _outward(pair: Pair, rows: slice) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How far magnitudes grew, and the mantissa's bin, in a block of rows."""
+    start, stop = rows.start * pair.columns, rows.stop * pair.columns
+    words = pair.base[start:stop]
+    grown = pair.signed(start, stop)
+    np.negative(grown, out=grown, where=(words >> np.uint32(31)).astype(np.bool_))
+    usual = exponents(words, pair.form)
+    bins = ((words >> np.uint32(16)) & np.uint32(DRIFT_BINS - 1)).astype(np.int64)
+    bins[(usual == 0) | (usual == 255)] = DRIFT_BINS  # these never drift
+    grid = (rows.stop - rows.start, pair.columns)
+    return grown.reshape(grid), bins.reshape(grid)
+
+
+def _first_steps(pair: Pair) -> NDArray[np.int64] | None:
+    """From the rows that moved least, but moved: drift is small and the same everywhere."""
+    sizes = np.full(pair.rows, np.inf)
+    every = _every(pair)
+    for block in pair.blocks():
+        grown, _ = _outward(pair, block)
+        some = slice((-block.start) % every, None, every)
+        chosen = np.abs(grown[some]).astype(np.float64)
+        sizes[block][some] = np.log2(chosen + 0.3).mean(1)
+    known = np.isfinite(sizes) & (sizes > np.log2(0.3) + 0.1)
+    if not known.any():
+        return None
+    limit = np.quantile(sizes[known], 0.1)
+    return _medians(pair, known & (sizes <= limit))
+
+
+def _medians(pair: Pair, rows: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The median growth in each bin over some rows."""
+    grown_parts, bin_parts = [], []
+    left = 1 << 21
+    for block in pair.blocks():
+        chosen = rows[block]
+        if not chosen.any() or left <= 0:
+            continue
+        grown, bins = _outward(pair, block)
+        grown_parts.append(grown[chosen].ravel())
+        bin_parts.append(bins[chosen].ravel())
+        left -= len(bin_parts[-1])
+    steps = np.zeros(DRIFT_BINS, np.int64)
+    grown, bins = np.concatenate(grown_parts), np.concatenate(bin_parts)
+    order = np.lexsort((grown, bins))
+    ends = np.searchsorted(bins[order], np.arange(DRIFT_BINS + 1))
+    for index in range(DRIFT_BINS):
+        if ends[index + 1] > ends[index]:
+            steps[index] = grown[order[(ends[index] + ends[index + 1]) // 2]]
+    return np.clip(steps, -(1 << 30), 1 << 30)
+
+
+def _flags_and_steps(
+    pair: Pair, steps: NDArray[np.int64], every: int
+) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Rows that gain by these steps, of every so many; and the steps that suit them."""
+    table = np.append(steps, 0)
+    flags = np.zeros(pair.rows, np.bool_)
+    for block in pair.blocks():
+        some = slice((-block.start) % every, None, every)
+        grown, bins = _outward(pair, block)
+        grown, bins = grown[some], bins[some]
+        before = np.log2(np.abs(grown).astype(np.float32) + np.float32(0.3)).sum(1)
+        after = np.log2(np.abs(grown - table[bins]).astype(np.float32) + np.float32(0.3)).sum(1)
+        flags[block][some] = before - after > LEAST_GAIN
+    if every > 1 or flags.any():
+        return flags, _medians(pair, flags) if flags.any() else steps
+    return flags, steps
