@@ -14,6 +14,8 @@ from dlv.network.vocabulary import Default, attributes
 _ASCII = str.maketrans("│─├┤┼┴╮╯●○×…→", "|-+++'.'*ox~>")
 # Left out of the attributes column: told by other columns, or by the parameters.
 _SILENT = ("bias", "shape", "dtype")
+# No eye follows more; each line would be as long as the network is wide.
+_MOST_LANES = 100
 
 
 @dataclass
@@ -81,13 +83,13 @@ def _lines(network: Network, plumbing: bool, found: Summary) -> list[_Line]:
     return lines
 
 
-def _sources(network: Network, plumbing: bool) -> dict[str, list[str]]:
+def _sources(network: Network, plumbing: bool) -> dict[str, dict[str, None]]:
     """Producers whose lanes lead to each node; unknown ones have none."""
     known = {node.name for node in network.nodes} | network.input_names | {*network.constants}
-    result: dict[str, list[str]] = {node.name: [] for node in network.nodes}
+    result: dict[str, dict[str, None]] = {node.name: {} for node in network.nodes}
     for edge in network.edges() if plumbing else network.logical_edges():
-        if edge.src in known and edge.src not in result[edge.dst]:
-            result[edge.dst].append(edge.src)
+        if edge.src in known:
+            result[edge.dst][edge.src] = None
     return result
 
 
@@ -147,14 +149,15 @@ class _Lanes:
     def __init__(self, uses: dict[str, int]) -> None:
         self._left = dict(uses)
         self._lanes: list[str | None] = []
+        self._places: dict[str, int] = {}  # of what the lanes carry
 
     def holds(self, name: str) -> bool:
-        return name in self._lanes
+        return name in self._places
 
     def place(self, name: str, used: Sequence[str], mark: str) -> list[str]:
         """The line of a node; before it one that moves aside what is needed again, if any."""
         rows = []
-        places = {value: self._lanes.index(value) for value in used}
+        places = {value: self._places[value] for value in used}
         home = min(places.values()) if places else self._free(0)
         joined: dict[int, str] = {}
         for value, place in places.items():
@@ -164,40 +167,51 @@ class _Lanes:
             elif self._left[value] > 0:
                 aside = self._free(home + 1)
                 rows.append(self._row({home: "├", aside: "╮"}))
-                self._lanes[aside] = value
+                self._put(value, aside)
         marks, last = {home: mark}, max(joined, default=home)
         for place, value in joined.items():
             ends = self._left[value] <= 0
             marks[place] = ("╯" if ends else "┤") if place == last else ("┴" if ends else "┼")
-        self._lanes[home] = name
+        self._clear(home)
+        self._put(name, home)
         rows.append(self._row(marks))
         for place, value in joined.items():
             if self._left[value] <= 0:
-                self._lanes[place] = None
+                self._clear(place)
         if not self._left.get(name):
-            self._lanes[home] = None
+            self._clear(home)
         while self._lanes and self._lanes[-1] is None:
             self._lanes.pop()
         return rows
 
+    def _put(self, value: str, place: int) -> None:
+        self._lanes[place] = value
+        self._places[value] = place
+
+    def _clear(self, place: int) -> None:
+        value, self._lanes[place] = self._lanes[place], None
+        if value is not None and self._places.get(value) == place:
+            del self._places[value]
+
     def _free(self, start: int) -> int:
         """The first free lane from there on."""
-        for place in range(start, len(self._lanes)):
-            if self._lanes[place] is None:
-                return place
-        self._lanes.extend([None] * (max(start + 1, len(self._lanes) + 1) - len(self._lanes)))
-        return len(self._lanes) - 1
+        try:
+            return self._lanes.index(None, start)
+        except ValueError:
+            self._lanes.extend([None] * max(start + 1 - len(self._lanes), 1))
+            return len(self._lanes) - 1
 
     def _row(self, marks: dict[int, str]) -> str:
         """A line with these marks, joined by a bar that runs behind the lanes it crosses."""
         first, last = min(marks), max(marks)
         cells = []
-        for place in range(max(len(self._lanes), last + 1)):
+        width = max(len(self._lanes), last + 1)
+        for place in range(min(width, _MOST_LANES)):
             inside = first <= place < last
             lane = "│" if place < len(self._lanes) and self._lanes[place] is not None else ""
             cells.append(marks.get(place) or lane or ("─" if first < place < last else " "))
             cells.append("─" if inside else " ")
-        return "".join(cells).rstrip()
+        return "".join(cells).rstrip() if width <= _MOST_LANES else "".join(cells) + "…"
 
 
 def _columns(lines: Sequence[_Line], width: int | None) -> list[str]:

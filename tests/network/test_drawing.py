@@ -165,3 +165,31 @@ def test_long_networks_are_drawn_quickly() -> None:
     started = time.process_time()
     assert draw(network).count("●") == 3000
     assert time.process_time() - started < 3
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_wide_networks_are_drawn_quickly(joined: bool) -> None:
+    count = 4000
+    nodes = [Node(f"r{i}", "RELU", attrs={"slope": 0.0}, inputs=(("x", 0),)) for i in range(count)]
+    outputs = tuple((node.name, 0) for node in nodes)
+    if joined:
+        nodes.append(Node("all", "CONCAT", attrs={"axis": 1}, inputs=outputs))
+        outputs = (("all", 0),)
+    network = Network((Input("x", ("B", 3)),), tuple(nodes), outputs)
+    started = time.process_time()
+    drawing = draw(network)
+    assert time.process_time() - started < 2
+    assert max(map(len, drawing.splitlines())) < 300
+    assert all(f" r{i} " in drawing for i in range(count))
+    assert "…  r3000 " in drawing
+    assert "~" in draw(network, ascii_only=True)
+
+
+def test_fifty_lanes_are_drawn_in_full() -> None:
+    nodes = [Node(f"r{i}", "RELU", attrs={"slope": 0.0}, inputs=(("x", 0),)) for i in range(50)]
+    nodes.append(
+        Node("all", "CONCAT", attrs={"axis": 1}, inputs=tuple((f"r{i}", 0) for i in range(50)))
+    )
+    network = Network((Input("x", ("B", 3)),), tuple(nodes), (("all", 0),))
+    last = next(line for line in draw(network).splitlines() if " all " in line)
+    assert last.split()[0] == "●" + "─┴" * 48 + "─╯"
