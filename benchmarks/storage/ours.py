@@ -1,0 +1,254 @@
+"""What dlv makes of a model, with and without a base: real packs, in memory, read back."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from benchmarks.storage.models import Matrix, Model
+from dlv.canonical import matrix_hash
+from dlv.pas import small
+from dlv.pas.codecs import codec_of
+from dlv.pas.encode import Encoded, Part, encode_elements, encode_materialised, encode_sub_fast
+from dlv.pas.fixed import Fixed
+from dlv.pas.floats import differences, exponents, format_of, words_in
+from dlv.pas.footer import Encoding, PieceRow, pieces_of
+from dlv.pas.layouts import default_layout
+from dlv.pas.packs import PackWriter
+from dlv.pas.read import read_matrix
+from dlv.pas.spool import PLANES, Pending, Spool, lane_of
+
+Tier = Literal["fast", "small", "slow"]
+Raw = bytes | bytearray | memoryview
+# Matrices up to this share their chunks, as in an archive.
+POOLED = 16 << 10
+# What a matrix may take beyond the least of the fast tier and of its materialised form.
+ALLOWED = 16
+
+
+class Memory:
+    """Packs in memory, as a source of chunks."""
+
+    def __init__(self) -> None:
+        self.encodings: dict[str, Encoding] = {}
+        self.bytes = 0  # of packs, with their footers
+        self.chunk_bytes = 0
+        self._rows: dict[str, list[PieceRow]] = {}
+        self._packs: dict[str, memoryview] = {}
+
+    def add(self, name: str, pack: bytes, footer: Any) -> None:
+        self._packs[name] = memoryview(pack)
+        self.bytes += len(pack)
+        self.chunk_bytes += sum(chunk.length for chunk in footer.chunks)
+        self.encodings |= {row.matrix: row for row in footer.encodings}
+        for row in pieces_of(footer, name):
+            self._rows.setdefault(row.object, []).append(row)
+
+    def chunks(self, matrix: str) -> list[PieceRow]:
+        return self._rows.get(matrix, [])
+
+    def stored(self, piece: Any) -> Raw:
+        return self._packs[piece.pack][piece.offset : piece.offset + piece.length]
+
+    def read(self, piece: Any) -> Raw:
+        return codec_of(piece.codec).decode(self.stored(piece), piece.raw)
+
+    def object(self, kind: str, name: str) -> Raw:
+        raise KeyError(f"{kind} {name}")  # nothing here is stored beside matrices
+
+
+@dataclass
+class Stored:
+    """A model in packs: what it takes, how long that took (seconds of processor time)."""
+
+    memory: Memory
+    names: dict[str, str]  # by tensor
+    encode: float = 0.0
+    decode: float = 0.0
+    above: int = 0  # matrices larger than the least of fast and materialised, plus ALLOWED
+    kinds: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def per_matrix(self) -> int:
+        """Chunks and 16 bytes per matrix: what a footer takes in a large model, about."""
+        return self.memory.chunk_bytes + 16 * len(self.names)
+
+
+@dataclass
+class _Way:
+    kind: str
+    encoding: Encoding
+    parts: list[Part]
+
+    @property
+    def size(self) -> int:
+        return sum(len(part.encoded.data) for part in self.parts)
+
+
+def _name(held: Matrix) -> str:
+    return matrix_hash(held.dtype, held.shape, held.raw)
+
+
+def _tried(kind: str, encode: Callable[[Callable[[Part], None]], Encoding]) -> _Way:
+    parts: list[Part] = []
+    return _Way(kind, encode(parts.append), parts)
+
+
+def alone(held: Matrix, tier: Tier) -> _Way:
+    """The smallest layout."""
+
+    def tried(layout: Any) -> _Way:
+        given = held.raw, held.dtype, held.shape, _name(held)
+        effort: Any = "fast" if tier == "fast" else "small"
+        kind = str(layout.get_config()["id"])
+        return _tried(
+            kind, lambda put: encode_materialised(*given, put, layout=layout, effort=effort)
+        )
+
+    ways = [tried(default_layout())]
+    if tier != "fast":
+        # A dtype or values that it does not take: ValueError.
+        with suppress(ValueError):
+            ways.append(tried(Fixed.of([held.raw], held.dtype, held.shape)))
+    return min(ways, key=lambda way: way.size)
+
+
+def against(held: Matrix, base: Matrix, tier: Tier, *, rans: bool = False) -> _Way:
+    """The fast or the small delta."""
+    given: Any = held.raw, base.raw, held.dtype, held.shape, _name(held), _name(base)
+    if tier == "fast":
+        return _tried("sub", lambda put: encode_sub_fast(*given, put, layout=default_layout()))
+    scale = _name(base), exponents(words_in(base.raw, base.dtype), format_of(base.dtype))
+    slow = tier == "slow"
+    return _tried(
+        "context",
+        lambda put: small.encode_small(
+            *given, put, scale=scale, slow=slow, fast_coder=rans, tables=None
+        ),
+    )
+
+
+@contextmanager
+def _seconds(add: Callable[[float], None]) -> Iterator[None]:
+    begun = time.process_time()
+    yield
+    add(time.process_time() - begun)
+
+
+def store(
+    model: Model, base: Model | None, tier: Tier, *, check: bool = False, rans: bool = False
+) -> Stored:
+    """A model in packs of its own, given a base that is stored elsewhere; read back equal."""
+    spool: Spool[io.BytesIO] = Spool(io.BytesIO, buffer=1 << 62)
+    pool: dict[tuple[int, str], list[tuple[Encoding, bytes]]] = {}
+    based = base or {}
+    known = {_name(held) for held in based.values()}
+    memory = Memory()
+    stored = Stored(memory, {})
+    if base is not None:
+        _keep_base(memory, base)
+    for tensor, held in model.items():
+        name = stored.names[tensor] = _name(held)
+        if name in known:
+            continue
+        known.add(name)
+        below = based.get(tensor)
+        if below is not None and (below.dtype, below.shape) != (held.dtype, held.shape):
+            below = None
+        with _seconds(lambda taken: setattr(stored, "encode", stored.encode + taken)):
+            if len(held.raw) <= POOLED:
+                kind = _pool(pool, held, below)
+            else:
+                ways = [alone(held, tier)]
+                if below is not None:
+                    ways.append(against(held, below, tier, rans=rans))
+                best = min(ways, key=lambda way: way.size)
+                kind = best.kind
+                for part in best.parts:
+                    _put(spool, best.encoding, part)
+        stored.kinds[kind] = stored.kinds.get(kind, 0) + len(held.raw)
+        if check and len(held.raw) > POOLED:
+            limits = [alone(held, "fast"), *ways]
+            if below is not None:
+                limits.append(against(held, below, "fast"))
+            least = min(way.size for way in limits if way.kind != "context")
+            stored.above += best.size > least + ALLOWED
+    with _seconds(lambda taken: setattr(stored, "encode", stored.encode + taken)):
+        for (plane, _), members in sorted(pool.items(), key=lambda pair: pair[0]):
+            _seal(spool, plane, members)
+    for sink, footer in spool.finish():
+        memory.add(f"pack{len(memory.encodings)}", sink.getvalue(), footer)
+    _read_back(stored, model, base)
+    return stored
+
+
+def _keep_base(memory: Memory, base: Model) -> None:
+    """The base as raw planes, so that reading it takes as little as possible."""
+    file = io.BytesIO()
+    writer = PackWriter(file)
+    for held in base.values():
+        layout = default_layout()
+        planes, _ = layout.split(held.raw, held.dtype, held.shape)
+        row = Encoding(_name(held), held.dtype, held.shape, layout.get_config(), None, len(planes))
+        owner = writer.add_encoding(row)
+        for plane, data in enumerate(planes):
+            member = (owner, 0, len(data))
+            writer.add_chunk("plane", plane, [member], len(data), {"id": "raw"}, bytes(data))
+    memory.add("base", file.getvalue(), writer.finish())
+    memory.bytes = memory.chunk_bytes = 0
+
+
+def _pool(
+    pool: dict[tuple[int, str], list[tuple[Encoding, bytes]]], held: Matrix, base: Matrix | None
+) -> str:
+    """Planes of a small matrix, to share chunks with those of others."""
+    layout = default_layout()
+    raw, delta = held.raw, None
+    if base is not None:
+        words = words_in(held.raw, held.dtype), words_in(base.raw, base.dtype)
+        raw = differences(*words, format_of(held.dtype)).tobytes()
+        delta = {"id": "sub", "base": _name(base), "overlap": None, "predictor": []}
+    planes, _ = layout.split(raw, held.dtype, held.shape)
+    encoding = Encoding(
+        _name(held), held.dtype, held.shape, layout.get_config(), delta, len(planes)
+    )
+    for plane, data in enumerate(planes):
+        alike = f"{held.dtype} {delta is not None}"
+        pool.setdefault((plane, alike), []).append((encoding, bytes(data)))
+    return "pooled"
+
+
+def _seal(spool: Spool[io.BytesIO], plane: int, members: list[tuple[Encoding, bytes]]) -> None:
+    data = b"".join(part for _, part in members)
+    encoded = encode_elements(default_layout(), "uint8", data)[0]
+    rows = tuple((encoding, 0, len(part)) for encoding, part in members)
+    spool.put(lane_of("plane", plane, small=True), Pending("plane", plane, rows, encoded))
+
+
+def _put(spool: Spool[io.BytesIO], encoding: Encoding, part: Part) -> None:
+    encoded: Encoded = part.encoded
+    lane = lane_of(part.kind, part.plane) if part.plane is not None else PLANES
+    member = (encoding, part.start, part.count)
+    spool.put(lane, Pending(part.kind, part.plane, (member,), encoded))
+
+
+def _read_back(stored: Stored, model: Model, base: Model | None) -> None:
+    """Every matrix read through its chain; the time is that beyond reading the base."""
+    lookup = stored.memory.encodings.get
+    for tensor, held in model.items():
+        begun = time.process_time()
+        raw = read_matrix(stored.names[tensor], lookup, stored.memory)
+        stored.decode += time.process_time() - begun
+        if bytes(raw) != held.raw:
+            raise SystemExit(f"dlv gave back wrong bits for {tensor}")
+    for tensor, held in (base or {}).items():
+        name = stored.names.get(tensor)
+        encoding = None if name is None else lookup(name)
+        if encoding is not None and encoding.delta is not None:
+            begun = time.process_time()
+            read_matrix(_name(held), lookup, stored.memory)
+            stored.decode -= time.process_time() - begun
