@@ -3,56 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-import dlv.budgets as limits
 import dlv.reencode as reencode
-import dlv.revisions as revisions
 import dlv.superseded as superseded
-from dlv.budgets import Policy
-from dlv.canonical import dumps
-from dlv.errors import NotFound, StorageError, nearest
-from dlv.metadata import storage
+import dlv.tryouts as tryouts
+from dlv.errors import StorageError
+from dlv.metadata import matrices, storage
 from dlv.pas.footer import Encoding
-from dlv.pas.plan import Planned, make_plan
-from dlv.pas.storage_graph import Scheme, StorageGraph
-from dlv.pas.storage_plan import Infeasible, StoragePlan
-from dlv.planning import Held, Layout, Planner
+from dlv.pas.storage_graph import Scheme
+from dlv.planning import Planner
+from dlv.proposal import (
+    Progress,
+    Proposal,
+    Request,
+    Timing,
+    Trials,
+    export,
+    groups_asked,
+    propose,
+    raw_bytes,
+    timings,
+)
 from dlv.repository import Repository
-from dlv.speeds import ORDINARY, Speeds
-from dlv.tryouts import Choice, Matrices, Tryouts
-from dlv.weights import MatrixStore
-
-MEMORY = 256 << 20  # of decoded matrices kept while encodings are tried
-
-
-class Bar(Protocol):
-    """Progress over bytes."""
-
-    def advance(self, count: int) -> None: ...
-
-
-# Begins a bar: what is done, and how many bytes of it there are.
-Progress = Callable[[str, int], AbstractContextManager[Bar]]
-
-
-@dataclass(frozen=True)
-class Request:
-    references: tuple[str, ...] = ()
-    algorithm: str = "best"
-    scheme: Scheme = "independent"
-    policy: Policy = field(default_factory=Policy)
-    clamp: bool = False
-    slow: bool = False
-    jobs: int = 1
-    author: str = ""
-    export_graph: Path | None = None
-    export_plan: Path | None = None
-    speeds: Speeds = ORDINARY
+from dlv.tryouts import Choice, Tryouts
 
 
 @dataclass(frozen=True)
@@ -65,38 +40,6 @@ class Row:
     before: float
     after: float
     depth: int
-
-
-@dataclass(frozen=True)
-class Timing:
-    """How long a snapshot takes to come back, by the plan; its budget, and the fastest possible."""
-
-    label: str
-    microseconds: int
-    budget: int | None
-    fastest: int
-
-
-@dataclass(frozen=True)
-class Way:
-    """One way to store a matrix that was tried."""
-
-    kind: str
-    base: str | None  # a label
-    bytes: int
-    microseconds: int
-    chosen: bool
-
-
-@dataclass(frozen=True)
-class Explained:
-    matrix: str
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    ways: list[Way]
-    chain: list[str]  # from the matrix to what is materialised
-    snapshots: list[Timing]
 
 
 @dataclass
@@ -127,21 +70,6 @@ class Archived:
         return max((row.depth for row in self.rows), default=0)
 
 
-@dataclass(frozen=True)
-class _Plan:
-    layout: Layout
-    planned: Planned
-    scheme: Scheme
-
-    @property
-    def graph(self) -> StorageGraph:
-        return self.layout.graph
-
-    @property
-    def plan(self) -> StoragePlan:
-        return self.planned.plan
-
-
 def archive(
     repository: Repository,
     request: Request,
@@ -156,123 +84,38 @@ def archive(
     if resumed:
         superseded.settle(repository)
     with repository.alone("archive.lock"):
-        with repository.writing(), _tryouts(repository, request) as (planner, tryouts):
-            plan = _plan(repository, planner, request, progress)
-            _export(plan, request)
+        with repository.writing(), Trials(repository, request) as (planner, tried):
+            plan = propose(repository, planner, request, progress)
+            export(plan, request)
             outcome = _outcome(repository, plan, request)
             outcome.dry_run, outcome.resumed = dry_run, resumed
             if not dry_run:
                 chosen = _chosen(plan, planner)
                 outcome.changed = len(chosen)
                 if chosen:
-                    _carry_out(repository, chosen, tryouts, request, outcome, progress)
-                tryouts.clear()
+                    _carry_out(repository, chosen, tried, request, outcome, progress)
         if not dry_run:
-            _, outcome.freed, outcome.waiting = superseded.clear(repository)
+            _clean(repository, outcome)
             outcome.after = storage.size_of_packs(repository.database)
             _measure(repository, outcome, plan)
     outcome.seconds = time.monotonic() - started
     return outcome
 
 
-def explain(
-    repository: Repository,
-    request: Request,
-    matrix: str,
-    *,
-    progress: Progress,
-) -> list[Explained]:
-    """How a matrix would be stored, and what else was tried: by tensor name, or by hash."""
-    with (
-        repository.alone("archive.lock"),
-        repository.writing(),
-        _tryouts(repository, request) as (planner, _),
-    ):
-        plan = _plan(repository, planner, request, progress)
-    names = plan.layout.names
-    held = {
-        digest: None for group in _groups(repository, request, plan) for digest in group.matrices
-    }
-    found = [digest for digest in held if matrix in (names.get(digest), digest)]
-    if not found:
-        found = [digest for digest in held if len(matrix) >= 6 and digest.startswith(matrix)]
-    if not found:
-        raise NotFound(
-            f"there is no matrix `{matrix}`",
-            did_you_mean=nearest(matrix, sorted({names[digest] for digest in held})),
-            hint="dlv desc REF lists them",
-        )
-    return [_explained(plan, digest) for digest in found]
-
-
-class _tryouts:  # noqa: N801 - a context manager that reads like a function
-    """Planner and tryouts over one store, closed together."""
-
-    def __init__(self, repository: Repository, request: Request) -> None:
-        self.store = MatrixStore.of(repository)
-        matrices = Matrices(self.store.matrix, MEMORY)
-        self.tryouts = Tryouts(repository.cache, matrices, slow=request.slow)
-        self.planner = Planner(
-            repository.database, self.tryouts, matrices, request.speeds, jobs=request.jobs
-        )
-
-    def __enter__(self) -> tuple[Planner, Tryouts]:
-        return self.planner, self.tryouts
-
-    def __exit__(self, *_: object) -> None:
-        self.tryouts.close()
-        self.store.close()
-
-
-def _plan(
-    repository: Repository,
-    planner: Planner,
-    request: Request,
-    progress: Progress,
-) -> _Plan:
-    db = repository.database
-    chosen = [revisions.version(db, text).key for text in request.references]
-    scope = planner.scope(chosen if request.references else None)
-    with progress("measure", sum(planner.encoding(digest).nbytes or 0 for digest in scope)) as bar:
-        layout = planner.layout(scope, bar.advance)
-    minima = make_plan(layout.graph, [None] * len(layout.groups), request.scheme, "spt").minima
-    asked = limits.budgets(db, request.policy, layout.groups, minima)
+def _clean(repository: Repository, outcome: Archived) -> None:
+    """The new packs count already: what cannot be removed now is left to the next archive."""
     try:
-        planned = make_plan(
-            layout.graph, asked, request.scheme, request.algorithm, clamp=request.clamp
-        )
-    except Infeasible as error:
-        raise limits.explain(error, layout.groups) from error
-    return _Plan(layout, planned, request.scheme)
+        tryouts.forget(repository.cache)
+        _, outcome.freed, outcome.waiting = superseded.clear(repository)
+    except StorageError:
+        outcome.waiting = len(matrices.unused_packs(repository.database))
 
 
-def _export(plan: _Plan, request: Request) -> None:
-    documents = (
-        (request.export_graph, plan.graph.as_json(plan.planned.budgets, plan.scheme)),
-        (request.export_plan, plan.plan.as_json()),
-    )
-    for path, document in documents:
-        if path is None:
-            continue
-        try:
-            path.write_bytes(dumps(document) + b"\n")
-        except OSError as error:
-            raise StorageError(f"cannot write {path}", why=error.strerror) from error
-
-
-def _groups(repository: Repository, request: Request, plan: _Plan) -> list[Held]:
-    """The snapshots that were asked about."""
-    if not request.references:
-        return plan.layout.groups
-    keys = {revisions.version(repository.database, t).key for t in request.references}
-    return [group for group in plan.layout.groups if group.version.key in keys]
-
-
-def _outcome(repository: Repository, plan: _Plan, request: Request) -> Archived:
+def _outcome(repository: Repository, plan: Proposal, request: Request) -> Archived:
     graph, chosen = plan.graph, plan.plan.edges
     numbers = {matrix.hash: at for at, matrix in enumerate(plan.layout.matrices, 1)}
     depths = plan.plan.depths(graph)
-    asked = {group.version.key for group in _groups(repository, request, plan)}
+    asked = {group.version.key for group in groups_asked(repository, request, plan)}
     rows: dict[int, Row] = {}
     of: dict[int, dict[str, None]] = {}
     for group in plan.layout.groups:
@@ -286,7 +129,7 @@ def _outcome(repository: Repository, plan: _Plan, request: Request) -> Archived:
         rows[key] = Row(
             group.version.label,
             group.version.id,
-            sum(_raw(matrix) for matrix in held),
+            sum(raw_bytes(matrix) for matrix in held),
             sum(matrix.stored for matrix in held),
             sum(int(graph.storage[chosen[v]]) for v in vertices),
             max((int(depths[v]) for v in vertices), default=0),
@@ -298,7 +141,7 @@ def _outcome(repository: Repository, plan: _Plan, request: Request) -> Archived:
     )
     return Archived(
         rows=list(rows.values()),
-        snapshots=_timings(plan),
+        snapshots=timings(plan),
         before=before,
         after=max(0, round(before - gained)),
         changed=sum(plan.layout.choices[edge] is not None for edge in chosen[1:]),
@@ -309,24 +152,7 @@ def _outcome(repository: Repository, plan: _Plan, request: Request) -> Archived:
     )
 
 
-def _raw(matrix: storage.StoredMatrix) -> int:
-    size = Encoding(
-        *(matrix.hash, matrix.dtype, matrix.shape, matrix.layout, matrix.delta, matrix.planes)
-    ).nbytes
-    return round(matrix.stored) if size is None else size
-
-
-def _timings(plan: _Plan) -> list[Timing]:
-    costs = plan.plan.snapshot_costs(plan.graph, plan.scheme)
-    return [
-        Timing(limits.label(group), cost, budget, fastest)
-        for group, cost, budget, fastest in zip(
-            plan.layout.groups, costs, plan.planned.budgets, plan.planned.minima, strict=True
-        )
-    ]
-
-
-def _chosen(plan: _Plan, planner: Planner) -> list[tuple[Choice, Encoding]]:
+def _chosen(plan: Proposal, planner: Planner) -> list[tuple[Choice, Encoding]]:
     """What to encode anew: bases before what rests on them, else in the order of snapshots."""
     depths = plan.plan.depths(plan.graph)
     place: dict[str, int] = {}
@@ -349,7 +175,7 @@ def _chosen(plan: _Plan, planner: Planner) -> list[tuple[Choice, Encoding]]:
 def _carry_out(
     repository: Repository,
     chosen: Sequence[tuple[Choice, Encoding]],
-    tryouts: Tryouts,
+    tried: Tryouts,
     request: Request,
     outcome: Archived,
     progress: Progress,
@@ -358,11 +184,11 @@ def _carry_out(
     total = sum(e.nbytes or 0 for _, e in chosen) + sum(e.nbytes or 0 for e in work.carried)
     summary = f"{len(chosen)} matrices stored anew"
     with progress("write", total) as bar:
-        done = reencode.carry_out(repository, work, tryouts, request.author, summary, bar.advance)
+        done = reencode.carry_out(repository, work, tried, request.author, summary, bar.advance)
     outcome.written = done.written
 
 
-def _measure(repository: Repository, outcome: Archived, plan: _Plan) -> None:
+def _measure(repository: Repository, outcome: Archived, plan: Proposal) -> None:
     """What versions really take now, instead of what was planned."""
     now = {matrix.hash: matrix.stored for matrix in storage.stored_matrices(repository.database)}
     of: dict[str, dict[str, None]] = {}
@@ -376,48 +202,3 @@ def _measure(repository: Repository, outcome: Archived, plan: _Plan) -> None:
         )
         for row in outcome.rows
     ]
-
-
-def _explained(plan: _Plan, digest: str) -> Explained:
-    graph, chosen = plan.graph, plan.plan.edges
-    matrices = plan.layout.matrices
-    number = next(at for at, matrix in enumerate(matrices, 1) if matrix.hash == digest)
-    matrix = matrices[number - 1]
-    where: dict[str, str] = {}
-    for group in plan.layout.groups:
-        for other in group.matrices:
-            where.setdefault(other, limits.label(group))
-
-    def called(vertex: int) -> str | None:
-        if vertex == 0:
-            return None
-        other = matrices[vertex - 1].hash
-        return f"{where.get(other, 'removed')} {plan.layout.names.get(other, other[:12])}"
-
-    ways = [
-        Way(
-            "as it is now" if plan.layout.choices[edge] is None else graph.kinds[edge],
-            called(int(graph.tails[edge])),
-            int(graph.storage[edge]),
-            int(graph.recreation[edge]),
-            bool(chosen[number] == edge),
-        )
-        for edge in range(graph.edges)
-        if graph.heads[edge] == number
-    ]
-    chain = []
-    vertex = number
-    while vertex:
-        chain.append(f"{called(vertex)}: {graph.kinds[chosen[vertex]]}")
-        vertex = int(graph.tails[chosen[vertex]])
-    timings = _timings(plan)
-    return Explained(
-        *(digest, plan.layout.names.get(digest, digest[:12]), matrix.shape, matrix.dtype),
-        sorted(ways, key=lambda way: (way.bytes, way.kind)),
-        chain,
-        [
-            timing
-            for timing, group in zip(timings, plan.layout.groups, strict=True)
-            if digest in group.matrices
-        ],
-    )

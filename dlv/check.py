@@ -94,7 +94,7 @@ def check(
     db = repository.database
     chosen = [revisions.version(db, text).id for text in references]
     # Of one moment: what is committed meanwhile is no fault.
-    with db.snapshot(), TemporaryDirectory(prefix="dlv-fsck-") as folder:
+    with repository.holding(), db.snapshot(), TemporaryDirectory(prefix="dlv-fsck-") as folder:
         fresh = Database(Path(folder) / "fresh.db")
         try:
             sound = _catalogue(repository, fresh, report)

@@ -239,6 +239,20 @@ class Repository:
             durable.clear_dead(self.tmp)
             yield
 
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        """Let no pack go meanwhile; where the lock cannot be had, nobody could remove one."""
+        try:
+            descriptor = os.open(self.path / "gc.lock", os.O_RDONLY)
+        except OSError:
+            yield
+            return
+        try:
+            durable.lock(descriptor, fcntl.LOCK_SH, self.patience, "gc.lock")
+            yield
+        finally:
+            os.close(descriptor)
+
     def _check_current(self) -> None:
         """A rebuild puts another file in the catalogue's place: what went to the old one is lost.
 

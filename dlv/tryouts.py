@@ -35,6 +35,7 @@ from dlv.pas.layouts import default_layout
 Raw = bytes | bytearray | memoryview
 Kind = Literal["materialise", "xor", "sub", "context"]
 
+JOURNAL, BYTES = "tryouts.jsonl", "tryouts.bin"
 POOLED = 16 << 10  # matrices up to this share chunks, which no context can be used for
 FORMAT = 1  # of the notes; raised when an encoder gives other bytes than before
 ROW = 70  # about what a chunk takes in a pack's footer,
@@ -94,6 +95,15 @@ class Matrices:
         return raw
 
 
+def forget(folder: Path) -> None:
+    """Remove the notes: the plan is carried out."""
+    try:
+        for name in (JOURNAL, BYTES):
+            (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot clear {folder}", why=error.strerror) from error
+
+
 class Tryouts:
     """Encodes on request and remembers; one process at a time."""
 
@@ -113,10 +123,9 @@ class Tryouts:
         self._notes: dict[Choice, _Note] = {}
         self._best: dict[str, int] = {}
         folder.mkdir(exist_ok=True)
-        self._names = folder / "tryouts.jsonl", folder / "tryouts.bin"
         try:
-            self._journal = open(self._names[0], "a+b")  # noqa: SIM115
-            self._bytes = open(self._names[1], "a+b")  # noqa: SIM115
+            self._journal = open(folder / JOURNAL, "a+b")  # noqa: SIM115
+            self._bytes = open(folder / BYTES, "a+b")  # noqa: SIM115
         except OSError as error:
             raise StorageError(f"cannot write in {folder}", why=error.strerror) from error
         self._recall()
@@ -167,12 +176,6 @@ class Tryouts:
         planes, _ = layout.split(raw, encoding.dtype, encoding.shape)
         made = replace(encoding, layout=layout.get_config(), delta=delta, planes=len(planes))
         return made, planes
-
-    def clear(self) -> None:
-        """Forget all; the plan is carried out."""
-        self.close()
-        for name in self._names:
-            name.unlink(missing_ok=True)
 
     def close(self) -> None:
         self._journal.close()

@@ -14,10 +14,14 @@ from dlv.lazy import lazy
 if TYPE_CHECKING:
     import dlv.archive as archive
     import dlv.budgets as budgets
+    import dlv.explain as explain
+    import dlv.proposal as proposal
     import dlv.views.archive as view
 else:
     archive = lazy("dlv.archive")
     budgets = lazy("dlv.budgets")
+    explain = lazy("dlv.explain")
+    proposal = lazy("dlv.proposal")
     view = lazy("dlv.views.archive")
 
 
@@ -67,7 +71,7 @@ def run(call: Invocation, refs: tuple[str, ...], **given: Any) -> None:
         alpha=budgets.factor(given["alpha"]),
         overrides=tuple(budgets.override(text) for text in given["budget"]),
     )
-    request = archive.Request(
+    request = proposal.Request(
         references=refs,
         algorithm=given["algorithm"] or setting("archive.algorithm"),
         scheme=given["retrieval"],
@@ -80,10 +84,10 @@ def run(call: Invocation, refs: tuple[str, ...], **given: Any) -> None:
         export_plan=given["export_plan"],
     )
     if given["explain"] is not None:
-        found = archive.explain(call.repository, request, given["explain"], progress=call.progress)
+        found = explain.explain(call.repository, request, given["explain"], progress=call.progress)
         document, blocks = view.explained(found)
         ids = [item.matrix for item in found]
-        call.output.emit("archive-explain", document, *blocks, ids=ids)
+        call.output.emit("archive", document, *blocks, ids=ids)
         return
     outcome = archive.archive(
         call.repository, request, dry_run=given["dry_run"], progress=call.progress

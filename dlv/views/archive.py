@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dlv.archive import Archived, Explained, Timing
+from dlv.archive import Archived
 from dlv.budgets import seconds
+from dlv.explain import Explained
 from dlv.output import Block, Fields, Heading
+from dlv.proposal import Timing
 from dlv.table import Bytes, Cell, Column, Id, Number, Table, Text
 
 
@@ -56,7 +58,8 @@ def archived(outcome: Archived) -> tuple[dict[str, Any], list[Block]]:
         "versions": table.records(),
         "snapshots": [_timing(timing) for timing in outcome.snapshots],
     }
-    return document, [*([table, ""] if outcome.rows else []), Fields(fields)]
+    blocks: list[Block] = [table, ""] if outcome.rows else []
+    return document, [*blocks, Fields(fields)]
 
 
 def _timing(timing: Timing) -> dict[str, Any]:
@@ -87,7 +90,7 @@ def explained(found: Sequence[Explained]) -> tuple[dict[str, Any], list[Block]]:
             *(f"  {step}" for step in item.chain),
             "",
         ]
-    return {"matrices": [_explained(item) for item in found]}, blocks[:-1]
+    return {"explained": [_explained(item) for item in found]}, blocks[:-1]
 
 
 def _explained(item: Explained) -> dict[str, Any]:

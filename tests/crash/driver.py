@@ -29,7 +29,7 @@ from tests.crash import shim
 from tests.crash.bugs import BUGS
 
 STATES = ("live", "removed", "undone", "recovered")
-OPERATIONS = ("commit", "tag", "rm", "undo", "copy")  # they end with an entry in the log
+OPERATIONS = ("commit", "tag", "rm", "undo", "copy", "archive")  # they end with an entry in the log
 IO_ERROR = 8
 
 

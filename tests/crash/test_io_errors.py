@@ -9,7 +9,7 @@ import pytest
 
 from tests.crash.conftest import Drive, Prepare, bad
 from tests.crash.shim import FAIL_FROM, FAIL_ONCE, SHORT_FROM
-from tests.crash.test_kill import COMMIT, SLICES
+from tests.crash.test_kill import ARCHIVE, COMMIT, SECOND, SLICES
 
 pytestmark = pytest.mark.crash
 
@@ -26,6 +26,12 @@ def test_commit(staged: Path, drive: Drive, part: int) -> None:
     results = drive(staged, COMMIT, ERRORS, most=80, part=part, of=SLICES // 2)
     assert not bad(results)
     assert sum(result["failed"] > 0 for result in results) > 0.75 * len(results) > 25
+    assert {result["code"] for result in results} <= {0, 8}
+
+
+def test_archive(prepare: Prepare, drive: Drive) -> None:
+    results = drive(prepare("archive", *SECOND), ARCHIVE, ERRORS, most=60)
+    assert not bad(results)
     assert {result["code"] for result in results} <= {0, 8}
 
 
@@ -46,6 +52,7 @@ def test_commit_everywhere(staged: Path, drive: Drive, part: int) -> None:
 @pytest.mark.parametrize(
     ("name", "command"),
     [
+        ("archive", [*ARCHIVE]),
         ("add", ["add", "."]),
         ("tag", ["tag", "best", "lenet@1"]),
         ("rm", ["rm", "lenet@1"]),

@@ -18,6 +18,7 @@ from tests.crash.shim import BEFORE, MIDDLE
 pytestmark = pytest.mark.crash
 
 COMMIT = ("commit", "-q", "-m", "second")
+ARCHIVE = ("archive", "-q", "--alpha", "50")
 KILLS = [(BEFORE, 0), (MIDDLE, 0)]
 SLICES = 4  # so that the processes of a test run share the points
 SECOND = (["add", "."], ["commit", "-m", "second"])
@@ -37,6 +38,20 @@ def test_commit_everywhere(prepare: Prepare, drive: Drive, part: int) -> None:
     """At all calls, those of git in the user's repository too."""
     template = prepare("git", ["add", "."], git=True)
     assert not bad(drive(template, COMMIT, KILLS, part=part, of=SLICES))
+
+
+@pytest.mark.parametrize("part", range(SLICES))
+def test_archive(prepare: Prepare, drive: Drive, part: int) -> None:
+    """The old or the new packs serve, and the next archive finishes."""
+    results = drive(prepare("archive", *SECOND), ARCHIVE, KILLS, most=60, part=part, of=SLICES)
+    assert not bad(results)
+    assert sum(result["code"] == -9 for result in results) > 0.9 * len(results) > 12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(SLICES))
+def test_archive_everywhere(prepare: Prepare, drive: Drive, part: int) -> None:
+    assert not bad(drive(prepare("archive", *SECOND), ARCHIVE, KILLS, part=part, of=SLICES))
 
 
 @pytest.mark.slow

@@ -1,0 +1,157 @@
+"""A storage plan for a repository: the graph measured, the user's budgets, a solver's answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import dlv.budgets as limits
+import dlv.revisions as revisions
+from dlv.budgets import Policy
+from dlv.canonical import dumps
+from dlv.errors import StorageError
+from dlv.metadata import storage
+from dlv.pas.footer import Encoding
+from dlv.pas.plan import Planned, make_plan
+from dlv.pas.storage_graph import Scheme, StorageGraph
+from dlv.pas.storage_plan import Infeasible, StoragePlan
+from dlv.planning import Held, Layout, Planner
+from dlv.repository import Repository
+from dlv.speeds import ORDINARY, Speeds
+from dlv.tryouts import Matrices, Tryouts
+from dlv.weights import MatrixStore
+
+MEMORY = 256 << 20  # of decoded matrices kept while encodings are tried
+
+
+class Bar(Protocol):
+    """Progress over bytes."""
+
+    def advance(self, count: int) -> None: ...
+
+
+# Begins a bar: what is done, and how many bytes of it there are.
+Progress = Callable[[str, int], AbstractContextManager[Bar]]
+
+
+@dataclass(frozen=True)
+class Request:
+    references: tuple[str, ...] = ()
+    algorithm: str = "best"
+    scheme: Scheme = "independent"
+    policy: Policy = field(default_factory=Policy)
+    clamp: bool = False
+    slow: bool = False
+    jobs: int = 1
+    author: str = ""
+    export_graph: Path | None = None
+    export_plan: Path | None = None
+    speeds: Speeds = ORDINARY
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long a snapshot takes to come back, by the plan; its budget, and the fastest possible."""
+
+    label: str
+    microseconds: int
+    budget: int | None
+    fastest: int
+
+
+@dataclass(frozen=True)
+class Proposal:
+    layout: Layout
+    planned: Planned
+    scheme: Scheme
+
+    @property
+    def graph(self) -> StorageGraph:
+        return self.layout.graph
+
+    @property
+    def plan(self) -> StoragePlan:
+        return self.planned.plan
+
+
+class Trials:
+    """Planner and tryouts over one store, closed together."""
+
+    def __init__(self, repository: Repository, request: Request) -> None:
+        self.store = MatrixStore.of(repository)
+        held = Matrices(self.store.matrix, MEMORY)
+        self.tryouts = Tryouts(repository.cache, held, slow=request.slow)
+        self.planner = Planner(
+            repository.database, self.tryouts, held, request.speeds, jobs=request.jobs
+        )
+
+    def __enter__(self) -> tuple[Planner, Tryouts]:
+        return self.planner, self.tryouts
+
+    def __exit__(self, *_: object) -> None:
+        self.tryouts.close()
+        self.store.close()
+
+
+def propose(
+    repository: Repository,
+    planner: Planner,
+    request: Request,
+    progress: Progress,
+) -> Proposal:
+    db = repository.database
+    chosen = [revisions.version(db, text).key for text in request.references]
+    scope = planner.scope(chosen if request.references else None)
+    with progress("measure", sum(planner.encoding(digest).nbytes or 0 for digest in scope)) as bar:
+        layout = planner.layout(scope, bar.advance)
+    minima = make_plan(layout.graph, [None] * len(layout.groups), request.scheme, "spt").minima
+    asked = limits.budgets(db, request.policy, layout.groups, minima)
+    try:
+        planned = make_plan(
+            layout.graph, asked, request.scheme, request.algorithm, clamp=request.clamp
+        )
+    except Infeasible as error:
+        raise limits.explain(error, layout.groups) from error
+    return Proposal(layout, planned, request.scheme)
+
+
+def export(plan: Proposal, request: Request) -> None:
+    documents = (
+        (request.export_graph, plan.graph.as_json(plan.planned.budgets, plan.scheme)),
+        (request.export_plan, plan.plan.as_json()),
+    )
+    for path, document in documents:
+        if path is None:
+            continue
+        try:
+            path.write_bytes(dumps(document) + b"\n")
+        except OSError as error:
+            raise StorageError(f"cannot write {path}", why=error.strerror) from error
+
+
+def groups_asked(repository: Repository, request: Request, plan: Proposal) -> list[Held]:
+    """The snapshots that were asked about."""
+    if not request.references:
+        return plan.layout.groups
+    keys = {revisions.version(repository.database, t).key for t in request.references}
+    return [group for group in plan.layout.groups if group.version.key in keys]
+
+
+def raw_bytes(matrix: storage.StoredMatrix) -> int:
+    size = Encoding(
+        *(matrix.hash, matrix.dtype, matrix.shape, matrix.layout, matrix.delta, matrix.planes)
+    ).nbytes
+    return round(matrix.stored) if size is None else size
+
+
+def timings(plan: Proposal) -> list[Timing]:
+    costs = plan.plan.snapshot_costs(plan.graph, plan.scheme)
+    return [
+        Timing(limits.label(group), cost, budget, fastest)
+        for group, cost, budget, fastest in zip(
+            plan.layout.groups, costs, plan.planned.budgets, plan.planned.minima, strict=True
+        )
+    ]
