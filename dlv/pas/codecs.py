@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from dlv.canonical import HASH
 from dlv.errors import Damaged, NewerFormat
+from dlv.pas.coders.above import AboveCodec
 from dlv.pas.coders.context import ContextCodec, ContextPacked, ContextZstd
 from dlv.pas.coders.raw import RawCodec
 from dlv.pas.coders.zstd import ZstdCodec
@@ -57,7 +58,7 @@ _TEXT = ZstdCodec("text")
 def codec_of(config: Config) -> Codec:
     """The codec that a config names."""
     name = str(config.get("id"))
-    if name in CONTEXT_CODECS:
+    if name in CONTEXT_CODECS or name == AboveCodec.codec_id:
         raise Damaged(f"a chunk of codec {name!r} stands where no contexts are")
     made = CODECS.get(name)
     if made is None or set(config) != made[1]:

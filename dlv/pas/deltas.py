@@ -10,6 +10,8 @@ import numpy as np
 
 from dlv.canonical import HASH
 from dlv.errors import Damaged, NewerFormat
+from dlv.pas.fixed import FixedCutter
+from dlv.pas.fixed_delta import FixedDelta
 from dlv.pas.floats import Format, applied, differences, format_of
 from dlv.pas.segments import Cutter, Layout, Words
 
@@ -108,8 +110,11 @@ def delta_cutter(
     kind: str, layout: Layout, side: Raw, dtype: str, shape: Sequence[int]
 ) -> DeltaCutter:
     """How a delta of this kind is taken in that layout."""
+    cutter = layout.cutter(side, dtype, shape)
+    if isinstance(cutter, FixedCutter):
+        return FixedDelta(kind, cutter)
     if layout.layout_id == "ieee":
-        return WordDelta(kind, format_of(dtype), layout.cutter(side, dtype, shape))
+        return WordDelta(kind, format_of(dtype), cutter)
     raise NewerFormat(f"a delta in the layout {layout.layout_id!r} is unknown to this dlv")
 
 

@@ -20,6 +20,9 @@ from dlv.pas.segments import SEGMENT, Layout, element_bytes, raw_of, word_shape,
 Raw = bytes | bytearray | memoryview
 
 
+SMALL = 64 << 10  # planes of matrices up to this may share chunks, so have no contexts
+
+
 @dataclass(frozen=True)
 class Encoded:
     """One chunk's worth of encoded bytes."""
@@ -71,7 +74,7 @@ def encode_materialised(
     if len(words):
         cutter = layout.cutter(side, dtype, shape)
         _put_side(side, put)
-        writer = _Planes(layout.planes(dtype), put, effort)
+        writer = _Planes(layout.planes(dtype), put, effort, shared=len(target) <= SMALL)
         for start in range(0, len(words), SEGMENT):
             part = words[start : start + SEGMENT]
             writer.begin(cutter.cut(part, start))
@@ -145,7 +148,7 @@ def _encode_delta(
     if len(words):
         cutter = delta_cutter(made.kind, layout, side, dtype, shape)
         _put_side(side, put)
-        writer = _Planes(layout.planes(dtype), put, effort)
+        writer = _Planes(layout.planes(dtype), put, effort, shared=len(target) <= SMALL)
         for start in range(0, len(words), SEGMENT):
             part = words[start : start + SEGMENT]
             if made.overlap is None:
@@ -163,9 +166,10 @@ def _encode_delta(
 class _Planes:
     """The planes of one segment after the other: encoded, decoded again, handed over."""
 
-    def __init__(self, planes: int, put: Put, effort: Effort) -> None:
+    def __init__(self, planes: int, put: Put, effort: Effort, *, shared: bool) -> None:
         self._put = put
         self._effort = effort
+        self._shared = shared
         self._ends = [0] * planes
         self._encoded: list[Encoded] = []
         self._waiting: list[list[Part]] = [[] for _ in range(planes)]
@@ -175,7 +179,7 @@ class _Planes:
         self._encoded, self.decoded = [], []
         above: Raw | None = None
         for plane in planes:
-            codec, data = choose_plane(plane, above, self._effort)
+            codec, data = choose_plane(plane, above, self._effort, shared=self._shared)
             encoded = _seal((codec, data), plane, plane)
             self._encoded.append(encoded)
             self.decoded.append(decode_plane(encoded.codec, encoded.data, encoded.raw, above))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dlv.errors import NewerFormat
+from dlv.pas.fixed import Fixed
 from dlv.pas.segments import Ieee, Layout
 from dlv.pas.segments import default_layout as default_layout
 from dlv.pas.table import Table
@@ -16,6 +17,7 @@ Config = Mapping[str, Any]
 # for values that cannot be.
 LAYOUTS: dict[str, tuple[Callable[[Config], Layout], frozenset[str]]] = {
     "ieee": (lambda _: Ieee(), frozenset({"id"})),
+    "fixed": (Fixed.of_config, frozenset({"id", "rows", "zero_centre", "exponents"})),
     "table": (Table.of_config, frozenset({"id", "words", "data"})),
 }
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dlv.errors import Damaged, NewerFormat
+from dlv.errors import Damaged
 from dlv.pas.codecs import context_codec_of
+from dlv.pas.coders.above import AboveCodec
 from dlv.pas.contexts import Scales, numbers
 from dlv.pas.links import Link, PlaneReader, is_above, is_context
 from dlv.pas.pieces import ChunkSource, Raw
+from dlv.pas.predictors import predictors_of
 from dlv.pas.segments import SEGMENT, Words
 
 
@@ -25,10 +27,8 @@ class PlaneDecoder:
             raise Damaged(f"side data of matrix {link.matrix} is too short")
         self.layout_side: Raw = side[:own]
         self._scales = None if link.scale is None else Scales.parse(side[last:], link.shape)
-        if link.delta is not None and link.delta.predictor:
-            raise NewerFormat(f"matrix {link.matrix} has predictors that this dlv does not know")
-        if last != own:
-            raise Damaged(f"matrix {link.matrix} has side data that belongs to nothing")
+        configs = () if link.delta is None else link.delta.predictor
+        self._predictors = predictors_of(configs, side[own:last], link.dtype, link.shape)
         self._readers = [PlaneReader(link, plane, source) for plane in range(len(link.planes))]
         self.side_read = sum(piece.length for piece in link.sides)
 
@@ -37,8 +37,10 @@ class PlaneDecoder:
         """Stored bytes read so far, side data too."""
         return self.side_read + sum(reader.bytes_read for reader in self._readers)
 
-    def predicted(self, base: Words, start: int) -> Words:  # noqa: ARG002
+    def predicted(self, base: Words, start: int) -> Words:
         """What the words from `start` are expected to be, given those of the base."""
+        for predictor in self._predictors:
+            base = predictor.apply(base, start)
         return base
 
     def planes(
@@ -58,7 +60,8 @@ class PlaneDecoder:
                     q = self._q(exponents, start)
                 found.append(self._in_context(reader, start, q, above))
             elif is_above(piece):
-                raise NewerFormat("above")
+                assert above is not None
+                found.append(AboveCodec().decode(reader.stored(start)[1], above))
             else:
                 found.append(reader.read(start, count))
         return found

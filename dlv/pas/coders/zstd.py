@@ -37,6 +37,8 @@ EFFORTS = {
     "probe": _fast(17, 32),
     "matches": _level(1),
     "text": _level(6),
+    "high": _level(9),
+    "ultra": _level(19),
 }
 
 _contexts = threading.local()
