@@ -177,6 +177,7 @@ class Measure:
         if self._rule == "linear":
             powers = exponents.astype(np.int32)
             powers -= self._bias
+            np.clip(powers, -110, 110, out=powers)  # what lies beyond is no weight
             return np.ldexp(size, powers)
         size += np.float32(0.3)
         np.log2(size, out=size)

@@ -12,6 +12,8 @@ from dlv.pas.predictors import DRIFT_BINS
 
 ROUNDS = 3
 SAMPLE_ROWS = 4096
+# How far elements of a row may differ in their rate of shrinking, in parts of it, to be a start.
+ALIKE = 0.5
 LEAST_GAIN = 16.0  # bits of gain that a row must show to be flagged
 
 
@@ -52,19 +54,21 @@ def _outward(pair: Pair, rows: slice) -> tuple[NDArray[np.int64], NDArray[np.int
 
 
 def _first_steps(pair: Pair) -> NDArray[np.int64] | None:
-    """From the rows that moved least, but moved: drift is small and the same everywhere."""
-    sizes = np.full(pair.rows, np.inf)
+    """From the rows whose elements shrank most alike, in proportion to their mantissas."""
+    spread = np.full(pair.rows, np.inf)
     every = _every(pair)
     for block in pair.blocks():
-        grown, _ = _outward(pair, block)
+        grown, bins = _outward(pair, block)
         some = slice((-block.start) % every, None, every)
-        chosen = np.abs(grown[some]).astype(np.float64)
-        sizes[block][some] = np.log2(chosen + 0.3).mean(1)
-    known = np.isfinite(sizes) & (sizes > np.log2(0.3) + 0.1)
-    if not known.any():
+        rates = grown[some] / (1 + (bins[some] + 0.5) / DRIFT_BINS)
+        middle = np.median(rates, 1)
+        apart = np.median(np.abs(rates - middle[:, None]), 1)
+        moved = np.abs(middle) >= 0.5
+        spread[block][some][moved] = apart[moved] / np.abs(middle[moved])
+    alike = spread < ALIKE
+    if not alike.any():
         return None
-    limit = np.quantile(sizes[known], 0.1)
-    return _medians(pair, known & (sizes <= limit))
+    return _medians(pair, alike & (spread <= np.quantile(spread[alike], 0.5)))
 
 
 def _medians(pair: Pair, rows: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -1,0 +1,246 @@
+"""The small tier: integer differences to a prediction, coded in contexts.
+
+Every plane of every segment takes the smallest of what the fast tier makes of it and what the
+context codecs do. The whole is never larger than the fast tier by more than a few bytes: where
+predictors or contexts do not pay, they are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlv.canonical import hash_bytes
+from dlv.errors import Damaged
+from dlv.pas.codecs import choose, codec_of, context_codec_of
+from dlv.pas.coders.context import ContextPacked, ContextZstd, Order, packable
+from dlv.pas.contexts import SEGMENT, Measure, Scales, default_lo, numbers
+from dlv.pas.deltas import Delta
+from dlv.pas.encode import Encoded, Part, Put, same_bytes
+from dlv.pas.floats import Words, applied, differences, exponents, words_in
+from dlv.pas.footer import Encoding
+from dlv.pas.pairs import Pair
+from dlv.pas.predictors import predictors_of
+from dlv.pas.search import Found, find_predictors
+from dlv.pas.segments import OPAQUE, Ieee, raw_of, word_shape, words_of
+
+Raw = bytes | bytearray | memoryview
+Bytes = NDArray[np.uint8]
+
+# Matrices up to this share chunks with others, which no contexts reach.
+SMALL = 64 << 10
+# Up to this a matrix's parts are held until it is clear that they pay; above, coded twice.
+HOLD = 64 << 20
+# What any encoding may take more than the fast tier.
+SLACK = 16
+# A plane that is this much smaller without contexts is not worth their time.
+EMPTY = 1 << 11
+
+NONE: Found = ([], b"")
+
+
+class TableStore(Protocol):
+    """Takes tables that chunks name: `add` gives the hash by which they are read again."""
+
+    def add(self, table: bytes) -> str: ...
+
+
+def encode_small(
+    target: Raw,
+    base: Raw,
+    dtype: str,
+    shape: Sequence[int],
+    name: str,
+    base_name: str,
+    put: Put,
+    *,
+    scale: tuple[str, NDArray[np.uint8] | NDArray[np.uint16] | None],
+    slow: bool = False,
+    fast_coder: bool = False,
+    tables: TableStore | None = None,
+) -> Encoding:
+    """A matrix as the difference from a base of the same dtype and shape.
+
+    `scale` names the matrix whose exponents count, with them; None: those of the base.
+    """
+    words, based = words_in(target, dtype), words_in(base, dtype)
+    if len(words) != len(based):
+        raise ValueError(f"{len(based)} words of a base for {len(words)}")
+    opaque = dtype.startswith(OPAQUE)
+    dims = (len(words),) if opaque else word_shape(shape, words_of(dtype)[1])
+    pair = Pair(words, based, dtype, dims)
+    coder = _Coder(scale[0], scale[1], tables if fast_coder else None)
+    found = NONE
+    if len(target):
+        large = len(target) > SMALL
+        found = find_predictors(pair, slow=slow) if large else NONE
+        found = _cheapest(coder, pair, found, large, put)
+    made = Delta("sub", base_name, None, tuple(found[0]))
+    layout = Ieee()
+    config = made.get_config()
+    return Encoding(name, dtype, tuple(shape), layout.get_config(), config, layout.planes(dtype))
+
+
+def _cheapest(coder: _Coder, pair: Pair, found: Found, large: bool, put: Put) -> Found:
+    """Code with all that was found, or with less where the fast tier is smaller."""
+    fast = sum(
+        len(choose(plane)[1])
+        for start in range(0, len(pair.target), SEGMENT)
+        for plane in coder.planes(pair.digits(start, start + SEGMENT), pair)
+    )
+    attempts = [(found, True), (NONE, True)] if large and found[0] else [(NONE, large)]
+    for predicted, contexts in attempts:
+        parts: list[Part] = []
+        hold = len(pair.target) * pair.form.width <= HOLD
+        total = _Total(parts.append if hold else lambda _: None)
+        coder.encode(pair, predicted, contexts, total.put)
+        if total.bytes <= fast + SLACK:
+            if hold:
+                for part in parts:
+                    put(part)
+            else:
+                coder.encode(pair, predicted, contexts, put)
+            return predicted
+    coder.encode(pair, NONE, False, put)
+    return NONE
+
+
+class _Total:
+    """Counts the bytes of parts on their way."""
+
+    def __init__(self, put: Callable[[Part], None]) -> None:
+        self.bytes = 0
+        self._put = put
+
+    def put(self, part: Part) -> None:
+        self.bytes += len(part.encoded.data)
+        self._put(part)
+
+
+@dataclass
+class _Coder:
+    """Codes matrices whose contexts come from the exponents of one named matrix."""
+
+    scale: str
+    exponents: NDArray[np.uint8] | NDArray[np.uint16] | None
+    tables: TableStore | None
+
+    def encode(self, pair: Pair, found: Found, contexts: bool, put: Put) -> None:
+        """All parts of a matrix, decoded again and compared."""
+        side = found[1]
+        pair = pair.with_predictors(predictors_of(*found, pair.dtype, pair.shape))
+        scales = None
+        if contexts:
+            scales = self._measured(pair)
+            side += scales.tobytes()
+        if side:
+            put(_side_part(side))
+            if scales is not None:
+                scales = Scales.parse(side[len(found[1]) :], pair.shape)
+        for start in range(0, len(pair.target), SEGMENT):
+            target = pair.target[start : start + SEGMENT]
+            predicted = pair.predicted(start, start + SEGMENT)
+            digits = differences(target, predicted, pair.form)
+            q = None if scales is None else scales.q(self._exponents(pair, start), start)
+            parts, decoded = self._segment(self.planes(digits, pair), q, pair, start)
+            again = Ieee().cutter(b"", pair.dtype, pair.shape).paste(decoded, start, len(target))
+            _compare(raw_of(applied(again, predicted, pair.form)), raw_of(target))
+            for part in parts:
+                put(part)
+
+    def planes(self, digits: Words, pair: Pair) -> list[Raw]:
+        """The bytes of digits, the most significant first."""
+        return Ieee().cutter(b"", pair.dtype, pair.shape).cut(digits, 0)
+
+    def _exponents(self, pair: Pair, start: int) -> NDArray[np.uint8] | NDArray[np.uint16]:
+        if self.exponents is None:
+            return exponents(pair.base[start : start + SEGMENT], pair.form)
+        return self.exponents[start : start + SEGMENT]
+
+    def _measured(self, pair: Pair) -> Scales:
+        measure = Measure(pair.shape, pair.form)
+        for start in range(0, len(pair.target), SEGMENT):
+            digits = pair.digits(start, start + SEGMENT)
+            measure.add(digits, self._exponents(pair, start).astype(np.uint16), start)
+        return measure.finish()
+
+    def _segment(
+        self, planes: Sequence[Raw], q: Bytes | None, pair: Pair, start: int
+    ) -> tuple[list[Part], list[Raw]]:
+        parts: list[Part] = []
+        decoded: list[Raw] = []
+        above: Bytes | None = None
+        for index, plane in enumerate(planes):
+            config, data = choose(plane)
+            read: Raw | None = None
+            if q is not None and len(data) > len(plane) // EMPTY:
+                lo = default_lo(index, pair.form)
+                contexts = numbers(q, above, lo)
+                better = self._in_contexts(plane, contexts, lo, len(data))
+                if better is not None:
+                    config, data = better
+                    codec = context_codec_of(config)
+                    assert codec is not None
+                    read = codec.decode(data, contexts)
+            if read is None:
+                read = codec_of(config).decode(data, len(plane))
+            _compare(read, plane)
+            encoded = Encoded(config, bytes(data), len(plane), hash_bytes(data))
+            parts.append(Part("plane", index, start, len(plane), encoded))
+            decoded.append(read)
+            above = np.frombuffer(read, np.uint8)
+        return parts, decoded
+
+    def _in_contexts(
+        self, plane: Raw, contexts: Bytes, lo: int, limit: int
+    ) -> tuple[dict[str, Any], bytes] | None:
+        """The smallest context coding, if it is smaller than `limit` bytes."""
+        if _entropy(plane, contexts) >= limit:
+            return None
+        order = Order(contexts)
+        gathered = order.gather(plane)
+        plain = ContextZstd(lo, self.scale)
+        best: tuple[dict[str, Any], bytes] = (
+            plain.get_config(),
+            plain.encode_sorted(gathered, order.counts),
+        )
+        marked = packable(gathered, order.counts)
+        if marked.any():
+            packed = ContextPacked(lo, self.scale)
+            data = packed.encode_sorted(gathered, order.counts, marked)
+            if len(data) < len(best[1]):
+                best = packed.get_config(), data
+        return best if len(best[1]) < limit else None
+
+
+def _entropy(plane: Raw, contexts: Bytes) -> float:
+    """Bytes that no coder with these contexts can go much below."""
+    joint = contexts.astype(np.int32)
+    np.left_shift(joint, 8, out=joint)
+    joint |= np.frombuffer(plane, np.uint8)
+    counts = np.bincount(joint)
+    used = counts[counts > 0].astype(np.float64)
+    totals = np.bincount(contexts)
+    of_contexts = totals[totals > 0].astype(np.float64)
+    bits = (of_contexts * np.log2(of_contexts)).sum() - (used * np.log2(used)).sum()
+    return float(bits) / 8
+
+
+def _side_part(side: bytes) -> Part:
+    config, data = choose(side)
+    _compare(codec_of(config).decode(data, len(side)), side)
+    encoded = Encoded(config, bytes(data), len(side), hash_bytes(data))
+    return Part("side", None, 0, len(side), encoded)
+
+
+def _compare(decoded: Raw, raw: Raw) -> None:
+    if not same_bytes(decoded, raw):
+        raise Damaged(
+            "encoded weights did not decode to the same bits, so nothing was stored",
+            why="the memory of this machine is faulty, or dlv has an error",
+            hint="dlv doctor",
+        )
