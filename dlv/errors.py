@@ -26,6 +26,17 @@ class DlvError(Exception):
         self.why = why
         self.hint = hint
         self.did_you_mean = list(did_you_mean)
+        self._added: list[str] = []
+
+    @property
+    def __notes__(self) -> list[str]:  # type: ignore[override]
+        """What Python shows below the message of an error that nobody catches."""
+        meant = f"did you mean {' or '.join(map(repr, self.did_you_mean))}?"
+        told = (self.why, meant if self.did_you_mean else None, self.hint)
+        return [each for each in told if each] + self._added
+
+    def add_note(self, note: str) -> None:
+        self._added.append(note)
 
     def as_json(self) -> dict[str, object]:
         return {

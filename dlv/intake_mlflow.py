@@ -342,8 +342,10 @@ def _named(found: Sequence[Run], asked: str, store: Store) -> Run:
     if not matching:
         known = [run.name for run in found] + [run.id for run in found]
         why = next((why for run, why in store.skipped if run == asked), None)
+        # MLflow makes names of several words: one of them is as good as a mistyped name.
+        parts = [name for name in known if asked.lower() in name.lower()][:3]
         raise NotFound(
-            f"the store has no run `{asked}`", why=why, did_you_mean=nearest(asked, known)
+            f"the store has no run `{asked}`", why=why, did_you_mean=nearest(asked, known) or parts
         )
     return matching[0]
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import dlv.catalogue as catalogue
+import dlv.lineage as lineage
 import dlv.network.verify as verification
 import dlv.revisions as revisions
 import dlv.snapshots as snapshots
 from dlv.adapters import network_json, registry
 from dlv.adapters.blocks import tensor_bytes
-from dlv.adapters.checkpoint import Raw, Tensor
+from dlv.adapters.checkpoint import Beside, Raw, Tensor
 from dlv.canonical import hash_bytes
 from dlv.errors import Conflict, NotFound, UsageError, nearest
 from dlv.manifest import Container, Manifest, Snapshot
@@ -90,9 +92,7 @@ def export(repository: Repository, request: Request) -> Exported:
         return _export_network(network, found.version, request, found.notes)
     index = manifest.own if found.snapshot is None else found.snapshot.index
     if index is None:
-        raise NotFound(
-            f"{found.version.label} has no weights", hint=f"dlv show {found.version.label}"
-        )
+        raise _no_weights(manifest, found.version, request)
     snapshot = manifest.snapshots[index]
     present = [i for i, digest in enumerate(snapshot.hashes) if digest is not None]
     chosen, left_out = _choose(manifest, present, network, request)
@@ -106,8 +106,10 @@ def export(repository: Repository, request: Request) -> Exported:
     request.total(sum(_bytes(manifest, i) for i in chosen))
     source = _Counting(store, request.progress)
     notes = list(found.notes)
+    lossy = lineage.lossy(repository.database, found.version)
+    notes += [] if lossy is None else [lossy]
     folder = Folder(request.out.parent)
-    with folder.replace(request.out.name) as out:
+    with folder.replace(request.out.name) as out, contextlib.ExitStack() as stack:
         if original is not None:
             size, digest = snapshots.rebuild(out, manifest, snapshot, original, source)
         else:
@@ -118,7 +120,9 @@ def export(repository: Repository, request: Request) -> Exported:
                 constants = _constants(manifest, source)
                 model = registry.model_writer(format_)
                 notes += model.save_network(
-                    cast(BinaryIO, sink), network, tensors, constants, metadata=metadata
+                    *(cast(BinaryIO, sink), network, tensors, constants),
+                    metadata=metadata,
+                    **_beside(format_, folder, request, stack),
                 )
                 size, digest = sink.tell(), sink.hexdigest()
             else:
@@ -128,6 +132,35 @@ def export(repository: Repository, request: Request) -> Exported:
         *(str(request.out), format_, size, digest, len(chosen), left_out),
         original=original is not None,
         notes=tuple(notes),
+    )
+
+
+def _beside(
+    format_: str, folder: Folder, request: Request, stack: contextlib.ExitStack
+) -> dict[str, Any]:
+    """A second file, for the tensors of an ONNX model that is too large for one."""
+    name = f"{request.out.name}.data"
+
+    def begin() -> BinaryIO:
+        if folder.kind(name) is not None and not request.force:
+            raise Conflict(f"{request.out}.data exists", hint="-f to overwrite it")
+        return stack.enter_context(folder.replace(name))
+
+    return {"beside": Beside(name, begin)} if format_ == "onnx" else {}
+
+
+def _no_weights(manifest: Manifest, version: Version, request: Request) -> NotFound:
+    message = f"{version.label} has no weights"
+    if manifest.network is None:
+        return NotFound(message, hint=f"dlv show {version.label}")
+    why = "only its network was added"
+    if manifest.network.origin.get("importer") == "caffe":
+        why = "the prototxt was added without its .caffemodel, which holds them"
+    return NotFound(
+        message,
+        why=why,
+        hint="dlv add the weight file and commit again;"
+        f" dlv export {request.reference} net.json writes the network alone",
     )
 
 

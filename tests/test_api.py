@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,9 @@ def test_looking_up(repo: Repo) -> None:
     assert 5 not in repo
     with pytest.raises(NotFound):
         repo["b"]
+    with pytest.raises(NotFound) as found:
+        repo["aa"]
+    assert "did you mean 'a'?" in found.value.__notes__
 
 
 def test_what_is_not_there(repo: Repo) -> None:
@@ -116,6 +120,7 @@ def test_what_is_not_there(repo: Repo) -> None:
         with pytest.raises(NotFound) as found:
             call()
         assert near in found.value.did_you_mean
+        assert f"did you mean {near!r}" in "".join(traceback.format_exception(found.value))
     with pytest.raises(NotFound):
         made.file("train.py")
     with pytest.raises(NotFound):

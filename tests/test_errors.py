@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 
 import pytest
 
@@ -50,6 +51,20 @@ def test_parts_and_json() -> None:
         "hint": None,
         "did_you_mean": [],
     }
+
+
+def test_python_shows_all_of_it() -> None:
+    """Who catches nothing sees more than the message: what was meant, and why."""
+    error = errors.NotFound("no x", did_you_mean=("a", "b"))
+    error.hint = "dlv list"
+    error.add_note("in the end")
+    lines = traceback.format_exception_only(error)
+    assert [line.strip() for line in lines[1:]] == [
+        "did you mean 'a' or 'b'?",
+        "dlv list",
+        "in the end",
+    ]
+    assert traceback.format_exception_only(errors.NotFound("no x")) == lines[:1]
 
 
 @pytest.mark.parametrize(

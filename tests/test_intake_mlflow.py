@@ -170,6 +170,9 @@ def test_choosing(repository: Repository, store: Path) -> None:
     with pytest.raises(NotFound, match="no run") as caught:
         take(repository, store, runs=["basline"])
     assert caught.value.did_you_mean == ["baseline"]
+    with pytest.raises(NotFound, match="no run") as caught:
+        take(repository, store, runs=["tuned"])  # a part of its name
+    assert caught.value.did_you_mean == ["fine-tuned"]
     deleted = next(path for path, why in take(repository, store).skipped if "deleted" in why)
     with pytest.raises(NotFound) as caught:
         take(repository, store, runs=[deleted])

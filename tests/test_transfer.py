@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ import dlv.staging as staging
 import dlv.transfer as transfer
 from dlv.adapters import torch as torch_files
 from dlv.adapters.checkpoint import Tensor
+from dlv.adapters.onnx import files as onnx_files
+from dlv.adapters.onnx_out import writer as onnx_writer
 from dlv.canonical import hash_bytes
 from dlv.errors import Conflict, Damaged, NotFound, UsageError
 from dlv.repository import Repository
@@ -37,6 +40,14 @@ NETWORK = {
     ],
     "outputs": ["head"],
 }
+
+
+CAFFE = """
+name: "net"
+layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 4 } } }
+layer { name: "fc" type: "InnerProduct" bottom: "data" top: "fc"
+        inner_product_param { num_output: 3 } }
+"""
 
 
 def arrays(seed: int = 1) -> dict[str, Any]:
@@ -274,6 +285,45 @@ class TestRefused:
         with pytest.raises(Damaged):
             export(repository, "out.npz", force=True)
         assert (repository.root / "out.npz").read_text() == "mine"
+
+
+class TestModels:
+    def test_one_too_large_for_a_file_has_its_tensors_beside_it(
+        self, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        save_file({"fc.weight": np.ones((300, 12), "f4")}, repository.root / "w.safetensors")
+        big = json.loads(json.dumps(NETWORK).replace('"out": 3', '"out": 300, "bias": false'))
+        del big["nodes"][0]["params"]["bias"]
+        (repository.root / "network.json").write_text(json.dumps(big))
+        commit(repository, "lenet", ".")
+        out = tmp_path / "big.onnx"
+        assert transfer.export(repository, Request("HEAD", out)).notes == ()
+        monkeypatch.setattr(onnx_writer, "MOST_BYTES", 5000)
+        with pytest.raises(Conflict, match=r"big\.onnx exists"):
+            transfer.export(repository, Request("HEAD", out))
+        made = transfer.export(repository, Request("HEAD", out, force=True))
+        assert made.notes == ("the tensors lie in big.onnx.data: keep it beside the model",)
+        assert out.stat().st_size < 5000
+        assert out.with_name("big.onnx.data").read_bytes() == np.ones((300, 12), "<f4").tobytes()
+        opened = onnx_files.open(str(out))
+        with contextlib.closing(opened):
+            [tensor] = [each for each in opened.tensors if each.name == "fc.weight"]
+            assert bytes(tensor.read()) == np.ones((300, 12), "<f4").tobytes()
+            assert opened.hyperparameters == {}  # what dlv noted is no setting of the model
+        out.unlink()
+        with pytest.raises(Conflict, match=r"big\.onnx\.data exists"):
+            transfer.export(repository, Request("HEAD", out))
+        assert not out.exists()
+        assert not [path for path in tmp_path.iterdir() if "dlv-part" in path.name]
+
+    def test_a_network_without_weights(self, tmp_path: Path) -> None:
+        repository, _ = Repository.init(tmp_path / "caffe")
+        (repository.root / "net.prototxt").write_text(CAFFE)
+        commit(repository, "net", "net.prototxt")
+        with pytest.raises(NotFound, match="net@1 has no weights") as caught:
+            transfer.export(repository, Request("net", tmp_path / "net.onnx"))
+        assert "without its .caffemodel" in str(caught.value.why)
+        assert "dlv export net net.json" in str(caught.value.hint)
 
 
 def test_progress_counts_what_was_announced(repository: Repository) -> None:

@@ -138,6 +138,14 @@ class Adapter(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Beside:
+    """A file for the tensors of a model that is too large for one: its name, how to open it."""
+
+    name: str
+    open: Callable[[], BinaryIO]
+
+
 class ModelWriter(Protocol):
     """A module of `dlv.adapters` that writes a network with its weights to one file."""
 

@@ -32,7 +32,7 @@ else:
     ],
     exits={4: "no such version, snapshot or matrix"},
 )
-@argument("ref", complete="reference")
+@argument("ref", required=False, default="HEAD", complete="reference")
 @option("--network", "-n", "drawn", is_flag=True, help="Draw the network instead of a table.")
 @option("--layers", is_flag=True, help="Only the layers: inputs, tensors, FLOPs, activations.")
 @option("--matrix", metavar="M", aliases=["--tensor"], help="One matrix: figures, histogram.")
@@ -49,8 +49,9 @@ def run(
 ) -> None:
     """Describe a version: network, metrics, matrices, storage.
 
-    REF is a version such as lenet@2, or a snapshot of it such as lenet@2/1000. Weights are read
-    only for --matrix and --stats. NaN and infinities are counted and left out of the figures.
+    REF is a version such as lenet@2, or a snapshot of it such as lenet@2/1000; HEAD, if it is
+    left out. Weights are read only for --matrix and --stats. NaN and infinities are counted and
+    left out of the figures.
     """
     if sum((layers, stats, drawn, matrix is not None)) > 1:
         raise UsageError("give one of --network, --layers, --matrix, --stats")

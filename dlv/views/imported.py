@@ -9,7 +9,7 @@ from dlv.intake_mlflow import Imported as Runs
 from dlv.output import Line, Output
 from dlv.table import Bytes, Column, Id, Table, Text, human_bytes
 
-_MOST_SKIPPED = 10
+_MOST_SKIPPED, _MOST_LABELS = 10, 3
 
 
 def remarks(
@@ -58,7 +58,10 @@ def runs(output: Output, found: Runs) -> None:
     new = [made for made in found.versions if made.new]
     if len(new) < len(found.versions):
         count = len(found.versions) - len(new)
-        output.message(f"{count} run{' was' if count == 1 else 's were'} imported before")
+        before = dict.fromkeys(made.label for made in found.versions if not made.new)
+        shown = ", ".join(list(before)[:_MOST_LABELS]) + (", .." if count > _MOST_LABELS else "")
+        were = " was" if count == 1 else "s were"
+        output.message(f"{count} run{were} imported before: {shown}")
     elif not new:
         output.message("the store has no runs to import")
     table = Table(

@@ -56,7 +56,6 @@ def test_a_poor_terminal(dlv: Dlv, snapshot: Dlv, filled: Path) -> None:
 
 def test_refused(dlv: Dlv, filled: Path) -> None:
     assert dlv("desc", "lenet", "--layers", "--stats").code == 2
-    assert dlv("desc").code == 2
     assert dlv("desc", "lenett").code == 4
     assert dlv("desc", "lenet/150").code == 4
 
@@ -75,6 +74,10 @@ def test_matrices_of_the_optimizer_are_counted_or_listed(dlv: Dlv, workspace: Pa
     for name in hidden:
         assert f"\n{name}\t" in full
         assert name not in short
+
+
+def test_without_a_reference_it_is_head(dlv: Dlv, filled: Path) -> None:
+    assert dlv("desc").stdout == dlv("desc", "HEAD").stdout
 
 
 def test_quiet_gives_the_id(dlv: Dlv, filled: Path) -> None:

@@ -27,6 +27,7 @@ NEWEST_OPSET = 28
 
 _KEY = re.compile(r"[\w.:/ -]{1,64}")
 _MOST_VALUE, _MOST_ENTRIES = 256, 64
+_OWN = ("dlv", "step", "format")  # written by `export`
 _SURELY_SMALL = 2000  # nodes
 
 
@@ -109,7 +110,7 @@ def _made(
         [tensor for _, tensor in built.tensors],
         skeleton,
         exact=skeleton is not None and not external,
-        hyperparameters=_settings(model.metadata),
+        hyperparameters=_settings(model),
         notes=notes,
     )
 
@@ -130,8 +131,11 @@ def _pieces(file: Source, stored: Sequence[Stored]) -> list[tuple[int, splice.Pi
     return found
 
 
-def _settings(metadata: dict[str, str]) -> dict[str, str]:
-    """What exporters noted about the model: short texts."""
+def _settings(model: Model) -> dict[str, str]:
+    """What exporters noted about the model: short texts; what dlv noted is no setting of it."""
+    metadata = model.metadata
+    if model.producer.partition(" ")[0] == "dlv":
+        metadata = {key: metadata[key] for key in metadata if key not in _OWN}
     if len(metadata) > _MOST_ENTRIES:
         return {}
     return {

@@ -7,12 +7,12 @@ network computes in inference, at any length of an axis that is a symbol in the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import BinaryIO
 
 import dlv.adapters.onnx.messages as messages
-from dlv.adapters.checkpoint import Tensor
+from dlv.adapters.checkpoint import Beside, Tensor
 from dlv.adapters.onnx.graph import Names, Type, Value
 from dlv.adapters.onnx.messages import Array, Operator, Place
 from dlv.adapters.onnx_out.raw import OPSET, ir_version
@@ -26,14 +26,6 @@ _LEAST_OUTSIDE = 1024  # smaller tensors stay in the model even where the rest l
 _ALIGNMENT = 4096  # so that runtimes can map them
 
 
-@dataclass(frozen=True)
-class Beside:
-    """A file for the tensors of a model that is too large for one: its name, how to open it."""
-
-    name: str
-    open: Callable[[], BinaryIO]
-
-
 def save_network(
     out: BinaryIO,
     network: Network,
@@ -42,13 +34,15 @@ def save_network(
     *,
     metadata: Mapping[str, str] | None = None,
     beside: Beside | None = None,
-    most: int = MOST_BYTES,
+    most: int | None = None,
 ) -> list[str]:
     """Write the model; notes say what a reader of the file may wonder about.
 
-    A model of more than `most` bytes, which protobuf cannot hold, has its tensors in `beside`;
-    without that it is refused before a byte is written. The same input gives the same bytes.
+    A model of more than `most` bytes, by default what protobuf can hold, has its tensors in
+    `beside`; without that it is refused before a byte is written. The same input gives the same
+    bytes.
     """
+    most = MOST_BYTES if most is None else most
     model = _File(Walk(network, tensors, constants))
     whole = model.message(metadata or {}, {})
     if whole.size > most:
