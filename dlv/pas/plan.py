@@ -6,13 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dlv.errors import UsageError, nearest
-from dlv.pas.solvers import mst, spt
+from dlv.pas.solvers import best, depth, last, mst, mt, pt, spt
 from dlv.pas.storage_graph import Budgets, Scheme, StorageGraph
 from dlv.pas.storage_plan import Infeasible, StoragePlan, shortfalls
 
 Solver = Callable[[StorageGraph, Budgets, Scheme], StoragePlan]
 
 SOLVERS: dict[str, Solver] = {
+    "best": best.solve,
+    "mt": mt.solve,
+    "pt": pt.solve,
+    "last": last.solve,
     "mst": mst.solve,
     "spt": spt.solve,
 }
@@ -33,10 +37,12 @@ def make_plan(
     algorithm: str = "best",
     *,
     clamp: bool = False,
+    max_depth: int | None = None,
 ) -> Planned:
     """A plan within the budgets, or Infeasible; `clamp` raises a budget to what is possible.
 
-    `mst` ignores budgets, so that its plan can be compared with.
+    `mst` ignores budgets, so that its plan can be compared with. Of deltas one on the other more
+    than `max_depth` (the first matrix counts, too) are cut, with as little storage as may be.
     """
     solver = SOLVERS.get(algorithm)
     if solver is None:
@@ -51,5 +57,8 @@ def make_plan(
     for fault in short:
         kept[fault.snapshot] = fault.minimum
     plan = solver(graph, kept, scheme)
+    if max_depth is not None:
+        limits = [None] * len(kept) if algorithm in REFERENCE else kept
+        plan = depth.cut(graph, plan, limits, scheme, max_depth)
     plan.check(graph)
     return Planned(plan, kept, minima)

@@ -32,14 +32,16 @@ def solve(graph: StorageGraph, _budgets: Budgets, _scheme: Scheme) -> StoragePla
     """Budgets are not looked at."""
     refuse_unreachable(graph)
     edges = np.flatnonzero(graph.usable)
-    return StoragePlan(arborescence(graph, edges, graph.storage[edges], graph.recreation[edges]))
+    costs = graph.storage[edges], graph.recreation[edges]
+    found = arborescence(graph.vertices, graph.tails[edges], graph.heads[edges], *costs)
+    found[1:] = edges[found[1:]]
+    return StoragePlan(found)
 
 
-def arborescence(graph: StorageGraph, edges: Longs, first: Longs, second: Longs) -> Longs:
-    """In-edge per vertex, out of `edges` with costs (first, second); all must be reachable."""
-    tails, heads, count = graph.tails[edges], graph.heads[edges], graph.vertices
+def arborescence(count: int, tails: Longs, heads: Longs, first: Longs, second: Longs) -> Longs:
+    """The in-edge of each vertex, for costs (first, second); all vertices must be reachable."""
     rounds: list[Round] = []
-    ids = np.arange(len(edges))
+    ids = np.arange(len(tails))
     while True:
         best = cheapest(count, heads, first, second, ids)
         parent = np.zeros(count, np.int64)
@@ -62,9 +64,7 @@ def arborescence(graph: StorageGraph, edges: Longs, first: Longs, second: Longs)
         opened = now.kept[best[1:]]  # the edges of the next round, in this round's numbers
         chosen[now.heads[opened]] = opened
         best = chosen
-    found = np.full(graph.vertices, -1, np.int64)
-    found[1:] = edges[best[1:]]
-    return found
+    return best
 
 
 def cheapest(count: int, heads: Longs, first: Longs, second: Longs, ids: Longs) -> Longs:

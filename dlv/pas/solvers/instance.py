@@ -1,0 +1,177 @@
+"""A graph with its budgets as the loops want it: only useful edges, and budgets on sums alone."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlv.pas.solvers.compiled import Loops, longs, loops
+from dlv.pas.solvers.mst import arborescence
+from dlv.pas.solvers.spt import shortest
+from dlv.pas.solvers.tree import Flat, Tree
+from dlv.pas.storage_graph import UNLIMITED, Budgets, Longs, Scheme, StorageGraph
+
+
+class Instance:
+    """Edges are numbered anew: `kept[i]` is the graph's own number of edge i.
+
+    With parallel retrieval a budget binds each member alone, which is the same as a group of
+    its own for each; where groups overlap the tightest counts.
+    """
+
+    def __init__(
+        self, graph: StorageGraph, budgets: Budgets, scheme: Scheme, *, prune: bool
+    ) -> None:
+        self.graph = graph
+        self.fastest_distance, fastest = shortest(graph)
+        self.groups, self.budgets = constrained(graph, budgets, scheme)
+        self.caps = self._caps()
+        self.kept = np.flatnonzero(graph.usable)
+        if prune:
+            self.kept = self._prune(self.kept, fastest)
+        number = np.full(graph.edges + 1, -1, np.int64)
+        number[self.kept] = np.arange(len(self.kept))
+        self.fastest = number[fastest]
+        self.tails, self.heads = graph.tails[self.kept], graph.heads[self.kept]
+        self.storage, self.recreation = graph.storage[self.kept], graph.recreation[self.kept]
+        self.loops: Loops = loops(len(self.kept))
+        self.flat = self._flat()
+        self.load = self.loops.zeros(graph.vertices)
+        self.open = self.loops.zeros(len(self.budgets))
+        self.keys = self.loops.floats(len(self.kept))
+        self.over = self.loops.zeros(64)
+        self.path = self.loops.zeros(graph.vertices)
+        self.fastest_sequence = self.loops.sequence(self.fastest)
+
+    def _caps(self) -> Longs:
+        """What a vertex may take at most, if all others of its group were as fast as they can."""
+        caps = np.full(self.graph.vertices, UNLIMITED)
+        flat, sizes = joined(self.groups)
+        if len(flat):
+            fastest = self.fastest_distance[flat]
+            sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(fastest)])
+            ends = np.cumsum(sizes)
+            spare = self.budgets - (sums[ends] - sums[ends - sizes])
+            np.minimum.at(caps, flat, np.repeat(spare, sizes) + fastest)
+        return caps
+
+    def _prune(self, kept: Longs, fastest: Longs) -> Longs:
+        """Leave out edges that no plan within the budgets, or no best plan, has."""
+        graph = self.graph
+        tails, heads = graph.tails[kept], graph.heads[kept]
+        storage, recreation = graph.storage[kept], graph.recreation[kept]
+        soonest = self.fastest_distance[tails] + recreation
+        good = soonest <= self.caps[heads]
+        # A way from the empty matrix that is neither larger nor slower is always as good.
+        whole = np.flatnonzero((tails == 0) & good)
+        order = whole[np.lexsort((whole, recreation[whole], storage[whole], heads[whole]))]
+        cheapest = np.full(graph.vertices, -1, np.int64)
+        cheapest[heads[order[::-1]]] = order[::-1]
+        rival = cheapest[heads]
+        beaten = (rival >= 0) & (tails != 0)
+        beaten &= (storage >= storage[rival]) & (soonest >= recreation[rival])
+        good &= ~beaten
+        # Of parallel edges those stay that are smaller than every faster one.
+        order = np.flatnonzero(good)
+        keys = (order, storage[order], recreation[order], tails[order], heads[order])
+        order = order[np.lexsort(keys)]
+        pair = np.ones(len(order), np.int64)
+        pair[1:] = (np.diff(heads[order]) != 0) | (np.diff(tails[order]) != 0)
+        good[order] = running_minimum(np.cumsum(pair), storage[order])
+        good[np.searchsorted(kept, fastest[1:])] = True
+        return kept[good]
+
+    def _flat(self) -> Flat:
+        into, out = by(self.heads, self.graph.vertices), by(self.tails, self.graph.vertices)
+        members, sizes = joined(self.groups)
+        of = np.repeat(np.arange(len(sizes)), sizes)
+        by_vertex = by(members, self.graph.vertices)
+        arrays = (
+            self.tails,
+            self.heads,
+            self.storage,
+            self.recreation,
+            *into,
+            *out,
+            by_vertex[0],
+            of[by_vertex[1]],
+            np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]),
+            members,
+            self.budgets,
+        )
+        return Flat(*(self.loops.sequence(array) for array in arrays))
+
+    def tree(self, edges: Longs) -> Tree:
+        """From the in-edge of each vertex, in this instance's numbers."""
+        count = self.graph.vertices
+        links = [self.loops.zeros(count) for _ in range(5)]
+        totals = self.loops.zeros(len(self.budgets))
+        tree = Tree(self.loops.sequence(edges), *links, totals)
+        self.loops.run.plant(self.flat, tree)
+        return tree
+
+    def chosen(self, tree: Tree) -> Longs:
+        """The graph's own numbers of a tree's edges."""
+        edges = longs(tree.edge)
+        edges[1:] = self.kept[edges[1:]]
+        return edges
+
+    def cheapest(self) -> Longs:
+        """The in-edges of least storage, budgets aside."""
+        costs = self.storage, self.recreation
+        return arborescence(self.graph.vertices, self.tails, self.heads, *costs)
+
+    def size(self, tree: Tree) -> int:
+        return int(self.storage[longs(tree.edge)[1:]].sum())
+
+    def satisfy(self, tree: Tree) -> None:
+        """Keep all budgets, by PAS-MT's swaps; where they get stuck by shortest paths."""
+        run = self.loops.run
+        if run.satisfy(self.flat, tree, self.load, self.open, self.keys):
+            run.hurry(self.flat, tree, self.fastest_sequence, self.path)
+
+
+def constrained(graph: StorageGraph, budgets: Budgets, scheme: Scheme) -> tuple[list[Longs], Longs]:
+    """Groups whose sum is limited, and the limits."""
+    limited = [(m, b) for m, b in zip(graph.snapshots, budgets, strict=True) if b is not None]
+    limited = [(members, min(b, UNLIMITED)) for members, b in limited if len(members)]
+    if scheme == "parallel":
+        caps = np.full(graph.vertices, UNLIMITED)
+        for members, budget in limited:
+            caps[members] = np.minimum(caps[members], budget)
+        alone = np.flatnonzero(caps < UNLIMITED)
+        return list(alone.reshape(-1, 1)), caps[alone]
+    return [m for m, _ in limited], np.array([b for _, b in limited], np.int64)
+
+
+def joined(groups: list[Longs]) -> tuple[Longs, Longs]:
+    """All members one group after the other, and the groups' sizes."""
+    sizes = np.array([len(g) for g in groups], np.int64)
+    return np.concatenate(groups) if groups else np.zeros(0, np.int64), sizes
+
+
+def by(keys: Longs, count: int) -> tuple[Longs, Longs]:
+    """Start of each key's run, and positions sorted by key."""
+    order = np.argsort(keys, kind="stable")
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(keys, minlength=count))])
+    return starts, order
+
+
+def running_minimum(run: Longs, values: Longs) -> NDArray[np.bool_]:
+    """Whether each value is below all before it in its run (runs are numbered from 1 up)."""
+    # Later runs get lower offsets, so that one accumulation serves all of them.
+    _, ranks = np.unique(values, return_inverse=True)
+    shifted = ranks - run * (len(values) + 1)
+    least = np.minimum.accumulate(shifted)
+    below = np.ones(len(values), np.bool_)
+    below[1:] = shifted[1:] < least[:-1]
+    return below
+
+
+def prices_of(instance: Instance, per_group: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What a microsecond of each vertex costs: the sum over its groups."""
+    members, sizes = joined(instance.groups)
+    weights: NDArray[np.float64] = np.bincount(
+        members, np.repeat(per_group, sizes), instance.graph.vertices
+    )
+    return weights
