@@ -1,4 +1,4 @@
-"""The solvers' loops (tree.py, greedy.py, moves.py), compiled by numba where it is installed and the graph is worth it.
+"""The solvers' loops (tree.py, greedy.py, moves.py), compiled where numba is installed.
 
 Compiled functions work on arrays; without numba the same functions work on lists, which plain
 Python reads faster. Nothing but the time taken depends on which of the two runs.

@@ -11,7 +11,7 @@ FREE = 1e18  # worth of a swap that costs no storage, above all that cost some
 NOTHING = 1e300
 
 
-def worth(faster: int, load: Any, more: int) -> float:
+def worth(faster: int, load: int, more: int) -> float:
     """A swap's place in the queue, the least first: microseconds won per byte paid."""
     if more <= 0:
         return -FREE - float(faster) * load
@@ -199,9 +199,11 @@ def grow(flat: Flat, tree: Tree, inside: Any) -> None:
             x = flat.heads[f]
             if not inside[x]:
                 heappush(heap, (flat.storage[f], f))
-            elif flat.storage[f] < flat.storage[edge[x]] and not under(tree, v, x):
-                if distance[v] + flat.recreation[f] <= distance[x]:
-                    swap(flat, tree, f)
+                continue
+            smaller = flat.storage[f] < flat.storage[edge[x]]
+            no_slower = distance[v] + flat.recreation[f] <= distance[x]
+            if smaller and no_slower and not under(tree, v, x):
+                swap(flat, tree, f)
 
 
 def shorten(flat: Flat, tree: Tree, most: int) -> int:
@@ -220,7 +222,7 @@ def shorten(flat: Flat, tree: Tree, most: int) -> int:
         while depth > most:
             done = False
             for slower in (True, False):
-                e = shortcut(flat, tree, x, depth, most, slower)
+                e = shortcut(flat, tree, x, most, slower)
                 if e < 0:
                     continue
                 old = tree.edge[flat.heads[e]]
@@ -230,7 +232,7 @@ def shorten(flat: Flat, tree: Tree, most: int) -> int:
                 done = True
                 break
             if not done:
-                return x  # type: ignore[no-any-return]
+                return x
             depth = steps_up(tree, x, -1)
     return -1
 
@@ -246,7 +248,7 @@ def steps_up(tree: Tree, v: int, barred: int) -> int:
     return count
 
 
-def shortcut(flat: Flat, tree: Tree, x: int, depth: int, most: int, slower: bool) -> int:
+def shortcut(flat: Flat, tree: Tree, x: int, most: int, slower: bool) -> int:
     """The cheapest swap on the chain of x after which x is at most `most` deep; -1 for none."""
     found, least = -1, 0
     a, below = x, 0

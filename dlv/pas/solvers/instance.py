@@ -104,9 +104,10 @@ class Instance:
     def tree(self, edges: Longs) -> Tree:
         """From the in-edge of each vertex, in this instance's numbers."""
         count = self.graph.vertices
-        links = [self.loops.zeros(count) for _ in range(5)]
-        totals = self.loops.zeros(len(self.budgets))
-        tree = Tree(self.loops.sequence(edges), *links, totals)
+        parent, distance, first, after, before = (self.loops.zeros(count) for _ in range(5))
+        total = self.loops.zeros(len(self.budgets))
+        chosen = self.loops.sequence(edges)
+        tree = Tree(chosen, parent, distance, first, after, before, total)
         self.loops.run.plant(self.flat, tree)
         return tree
 
@@ -171,7 +172,5 @@ def running_minimum(run: Longs, values: Longs) -> NDArray[np.bool_]:
 def prices_of(instance: Instance, per_group: NDArray[np.float64]) -> NDArray[np.float64]:
     """What a microsecond of each vertex costs: the sum over its groups."""
     members, sizes = joined(instance.groups)
-    weights: NDArray[np.float64] = np.bincount(
-        members, np.repeat(per_group, sizes), instance.graph.vertices
-    )
-    return weights
+    weights = np.bincount(members, np.repeat(per_group, sizes), instance.graph.vertices)
+    return weights.astype(np.float64)

@@ -67,7 +67,7 @@ class Search:
         """Turn around edges of which the tail lies below the head."""
         self.view(prices)
         instance = self.instance
-        change, below = self.changes()
+        below = self.changes()[1]
         outs = np.flatnonzero(below)
         tails = instance.tails[outs]
         counts = self.in_start[tails + 1] - self.in_start[tails]

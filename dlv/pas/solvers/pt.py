@@ -1,4 +1,4 @@
-"""PAS-PT of the ModelHub paper (algorithm 2): grow a tree from the empty matrix, cheapest edge first.
+"""PAS-PT of the ModelHub paper (algorithm 2): a tree grown by its cheapest edges.
 
 An edge may add its head if the groups of the head still fit their budgets, with actual times for
 what is in the tree and the fastest possible ones for the rest; vertices already in the tree move
