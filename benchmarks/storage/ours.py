@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
+from unittest import mock
 
 from benchmarks.storage.models import Matrix, Model
-from dlv.canonical import matrix_hash
+from dlv.canonical import hash_bytes, matrix_hash
 from dlv.pas import small
 from dlv.pas.codecs import codec_of
-from dlv.pas.encode import Encoded, Part, encode_elements, encode_materialised, encode_sub_fast
+from dlv.pas.encode import (
+    Encoded,
+    Part,
+    encode_elements,
+    encode_materialised,
+    encode_object,
+    encode_sub_fast,
+)
 from dlv.pas.fixed import Fixed
 from dlv.pas.floats import differences, exponents, format_of, words_in
 from dlv.pas.footer import Encoding, PieceRow, pieces_of
@@ -21,6 +29,7 @@ from dlv.pas.layouts import default_layout
 from dlv.pas.packs import PackWriter
 from dlv.pas.read import read_matrix
 from dlv.pas.spool import PLANES, Pending, Spool, lane_of
+from dlv.pas.table import fitting
 
 Tier = Literal["fast", "small", "slow"]
 Raw = bytes | bytearray | memoryview
@@ -58,7 +67,7 @@ class Memory:
         return codec_of(piece.codec).decode(self.stored(piece), piece.raw)
 
     def object(self, kind: str, name: str) -> Raw:
-        raise KeyError(f"{kind} {name}")  # nothing here is stored beside matrices
+        return b"".join(self.read(row) for row in self._rows[name] if row.kind == kind)
 
 
 @dataclass
@@ -68,6 +77,7 @@ class Stored:
     memory: Memory
     names: dict[str, str]  # by tensor
     encode: float = 0.0
+    search: float = 0.0  # for predictors, out of `encode`
     decode: float = 0.0
     above: int = 0  # matrices larger than the least of fast and materialised, plus ALLOWED
     kinds: dict[str, int] = field(default_factory=dict)
@@ -83,6 +93,8 @@ class _Way:
     kind: str
     encoding: Encoding
     parts: list[Part]
+    seconds: float
+    search: float
 
     @property
     def size(self) -> int:
@@ -93,9 +105,40 @@ def _name(held: Matrix) -> str:
     return matrix_hash(held.dtype, held.shape, held.raw)
 
 
+class _Stopwatch:
+    """Seconds of processor time in a function, called through it."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.seconds = 0.0
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        begun = time.process_time()
+        try:
+            return self.function(*given, **named)
+        finally:
+            self.seconds += time.process_time() - begun
+
+
+class _Tables:
+    """Takes tables that chunks name."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, bytes] = {}
+
+    def add(self, table: bytes) -> str:
+        name = hash_bytes(table)
+        self.held[name] = table
+        return name
+
+
 def _tried(kind: str, encode: Callable[[Callable[[Part], None]], Encoding]) -> _Way:
     parts: list[Part] = []
-    return _Way(kind, encode(parts.append), parts)
+    whole = _Stopwatch(encode)
+    search = _Stopwatch(small.find_predictors)
+    with mock.patch.object(small, "find_predictors", search):
+        encoding = whole(parts.append)
+    return _Way(kind, encoding, parts, whole.seconds, search.seconds)
 
 
 def alone(held: Matrix, tier: Tier) -> _Way:
@@ -114,10 +157,13 @@ def alone(held: Matrix, tier: Tier) -> _Way:
         # A dtype or values that it does not take: ValueError.
         with suppress(ValueError):
             ways.append(tried(Fixed.of([held.raw], held.dtype, held.shape)))
+        table = fitting(held.raw, held.dtype)
+        if table is not None:
+            ways.append(tried(table))
     return min(ways, key=lambda way: way.size)
 
 
-def against(held: Matrix, base: Matrix, tier: Tier, *, rans: bool = False) -> _Way:
+def against(held: Matrix, base: Matrix, tier: Tier, tables: _Tables | None = None) -> _Way:
     """The fast or the small delta."""
     given: Any = held.raw, base.raw, held.dtype, held.shape, _name(held), _name(base)
     if tier == "fast":
@@ -127,16 +173,9 @@ def against(held: Matrix, base: Matrix, tier: Tier, *, rans: bool = False) -> _W
     return _tried(
         "context",
         lambda put: small.encode_small(
-            *given, put, scale=scale, slow=slow, fast_coder=rans, tables=None
+            *given, put, scale=scale, slow=slow, fast_coder=tables is not None, tables=tables
         ),
     )
-
-
-@contextmanager
-def _seconds(add: Callable[[float], None]) -> Iterator[None]:
-    begun = time.process_time()
-    yield
-    add(time.process_time() - begun)
 
 
 def store(
@@ -149,6 +188,8 @@ def store(
     known = {_name(held) for held in based.values()}
     memory = Memory()
     stored = Stored(memory, {})
+    pooling = _Stopwatch(lambda held, below: _pool(pool, held, below))
+    tables = _Tables() if rans else None
     if base is not None:
         _keep_base(memory, base)
     for tensor, held in model.items():
@@ -159,17 +200,18 @@ def store(
         below = based.get(tensor)
         if below is not None and (below.dtype, below.shape) != (held.dtype, held.shape):
             below = None
-        with _seconds(lambda taken: setattr(stored, "encode", stored.encode + taken)):
-            if len(held.raw) <= POOLED:
-                kind = _pool(pool, held, below)
-            else:
-                ways = [alone(held, tier)]
-                if below is not None:
-                    ways.append(against(held, below, tier, rans=rans))
-                best = min(ways, key=lambda way: way.size)
-                kind = best.kind
-                for part in best.parts:
-                    _put(spool, best.encoding, part)
+        if len(held.raw) <= POOLED:
+            kind = pooling(held, below)
+        else:
+            ways = [alone(held, tier)]
+            if below is not None:
+                ways.append(against(held, below, tier, tables))
+            best = min(ways, key=lambda way: way.size)
+            kind = best.kind
+            stored.encode += best.seconds
+            stored.search += best.search
+            for part in best.parts:
+                _put(spool, best.encoding, part)
         stored.kinds[kind] = stored.kinds.get(kind, 0) + len(held.raw)
         if check and len(held.raw) > POOLED:
             limits = [alone(held, "fast"), *ways]
@@ -177,9 +219,13 @@ def store(
                 limits.append(against(held, below, "fast"))
             least = min(way.size for way in limits if way.kind != "context")
             stored.above += best.size > least + ALLOWED
-    with _seconds(lambda taken: setattr(stored, "encode", stored.encode + taken)):
-        for (plane, _), members in sorted(pool.items(), key=lambda pair: pair[0]):
-            _seal(spool, plane, members)
+    sealing = _Stopwatch(_seal)
+    for (plane, _), members in sorted(pool.items(), key=lambda pair: pair[0]):
+        sealing(spool, plane, members)
+    stored.encode += pooling.seconds + sealing.seconds
+    for name, table in () if tables is None else tables.held.items():
+        pending = Pending("table", None, ((name, 0, len(table)),), encode_object(table)[0])
+        spool.put(lane_of("table", None), pending)
     for sink, footer in spool.finish():
         memory.add(f"pack{len(memory.encodings)}", sink.getvalue(), footer)
     _read_back(stored, model, base)

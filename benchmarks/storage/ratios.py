@@ -30,6 +30,7 @@ class Figure:
 
     ratios: list[float] = field(default_factory=list)
     encode: float = 0.0
+    search: float = 0.0  # dlv: for predictors, out of `encode`
     decode: float = 0.0
     raw: int = 0
     footers: list[float] = field(default_factory=list)  # dlv: with the footers of its packs
@@ -135,6 +136,7 @@ def by_dlv(
     figure.footers.append(stored.memory.bytes / raw)
     figure.above += stored.above
     figure.encode += stored.encode
+    figure.search += stored.search
     figure.decode += stored.decode
     figure.raw += raw
 
