@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import dlv.delivery as delivery
+import dlv.lineage as lineage
 import dlv.revisions as revisions
 from dlv.delivery import CheckedOut, Request, Target
 from dlv.errors import NotFound, nearest
@@ -30,6 +31,8 @@ def checkout(repository: Repository, request: Request) -> CheckedOut:
             f"{found.version.label} has no files{'' if request.weights else ' besides weights'}",
             hint=f"dlv show {found.version.label}",
         )
+    lossy = lineage.lossy(repository.database, found.version) if request.weights else None
+    notes += [] if lossy is None else [lossy]
     result = CheckedOut(found.version, folder, notes=[*found.notes, *notes])
     delivery.write(repository, manifest, targets, request, result, here=here)
     whole = not wanted and only is None and request.format is None and request.weights

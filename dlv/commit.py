@@ -42,6 +42,8 @@ class Committed:
     seconds: float
     base: str | None
     warnings: tuple[str, ...]
+    scheme: str | None = None  # the lossy one by which `rounded` of the matrices are not exact
+    rounded: int = 0
 
     @property
     def reused(self) -> int:
@@ -101,6 +103,8 @@ def commit(repository: Repository, request: Request) -> Committed:
         seconds=time.monotonic() - started,
         base=None if base is None else base.label,
         warnings=tuple(draft.warnings),
+        scheme=made.lossy,
+        rounded=draft.rounded,
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import dlv.catalogue as catalogue
 import dlv.delivery as delivery
 import dlv.inventory as inventory
+import dlv.lineage as lineage
 import dlv.revisions as revisions
 import dlv.snapshots as snapshots
 from dlv.adapters.checkpoint import Tensor
@@ -76,6 +77,8 @@ def copy(
     folder = repository.root if request.to is None else Path(request.here, request.to)
     here = folder.resolve() == repository.root.resolve()
     result = Copied(found.version, folder, notes=list(found.notes))
+    lossy = lineage.lossy(repository.database, found.version) if request.weights else None
+    result.notes += [] if lossy is None else [lossy]
     if instructions:
         targets = _edited(repository, manifest, found, request, instructions, result)
     else:

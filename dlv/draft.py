@@ -9,18 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import dlv.catalogue as catalogue
 import dlv.paths as paths
+import dlv.rounding as rounding
 import dlv.snapshots as snapshots
 import dlv.staging as staging
 import dlv.structure as structure
 from dlv.adapters import exported
 from dlv.adapters.checkpoint import Checkpoint
-from dlv.errors import Conflict
+from dlv.errors import Conflict, UsageError
 from dlv.events.series import Scalars, encode
 from dlv.files import FileStore, Source
 from dlv.manifest import FileEntry, Manifest, NetworkReference, Parent, SeriesReference
 from dlv.metadata.metrics import Summary
 from dlv.metadata.staged import StagedFile
+from dlv.pas.schemes import Scheme, parse
 from dlv.repository import Repository
+from dlv.rounding import Tally
 from dlv.snapshots import WeightFile, Weights
 from dlv.structure import Found
 from dlv.weight_writer import WeightWriter
@@ -50,6 +53,8 @@ class Request:
     metrics: Sequence[Path] = ()  # files of single values
     staged: Sequence[StagedFile] | None = None  # None: what `add` recorded
     allow_empty: bool = False
+    scheme: str | None = None  # a lossy one, for the weights that are stored
+    usual_scheme: str = ""  # the same, from the configuration: only if there are new weights
     recheck: str = "hash"
     jobs: int = 1
     progress: Callable[[int], None] = lambda _: None
@@ -63,6 +68,8 @@ class Draft:
     base: Manifest | None
     staged: list[StagedFile]
     weights: Weights = field(default_factory=Weights)
+    scheme: dict[str, Any] | None = None
+    rounded: int = 0
     described: list[Found] = field(default_factory=list)  # networks in the weights' files
     network: Network | None = None
     reference: NetworkReference | None = None
@@ -95,6 +102,7 @@ class Draft:
             tensors=self.weights.tensors,
             snapshots=self.weights.snapshots,
             own=self.weights.own,
+            scheme=self.scheme,
             hyperparameters=self.hyperparameters,
             series=tuple(reference for reference, _ in self.series),
             tree=self.tree,
@@ -118,12 +126,15 @@ def fill(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Reques
 
 def _weights(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Request) -> None:
     found = draft.of_role(*WEIGHT_ROLES)
+    scheme = _scheme(request, carried=not found)
     if not found:
         if draft.base is not None and not request.fresh:
             draft.weights = snapshots.without(draft.base, draft.replaced)
+            draft.scheme = draft.base.scheme if draft.weights.snapshots else None
         return
     request.total(sum(file.bytes for file in found))
     opened: list[WeightFile] = []
+    tally, sources = Tally(), {}
     try:
         for file in found:
             checkpoint = staging.open_weights(
@@ -131,6 +142,9 @@ def _weights(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Re
             )
             for key, value in checkpoint.hyperparameters.items():
                 draft.hyperparameters.setdefault(key, value)
+            if scheme is not None:
+                made = rounding.checkpoint(checkpoint, scheme, store.tmp_dir, tally)
+                checkpoint, sources[file.path] = made
             opened.append(
                 WeightFile(
                     *(file.path, file.format, file.bytes, file.hash, file.step),
@@ -146,6 +160,29 @@ def _weights(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Re
             weights.opened.close()
     _recheck(found, draft.weights)
     draft.warnings += _mixed(draft.weights)
+    if scheme is not None:
+        _lossy(draft, scheme, rounding.with_sources(draft.weights, sources), tally)
+
+
+def _scheme(request: Request, *, carried: bool) -> Scheme | None:
+    if request.scheme is not None and carried:
+        raise UsageError(
+            f"there are no new weights to store as {request.scheme}",
+            why="no weights are staged, and a version that exists is not changed",
+            hint=f"dlv archive --scheme {request.scheme} REF makes a lossy version of REF",
+        )
+    text = request.usual_scheme if request.scheme is None else request.scheme
+    return None if carried or not text else parse(text)
+
+
+def _lossy(draft: Draft, scheme: Scheme, weights: Weights, tally: Tally) -> None:
+    """Say what is not as it was given; if everything is, the version is like any other."""
+    draft.rounded = rounding.changed(weights)
+    if not draft.rounded:
+        draft.warnings.append(f"{scheme} changed nothing: the weights are stored as they are")
+        return
+    draft.weights, draft.scheme = weights, scheme.get_config()
+    draft.warnings += tally.notes
 
 
 def _mixed(weights: Weights) -> list[str]:

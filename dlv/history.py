@@ -27,10 +27,20 @@ SHOWN = ("live", "recovered")
 # What `list` can show or sort by beside metrics and hyperparameters.
 FIELDS = (
     *("version", "id", "name", "number", "created", "author", "parents", "metrics", "tags"),
-    *("framework", "network", "state", "message"),
+    *("framework", "network", "scheme", "state", "message"),
 )
 _CALLED = {"age": "created"}  # as the column is titled on a terminal
-_SORTED = ("version", "name", "number", "created", "author", "framework", "state", "message")
+_SORTED = (
+    "version",
+    "name",
+    "number",
+    "created",
+    "author",
+    "framework",
+    "scheme",
+    "state",
+    "message",
+)
 _AGO = re.compile(r"([0-9]{1,6})([hdwy])\Z")
 _HOURS = {"h": 1, "d": 24, "w": 24 * 7, "y": 24 * 365}
 

@@ -40,6 +40,17 @@ def parents(db: Database, version: Version) -> tuple[Parent, ...]:
     )
 
 
+def lossy(db: Database, version: Version) -> str | None:
+    """What to know before the weights of a version are used as if they were exact."""
+    if version.scheme is None:
+        return None
+    text = f"{version.label} is lossy: its weights were rounded by {version.scheme}"
+    found = [parent for parent in parents(db, version) if parent.kind == "scheme"]
+    if found:
+        return f"{text}; {found[0].label or found[0].id[:12]} has the exact ones"
+    return f"{text}, and the exact ones were not kept in it"
+
+
 def relation(db: Database, first: Version, second: Version) -> Relation:
     """What the second version is to the first one."""
     a, b = first.label, second.label

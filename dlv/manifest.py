@@ -137,6 +137,14 @@ class Manifest:
                 return container.format
         return None
 
+    @property
+    def lossy(self) -> str | None:
+        """The scheme by which its weights are not those that were given: `uniform:8`."""
+        if self.scheme is None:
+            return None
+        known = (self.scheme.get("id", "unknown"), self.scheme.get("bits"))
+        return ":".join(str(part) for part in known if part is not None)
+
     def as_json(self) -> dict[str, Any]:
         return {
             "format": FORMAT,

@@ -20,6 +20,7 @@ from dlv.pas.packs import MAX_OBJECT_CHUNK, SUFFIX
 from dlv.pas.read import Piece
 from dlv.pas.segments import default_layout, element_bytes, matrix_bytes
 from dlv.pas.spool import BUFFER, Owner, Pending, Spool, lane_of
+from dlv.pas.table import Coding, Finder
 
 Raw = bytes | bytearray | memoryview
 
@@ -27,6 +28,7 @@ SMALL = 64 << 10  # up to this a matrix or object shares chunks with others
 GROUP = 256 << 10  # decoded length at which a shared chunk is full
 WHOLE = 4 << 20  # up to this a matrix is read once, above it in parts where that can be
 SLICE = 4 << 20  # a larger matrix is encoded piece by piece
+_CODES = "uint8"  # as what the codes of a table are encoded
 WINDOW = 16 << 20  # what may wait for the encoding threads, or else two pieces
 
 
@@ -117,16 +119,22 @@ class WeightWriter:
         if len(raw) <= SMALL and not isinstance(raw, bytes):
             raw = bytes(raw)
         name = matrix_hash(dtype, dims, raw)
-        encoding = self._begin(name, dtype, dims)
+        finder = Finder(dtype)
+        finder.add(raw)
+        coding = finder.found()
+        encoding = self._begin(name, dtype, dims, coding)
         if encoding is None:
             return name
         if not len(raw):
             self._empty.append(encoding)
+        elif coding is not None:
+            step, view = _step(dtype), memoryview(raw)
+            for start in range(0, len(raw), step):
+                self._code(coding, encoding, start, view[start : start + step])
         elif len(raw) <= SMALL:
             self._share("plane", dtype, encoding, raw)
         else:
-            size = element_bytes(dtype)
-            self._cut("plane", dtype, encoding, raw, SLICE // size * size)
+            self._cut("plane", dtype, encoding, raw, _step(dtype))
         return name
 
     def add_parts(
@@ -140,18 +148,24 @@ class WeightWriter:
         expected = matrix_bytes(dtype, dims)
         if nbytes <= WHOLE or (expected is not None and nbytes != expected):
             return self.add(dtype, dims, read(0, nbytes))
-        named = matrix_hasher(dtype, dims)
-        for start in range(0, nbytes, READ_SIZE):
-            named.update(read(start, min(READ_SIZE, nbytes - start)))
-        name = named.hexdigest()
-        encoding = self._begin(name, dtype, dims)
+        named, finder = matrix_hasher(dtype, dims), Finder(dtype)
+        step = _step(dtype, READ_SIZE)
+        for start in range(0, nbytes, step):
+            raw = read(start, min(step, nbytes - start))
+            named.update(raw)
+            finder.add(raw)
+        name, coding = named.hexdigest(), finder.found()
+        encoding = self._begin(name, dtype, dims, coding)
         if encoding is None:
             return name
         again = matrix_hasher(dtype, dims)
-        step = SLICE // element_bytes(dtype) * element_bytes(dtype)
+        step = _step(dtype)
         for start in range(0, nbytes, step):
             raw = read(start, min(step, nbytes - start))
             again.update(raw)
+            if coding is not None:
+                self._code(coding, encoding, start, raw)
+                continue
             job = _Job("plane", dtype)
             job.add(encoding, start, raw)
             self._submit(job)
@@ -163,7 +177,9 @@ class WeightWriter:
             )
         return name
 
-    def _begin(self, name: str, dtype: str, dims: tuple[int, ...]) -> Encoding | None:
+    def _begin(
+        self, name: str, dtype: str, dims: tuple[int, ...], coding: Coding | None
+    ) -> Encoding | None:
         """How a matrix will be stored; None if it is there already."""
         if name in self._seen:
             return None
@@ -171,7 +187,7 @@ class WeightWriter:
         if self._store.encoding(name) is not None:
             self._reused.append(lambda: self._store.pieces_behind(name))
             return None
-        layout = self._layout
+        layout = self._layout if coding is None else coding.layout
         return Encoding(name, dtype, dims, layout.get_config(), None, layout.planes(dtype))
 
     def add_object(self, kind: str, data: Raw) -> str:
@@ -238,6 +254,18 @@ class WeightWriter:
     def _anything(self) -> bool:
         return bool(self._files or self._empty or self._spool.waiting)
 
+    def _code(self, coding: Coding, encoding: Encoding, start: int, raw: Raw) -> None:
+        """Some of a matrix of few words: codes, and with the first of them the words."""
+        if not start:
+            self._share("side", _CODES, encoding, coding.side)
+        codes = coding.codes(raw, encoding.dtype)
+        if len(raw) <= SMALL and not start:
+            self._share("plane", _CODES, encoding, codes)
+            return
+        job = _Job("plane", _CODES)
+        job.add(encoding, start // (len(raw) // len(codes)), codes)
+        self._submit(job)
+
     def _share(self, kind: str, dtype: str | None, owner: Owner, raw: Raw) -> None:
         """Put a small matrix or object into a chunk with others of its sort."""
         key = (kind, dtype)
@@ -281,7 +309,7 @@ class WeightWriter:
 
     def _put(self, job: _Job, encoded: list[Encoded]) -> None:
         for index, part in enumerate(encoded):
-            plane = None if job.dtype is None else index
+            plane = index if job.kind == "plane" else None
             # Each plane has its share of a member's bytes.
             members = tuple(
                 (owner, start // len(encoded), count // len(encoded))
@@ -305,6 +333,12 @@ class WeightWriter:
     def _stop(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _step(dtype: str, size: int | None = None) -> int:
+    """About `SLICE` or `size` bytes, but whole elements."""
+    item = element_bytes(dtype)
+    return max(item, (SLICE if size is None else size) // item * item)
 
 
 def _keep_freed_memory() -> None:

@@ -37,7 +37,10 @@ _FULL32 = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Entry:
-    """A file in the archive; `offset` is where its (compressed) bytes begin."""
+    """A file in the archive; `offset` is where its (compressed) bytes begin.
+
+    `header` and `row` are where its local header and its row of the directory do.
+    """
 
     name: str
     offset: int
@@ -45,6 +48,8 @@ class Entry:
     compressed: int
     method: int
     crc: int
+    header: int = 0
+    row: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,7 @@ class _Record:
     size: int
     compressed: int
     header: int
+    row: int
 
 
 def read_directory(file: Source) -> list[Entry]:
@@ -82,7 +88,10 @@ def read_directory(file: Source) -> list[Entry]:
         limit = records[index + 1].header if index + 1 < len(records) else start
         offset, position = _check_local(file, record, name, limit)
         entries.append(
-            Entry(name, offset, record.size, record.compressed, record.method, record.crc)
+            Entry(
+                *(name, offset, record.size, record.compressed, record.method, record.crc),
+                *(record.header, record.row),
+            )
         )
     if position != start:
         raise UnsafeInput(
@@ -242,6 +251,7 @@ def _read_records(file: Source, start: int, size: int, count: int) -> list[_Reco
         name_size, extra_size, comment_size, disk, _, _, header = fields[10:]
         if signature != b"PK\x01\x02":
             raise Damaged(f"the directory of {file.name} is damaged", why=f"at row {len(records)}")
+        row = start + at
         at += _CENTRAL.size
         name = bytes(data[at : at + name_size])
         extra = bytes(data[at + name_size : at + name_size + extra_size])
@@ -251,7 +261,7 @@ def _read_records(file: Source, start: int, size: int, count: int) -> list[_Reco
         plain, compressed, header, disk = _widen(
             file, extra, (plain, compressed, header), (disk, _FULL16)
         )
-        record = _Record(name, flags, method, crc, plain, compressed, header)
+        record = _Record(name, flags, method, crc, plain, compressed, header, row)
         _check_record(file, record, disk, start)
         records.append(record)
     if at != size:

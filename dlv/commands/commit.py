@@ -42,6 +42,7 @@ else:
 @option("--log-step", metavar="COL", help="Column of --log that holds the step.")
 @option("--log-time", metavar="COL", help="Column of --log that holds the time.")
 @option("--param", "params", multiple=True, metavar="K=V", help="A hyperparameter; V as JSON.")
+@option("--scheme", metavar="S", help="Store weights lossily: fp16, uniform:8, and others.")
 @option("--allow-empty", is_flag=True, help="Also if nothing is staged.")
 def run(
     call: Invocation,
@@ -54,6 +55,7 @@ def run(
     log_step: str | None,
     log_time: str | None,
     params: tuple[str, ...],
+    scheme: str | None,
     allow_empty: bool,
 ) -> None:
     """Make a version of what is staged.
@@ -77,6 +79,8 @@ def run(
                 logs=[(Path(call.directory, file), columns) for file in logs],
                 metrics=[Path(call.directory, file) for file in metrics],
                 allow_empty=allow_empty,
+                scheme=scheme,
+                usual_scheme=call.config.get("commit.scheme"),
                 recheck=call.config.get("commit.recheck"),
                 jobs=call.jobs,
                 progress=bar.advance,
@@ -85,6 +89,12 @@ def run(
         )
     for warning in made.warnings:
         call.output.warn(warning)
+    if made.rounded:
+        many = "1 matrix was" if made.rounded == 1 else f"{made.rounded} matrices were"
+        call.output.warn(
+            f"{made.name}@{made.number} is lossy: {many} rounded by {made.scheme}, and the exact"
+            " ones are in your files alone"
+        )
     document = {
         "id": made.id,
         "name": made.name,
@@ -96,6 +106,8 @@ def run(
         "reused": made.reused,
         "snapshots": made.snapshots,
         "seconds": made.seconds,
+        "scheme": made.scheme,
+        "rounded": made.rounded,
     }
     label = Text(f"{made.name}@{made.number}", "bold")
     if not call.output.terminal:

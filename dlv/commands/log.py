@@ -79,6 +79,8 @@ def _block(call: Invocation, entry: history.Entry) -> Iterator[str]:
         name = escape(parent.label) if parent.label else "not in this repository"
         how = "" if parent.kind == "commit" else f", {escape(parent.kind)}"
         yield f"Parent: {_id(call, parent.id)} ({name}{how})"
+    if version.scheme:
+        yield f"Lossy:  {escape(version.scheme)}"
     yield f"Author: {escape(version.author)}"
     ago = f" ({age(version.created, call.output.now)})" if call.output.terminal else ""
     yield f"Date:   {version.created[:19].replace('T', ' ')} UTC{ago}"
@@ -95,8 +97,7 @@ def _graph(call: Invocation, entries: list[history.Entry]) -> Iterator[str]:
     room = max((width(row.node) for row in drawn), default=0)
     for entry, row in zip(entries, drawn, strict=True):
         version, message = entry.version, entry.version.message.partition("\n")[0]
-        copied = [p.label or _id(call, p.id) for p in entry.parents if p.kind == "copy"]
-        extra = f" copy of {escape(copied[0])}" if copied else ""
+        extra = _origin(call, entry)
         lead, short = f"{row.node:<{room}} {escape(version.label)} ", _id(call, version.id)
         text = escape(message)
         if call.output.terminal:
@@ -106,6 +107,16 @@ def _graph(call: Invocation, entries: list[history.Entry]) -> Iterator[str]:
         yield f"{lead}{call.output.paint(short, 'yellow')}{marks}  {text}".rstrip()
         if row.links:
             yield row.links
+
+
+def _origin(call: Invocation, entry: history.Entry) -> str:
+    """What is not seen from the lines: a copy of another model, weights that were rounded."""
+    named = {p.kind: escape(p.label or _id(call, p.id)) for p in reversed(entry.parents)}
+    extra = f" copy of {named['copy']}" if "copy" in named else ""
+    if entry.version.scheme:
+        extra += f" lossy: {escape(entry.version.scheme)}"
+        extra += f" of {named['scheme']}" if "scheme" in named else ""
+    return extra
 
 
 def _plain(entry: history.Entry) -> str:

@@ -20,7 +20,7 @@ _ENDS = "JOIN layer a ON a.id = src_layer JOIN layer b ON b.id = dst_layer"
 # have its share of some.
 CONTENT = {
     "version": "SELECT version.hash, version.name, number, net.hash, tensor_list.hash,"
-    " creation_time, author, message, framework, dirty, state FROM version"
+    " creation_time, author, message, framework, dirty, scheme, state FROM version"
     " LEFT JOIN net ON net.id = net_id LEFT JOIN tensor_list ON tensor_list.id = tensors_id",
     "parent": "SELECT d.hash, parent.pos, b.hash, base_hash, kind FROM parent"
     " JOIN version d ON d.id = derived LEFT JOIN version b ON b.id = base",

@@ -105,6 +105,7 @@ CREATE TABLE version (
   message TEXT NOT NULL,
   framework TEXT,
   dirty INTEGER,
+  scheme TEXT,
   state TEXT NOT NULL DEFAULT 'live' CHECK (state IN ('live', 'removed', 'undone', 'recovered')),
   UNIQUE (name, number)
 );

@@ -34,6 +34,7 @@ class Version:
     network: str | None = None
     tags: tuple[str, ...] = ()
     parents: tuple[tuple[str, str], ...] = field(default=())  # (id, kind), first = first parent
+    scheme: str | None = None  # the lossy one that its weights went through
 
     @property
     def label(self) -> str:
@@ -85,11 +86,12 @@ def insert(
     dirty = git.get("dirty") if isinstance(git, dict) else None
     version_id = db.insert(
         "INSERT INTO version(hash, name, number, net_id, tensors_id, creation_time, author,"
-        " message, framework, dirty) VALUES (?,?,?,?,?,?,?,?,?,?)",
+        " message, framework, dirty, scheme) VALUES (?,?,?,?,?,?,?,?,?,?,?)",
         (
             *(manifest.id, manifest.name, number, net_id, _tensor_list(db, manifest)),
             *(_microseconds(manifest.created), manifest.author, manifest.message),
             *(manifest.framework, None if not isinstance(dirty, bool) else int(dirty)),
+            manifest.lossy,
         ),
     )
     db.many(
@@ -163,7 +165,8 @@ _SELECT = (
     " framework, dirty, state, (SELECT net.hash FROM net WHERE net.id = net_id),"
     " (SELECT json_group_array(tag.name) FROM tag WHERE version_id = version.id),"
     " (SELECT json_group_array(json_array(base_hash, kind)) FROM"
-    " (SELECT base_hash, kind FROM parent WHERE derived = version.id ORDER BY pos)) FROM version"
+    " (SELECT base_hash, kind FROM parent WHERE derived = version.id ORDER BY pos)), scheme"
+    " FROM version"
 )
 
 
@@ -174,10 +177,11 @@ def _read(db: Database, rest: str = "", parameters: Sequence[object] = ()) -> li
             *(None if dirty is None else bool(dirty), state, network),
             tuple(sorted(json.loads(labels))),
             tuple((base, kind) for base, kind in json.loads(parents)),
+            scheme,
         )
         for row in db.rows(f"{_SELECT} {rest}", parameters)
         for key, digest, name, number, created, author, message in [row[:7]]
-        for framework, dirty, state, network, labels, parents in [row[7:]]
+        for framework, dirty, state, network, labels, parents, scheme in [row[7:]]
     ]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from dlv.errors import Damaged
 from dlv.pas.segments import Cutter, Raw, Words, matrix_bytes, words_of
 
 MOST_WORDS = 256
-_BLOCK = 1 << 16  # words looked at at a time
+_BLOCK = 1 << 13  # words looked at at a time: in most matrices these are too many already
 # A plane of bytes rarely becomes smaller than this part by entropy coding alone.
 _USUAL = 0.6
 
@@ -33,8 +34,14 @@ class Distinct:
         for start in range(0, len(words), _BLOCK):
             if self._full:
                 break
-            found = np.unique(words[start : start + _BLOCK])
-            self._words = found if self._words is None else np.union1d(self._words, found)
+            block = words[start : start + _BLOCK]
+            if self._words is None:
+                self._words = np.unique(block)
+            else:
+                place = np.searchsorted(self._words, block)
+                known = self._words[np.minimum(place, len(self._words) - 1)] == block
+                if not known.all():
+                    self._words = np.union1d(self._words, block[~known])
             self._full = len(self._words) > MOST_WORDS
         return not self._full
 
@@ -136,17 +143,50 @@ class _TableCutter:
         return self._words[codes]
 
 
+class Finder:
+    """Looks at a matrix part by part: is it one for a table?"""
+
+    def __init__(self, dtype: str) -> None:
+        self._width, _ = words_of(dtype)
+        self._distinct = Distinct()
+        self._count = 0
+
+    def add(self, raw: Raw) -> None:
+        """Some more whole words."""
+        if self._width > 1:  # bytes are codes already
+            self._count += len(raw) // self._width
+            self._distinct.add(np.frombuffer(raw, f"<u{self._width}"))
+
+    def found(self) -> Coding | None:
+        """How to code it, if that is worth it."""
+        words = self._distinct.words
+        if words is None or not self._count:
+            return None
+        if self._count + words.nbytes > _USUAL * self._count * self._width:
+            return None
+        return Coding(Table.of_words(words), words.tobytes())
+
+
+@dataclass(frozen=True)
+class Coding:
+    """A table with its words at hand."""
+
+    layout: Table
+    side: bytes
+
+    def codes(self, raw: Raw, dtype: str) -> Raw:
+        """The codes of a run of words; trusted only because they decode to `raw`."""
+        words = np.frombuffer(raw, f"<u{words_of(dtype)[0]}")
+        cutter = self.layout.cutter(self.side, dtype, (len(words),))
+        planes = cutter.cut(words, 0)
+        if not np.array_equal(cutter.paste(planes, 0, len(words)), words):
+            raise Damaged("codes did not decode to the same words, so nothing was stored")
+        return planes[0]
+
+
 def fitting(raw: Raw, dtype: str) -> Table | None:
     """The table of a matrix that has few distinct words, if it is worth one."""
-    width, _ = words_of(dtype)
-    words = np.frombuffer(raw, f"<u{width}")
-    if width == 1 or not len(words):
-        return None
-    found = Distinct()
-    if not found.add(words):
-        return None
-    distinct = found.words
-    assert distinct is not None
-    if len(words) + distinct.nbytes > _USUAL * words.nbytes:
-        return None
-    return Table.of_words(distinct)
+    finder = Finder(dtype)
+    finder.add(raw)
+    found = finder.found()
+    return None if found is None else found.layout

@@ -70,6 +70,8 @@ def header(found: Description, output: Output) -> Fields:
         fields["tags"] = Items([Text(tag, "green") for tag in version.tags])
     if version.framework:
         fields["framework"] = version.framework
+    if version.scheme:
+        fields["lossy"] = version.scheme
     if head or dirty:
         fields["git head"] = Items(
             [*([Id(str(head))] if head else []), *([dirty] if dirty else [])]

@@ -53,6 +53,7 @@ def record(entry: Entry) -> dict[str, Any]:
         "head": entry.head,
         "tags": version.tags,
         "framework": version.framework,
+        "scheme": version.scheme,
         "network": version.network,
         "parents": [
             {"version": parent.label, "id": parent.id, "kind": parent.kind}

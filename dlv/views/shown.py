@@ -48,6 +48,7 @@ def _header(shown: Shown) -> dict[str, Cell]:
         "author": found.author,
         "created": Time(found.created),
         "framework": found.framework,
+        "lossy": found.scheme,
         "network": None if network is None else f"{network['nodes']} nodes",
         "parameters": Count(shown.parameters) if shown.raw else None,
         "snapshots": len(kept) or None,
@@ -108,6 +109,7 @@ def document(shown: Shown) -> dict[str, Any]:
             "author": found.author,
             "message": found.message,
             "framework": found.framework,
+            "scheme": found.scheme,
             "tags": found.tags,
             "parents": [
                 {"version": parent.label, "id": parent.id, "kind": parent.kind}

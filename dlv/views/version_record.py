@@ -63,6 +63,7 @@ def version_record(found: Description) -> dict[str, Any]:
         "tags": list(version.tags),
         "parents": [asdict(parent) for parent in found.parents],
         "framework": version.framework,
+        "scheme": version.scheme,
         "git": found.git,
         "mlflow": found.mlflow,
     }

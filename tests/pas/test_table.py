@@ -11,7 +11,7 @@ from dlv.canonical import hash_bytes
 from dlv.errors import Damaged, NewerFormat
 from dlv.pas.layouts import layout_of
 from dlv.pas.segments import WORDS
-from dlv.pas.table import MOST_WORDS, Distinct, Table, fitting
+from dlv.pas.table import MOST_WORDS, Distinct, Finder, Table, fitting
 
 WIDE = sorted(dtype for dtype, (width, _) in WORDS.items() if width > 1)
 
@@ -172,3 +172,26 @@ class TestFitting:
 
     def test_nothing(self) -> None:
         assert fitting(b"", "float32") is None
+
+
+class TestCoding:
+    def test_part_by_part(self) -> None:
+        words = np.random.default_rng(0).choice(np.arange(9, dtype="<u4") << 20, 3000)
+        finder = Finder("float32")
+        for start in range(0, 3000, 700):
+            finder.add(words[start : start + 700].tobytes())
+        found = finder.found()
+        assert found is not None
+        assert found.layout.get_config()["words"] == 9
+        parts = [found.codes(words[s : s + 700].tobytes(), "float32") for s in range(0, 3000, 700)]
+        assert (
+            found.layout.join([b"".join(parts)], found.side, "float32", (3000,)) == words.tobytes()
+        )
+
+    def test_words_that_were_not_there(self) -> None:
+        finder = Finder("float32")
+        finder.add(bytes(4000))
+        found = finder.found()
+        assert found is not None
+        with pytest.raises(ValueError, match="not in the table"):
+            found.codes(b"\1\0\0\0", "float32")
