@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.canonical import hash_bytes
+from dlv.pas import refine
 from dlv.pas.pairs import Pair
-from dlv.pas.predictors import MAX_EXPONENT, integer_planes
+from dlv.pas.predictors import EXACT, MAX_EXPONENT, MAX_WIDTH, integer_planes
 
 Floats = NDArray[np.float64]
 
@@ -26,6 +27,7 @@ ROUNDS = 2
 ALPHA_BITS = 15
 
 Found = tuple[list[dict[str, Any]], bytes]
+Made = tuple[dict[str, Any], bytes, tuple[Floats, Floats]]
 
 
 @dataclass
@@ -138,46 +140,70 @@ def _stored(made: Found) -> Floats:
     return alphas
 
 
-def _low_rank(
-    scaled: _Scaled, alphas: Floats | None, most: int
-) -> tuple[dict[str, Any], bytes, tuple[Floats, Floats]] | None:
+def _low_rank(scaled: _Scaled, alphas: Floats | None, most: int) -> Made | None:
     """Factors of the rank that pays best, in integers; and the same as numbers."""
     pair = scaled.pair
-    left, squares, energy = _leading(scaled, alphas, most)
     count = pair.rows * pair.columns
+    left, squares, energy = _leading(scaled, alphas, most)
     rank = _best_rank(squares, energy, pair.rows, pair.columns)
     if rank == 0:
         return None
-    left, values = left[:, :rank], np.sqrt(squares[:rank])
-    spare = max(energy - float(squares[:rank].sum()), energy * 1e-12) / count
+    values = np.sqrt(squares[:rank])
+    spare = max(energy - float(squares[:rank].sum()), energy * 1e-15) / count
     noise = min(0.5, rank * (pair.rows + pair.columns) / count)
-    step_left = np.sqrt(6 * noise * spare * pair.columns / values.sum())
-    step_right = np.sqrt(6 * noise * spare * pair.rows / values.sum())
-    # Together they must be a power of two.
-    product = 2.0 ** np.floor(np.log2(step_left * step_right))
-    step_right = product / step_left
-    whole_left = np.rint(left * np.sqrt(values) / step_left)
+    left = left[:, :rank] * np.sqrt(values)
+    step = np.sqrt(6 * noise * spare * pair.columns / values.sum())
+    product = 2.0 ** np.floor(np.log2(step * np.sqrt(6 * noise * spare * pair.rows / values.sum())))
+    whole = np.rint(left / step)
     # The other side makes up for what rounding took.
-    gram = whole_left.T @ whole_left
-    right = np.linalg.solve(
-        gram + np.eye(rank) * 1e-9 * np.trace(gram), _project(scaled, alphas, whole_left)
-    )
-    whole_right = np.rint(right / product)
-    largest = max(np.abs(whole_left).max(), np.abs(whole_right).max())
-    width = next((w for w in (1, 2, 3) if largest < 1 << (8 * w - 1)), None)
-    if width is None or not largest:
+    gram = whole.T @ whole
+    gram += np.eye(rank) * 1e-12 * np.trace(gram)
+    right = np.rint(np.linalg.solve(gram, _project(scaled, alphas, whole)) / product)
+    columns = scaled.columns + int(np.log2(product))
+    made = pack_factors(whole, right, scaled.rows, columns)
+    if alphas is None and rank <= refine.MAX_RANK and count <= refine.MAX_ELEMENTS:
+        return _refined(scaled, left * np.sqrt(values) ** -1, made)
+    return made
+
+
+def _refined(scaled: _Scaled, left: Floats, made: Made | None) -> Made | None:
+    """The same, nearer to the last bits, if little more than rounding is left."""
+    pair = scaled.pair
+    moved = scaled.grid(slice(0, pair.rows), None)
+    weights = refine.weights_of(pair, scaled.rows, scaled.columns)
+    right = left.T @ moved
+    if np.sqrt((weights * (moved - left @ right) ** 2).mean()) > refine.NEAR:
+        return made
+    best = made
+    least = np.inf if made is None else refine.entropy_bytes(pair, ([made[0]], made[1]))
+    left, right = refine.refined(moved, weights, right)
+    for whole, other, power in refine.in_integers(moved, weights, left, right):
+        again = pack_factors(whole, other, scaled.rows, scaled.columns + power)
+        if again is None:
+            continue
+        size = refine.entropy_bytes(pair, ([again[0]], again[1]))
+        if size < least:
+            best, least = again, size
+    return best
+
+
+def pack_factors(
+    left: Floats, right: Floats, rows: NDArray[np.int32], columns: NDArray[np.int32]
+) -> Made | None:
+    """Config and side data of integer factors; None if they are zero or too large."""
+    rank = left.shape[1]
+    highest = [float(np.abs(side).max()) for side in (left, right)]
+    width = next((w for w in range(1, MAX_WIDTH + 1) if max(highest) < 1 << (8 * w - 1)), None)
+    if width is None or not all(highest) or rank * highest[0] * highest[1] >= EXACT:
         return None
-    exponent = int(np.log2(product))
-    rows, columns = scaled.rows, scaled.columns + exponent
     if max(np.abs(rows).max(), np.abs(columns).max()) > MAX_EXPONENT:
         return None
     side = b"".join(
         integer_planes(whole, width) + exponents.astype("<i2").tobytes()
-        for whole, exponents in ((whole_left.T, rows), (whole_right, columns))
+        for whole, exponents in ((left.T, rows), (right, columns))
     )
     config = {"id": "lowrank", "rank": rank, "width": width, "data": hash_bytes(side)}
-    factors = (np.ldexp(whole_left, rows[:, None]), np.ldexp(whole_right, columns[None, :]))
-    return config, side, factors
+    return config, side, (np.ldexp(left, rows[:, None]), np.ldexp(right, columns[None, :]))
 
 
 def _best_rank(squares: Floats, energy: float, rows: int, columns: int) -> int:

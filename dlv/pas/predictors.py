@@ -26,6 +26,8 @@ Floats = NDArray[np.float64]
 MAX_RANK = 64
 MAX_SHIFT = 40
 MAX_EXPONENT = 300  # of a row or column of a low rank: far from denormals
+MAX_WIDTH = 4  # bytes of a factor
+EXACT = 1 << 53  # sums of products of factors stay below
 DRIFT_BINS = 128
 REAL = ("float16", "bfloat16", "float32", "float64")
 
@@ -267,7 +269,7 @@ def side_bytes(config: Config, dtype: str, shape: Sequence[int]) -> int:
         _within(config, "shift", 0, MAX_SHIFT)
     if name == "lowrank":
         _within(config, "rank", 1, MAX_RANK)
-        _within(config, "width", 1, 3)
+        _within(config, "width", 1, MAX_WIDTH)
     return sort.nbytes(config, *view(shape))
 
 
@@ -318,14 +320,18 @@ def predictors_of(
 def _factors(config: Config, data: memoryview, rows: int, columns: int) -> tuple[Floats, Floats]:
     rank, width = config["rank"], config["width"]
     lines = []
+    product = float(rank)
     for count in (rows, columns):
         size = rank * width * count
         exponents = np.frombuffer(data[size : size + 2 * count], "<i2").astype(np.int32)
         if count and np.abs(exponents).max() > MAX_EXPONENT:
             raise Damaged("the predictor 'lowrank' has an exponent that is too large")
         whole = _integers(np.frombuffer(data[:size], np.uint8), width).reshape(rank, count)
+        product *= float(np.abs(whole).max()) if count else 0.0
         lines.append(np.ldexp(whole, exponents[None, :]))
         data = data[size + 2 * count :]
+    if product >= EXACT:
+        raise Damaged("the predictor 'lowrank' has factors whose products are not exact")
     return np.ascontiguousarray(lines[0].T), lines[1]
 
 
