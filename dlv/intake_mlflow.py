@@ -50,6 +50,7 @@ class Request:
     here: Path
     experiments: Sequence[str] = ()  # names or ids
     runs: Sequence[str] = ()  # names, ids or their beginnings
+    artifacts: Sequence[str] = ()  # folders outside the store that may be read, too
     name: str | None = None
     optimizer: str = "keep"
     recheck: str = "hash"
@@ -104,11 +105,18 @@ def import_mlflow(repository: Repository, request: Request) -> Imported:
         _check_free(repository, request.name)
     store = open_store(Path(request.here, request.store))
     try:
+        store.bases += [_folder(Path(request.here, name)) for name in request.artifacts]
         done = _Import(repository, request, store).run()
     finally:
         store.close()
     done.seconds = time.monotonic() - started
     return done
+
+
+def _folder(path: Path) -> Path:
+    if not path.is_dir():
+        raise NotFound(f"there is no folder {path}", hint="--artifacts names one with artifacts")
+    return path.absolute()
 
 
 def open_store(path: Path) -> Store:

@@ -120,10 +120,10 @@ def places(store: Store, run: Run, skipped: list[tuple[str, str]]) -> list[Place
     stepped = any(model.step for model in run.models)
     for model, prefix in reversed(_prefixed(run.models)):
         step = model.step if stepped else None
-        place = _place(store, run, model.id, model.location, f"models/{model.id}", skipped)
+        place = _place(store, run, model.id, model.location, skipped)
         if place is not None:
             found.append(Place(place, prefix, step))
-    own = _place(store, run, run.id, run.artifacts, run.id, skipped)
+    own = _place(store, run, run.id, run.artifacts, skipped)
     return [*found, *([] if own is None else [Place(own, "")])]
 
 
@@ -145,14 +145,12 @@ def _place(
     run: Run,
     owner: str,
     uri: str | None,
-    below: str,
     skipped: list[tuple[str, str]],
 ) -> Any:
     if not uri:
         return None
-    root = (run.experiment.location or "").rstrip("/")
     try:
-        return mlflow.locate(store.bases, uri, owner, f"{root}/{below}/artifacts" if root else None)
+        return mlflow.locate(store.bases, uri, owner)
     except NotFound as error:
         # No folder is made for a run without artifacts. Where no run has one, they may be lost.
         if not _has_folder(store, run.experiment.id):

@@ -179,6 +179,26 @@ def test_choosing(repository: Repository, store: Path) -> None:
     assert caught.value.why == "it is deleted in MLflow"
 
 
+def test_artifacts_outside_the_store(repository: Repository, files: Path, tmp_path: Path) -> None:
+    """They are read from folders that the user names, wherever the store says they are."""
+    folder = folder_of(files, "baseline")
+    elsewhere = tmp_path / "elsewhere" / folder.name / "artifacts"
+    elsewhere.parent.mkdir(parents=True)
+    shutil.move(folder / "artifacts", elsewhere)
+    meta = folder / "meta.yaml"
+    lines = [line for line in meta.read_text().splitlines() if "artifact_uri" not in line]
+    meta.write_text("\n".join([*lines, f"artifact_uri: {elsewhere}", ""]))
+    with pytest.raises(NotFound, match="no folder"):
+        take(repository, files, runs=["baseline"], artifacts=[str(tmp_path / "nowhere")])
+    done = take(repository, files, runs=["baseline"])
+    assert any("outside the store" in why and "--artifacts" in why for _, why in done.skipped)
+    assert done.versions[0].steps == []
+    with Repository.init(tmp_path / "second")[0] as second:
+        done = take(second, files, runs=["baseline"], artifacts=[str(elsewhere.parent.parent)])
+        assert not any("outside" in why for _, why in done.skipped)
+        assert done.versions[0].steps != []
+
+
 def test_where_the_store_is_named(repository: Repository, files: Path) -> None:
     assert len(take(repository, files / "mlruns").versions) == 4
     experiment = next(files.rglob("m-*")).parents[1]  # its runs look much like experiments

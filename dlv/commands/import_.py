@@ -62,6 +62,7 @@ class _Source(click.Choice[str]):
 @option("--no-optimizer", is_flag=True, help="Leave out optimizer state (commit.optimizer).")
 @option("--experiment", multiple=True, metavar="NAME", help="mlflow: runs of this one only.")
 @option("--run", "runs", multiple=True, metavar="ID", help="mlflow: this run only, by id or name.")
+@option("--artifacts", multiple=True, metavar="DIR", help="mlflow: read artifacts here, too.")
 def run(
     call: Invocation,
     source: str,
@@ -71,16 +72,18 @@ def run(
     no_optimizer: bool,
     experiment: tuple[str, ...],
     runs: tuple[str, ...],
+    artifacts: tuple[str, ...],
 ) -> None:
     """Make versions of what other tools keep, without staging.
 
     `checkpoints FILE..`: one version, called --name, of checkpoint files or folders of them;
     each step becomes a snapshot, the last one is the version's own weights. `mlflow PATH`: a
     version of each run in mlruns/ or mlflow.db, called like its registered model or its
-    experiment, with parameters, metrics, tags and artifacts. Doing it again with the same
-    content makes nothing new. HEAD and what is staged stay as they are.
+    experiment, with parameters, metrics, tags and artifacts; a store is believed only about
+    artifacts in its own folder and in those of --artifacts. Doing it again with the same content
+    makes nothing new. HEAD and what is staged stay as they are.
     """
-    _check(source, files, name, message, experiment + runs)
+    _check(source, files, name, message, experiment + runs + artifacts)
     given: dict[str, Any] = {
         "author": call.author,
         "here": call.directory,
@@ -92,7 +95,9 @@ def run(
     with call.progress("storing") as bar:
         given["progress"] = bar.advance
         if source == "mlflow":
-            chosen = intake_mlflow.Request(files[0], experiments=experiment, runs=runs, **given)
+            chosen = intake_mlflow.Request(
+                files[0], experiments=experiment, runs=runs, **given, artifacts=artifacts
+            )
             found = intake_mlflow.import_mlflow(call.repository, chosen)
             view.remarks(call.output, found.skipped, found.warnings, everything=call.verbose)
             view.runs(call.output, found)

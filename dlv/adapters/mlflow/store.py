@@ -126,12 +126,11 @@ def version_name(text: str) -> str:
     return f"{plain}-model" if plain in ("HEAD", "latest") else plain
 
 
-def locate(bases: Sequence[Path], uri: str, owner: str, expected: str | None) -> Path:
+def locate(bases: Sequence[Path], uri: str, owner: str) -> Path:
     """The folder with the artifacts of the run or model `owner`; NotFound if there is none.
 
     A store that was moved still names its old place: what lies below the store in the same way
-    counts first. Outside the store only `expected` is believed, the place that the experiment
-    gives to just this run or model.
+    counts first. A store says what it likes: `bases` are the folders that may be read.
     """
     parts = _local_parts(uri)
     if ".." in parts or owner not in parts:
@@ -147,10 +146,11 @@ def locate(bases: Sequence[Path], uri: str, owner: str, expected: str | None) ->
     path = Path(os.sep, *parts)
     if not path.is_dir():
         raise NotFound("they are not there", why=uri[:200])
-    if any(_inside(path, base) for base in bases):
-        return path
-    if expected is None or parts != _local_parts(expected):
-        raise UsageError("they lie outside the store", why=uri[:200])
+    if not any(_inside(path, base) for base in bases):
+        raise UsageError(
+            "they lie outside the store, and --artifacts DIR names no folder that they are in",
+            why=uri[:200],
+        )
     return path
 
 

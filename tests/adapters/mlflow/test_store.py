@@ -98,24 +98,24 @@ def made(folder: Path, *parts: str) -> Path:
 )
 def test_a_store_that_was_moved(tmp_path: Path, uri: str) -> None:
     inside = made(tmp_path, "store", "1", RUN, "artifacts")
-    assert locate([tmp_path / "store"], uri, RUN, None) == inside
+    assert locate([tmp_path / "store"], uri, RUN) == inside
 
 
 def test_beside_the_store(tmp_path: Path) -> None:
     """What a tracking server wrote: the address does not say where."""
     there = made(tmp_path, "mlartifacts", "1", RUN, "artifacts")
     uri = f"mlflow-artifacts:/1/{RUN}/artifacts"
-    assert locate([tmp_path / "mlruns", tmp_path / "mlartifacts"], uri, RUN, None) == there
+    assert locate([tmp_path / "mlruns", tmp_path / "mlartifacts"], uri, RUN) == there
 
 
-def test_outside_the_store_only_where_the_experiment_says(tmp_path: Path) -> None:
+def test_outside_the_store_only_where_the_user_says(tmp_path: Path) -> None:
     store, other = made(tmp_path, "store"), made(tmp_path, "other", RUN, "artifacts")
-    root = tmp_path / "other"
-    assert locate([store], str(other), RUN, f"{root}/{RUN}/artifacts") == other
-    assert locate([store], other.as_uri(), RUN, f"{root.as_uri()}/{RUN}/artifacts") == other
-    for expected in (None, f"{tmp_path}/else/{RUN}/artifacts"):
-        with pytest.raises(UsageError, match="outside the store"):
-            locate([store], str(other), RUN, expected)
+    third = made(tmp_path, "else")
+    for uri in (str(other), other.as_uri()):
+        assert locate([store, tmp_path / "other"], uri, RUN) == other
+        for bases in ([store], [store, third]):
+            with pytest.raises(UsageError, match="outside the store, and --artifacts DIR"):
+                locate(bases, uri, RUN)
 
 
 @pytest.mark.parametrize(
@@ -134,19 +134,19 @@ def test_outside_the_store_only_where_the_experiment_says(tmp_path: Path) -> Non
 def test_refused(tmp_path: Path, uri: str, message: str) -> None:
     owner = RUN if "\0" not in uri else f"{RUN}\0"
     with pytest.raises(UsageError, match=message):
-        locate([tmp_path], uri, owner, uri)
+        locate([tmp_path], uri, owner)
 
 
 def test_nothing_there(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="not there"):
-        locate([tmp_path], f"/nowhere/1/{RUN}/artifacts", RUN, None)
+        locate([tmp_path], f"/nowhere/1/{RUN}/artifacts", RUN)
 
 
 def test_a_link_out_of_the_store(tmp_path: Path) -> None:
     store, secret = made(tmp_path, "store", "1", RUN), made(tmp_path, "secret")
     (store / "artifacts").symlink_to(secret)
     with pytest.raises(UsageError, match="link leads out"):
-        locate([tmp_path / "store"], f"/x/1/{RUN}/artifacts", RUN, None)
+        locate([tmp_path / "store"], f"/x/1/{RUN}/artifacts", RUN)
 
 
 def test_steps_are_64_bits() -> None:
