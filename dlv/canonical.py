@@ -135,6 +135,26 @@ def hasher() -> blake3:
     return blake3()
 
 
+class HashSink:
+    """Takes what is written to it like a file; only its hash is wanted."""
+
+    def __init__(self) -> None:
+        self._hasher = blake3()
+        self._size = 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> int:
+        view = memoryview(data).cast("B") if len(data) else memoryview(b"")
+        self._hasher.update(view)
+        self._size += len(view)
+        return len(view)
+
+    def tell(self) -> int:
+        return self._size
+
+    def hexdigest(self) -> str:
+        return self._hasher.hexdigest()
+
+
 def matrix_hash(dtype: str, shape: Sequence[int], raw: bytes | bytearray | memoryview) -> str:
     """The name of a matrix: its dtype, shape and little-endian elements in C order."""
     return hash_bytes(_matrix_head(dtype, shape), raw)

@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING, Protocol
 from dlv.adapters.checkpoint import Raw
 from dlv.canonical import loads
 from dlv.errors import Damaged, DlvError
-from dlv.events.series import Scalars, decode
 from dlv.lazy import lazy
 from dlv.manifest import Manifest
 from dlv.metadata import networks, versions
 from dlv.metadata.database import Database
 from dlv.metadata.metrics import Summary, summarise
-from dlv.pas.footer import Encoding
 
 if TYPE_CHECKING:
+    import dlv.events.series as curves
     import dlv.network.graph as graph
     import dlv.network.summary as summaries_of
+    from dlv.events.series import Scalars
     from dlv.network.graph import Network
-else:  # many versions have no network
+    from dlv.pas.footer import Encoding
+else:  # many versions have no network and no curves
+    curves = lazy("dlv.events.series")
     graph = lazy("dlv.network.graph")
     summaries_of = lazy("dlv.network.summary")
 
@@ -53,7 +55,7 @@ def with_constants(store: Objects, found: Network) -> Network:
 
 def series(store: Objects, digest: str) -> Scalars:
     """A stored metric series with all its points."""
-    return decode(
+    return curves.decode(
         bytes(store.object("series", digest)),
         lambda kind, name: bytes(store.object(kind, name)),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import dlv.catalogue as catalogue
@@ -13,7 +14,7 @@ import dlv.manifest as manifests
 import dlv.revisions as revisions
 import dlv.staging as staging
 from dlv.canonical import timestamp
-from dlv.draft import Draft, Request, fill, store_files
+from dlv.draft import Draft, Request, prove, put, store_files
 from dlv.errors import Conflict, UsageError
 from dlv.manifest import Manifest, Parent
 from dlv.metadata import matrices, staged, versions
@@ -76,9 +77,12 @@ def commit(repository: Repository, request: Request) -> Committed:
     draft = Draft(None if base is None else repository.manifest(base.id), taken)
     with repository.writing():
         store = MatrixStore.of(repository)
-        with WeightWriter(store, jobs=request.jobs, recheck=request.recheck) as writer:
-            fill(draft, writer, store, request)
-            packs = writer.finish()
+        with (
+            closing(draft),
+            WeightWriter(store, jobs=request.jobs, recheck=request.recheck) as writer,
+        ):
+            put(draft, writer, store, request)
+            packs = writer.finish(lambda: prove(draft))
         store_files(repository, draft, name)
         made = _manifest(repository, draft, request, name, parents, kind)
         version_id = repository.write_manifest(made)
@@ -89,7 +93,7 @@ def commit(repository: Repository, request: Request) -> Committed:
                 _still_staged(change, taken)
             number = _insert(change, draft, made, packs)
     held = {digest for s in made.snapshots for digest in s.hashes if digest is not None}
-    fresh = {entry["matrix"] for pack in packs for entry in pack.footer["encodings"]}
+    fresh = {encoding.matrix for pack in packs for encoding in pack.rows.encodings}
     return Committed(
         id=version_id,
         name=name,

@@ -3,34 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import dlv.catalogue as catalogue
 import dlv.paths as paths
-import dlv.rounding as rounding
 import dlv.snapshots as snapshots
 import dlv.staging as staging
 import dlv.structure as structure
 from dlv.adapters import exported
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.errors import Conflict, UsageError
-from dlv.events.series import Scalars, encode
 from dlv.files import FileStore, Source
+from dlv.lazy import lazy
 from dlv.manifest import FileEntry, Manifest, NetworkReference, Parent, SeriesReference
 from dlv.metadata.metrics import Summary
 from dlv.metadata.staged import StagedFile
-from dlv.pas.schemes import Scheme, parse
 from dlv.repository import Repository
-from dlv.rounding import Tally
 from dlv.snapshots import WeightFile, Weights
 from dlv.structure import Found
-from dlv.weight_writer import WeightWriter
-from dlv.weights import MatrixStore
 
 if TYPE_CHECKING:
+    import dlv.events.series as curves
+    import dlv.rounding as rounding
+    from dlv.events.series import Scalars
     from dlv.network.graph import Network
+    from dlv.pas import schemes
+    from dlv.pas.schemes import Scheme
+    from dlv.rounding import Tally
+    from dlv.weight_writer import WeightWriter
+    from dlv.weights import MatrixStore
+else:  # many versions have no curves, most are exact
+    curves = lazy("dlv.events.series")
+    rounding = lazy("dlv.rounding")
+    schemes = lazy("dlv.pas.schemes")
 
 WEIGHT_ROLES = ("weights", "snapshot")
 FILE_ROLES = ("file", "config", "log", "data", "network")
@@ -70,6 +78,7 @@ class Draft:
     weights: Weights = field(default_factory=Weights)
     scheme: dict[str, Any] | None = None
     rounded: int = 0
+    opened: list[WeightFile] = field(default_factory=list)  # till they are proven
     described: list[Found] = field(default_factory=list)  # networks in the weights' files
     network: Network | None = None
     reference: NetworkReference | None = None
@@ -115,9 +124,23 @@ class Draft:
         """Paths of which nothing is carried on: what is staged may be of another role."""
         return {file.path for file in self.staged}
 
+    def close(self) -> None:
+        while self.opened:
+            self.opened.pop().opened.close()
+
 
 def fill(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Request) -> None:
-    """Weights first: networks, settings and curves are carried on only where they fit them."""
+    """`put` and `prove` in one."""
+    with closing(draft):
+        put(draft, writer, store, request)
+        prove(draft)
+
+
+def put(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Request) -> None:
+    """Weights first: networks, settings and curves are carried on only where they fit them.
+
+    Files of weights stay open: `prove` has to follow, and `close` in any case.
+    """
     _weights(draft, writer, store, request)
     _network(draft, writer, store, request)
     _hyperparameters(draft, request)
@@ -133,34 +156,29 @@ def _weights(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Re
             draft.scheme = draft.base.scheme if draft.weights.snapshots else None
         return
     request.total(sum(file.bytes for file in found))
-    opened: list[WeightFile] = []
-    tally, sources = Tally(), {}
-    try:
-        for file in found:
-            checkpoint = staging.open_weights(
-                Path(file.source), file.format, str(file.options.get("optimizer", "keep"))
+    tally = None if scheme is None else rounding.Tally()
+    sources: dict[str, dict[int, str]] = {}
+    for file in found:
+        checkpoint = staging.open_weights(
+            Path(file.source), file.format, str(file.options.get("optimizer", "keep"))
+        )
+        for key, value in checkpoint.hyperparameters.items():
+            draft.hyperparameters.setdefault(key, value)
+        if scheme is not None and tally is not None:
+            made = rounding.checkpoint(checkpoint, scheme, store.tmp_dir, tally)
+            checkpoint, sources[file.path] = made
+        draft.opened.append(
+            WeightFile(
+                *(file.path, file.format, file.bytes, file.hash, file.step),
+                own=file.role == "weights" and file.options.get("own") is True,
+                opened=checkpoint,
             )
-            for key, value in checkpoint.hyperparameters.items():
-                draft.hyperparameters.setdefault(key, value)
-            if scheme is not None:
-                made = rounding.checkpoint(checkpoint, scheme, store.tmp_dir, tally)
-                checkpoint, sources[file.path] = made
-            opened.append(
-                WeightFile(
-                    *(file.path, file.format, file.bytes, file.hash, file.step),
-                    own=file.role == "weights" and file.options.get("own") is True,
-                    opened=checkpoint,
-                )
-            )
-        draft.weights = snapshots.store(opened, writer, request.progress)
-        for weights in opened:
-            draft.described += _opened(weights.path, weights.opened, writer, store)
-    finally:
-        for weights in opened:
-            weights.opened.close()
-    _recheck(found, draft.weights)
+        )
+    draft.weights = snapshots.put(draft.opened, writer, request.progress)
+    for weights in draft.opened:
+        draft.described += _opened(weights.path, weights.opened, writer, store)
     draft.warnings += _mixed(draft.weights)
-    if scheme is not None:
+    if scheme is not None and tally is not None:
         _lossy(draft, scheme, rounding.with_sources(draft.weights, sources), tally)
 
 
@@ -172,7 +190,7 @@ def _scheme(request: Request, *, carried: bool) -> Scheme | None:
             hint=f"dlv archive --scheme {request.scheme} REF makes a lossy version of REF",
         )
     text = request.usual_scheme if request.scheme is None else request.scheme
-    return None if carried or not text else parse(text)
+    return None if carried or not text else schemes.parse(text)
 
 
 def _lossy(draft: Draft, scheme: Scheme, weights: Weights, tally: Tally) -> None:
@@ -199,10 +217,17 @@ def _mixed(weights: Weights) -> list[str]:
     return found[:1]
 
 
-def _recheck(found: Sequence[StagedFile], weights: Weights) -> None:
-    """A container that came back byte for byte is what was added; the others are hashed again."""
-    proven = {c.path for s in weights.snapshots for c in s.containers if c.blake3 is not None}
-    for file in found:
+def prove(draft: Draft) -> None:
+    """The staged weights are what was added, or Conflict.
+
+    A container that comes back byte for byte is that; the others are hashed again.
+    """
+    if not draft.opened:
+        return
+    draft.weights = snapshots.prove(draft.weights, draft.opened)
+    containers = (c for s in draft.weights.snapshots for c in s.containers)
+    proven = {c.path for c in containers if c.blake3 is not None}
+    for file in draft.of_role(*WEIGHT_ROLES):
         if file.path not in proven and paths.hash_file(Path(file.source))[0] != file.hash:
             raise Conflict(
                 f"{file.path} has changed since it was added",
@@ -286,7 +311,7 @@ def _series(draft: Draft, writer: WeightWriter, request: Request, store: MatrixS
                 hint="give one log another name, or dlv add --as file LOG keeps it as a plain file",
             )
         names.add((scalars.run, scalars.tag))
-        digest = encode(scalars, writer.add_object)
+        digest = curves.encode(scalars, writer.add_object)
         reference = SeriesReference(scalars.run, scalars.tag, digest)
         draft.series.append((reference, catalogue.summary_of(scalars, digest)))
 

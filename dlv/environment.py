@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from dlv.lazy import lazy
+
+if TYPE_CHECKING:
+    import subprocess
+else:  # few models lie in a git repository
+    subprocess = lazy("subprocess")
 
 # Whose versions explain a training result; read from their folders' names, nothing is imported.
 PACKAGES = (

@@ -11,7 +11,7 @@ from typing import BinaryIO, Protocol, cast
 
 from dlv.adapters import registry, steps
 from dlv.adapters.checkpoint import ITEM_BYTES, Checkpoint, Part, Raw, Tensor
-from dlv.canonical import hasher
+from dlv.canonical import HashSink
 from dlv.errors import Conflict, Damaged
 from dlv.manifest import Container, Manifest, Snapshot, TensorEntry
 
@@ -63,12 +63,17 @@ class _Group:
     own: bool
     files: list[WeightFile] = field(default_factory=list)
     hashes: dict[str, str] = field(default_factory=dict)
-    containers: list[tuple[WeightFile, list[str], str | None, str | None]] = field(
-        default_factory=list
-    )
+    containers: list[tuple[WeightFile, list[str], str | None]] = field(default_factory=list)
 
 
 def store(
+    files: Sequence[WeightFile], target: Store, progress: Callable[[int], None] = lambda _: None
+) -> Weights:
+    """`put` and `prove` in one."""
+    return prove(put(files, target, progress), files)
+
+
+def put(
     files: Sequence[WeightFile], target: Store, progress: Callable[[int], None] = lambda _: None
 ) -> Weights:
     """Store every tensor of the files, one at a time, and say how they make up snapshots."""
@@ -90,17 +95,32 @@ def store(
                     path=file.path,
                     format=file.format,
                     bytes=file.bytes,
-                    blake3=blake3,
+                    blake3=None,
                     skeleton=skeleton,
                     tensors=tuple(position[name] for name in held),
                 )
-                for file, held, blake3, skeleton in group.containers
+                for file, held, skeleton in group.containers
             ),
         )
         for group in groups
     )
     own = next((i for i, group in enumerate(groups) if group.own), len(groups) - 1)
     return Weights(tuple(entries.values()), snapshots, own if groups else None, raw)
+
+
+def prove(weights: Weights, files: Sequence[WeightFile]) -> Weights:
+    """The weights of these files, with the hash of each file that comes back byte for byte.
+
+    It is built again from its parts and compared with what was added: that proves both that
+    it did not change while it was stored and that `checkout` will give it back.
+    """
+    hashes = {file.path: _comes_back(file) for file in files}
+    proven = (
+        tuple(replace(c, blake3=hashes[c.path]) for c in snapshot.containers)
+        for snapshot in weights.snapshots
+    )
+    snapshots = zip(weights.snapshots, proven, strict=True)
+    return replace(weights, snapshots=tuple(replace(s, containers=c) for s, c in snapshots))
 
 
 def _groups(files: Sequence[WeightFile]) -> list[_Group]:
@@ -149,8 +169,10 @@ def _store_file(
                 hint="commit them as versions of their own",
             )
         group.hashes[name] = digest
-    skeleton, blake3 = _skeleton(file, target)
-    group.containers.append((file, list(names.values()), blake3, skeleton))
+    skeleton = None
+    if opened.skeleton is not None:
+        skeleton = target.add_object("skeleton", opened.skeleton)
+    group.containers.append((file, list(names.values()), skeleton))
     return sum(tensor.nbytes for tensor in opened.tensors if tensor.tied is None)
 
 
@@ -161,7 +183,7 @@ def _names(group: _Group, file: WeightFile, hashes: Sequence[str]) -> dict[str, 
     clashing = [name for name in names if group.hashes.get(name, found[name]) != found[name]]
     if not clashing:
         return {name: name for name in names}
-    earlier = next(f for f, held, _, _ in group.containers if clashing[0] in held)
+    earlier = next(f for f, held, _ in group.containers if clashing[0] in held)
     if {tensor.name for tensor in earlier.opened.tensors} == set(names):
         step = "step unknown" if group.step is None else f"step {group.step}"
         folder = PurePosixPath(file.path).parent
@@ -191,41 +213,14 @@ def _prefix(path: str) -> str:
     return PurePosixPath(path).name.split(".")[0] + "."
 
 
-class _HashSink:
-    """Takes what an adapter writes; only its hash is wanted."""
-
-    def __init__(self) -> None:
-        self._hasher = hasher()
-        self._size = 0
-
-    def write(self, data: Raw) -> int:
-        view = memoryview(data).cast("B") if len(data) else memoryview(b"")
-        self._hasher.update(view)
-        self._size += len(view)
-        return len(view)
-
-    def tell(self) -> int:
-        return self._size
-
-    def hexdigest(self) -> str:
-        return self._hasher.hexdigest()
-
-
-def _skeleton(file: WeightFile, target: Store) -> tuple[str | None, str | None]:
-    """(hash of the stored skeleton, hash of the file if it comes back byte for byte).
-
-    The file is built again from its parts and compared with what was added: that proves
-    both that it did not change meanwhile and that `checkout` will give it back.
-    """
+def _comes_back(file: WeightFile) -> str | None:
+    """The hash of the file that its parts make, if it is that of the file that was added."""
     opened = file.opened
-    if opened.skeleton is None:
-        return None, None
-    skeleton = target.add_object("skeleton", opened.skeleton)
-    if not opened.exact:
-        return skeleton, None
-    sink = _HashSink()
+    if opened.skeleton is None or not opened.exact:
+        return None
+    sink = HashSink()
     registry.adapter(file.format).restore(cast(BinaryIO, sink), opened.skeleton, opened.tensors)
-    return skeleton, file.hash if sink.hexdigest() == file.hash else None
+    return file.hash if sink.hexdigest() == file.hash else None
 
 
 def without(manifest: Manifest, paths: Iterable[str]) -> Weights:
@@ -312,7 +307,7 @@ class HashedFile:
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
-        self._hash = _HashSink()
+        self._hash = HashSink()
 
     def write(self, data: Raw) -> int:
         self._out.write(data)

@@ -10,17 +10,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dlv.paths as paths
-from dlv.adapters import checkpoint, detect, exported, hf, registry, steps
+from dlv.adapters import checkpoint, exported, registry, steps
 from dlv.canonical import dumps, float_of
 from dlv.errors import Conflict, DlvError, NotFound, UnsafeInput, UsageError, nearest
-from dlv.events.series import Scalars
 from dlv.ignore import walk
 from dlv.lazy import lazy
 from dlv.metadata.staged import StagedFile
 
 if TYPE_CHECKING:
-    from dlv.adapters import metric_logs, network_json, settings, torch
-else:  # most files are of one kind
+    import dlv.events.series as curves
+    from dlv.adapters import detect, hf, metric_logs, network_json, settings, torch
+    from dlv.events.series import Scalars
+else:  # most files are of one kind, and a commit does not look for it again
+    curves = lazy("dlv.events.series")
+    detect = lazy("dlv.adapters.detect")
+    hf = lazy("dlv.adapters.hf")
     metric_logs = lazy("dlv.adapters.metric_logs")
     network_json = lazy("dlv.adapters.network_json")
     settings = lazy("dlv.adapters.settings")
@@ -298,7 +302,7 @@ def read_log(path: Path, run: str, options: Mapping[str, Any]) -> list[Scalars]:
     format_ = _log_format(str(options.get("format")))
     log = metric_logs.read(str(path), options.get("step"), options.get("time"), format_)
     return [
-        Scalars(run, tag, column.steps, column.walls, column.values)
+        curves.Scalars(run, tag, column.steps, column.walls, column.values)
         for tag, column in log.columns.items()
     ]
 
@@ -319,12 +323,14 @@ def read_metrics(path: Path) -> tuple[list[Scalars], list[str]]:
         raise UsageError(
             f"{path} holds no metrics", why='numbers under names are wanted: {"accuracy": 0.98}'
         )
-    series = [Scalars("", key, [0], [0.0], [number]) for key, number in numbers.items()]
+    series = [curves.Scalars("", key, [0], [0.0], [number]) for key, number in numbers.items()]
     return series, [key for key in values if key not in numbers]
 
 
 def parameters(values: Mapping[str, Any]) -> dict[str, Any]:
     """Hyperparameters that were given as Python values."""
+    if not values:
+        return {}
     try:
         found = settings.flatten(dict(values))
         dumps(found)

@@ -11,13 +11,13 @@ from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.errors import Conflict, UsageError
 from dlv.lazy import lazy
 from dlv.manifest import NetworkReference
-from dlv.pas.footer import Encoding
 
 if TYPE_CHECKING:
     import dlv.network.verify as verification
     from dlv.adapters.checkpoint import Raw
     from dlv.network.graph import Network
     from dlv.network.verify import Problem
+    from dlv.pas.footer import Encoding
 else:  # many versions have no network
     verification = lazy("dlv.network.verify")
 

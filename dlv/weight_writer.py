@@ -29,7 +29,7 @@ GROUP = 256 << 10  # decoded length at which a shared chunk is full
 WHOLE = 4 << 20  # up to this a matrix is read once, above it in parts where that can be
 SLICE = 4 << 20  # a larger matrix is encoded piece by piece
 _CODES = "uint8"  # as what the codes of a table are encoded
-WINDOW = 16 << 20  # what may wait for the encoding threads, or else two pieces
+WINDOW = 12 << 20  # what may wait for the encoding threads, or else two pieces
 
 
 class Known(Protocol):
@@ -205,16 +205,28 @@ class WeightWriter:
             self._cut(kind, None, name, data, MAX_OBJECT_CHUNK)
         return name
 
-    def finish(self) -> list[PackRecord]:
-        """Publish the packs, then see that everything reused is still whole on disk."""
+    def finish(self, meanwhile: Callable[[], None] = lambda: None) -> list[PackRecord]:
+        """Publish the packs, then see that everything reused is still whole on disk.
+
+        `meanwhile` runs while the last of them are encoded and the disk is busy with the others;
+        if it fails, none is published.
+        """
         try:
             for job in self._groups.values():
                 self._submit(job)
             self._groups.clear()
+            waiting = [self._pool.submit(meanwhile)] if self._pool else []
             self._drain()
             packs = self._spool.finish(self._empty) if self._anything() else []
             files = [file for file, _ in packs]
             names = [file.hexdigest() for file in files]
+            if self._pool:
+                # The disk takes less time for all of them at once; the name comes afterwards.
+                waiting += [self._pool.submit(file.sync) for file in files]
+                for future in waiting:
+                    future.result()
+            else:
+                meanwhile()
             paths = publish_all(files, self._store.packs_dir, names, SUFFIX)
             self._recheck()
         except BaseException:

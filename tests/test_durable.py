@@ -179,6 +179,32 @@ def test_a_temporary_file_knows_size_and_hash(places: tuple[Path, Path]) -> None
     assert path.read_bytes() == b"abcd"
 
 
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="not on this system")
+@pytest.mark.parametrize("refused", [False, True])
+def test_the_disk_begins_before_all_is_written(
+    places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, *, refused: bool
+) -> None:
+    asked: list[tuple[int, int]] = []
+    advise = os.posix_fadvise
+
+    def watched(descriptor: int, offset: int, length: int, advice: int) -> None:
+        asked.append((offset, length))
+        if refused:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        advise(descriptor, offset, length, advice)
+
+    monkeypatch.setattr(durable, "WRITE_OUT", 1000)
+    monkeypatch.setattr(os, "posix_fadvise", watched)
+    tmp, root = places
+    data = bytes(range(256)) * 20
+    with TemporaryFile(tmp) as file:
+        for start in range(0, len(data), 300):
+            file.write(data[start : start + 300])
+        path = publish(file, root, file.hexdigest(), ".pack")
+    assert path.read_bytes() == data
+    assert asked == [(0, 1200), (1200, 1200), (2400, 1200), (3600, 1200)]
+
+
 def test_leaving_without_publishing_leaves_nothing(places: tuple[Path, Path]) -> None:
     with TemporaryFile(places[0]) as file:
         file.write(b"ab")

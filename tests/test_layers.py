@@ -35,6 +35,8 @@ EXTRA = {
     "catalogue": "lazy",
     "structure": "lazy",
     "copying": "lazy",
+    "draft": "lazy",
+    "environment": "lazy",
     "delivery": "working",
     "fact": "manifest record",
     "paths": "durable",

@@ -110,6 +110,41 @@ def test_looking_at_a_repository_loads_nothing_slow(used: Path, words: str) -> N
     assert not names & (HEAVY | SLOW)
 
 
+def test_a_commit_of_weights_loads_only_what_it_uses(tmp_path: Path) -> None:
+    header = b'{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'
+    model = len(header).to_bytes(8, "little") + header + bytes(8)
+    (tmp_path / "net.safetensors").write_bytes(model)
+    for words in ("init", "add net.safetensors"):
+        assert loaded(tmp_path, *words.split())[0] == 0
+    code, names, _ = loaded(tmp_path, "commit", "-m", "first", "--name", "net")
+    assert code == 0
+    assert "numpy" in names
+    # difflib is click's, for every short option.
+    assert names & (HEAVY | SLOW) <= {"numpy", "difflib"}
+
+
+PROCESS = """\
+import atexit, gc, os, sys
+atexit.register(lambda: print(gc.get_freeze_count() > 1000, gc.isenabled(), file=sys.stderr))
+from dlv.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("words", ["list", "no-such-command"])
+def test_the_end_of_a_process_looks_for_no_garbage(tmp_path: Path, words: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROCESS, words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (2, 3)
+    assert done.stderr.splitlines()[-1] == "True True"
+
+
 @pytest.mark.parametrize("words", ["dlv ", "dlv conf", "dlv config ", "dlv config --", "dlv list "])
 def test_completion_stays_light(tmp_path: Path, words: str) -> None:
     code, names, _ = loaded(

@@ -351,6 +351,30 @@ def test_a_full_disk_at_any_call_leaves_no_half_pack(
     assert position > 20
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_runs_meanwhile_can_still_prevent_it(tmp_path: Path, jobs: int) -> None:
+    store, _ = place(tmp_path)
+    ran: list[list[Path]] = []
+
+    def look() -> None:
+        ran.append(files_in(store.packs_dir))
+
+    def refuse() -> None:
+        look()
+        raise Conflict("the file has changed")
+
+    writer = WeightWriter(store, jobs=jobs, buffer=50_000)
+    fill(writer)
+    with pytest.raises(Conflict, match="has changed"):
+        writer.finish(refuse)
+    assert files_in(store.packs_dir) + files_in(store.tmp_dir) == []
+    writer = WeightWriter(store, jobs=jobs, buffer=50_000)
+    fill(writer)
+    packs = writer.finish(look)
+    assert ran == [[], []]
+    assert files_in(store.packs_dir) == sorted(pack.path for pack in packs)
+
+
 def test_abort_leaves_nothing(here: Place) -> None:
     store, _ = here
     with WeightWriter(store, jobs=2, buffer=0) as writer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,8 @@ def run(
     """
     if not (message or "").strip():
         raise UsageError("a version needs a message", hint="dlv commit -m 'What was done'")
+    # Nothing is computed here that its threads could share, and to start them takes time.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     columns = {"step": log_step, "time": log_time}
     with call.progress("storing") as bar:
         made = committing.commit(
