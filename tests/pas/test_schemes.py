@@ -378,12 +378,12 @@ class TestSyntax:
     @pytest.mark.parametrize(
         ("text", "why", "hint"),
         [
-            ("uniform", "uniform takes 1 to 8 bits", "uniform:8"),
-            ("uniform:9", "uniform takes 1 to 8 bits", "uniform:8"),
-            ("fixed:1", "fixed takes 2 to 16 bits", "fixed:8"),
-            ("lloyd:08", "lloyd takes 1 to 8 bits", "lloyd:8"),
-            ("lloyd:-1", "lloyd takes 1 to 8 bits", "lloyd:8"),
-            ("fp16:8", "fp16 takes no bits", "fp16"),
+            ("uniform", "uniform takes 1 to 8 bits", "for example uniform:8"),
+            ("uniform:9", "uniform takes 1 to 8 bits", "for example uniform:8"),
+            ("fixed:1", "fixed takes 2 to 16 bits", "for example fixed:8"),
+            ("lloyd:08", "lloyd takes 1 to 8 bits", "for example lloyd:8"),
+            ("lloyd:-1", "lloyd takes 1 to 8 bits", "for example lloyd:8"),
+            ("fp16:8", "fp16 takes no bits", "write fp16"),
         ],
     )
     def test_wrong_bits(self, text: str, why: str, hint: str) -> None:
