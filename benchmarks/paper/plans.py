@@ -38,7 +38,7 @@ def build(corpus: Corpus, folder: Path) -> None:
         for old in folder.glob("*.safetensors"):
             old.unlink()
         for number, file in enumerate(corpus.files(line), 1):
-            shutil.copy(file, folder / f"{name}-{number:04}.safetensors")
+            shutil.copy(file, folder / f"step-{number:04}.safetensors")
         run(folder, *DLV, "add", *[path.name for path in sorted(folder.glob("*.safetensors"))])
         run(folder, *DLV, "commit", "-m", line, "--name", name, *given)
 
