@@ -29,9 +29,9 @@ def settings(compiled: Any) -> dict[str, Any]:
             break
         given = inner
     if isinstance(given, str):
-        found["optimizer"] = given
+        found["optimizer"] = _text(given)
     elif isinstance(given, Mapping) and isinstance(given.get("class_name"), str):
-        found["optimizer"] = given["class_name"].rpartition(">")[2]
+        found["optimizer"] = _text(given["class_name"].rpartition(">")[2])
         _flatten(given.get("config"), "", found)
     for key in ("loss", "metrics", "weighted_metrics", "loss_weights"):
         value = _named(compiled.get(key))
@@ -44,15 +44,16 @@ def _flatten(config: Any, prefix: str, found: dict[str, Any]) -> None:
     for key, value in config.items() if isinstance(config, Mapping) else ():
         if key in ("name", "jit_compile", "is_legacy_optimizer") or not isinstance(key, str):
             continue
+        name = prefix + _text(key)
         if is_model(value) and not prefix:  # a schedule of the learning rate
-            found[f"{key}.schedule"] = str(value["class_name"]).rpartition(">")[2]
-            _flatten(value["config"], f"{key}.", found)
+            found[f"{name}.schedule"] = _text(str(value["class_name"]).rpartition(">")[2])
+            _flatten(value["config"], f"{name}.", found)
         elif (plain := _plain(value)) is not None:
-            found[prefix + key] = plain
+            found[name] = plain
         elif isinstance(value, list) and 0 < len(value) <= 64:
             items = [_plain(item) for item in value]
             if None not in items:
-                found[prefix + key] = items
+                found[name] = items
 
 
 def _plain(value: Any) -> Any:

@@ -10,6 +10,8 @@ import time
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dlv.adapters.keras import config as keras_config
 from dlv.adapters.keras import settings as keras_settings
@@ -18,7 +20,7 @@ from dlv.adapters.keras.graph import Graph, Names, Unsayable
 from dlv.adapters.keras.joins import converter
 from dlv.adapters.keras.raw import source_of
 from dlv.adapters.keras.weights import leaves, snake
-from dlv.canonical import dumps
+from dlv.canonical import dumps, loads
 from dlv.errors import Damaged, DlvError, UnsafeInput
 from dlv.network.graph import Network
 from dlv.network.verify import verify
@@ -320,3 +322,34 @@ def test_configurations_changed_at_random_end_in_typed_errors() -> None:
                 verify(network)
                 read_well += 1
     assert 300 < read_well < 2700
+
+
+KEYS = ["class_name", "config", "optimizer", "optimizer_config", "inner_optimizer", "loss"]
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.sampled_from(["Adam", "\ud800", "function", "a>b", ""])
+    | st.integers(min_value=2**70),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from([*KEYS, "metrics", "loss_weights", "lr", "\udfff"]), inner, max_size=4
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@given(VALUES, VALUES, VALUES)
+def test_any_settings_can_be_stored(optimizer: Any, loss: Any, config: Any) -> None:
+    """Whatever stands there: texts that are none, numbers beyond 64 bits, things in odd places."""
+    for compiled in (
+        config,
+        {"optimizer": optimizer, "loss": loss, "metrics": config},
+        {"optimizer_config": {"class_name": "Adam\ud800", "config": config}},
+        {"optimizer": {"class_name": "Adam", "config": {"\ud800": loss, "lr": config}}},
+    ):
+        found = keras_settings.settings(compiled)
+        assert loads(dumps(found)) == found
