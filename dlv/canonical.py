@@ -23,6 +23,7 @@ HASH = re.compile(r"[0-9a-f]{64}\Z")
 # Never fails once it has begun, so that no byte is looked at twice; an open string ends the text.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_TEXT = {str}
 NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -84,15 +85,18 @@ def _check(value: Any) -> None:
         below: list[Any] = []
         for item in level:
             kind = type(item)
-            if kind is str or kind is float or kind is bool:
+            if kind is str or item is None or kind is float or kind is bool:
+                continue
+            if kind is int and 0 <= item < 2**63:
                 continue
             if isinstance(item, (dict, list, tuple)):
                 if depth >= MAX_DEPTH:
                     raise ValueError(f"nested deeper than {MAX_DEPTH}")
                 if isinstance(item, dict):
-                    for key in item:
-                        if not isinstance(key, str):
-                            raise ValueError(f"key {key!r} is not text")
+                    if set(map(type, item)) - _TEXT:
+                        for key in item:
+                            if not isinstance(key, str):
+                                raise ValueError(f"key {key!r} is not text")
                     below.extend(item.values())
                 else:
                     below.extend(item)

@@ -19,6 +19,9 @@ else:  # many versions have no network
     graph = lazy("dlv.network.graph")
 
 
+_AT_ONCE = 100  # rows of a statement, five values each
+
+
 @dataclass(frozen=True)
 class NodeFigures:
     """What is derived of one node: its output's shape and the parameters it owns."""
@@ -91,20 +94,27 @@ def _once(rows: Iterable[Row]) -> list[Row]:
 def _layers(db: Database, network: Network) -> list[int]:
     aliases = network.node_aliases()
     rows = []
+    written: dict[str, str] = {}  # many layers have the same attributes
     for node in network.nodes:
-        attrs = {name: graph.plain(value) for name, value in node.attrs.items()}
-        rows.append(
-            (
-                node.name,
-                aliases.get(node.name, ""),
-                node.op,
-                node.variant or "",
-                dumps(attrs).decode(),
-            )
-        )
+        key = repr(node.attrs)
+        attrs = written.get(key)
+        if attrs is None:
+            plain = {name: graph.plain(value) for name, value in node.attrs.items()}
+            attrs = written[key] = dumps(plain).decode()
+        rows.append((node.name, aliases.get(node.name, ""), node.op, node.variant or "", attrs))
     db.many("INSERT OR IGNORE INTO layer(name, alias, op, variant, attrs) VALUES (?,?,?,?,?)", rows)
-    wanted = "name = ? AND alias = ? AND op = ? AND variant = ? AND attrs = ?"
-    return [db.value(f"SELECT id FROM layer WHERE {wanted}", row) for row in rows]
+    known: dict[Row, int] = {}
+    for start in range(0, len(rows), _AT_ONCE):
+        some = rows[start : start + _AT_ONCE]
+        values = ",".join(["(?,?,?,?,?)"] * len(some))
+        found = db.rows(
+            f"WITH given(name, alias, op, variant, attrs) AS (VALUES {values})"
+            " SELECT layer.name, layer.alias, layer.op, layer.variant, layer.attrs, layer.id"
+            " FROM given CROSS JOIN layer USING (name, alias, op, variant, attrs)",
+            [value for row in some for value in row],
+        )
+        known.update((row[:5], row[5]) for row in found)
+    return [known[row] for row in rows]
 
 
 def _shape(figure: NodeFigures | None) -> str | None:

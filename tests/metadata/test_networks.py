@@ -202,3 +202,21 @@ def test_faulty_networks_get_rows_too(db: Database) -> None:
     net_id = networks.insert(db, Network((), cycle, (("a", 0),)), {})
     assert networks.figures(db, net_id)["depth"] == 0
     assert db.value("SELECT count(*) FROM edge WHERE net_id = ?", (net_id,)) == 3
+
+
+def test_more_layers_than_one_statement_holds(db: Database) -> None:
+    def chain(slope: float) -> Network:
+        nodes = [
+            Node(f"n{i}", "RELU", None, {"slope": slope if i == 70 else 0.0}, ((f"n{i - 1}", 0),))
+            for i in range(1, 251)
+        ]
+        return Network((Input("n0", ("B", 4)),), tuple(nodes), (("n250", 0),))
+
+    first, second = (networks.insert(db, chain(slope), {}) for slope in (0.0, 0.1))
+    ask = "SELECT name, attrs FROM node JOIN layer ON layer.id = layer_id WHERE net_id = ?"
+    for net, text in ((first, '{"slope":0.0}'), (second, '{"slope":0.1}')):
+        rows = db.rows(f"{ask} ORDER BY pos", (net,))
+        assert [name for name, _ in rows] == [f"n{i}" for i in range(1, 251)]
+        assert {attrs for _, attrs in rows[:69] + rows[70:]} == {'{"slope":0.0}'}
+        assert rows[69][1] == text
+    assert db.value("SELECT count(*) FROM layer") == 251
