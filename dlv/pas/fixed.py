@@ -18,6 +18,7 @@ from dlv.canonical import HASH, hash_bytes
 from dlv.errors import Damaged
 from dlv.pas.floats import Format, format_of
 from dlv.pas.segments import SEGMENT, Cutter, Raw, Words, matrix_bytes
+from dlv.pas.tails import pack_tail, unpack_tail
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 EMPTY = -32768  # exponent of a row of zeros
@@ -127,6 +128,9 @@ class Fixed:
         return made._side
 
     def cutter(self, side: Raw, dtype: str, shape: Sequence[int]) -> Cutter:
+        return self.fixed_cutter(side, dtype, shape)
+
+    def fixed_cutter(self, side: Raw, dtype: str, shape: Sequence[int]) -> FixedCutter:
         return FixedCutter(self.row_exponents(side, dtype, shape), self.rows, dtype, shape)
 
     def row_exponents(self, side: Raw, dtype: str, shape: Sequence[int]) -> NDArray[np.int32]:
@@ -283,7 +287,9 @@ class FixedCutter:
 
 
 def row_count(rows: str, shape: Sequence[int]) -> int:
-    """Rows of a matrix: 1-D and 0-d are one."""
+    """Rows of a matrix: 1-D and 0-d are one, one without elements has none."""
+    if 0 in shape:
+        return 0
     if len(shape) < 2:
         return 1
     return shape[0] if rows == "first" else shape[-1]
@@ -334,77 +340,6 @@ def code_of(planes: Sequence[Raw]) -> NDArray[np.uint32]:
         code <<= np.uint32(8)
         code |= np.frombuffer(plane, np.uint8)
     return code
-
-
-def pack_tail(
-    n: NDArray[np.int32],
-    tail: Words,
-    escaped: NDArray[np.bool_],
-    flagged: NDArray[np.bool_],
-    words: Words,
-) -> bytes:
-    """The last plane of a segment: tails bit by bit from the top, flags, escaped words."""
-    kind = tail.dtype
-    parts: list[bytes] = []
-    keep = n > 0
-    some, left = tail[keep], n[keep]
-    top = kind.type(8 * kind.itemsize - 1)
-    some = some << (kind.type(8 * kind.itemsize) - left.astype(kind))
-    while len(some):
-        parts.append(np.packbits((some >> top).astype(np.bool_)).tobytes())
-        left = left - 1
-        keep = left > 0
-        some, left = some[keep] << kind.type(1), left[keep]
-    parts.append(np.packbits(escaped[flagged]).tobytes())
-    parts.append(words[escaped].tobytes())
-    return b"".join(parts)
-
-
-def unpack_tail(
-    data: Raw, n: NDArray[np.int32], flagged: NDArray[np.bool_], form: Format
-) -> tuple[Words, NDArray[np.bool_], Words]:
-    """Tails, which elements are escaped, and their words; Damaged on any other length."""
-    reader = _Bits(data)
-    kind = np.dtype("<u8") if form.width == 8 else np.dtype("<u4")
-    tail = np.zeros(len(n), kind)
-    places = np.flatnonzero(n > 0)
-    some, left = np.zeros(len(places), kind), n[places]
-    while len(places):
-        some = (some << kind.type(1)) | reader.bits(len(places)).astype(kind)
-        left = left - 1
-        done = left == 0
-        if done.any():
-            tail[places[done]] = some[done]
-            places, some, left = places[~done], some[~done], left[~done]
-    escaped = np.zeros(len(n), np.bool_)
-    escaped[flagged] = reader.bits(int(np.count_nonzero(flagged))).astype(np.bool_)
-    words = reader.words(int(np.count_nonzero(escaped)), form)
-    return tail, escaped, words
-
-
-class _Bits:
-    """Takes runs of bits, each filled up to whole bytes, off a plane."""
-
-    def __init__(self, data: Raw) -> None:
-        self._data = memoryview(data)
-
-    def bits(self, count: int) -> NDArray[np.uint8]:
-        found = np.unpackbits(np.frombuffer(self._take(-(-count // 8)), np.uint8))
-        if found[count:].any():
-            raise Damaged("a tail is not filled up with zeros")
-        return found[:count]
-
-    def words(self, count: int, form: Format) -> Words:
-        taken = self._take(count * form.width)
-        if len(self._data):
-            raise Damaged("a tail is longer than its codes say")
-        return np.frombuffer(taken, form.words)
-
-    def _take(self, count: int) -> memoryview:
-        if count > len(self._data):
-            raise Damaged("a tail is shorter than its codes say")
-        taken, self._data = self._data[:count], self._data[count:]
-        return taken
 
 
 def _check(dtype: str) -> None:

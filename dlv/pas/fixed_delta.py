@@ -15,10 +15,9 @@ from dlv.pas.fixed import (
     FixedCutter,
     code_of,
     code_planes,
-    pack_tail,
-    unpack_tail,
 )
 from dlv.pas.segments import Raw, Words
+from dlv.pas.tails import pack_tail, unpack_tail
 
 MAP_TOP = np.uint32(1 << CODE_BITS)
 ALL = np.uint32((1 << (CODE_BITS + 1)) - 1)

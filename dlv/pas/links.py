@@ -96,9 +96,14 @@ class Link:
         return join_pieces(self.sides, None, source, f"side data of matrix {self.matrix}")
 
 
-def links_of(encodings: Sequence[Encoding], source: ChunkSource, planes: int) -> list[Link]:
-    """The links of a chain, checked; only `planes` planes of each need be there."""
-    links = [_link(encoding, source, planes) for encoding in encodings]
+def links_of(
+    encodings: Sequence[Encoding], source: ChunkSource, planes: int | Sequence[int]
+) -> list[Link]:
+    """The links of a chain, checked; only the first `planes` of each need be there."""
+    counts = [planes] * len(encodings) if isinstance(planes, int) else planes
+    links = [
+        _link(encoding, source, count) for encoding, count in zip(encodings, counts, strict=True)
+    ]
     for link, base in itertools.pairwise(links):
         _check_shapes(link, base)
     _check_scales(links)
@@ -140,7 +145,7 @@ def _link(encoding: Encoding, source: ChunkSource, planes: int) -> Link:
         if nbytes is None:
             link.count = sum(piece.count for piece in own)
             link.shape = (link.count,)
-    _find_scale(link)
+    _find_scale(link, pieces)
     _check_side(link)
     return link
 
@@ -164,27 +169,27 @@ def _in_order(link: Link, plane: int, pieces: list[Piece]) -> list[Piece]:
     return in_order(pieces, expected, what)
 
 
-def _find_scale(link: Link) -> None:
+def _find_scale(link: Link, pieces: Sequence[Piece]) -> None:
     """Contexts are counted along the whole matrix, so all its chunks name one scale."""
     scales: set[str] = set()
-    for plane, pieces in enumerate(link.planes):
-        for piece in pieces:
-            # An unknown one is named before anything is read.
-            if context_codec_of(piece.codec) is None and not is_above(piece):
-                codec_of(piece.codec)
-                continue
-            last = min(piece.start + SEGMENT, link.count)
-            if (
-                piece.at != 0
-                or piece.count != piece.raw
-                or piece.start % SEGMENT
-                or piece.start + piece.count != last
-            ):
-                raise Damaged(f"{link.what(plane)} has contexts and is not cut at its segments")
-            if is_above(piece) and plane == 0:
-                raise Damaged(f"{link.what(plane)} has no plane above it")
-            if is_context(piece):
-                scales.add(str(piece.codec.get("scale")))
+    for piece in pieces:
+        if piece.kind != "plane" or piece.plane is None:
+            continue
+        # An unknown codec is named before anything is read.
+        context = context_codec_of(piece.codec)
+        if context is None and not is_above(piece):
+            codec_of(piece.codec)
+            continue
+        what = f"a chunk of plane {piece.plane} of matrix {link.matrix}"
+        last = min(piece.start + SEGMENT, link.count)
+        if piece.at != 0 or piece.count != piece.raw:
+            raise Damaged(f"{what} has contexts and shares its chunk")
+        if piece.start % SEGMENT or piece.start + piece.count != last or link.uneven(piece.plane):
+            raise Damaged(f"{what} has contexts and is not cut at its segments")
+        if is_above(piece) and piece.plane == 0:
+            raise Damaged(f"{what} has no plane above it")
+        if context is not None:
+            scales.add(context.scale)
     if scales and (len(scales) > 1 or link.delta is None):
         raise Damaged(f"matrix {link.matrix} has contexts that cannot be")
     link.scale = next(iter(scales), None)
@@ -257,7 +262,6 @@ class PlaneReader:
         self._source = source
         self._what = link.what(plane)
         self._held: tuple[Piece, Raw] | None = None
-        self.bytes_read = 0
 
     def at(self, start: int) -> Piece:
         """The piece that byte `start` lies in."""
@@ -287,7 +291,6 @@ class PlaneReader:
     def stored(self, start: int) -> tuple[Piece, Raw]:
         """The piece that begins at `start` and its bytes as stored."""
         piece = self.at(start)
-        self.bytes_read += piece.length
         return piece, self._source.stored(piece)
 
     def _share(self, piece: Piece) -> Raw:
@@ -296,5 +299,4 @@ class PlaneReader:
         return self._held[1]
 
     def _decoded(self, piece: Piece) -> Raw:
-        self.bytes_read += piece.length
         return share(piece, self._source.read(piece), self._what)

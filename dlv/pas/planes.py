@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from dlv.errors import Damaged
 from dlv.pas.codecs import context_codec_of
 from dlv.pas.coders.above import AboveCodec
+from dlv.pas.coders.rans import ContextRans
 from dlv.pas.contexts import Scales, numbers
 from dlv.pas.links import Link, PlaneReader, is_above, is_context
 from dlv.pas.pieces import ChunkSource, Raw
@@ -20,6 +21,7 @@ class PlaneDecoder:
 
     def __init__(self, link: Link, source: ChunkSource) -> None:
         self._link = link
+        self._source = source
         side = memoryview(link.side(source))
         own = link.layout.side_bytes(link.dtype, link.encoding.shape) if link.count else 0
         last = len(side) - (Scales.nbytes(link.shape) if link.scale is not None else 0)
@@ -30,18 +32,18 @@ class PlaneDecoder:
         configs = () if link.delta is None else link.delta.predictor
         self._predictors = predictors_of(configs, side[own:last], link.dtype, link.shape)
         self._readers = [PlaneReader(link, plane, source) for plane in range(len(link.planes))]
-        self.side_read = sum(piece.length for piece in link.sides)
-
-    @property
-    def bytes_read(self) -> int:
-        """Stored bytes read so far, side data too."""
-        return self.side_read + sum(reader.bytes_read for reader in self._readers)
 
     def predicted(self, base: Words, start: int) -> Words:
         """What the words from `start` are expected to be, given those of the base."""
         for predictor in self._predictors:
             base = predictor.apply(base, start)
         return base
+
+    def bounded(self, low: Words, high: Words, start: int) -> tuple[Words, Words]:
+        """Bounds of what is predicted from bounds of the base, both in the ordered map."""
+        for predictor in self._predictors:
+            low, high = predictor.bounds(low, high, start)
+        return low, high
 
     def planes(
         self, start: int, count: int, exponents: NDArray[np.uint16] | None = None
@@ -77,5 +79,7 @@ class PlaneDecoder:
         piece, stored = reader.stored(start)
         codec = context_codec_of(piece.codec)
         assert codec is not None
+        if isinstance(codec, ContextRans):
+            codec = codec.with_table(self._source.object("table", codec.table))
         upper = None if above is None else np.frombuffer(above, np.uint8)
         return codec.decode(stored, numbers(q, upper, codec.lo))

@@ -138,24 +138,24 @@ class Builder:
 
     def __init__(self, source: ChunkSource, scales: set[str]) -> None:
         self._source = source
-        self._scales = scales
-        self._held: dict[str, Exponents] = {}
-        self._link: Link | None = None
+        self.scales = scales
+        self.held: dict[str, Exponents] = {}
+        self.link: Link | None = None
         self.words: Words = np.empty(0, np.uint8)
 
     def add(self, link: Link, start: int, stop: int) -> None:
         """The words start .. stop of the next link; its base's are there already."""
         check_memory((stop - start) * link.word, link.matrix)
-        base = self._link
+        base = self.link
         if link.delta is None or base is None:
             self._materialise(link, start, stop)
         else:
             if link.delta.overlap is not None:
                 self._stretch(base, link, start, stop)
             self._difference(link, start)
-        self._link = link
-        if link.matrix in self._scales and format_of(link.dtype).exponent:
-            self._held[link.matrix] = exponents_of(self.words, link.dtype)
+        self.link = link
+        if link.matrix in self.scales and format_of(link.dtype).exponent:
+            self.held[link.matrix] = exponents_of(self.words, link.dtype)
 
     def _materialise(self, link: Link, start: int, stop: int) -> None:
         decoder = PlaneDecoder(link, self._source)
@@ -175,7 +175,7 @@ class Builder:
             link.delta.kind, link.layout, decoder.layout_side, link.dtype, link.encoding.shape
         )
         form = format_of(link.dtype)
-        held = None if link.scale is None else self._held.get(link.scale)
+        held = None if link.scale is None else self.held.get(link.scale)
         for first in range(0, len(self.words), SEGMENT):
             base = self.words[first : first + SEGMENT]
             at = start + first
@@ -199,7 +199,7 @@ class Builder:
             return out
 
         self.words = fitted(self.words)
-        self._held = {name: fitted(held) for name, held in self._held.items()}
+        self.held = {name: fitted(held) for name, held in self.held.items()}
 
 
 def exponents_of(words: Words, dtype: str) -> Exponents:

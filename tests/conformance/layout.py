@@ -7,11 +7,13 @@ import random
 import struct
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlv.errors import Damaged
+from dlv.pas.floats import format_of
 from dlv.pas.segments import Layout, element_bytes
 
 SHAPES: list[tuple[int, ...]] = [
@@ -39,6 +41,15 @@ SPECIAL_FLOAT32 = (
 def random_matrix(dtype: str, shape: Sequence[int], seed: int) -> bytes:
     """Any bit pattern: NaNs with payloads, negative zeros and denormals among them."""
     return random.Random(seed).randbytes(element_bytes(dtype) * math.prod(shape))
+
+
+def finite(raw: bytes, dtype: str) -> bytes:
+    """The same words, but 0 where one is no finite number."""
+    form = format_of(dtype)
+    words = np.frombuffer(raw, form.words).copy()
+    full = form.words.type(((1 << form.exponent) - 1) << form.mantissa)
+    words[(words & full) == full] = 0
+    return words.tobytes()
 
 
 def special_matrix() -> bytes:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,10 @@ from hypothesis import strategies as st
 
 from dlv.errors import Damaged, NewerFormat
 from dlv.pas.deltas import Delta, base_of, delta_of, overlap_of, stretched
+from dlv.pas.fixed import DTYPES, Fixed
+from dlv.pas.segments import Layout
+from tests.conformance.delta import DeltaSuite, MemoryStore
+from tests.conformance.layout import finite
 
 BASE = "ab" * 32
 
@@ -98,3 +104,61 @@ def test_a_base_in_another_shape(data: st.DataObject) -> None:
     count = data.draw(st.integers(0, len(flat) - start))
     found = stretched(base, old, new, start, count)
     assert found.tolist() == flat[start : start + count].tolist()
+
+
+class TestXor(DeltaSuite):
+    kind = "xor"
+
+
+class TestSub(DeltaSuite):
+    kind = "sub"
+
+
+class FixedDeltas(DeltaSuite):
+    dtypes = DTYPES
+
+    def layout_of(self, raws: Sequence[bytes], dtype: str, shape: Sequence[int]) -> Layout:
+        return Fixed.of(raws, dtype, shape, rows="last" if len(raws[0]) % 3 else "first")
+
+    def bytes_for(self, dtype: str, shape: Sequence[int], seed: int) -> bytes:
+        return finite(super().bytes_for(dtype, shape, seed), dtype)
+
+    def changed(self, raw: bytes, dtype: str, shape: Sequence[int], seed: int) -> bytes:
+        return finite(super().changed(raw, dtype, shape, seed), dtype)
+
+
+class TestXorOfCodes(FixedDeltas):
+    kind = "xor"
+
+
+class TestSubOfCodes(FixedDeltas):
+    kind = "sub"
+
+
+def test_the_words_of_a_delta() -> None:
+    """By hand: the difference of words that stand in the order of the numbers."""
+
+    def order(word: int) -> int:
+        return word ^ (0xFFFFFFFF if word >> 31 else 0x80000000)
+
+    source = random.Random(5)
+    base = [source.getrandbits(32) for _ in range(50)]
+    target = [source.getrandbits(32) for _ in range(25)] + [word ^ 7 for word in base[25:]]
+    store = MemoryStore()
+    raws = [struct.pack("<50I", *words) for words in (base, target)]
+    first = store.add(raws[0], "float32", (50,))
+    for kind in ("xor", "sub"):
+        name = store.add(raws[1], "float32", (50,), kind=kind, base=first)
+        planes = [
+            bytes(store.read(next(row for row in store.chunks(name) if row.plane == plane)))
+            for plane in range(4)
+        ]
+        for at, (word, under) in enumerate(zip(target, base, strict=True)):
+            digits = [planes[plane][at] for plane in range(4)]
+            if kind == "xor":
+                assert digits == list((word ^ under).to_bytes(4))
+            else:
+                signed = [digit - 256 if digit > 127 else digit for digit in digits]
+                value = sum(digit << (24 - 8 * plane) for plane, digit in enumerate(signed))
+                assert (order(under) + value) % 2**32 == order(word)
+        del store.encodings[name], store.rows[name]

@@ -1,0 +1,363 @@
+"""Approximate reading: bounds of every number from the first planes of a matrix and its bases.
+
+`ieee` is bounded in the order-preserving map of words, `fixed` in that of codes; both are
+integers, so that nothing is rounded until the very end.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlv.pas.deltas import stretched
+from dlv.pas.fixed import EMPTY, Fixed, code_of
+from dlv.pas.fixed_delta import mapped, unmapped
+from dlv.pas.floats import balanced, exponents, format_of, ordered, unordered
+from dlv.pas.links import Link, Lookup, chain, is_context, links_of
+from dlv.pas.numbers import numbers_of
+from dlv.pas.pieces import ChunkSource, Piece, Raw
+from dlv.pas.planes import PlaneDecoder
+from dlv.pas.read import ALL, Builder, check_hash, exponents_of, far_scales
+from dlv.pas.segments import OPAQUE, SEGMENT, Words
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+HALF = 1 << 23  # the mapped code of +0
+CODES = 1 << 24
+
+
+@dataclass(frozen=True)
+class Level:
+    """What is known of each word, in the matrix's shape (complex numbers: one more axis of 2).
+
+    Every number lies within low .. high. `exact`: all three are the number itself, which may
+    then be NaN or infinite.
+    """
+
+    centre: Floats
+    low: Floats
+    high: Floats
+    exact: bool
+    bytes_read: int
+
+
+@dataclass(frozen=True)
+class Unusable:
+    """These planes do not bound every number of the matrix."""
+
+    why: str
+    bytes_read: int
+
+
+def level(matrix: str, k: int, lookup: Lookup, source: ChunkSource) -> Level | Unusable:
+    """Bounds from the first `k` planes of a matrix and of all its bases."""
+    if k < 1:
+        raise ValueError("a level has at least one plane")
+    counted = _Counted(source)
+    encodings = chain(matrix, lookup)
+    needs = _needs(links_of(encodings, counted, k), k)
+    links = links_of(encodings, counted, needs)
+    target = links[0]
+    if target.dtype.startswith(OPAQUE):
+        return Unusable("its bytes are opaque", 0)
+    whole = next((i for i, need in enumerate(needs) if need >= ALL), len(links))
+    builder = Builder(counted, far_scales(links))
+    for link in reversed(links[whole:]):
+        builder.add(link, 0, link.count)
+    if whole == 0:
+        check_hash(target, builder.words)
+        low, high = numbers_of(builder.words, target.dtype)
+        shaped = [part.reshape(target.shape) for part in (low, low, high)]
+        return Level(shaped[0], shaped[1], shaped[2], True, counted.bytes)
+    if why := _mixed(links[:whole], links[whole] if whole < len(links) else None):
+        return Unusable(why, 0)
+    kind = _Codes if isinstance(target.layout, Fixed) else _Words
+    bounds = kind(counted, builder)
+    for link in reversed(links[:whole]):
+        if why := bounds.add(link):
+            return Unusable(why, counted.bytes)
+    return bounds.level(target, counted.bytes)
+
+
+class _Counted:
+    """A source that counts the stored bytes that are asked for, each chunk once."""
+
+    def __init__(self, source: ChunkSource) -> None:
+        self._source = source
+        self._seen: set[tuple[str, int]] = set()
+        self.bytes = 0
+
+    def chunks(self, matrix: str) -> Sequence[Piece]:
+        return self._source.chunks(matrix)
+
+    def read(self, piece: Piece) -> Raw:
+        self._count(piece)
+        return self._source.read(piece)
+
+    def stored(self, piece: Piece) -> Raw:
+        self._count(piece)
+        return self._source.stored(piece)
+
+    def object(self, kind: str, name: str) -> Raw:
+        return self._source.object(kind, name)
+
+    def _count(self, piece: Piece) -> None:
+        key = piece.pack, piece.offset
+        if key not in self._seen:
+            self._seen.add(key)
+            self.bytes += piece.length
+
+
+def _needs(links: Sequence[Link], k: int) -> list[int]:
+    """How many planes of each link must be read: contexts need exponents that are certain."""
+    needs = [ALL if k >= links[0].encoding.planes else k] * len(links)
+    place = {link.matrix: index for index, link in enumerate(links)}
+    for index, link in enumerate(links):
+        if index and needs[index] >= link.encoding.planes:
+            needs[index] = ALL
+        if not any(is_context(piece) for planes in link.planes for piece in planes):
+            continue
+        scale = place[str(link.scale)]
+        plain = all(
+            below.layout.layout_id == "ieee" and (below.delta is None or below.delta.kind == "xor")
+            for below in links[scale:]
+        )
+        form = format_of(link.dtype)
+        least = -(-(1 + form.exponent) // 8) if plain else ALL
+        if form.exponent == 0:
+            least = 1
+        for below in range(scale, len(links)):
+            needs[below] = max(needs[below], least)
+    for index in range(1, len(links)):
+        # Whole means whole all the way down.
+        if needs[index - 1] >= ALL or needs[index] >= links[index].encoding.planes:
+            for below in range(index, len(links)):
+                needs[below] = ALL
+    return needs
+
+
+def _mixed(links: Sequence[Link], known: Link | None) -> str | None:
+    """Why bounds do not pass along the chain, if they do not."""
+    for link, base in itertools.pairwise([*links, *([known] if known is not None else [])]):
+        if base is not known and link.layout.get_config() != base.layout.get_config():
+            return f"matrix {link.matrix} has another layout than its base"
+    if links[-1].delta is None and links[-1].layout.layout_id not in ("ieee", "fixed"):
+        return f"the planes of the layout {links[-1].layout.layout_id!r} are no bounds"
+    return None
+
+
+class _Words:
+    """Bounds of words in the order-preserving map, one link after the other."""
+
+    def __init__(self, source: ChunkSource, known: Builder) -> None:
+        self._source = source
+        self._base = known.link
+        self._held = known.held
+        self._scales = known.scales
+        empty = known.words
+        if known.link is not None:
+            empty = ordered(known.words, format_of(known.link.dtype))
+        self._low = self._high = self._centre = empty
+
+    def add(self, link: Link) -> str | None:
+        """Take in the next link; the reason why its level is unusable, if it is."""
+        form = format_of(link.dtype)
+        base = self._base
+        if link.delta is None:
+            parts = [np.empty(link.count, form.words) for _ in range(3)]
+        elif link.delta.overlap is not None and base is not None:
+            parts = [self._fitted(part, base, link) for part in self._parts()]
+        else:
+            parts = [part.copy() for part in self._parts()]
+        self._low, self._high, self._centre = parts
+        decoder = PlaneDecoder(link, self._source)
+        for start in range(0, link.count, SEGMENT):
+            at = slice(start, min(start + SEGMENT, link.count))
+            if why := self._segment(link, decoder, at):
+                return why
+        self._base = link
+        if link.matrix in self._scales and form.exponent:
+            self._held[link.matrix] = exponents_of(unordered(self._low, form), link.dtype)
+        return None
+
+    def _parts(self) -> list[Words]:
+        return [self._low, self._high, self._centre]
+
+    def _fitted(self, part: Words, base: Link, link: Link) -> Words:
+        form = format_of(link.dtype)
+        self._held = {
+            name: stretched(held, base.shape, link.shape, 0, link.count)
+            for name, held in self._held.items()
+        }
+        whole = stretched(unordered(part, form), base.shape, link.shape, 0, link.count)
+        return ordered(whole, form)
+
+    def _segment(self, link: Link, decoder: PlaneDecoder, at: slice) -> str | None:
+        form = format_of(link.dtype)
+        count = at.stop - at.start
+        known = len(link.planes)
+        scale: NDArray[np.uint16] | None = None
+        if link.scale is not None:
+            held = self._held.get(link.scale)
+            if held is None:
+                scale = exponents(unordered(self._low[at], form), form)
+            else:
+                scale = held[at].astype(np.uint16)
+        planes = decoder.planes(at.start, count, scale)
+        digits = np.zeros(count, form.words)
+        for plane, data in enumerate(planes):
+            down = form.words.type(8 * (form.width - 1 - plane))
+            digits |= np.frombuffer(data, np.uint8).astype(form.words) << down
+        rest = form.words.type((1 << (8 * (form.width - known))) - 1)
+        if link.delta is not None and link.delta.kind == "sub":
+            return self._difference(link, decoder, at, digits, rest)
+        if link.delta is not None:
+            if ((self._low[at] ^ self._high[at]) & ~rest).any():
+                return f"the first planes of the base of matrix {link.matrix} are not certain"
+            digits ^= unordered(self._low[at], form) & ~rest
+        low = ordered(digits, form) & ~rest
+        self._low[at] = low
+        self._high[at] = low | rest
+        self._centre[at] = low | (rest >> form.words.type(1))
+        return None
+
+    def _difference(
+        self, link: Link, decoder: PlaneDecoder, at: slice, digits: Words, rest: Words
+    ) -> str | None:
+        form = format_of(link.dtype)
+        low, high = decoder.bounded(self._low[at], self._high[at], at.start)
+        centre = unordered(self._centre[at], form)
+        centre = ordered(decoder.predicted(centre, at.start), form)
+        centre = np.minimum(np.maximum(centre, low), high)
+        eights = balanced(form)
+        step = (digits ^ eights) - eights
+        # Digits not read count between -128 and 127 each: `rest` from end to end.
+        below = (rest // form.words.type(255)) * form.words.type(128)
+        width = high - low
+        if (width > ~rest).any():
+            return f"the difference of matrix {link.matrix} may be anything"
+        first = low + step - below
+        last = first + width + rest
+        if (last < first).any():
+            return f"the bounds of matrix {link.matrix} pass the end of the numbers"
+        self._centre[at] = first + (centre - low) + below
+        self._low[at], self._high[at] = first, last
+        return None
+
+    def level(self, target: Link, count: int) -> Level | Unusable:
+        form = format_of(target.dtype)
+        low, _ = numbers_of(unordered(self._low, form), target.dtype)
+        _, high = numbers_of(unordered(self._high, form), target.dtype)
+        if not (np.isfinite(low).all() and np.isfinite(high).all()):
+            return Unusable("some numbers may be infinite or none", count)
+        centre, _ = numbers_of(unordered(self._centre, form), target.dtype)
+        shape = target.shape
+        return Level(centre.reshape(shape), low.reshape(shape), high.reshape(shape), False, count)
+
+
+class _Codes:
+    """Bounds of codes of `fixed` in their map, one link after the other.
+
+    Codes from low to high mean numbers between low and high + 1 units; the centre is in halves
+    of a unit from zero.
+    """
+
+    def __init__(self, source: ChunkSource, known: Builder) -> None:
+        self._source = source
+        self._known = known
+        self._base = known.link
+        self._low = self._high = self._centre = np.empty(0, np.int64)
+        self._rows = np.empty(0, np.int32)
+
+    def add(self, link: Link) -> str | None:
+        """Take in the next link; the reason why its level is unusable, if it is."""
+        assert isinstance(link.layout, Fixed)
+        decoder = PlaneDecoder(link, self._source)
+        cutter = link.layout.fixed_cutter(decoder.layout_side, link.dtype, link.encoding.shape)
+        if link.delta is not None and self._known.link is self._base and self._base is not None:
+            e = cutter.exponents_at(0, self._base.count)
+            codes = cutter.codes(self._known.words, e) if self._base.shape == link.shape else None
+            if codes is None:
+                return f"the base of matrix {link.matrix} does not fit into its row exponents"
+            self._low = self._high = mapped(codes.code).astype(np.int64) - HALF
+            self._centre = 2 * self._low + 1
+        if link.delta is None:
+            parts = [np.empty(link.count, np.int64) for _ in range(3)]
+        elif link.delta.overlap is not None and self._base is not None:
+            old, new = self._base.shape, link.shape
+            parts = [
+                stretched(part, old, new, 0, link.count)
+                for part in (self._low, self._high, self._centre)
+            ]
+        else:
+            parts = [self._low.copy(), self._high.copy(), self._centre.copy()]
+        self._low, self._high, self._centre = parts
+        for start in range(0, link.count, SEGMENT):
+            at = slice(start, min(start + SEGMENT, link.count))
+            if why := self._segment(link, decoder, at):
+                return why
+        self._base = link
+        self._rows = cutter.exponents_at(0, link.count)
+        return None
+
+    def _segment(self, link: Link, decoder: PlaneDecoder, at: slice) -> str | None:
+        count = at.stop - at.start
+        known = min(3, len(link.planes))
+        scale = None
+        if link.scale is not None:
+            held = self._known.held.get(link.scale)
+            known_base = self._known.link
+            if held is not None:
+                scale = held[at].astype(np.uint16)
+            elif known_base is not None and known_base.matrix == link.scale:
+                scale = exponents(self._known.words[at], format_of(link.dtype))
+            else:
+                return f"the contexts of matrix {link.matrix} are not certain"
+        planes = decoder.planes(at.start, count, scale)[:known]
+        planes += [bytes(count)] * (3 - known)
+        digits = code_of(planes)
+        rest = (1 << (8 * (3 - known))) - 1
+        low, high, centre = self._low[at], self._high[at], self._centre[at]
+        if link.delta is not None and link.delta.kind == "sub":
+            eights = np.uint32(0x808080)
+            step = ((digits ^ eights) - eights).view(np.int32).astype(np.int64)
+            below = rest // 255 * 128
+            low += step - below
+            high += step - below + rest
+            centre += 2 * step
+            # Within one turn around all codes the code is certain, or else anything.
+            turn = (low + HALF) // CODES
+            wraps = turn != (high + HALF) // CODES
+            for part, size in ((low, CODES), (high, CODES), (centre, 2 * CODES)):
+                part -= turn * size
+            low[wraps], high[wraps], centre[wraps] = -HALF, HALF - 1, 0
+            return None
+        if link.delta is not None:
+            if (((low + HALF) ^ (high + HALF)) & ~rest).any():
+                return f"the first planes of the base of matrix {link.matrix} are not certain"
+            digits ^= unmapped((low + HALF).astype(np.uint32)) & np.uint32(~rest & (CODES - 1))
+        first = (mapped(digits).astype(np.int64) & ~rest) - HALF
+        low[:], high[:] = first, first + rest
+        centre[:] = 2 * first + rest + 1
+        if isinstance(link.layout, Fixed) and link.layout.zero_centre:
+            centre[(first == 0) | (first + rest == -1)] = 0
+        return None
+
+    def level(self, target: Link, count: int) -> Level | Unusable:
+        rows = self._rows
+        rows = np.where(rows == EMPTY, 0, rows)
+        scale = rows - 23
+        low = np.ldexp(self._low.astype(np.float64), scale)
+        high = np.ldexp((self._high + 1).astype(np.float64), scale)
+        least, most = 2 * self._low, 2 * (self._high + 1)
+        centre = np.ldexp(np.clip(self._centre, least, most).astype(np.float64), scale - 1)
+        zero = self._rows == EMPTY
+        for part in (low, high, centre):
+            part[zero] = 0.0
+        shape = target.shape
+        return Level(centre.reshape(shape), low.reshape(shape), high.reshape(shape), False, count)
