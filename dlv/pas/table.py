@@ -17,7 +17,8 @@ from dlv.errors import Damaged
 from dlv.pas.segments import Cutter, Raw, Words, matrix_bytes, words_of
 
 MOST_WORDS = 256
-_BLOCK = 1 << 13  # words looked at at a time: in most matrices these are too many already
+_FIRST = 1 << 10  # words looked at first: in most matrices these are too many already
+_BLOCK = 1 << 13  # words looked at at a time from there
 # A plane of bytes rarely becomes smaller than this part by entropy coding alone.
 _USUAL = 0.6
 
@@ -31,10 +32,10 @@ class Distinct:
 
     def add(self, words: Words) -> bool:
         """Whether a table could still hold them all."""
-        for start in range(0, len(words), _BLOCK):
-            if self._full:
-                break
-            block = words[start : start + _BLOCK]
+        start = 0
+        while start < len(words) and not self._full:
+            block = words[start : start + (_FIRST if self._words is None else _BLOCK)]
+            start += len(block)
             if self._words is None:
                 self._words = np.unique(block)
             else:
