@@ -9,6 +9,7 @@ from dlv.canonical import HASH
 from dlv.errors import Damaged, NewerFormat
 from dlv.pas.coders.above import AboveCodec
 from dlv.pas.coders.context import ContextCodec, ContextPacked, ContextZstd
+from dlv.pas.coders.rans import ContextRans
 from dlv.pas.coders.raw import RawCodec
 from dlv.pas.coders.zstd import ZstdCodec
 
@@ -41,10 +42,11 @@ CODECS: dict[str, tuple[Callable[[Config], Codec], frozenset[str]]] = {
     "zstd": (lambda _: ZstdCodec(), frozenset({"id"})),
 }
 
-# id -> codec for digits in contexts, made from a checked `lo` and `scale`.
-CONTEXT_CODECS: dict[str, Callable[[int, str], ContextCodec]] = {
-    "context-packed": ContextPacked,
-    "context-zstd": ContextZstd,
+# id -> codec for digits in contexts, made from checked values, and the keys of its config.
+CONTEXT_CODECS: dict[str, tuple[Callable[..., ContextCodec], tuple[str, ...]]] = {
+    "context-packed": (ContextPacked, ("lo", "scale")),
+    "context-rans": (ContextRans, ("lo", "scale", "table")),
+    "context-zstd": (ContextZstd, ("lo", "scale")),
 }
 MAX_LO = 127
 
@@ -73,16 +75,19 @@ def context_codec_of(config: Config) -> ContextCodec | None:
     made = CONTEXT_CODECS.get(str(config.get("id")))
     if made is None:
         return None
-    if set(config) != {"id", "lo", "scale"}:
+    make, keys = made
+    if set(config) != {"id", *keys}:
         raise NewerFormat(
             f"unknown codec {dict(config)!r}", hint="install the version of dlv that wrote it"
         )
-    lo, scale = config["lo"], config["scale"]
-    if type(lo) is not int or not 0 <= lo <= MAX_LO:
-        raise Damaged("a context codec's `lo` is not valid", why=f"it is {lo!r}")
-    if not isinstance(scale, str) or not HASH.match(scale):
-        raise Damaged("a context codec's `scale` is not a hash", why=f"it is {scale!r}")
-    return made(lo, scale)
+    for key in keys:
+        value = config[key]
+        if key == "lo":
+            if type(value) is not int or not 0 <= value <= MAX_LO:
+                raise Damaged("a context codec's `lo` is not valid", why=f"it is {value!r}")
+        elif not isinstance(value, str) or not HASH.match(value):
+            raise Damaged(f"a context codec's `{key}` is not a hash", why=f"it is {value!r}")
+    return make(*(config[key] for key in keys))
 
 
 def choose(plane: Raw) -> tuple[dict[str, Any], Raw]:

@@ -94,5 +94,5 @@ def _solved(moved: Floats, weights: Floats, basis: Floats) -> Floats:
     traces = np.trace(grams, axis1=1, axis2=2)[:, None, None]
     np.add(grams, np.eye(rank) * (1e-13 * traces + 1e-300), out=grams)
     sides = (weights * moved) @ basis.T
-    found: Floats = np.linalg.solve(grams, sides[:, :, None])[:, :, 0]
-    return found
+    found = np.linalg.solve(grams, sides[:, :, None])[:, :, 0]
+    return np.asarray(found, np.float64)

@@ -9,15 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlv.canonical import hash_bytes
 from dlv.errors import Damaged
-from dlv.pas.codecs import choose, codec_of, context_codec_of
-from dlv.pas.coders.context import ContextPacked, ContextZstd, Order, packable
+from dlv.pas.codecs import choose, choose_text, codec_of
+from dlv.pas.coders.context import (
+    CONTEXTS,
+    ContextCodec,
+    ContextPacked,
+    ContextZstd,
+    Order,
+    packable,
+)
+from dlv.pas.coders.rans import ContextRans, make_table
 from dlv.pas.contexts import SEGMENT, Measure, Scales, default_lo, numbers
 from dlv.pas.deltas import Delta
 from dlv.pas.encode import Encoded, Part, Put, same_bytes
@@ -92,19 +100,26 @@ def _cheapest(coder: _Coder, pair: Pair, found: Found, large: bool, put: Put) ->
         for start in range(0, len(pair.target), SEGMENT)
         for plane in coder.planes(pair.digits(start, start + SEGMENT), pair)
     )
-    attempts = [(found, True), (NONE, True)] if large and found[0] else [(NONE, large)]
-    for predicted, contexts in attempts:
+    attempts = [(found, large, True)] if coder.tables is not None else []
+    attempts += [(found, large, False)]
+    if found[0]:
+        attempts += [(NONE, large, False)]
+    hold = len(pair.target) * pair.form.width <= HOLD
+    for predicted, contexts, ranged in attempts:
         parts: list[Part] = []
-        hold = len(pair.target) * pair.form.width <= HOLD
         total = _Total(parts.append if hold else lambda _: None)
-        coder.encode(pair, predicted, contexts, total.put)
-        if total.bytes <= fast + SLACK:
-            if hold:
-                for part in parts:
-                    put(part)
-            else:
-                coder.encode(pair, predicted, contexts, put)
-            return predicted
+        tables = coder.encode(pair, predicted, contexts, total.put, ranged=ranged)
+        if total.bytes + sum(len(choose_text(table)[1]) for table in tables) > fast + SLACK:
+            continue
+        for table in tables:
+            assert coder.tables is not None
+            coder.tables.add(table)
+        if hold:
+            for part in parts:
+                put(part)
+        else:
+            coder.encode(pair, predicted, contexts, put, ranged=ranged)
+        return predicted
     coder.encode(pair, NONE, False, put)
     return NONE
 
@@ -129,8 +144,10 @@ class _Coder:
     exponents: NDArray[np.uint8] | NDArray[np.uint16] | None
     tables: TableStore | None
 
-    def encode(self, pair: Pair, found: Found, contexts: bool, put: Put) -> None:
-        """All parts of a matrix, decoded again and compared."""
+    def encode(
+        self, pair: Pair, found: Found, contexts: bool, put: Put, *, ranged: bool = False
+    ) -> list[bytes]:
+        """All parts of a matrix, decoded again and compared; the tables that they name."""
         side = found[1]
         pair = pair.with_predictors(predictors_of(*found, pair.dtype, pair.shape))
         scales = None
@@ -141,16 +158,20 @@ class _Coder:
             put(_side_part(side))
             if scales is not None:
                 scales = Scales.parse(side[len(found[1]) :], pair.shape)
+        tables = self._tables(pair, scales) if ranged and scales is not None else None
+        used: set[str] = set()
         for start in range(0, len(pair.target), SEGMENT):
             target = pair.target[start : start + SEGMENT]
             predicted = pair.predicted(start, start + SEGMENT)
             digits = differences(target, predicted, pair.form)
             q = None if scales is None else scales.q(self._exponents(pair, start), start)
-            parts, decoded = self._segment(self.planes(digits, pair), q, pair, start)
+            parts, decoded = self._segment(self.planes(digits, pair), q, pair, start, tables)
             again = Ieee().cutter(b"", pair.dtype, pair.shape).paste(decoded, start, len(target))
             _compare(raw_of(applied(again, predicted, pair.form)), raw_of(target))
             for part in parts:
+                used.add(str(part.encoded.codec.get("table")))
                 put(part)
+        return [table for table in tables or [] if hash_bytes(table) in used]
 
     def planes(self, digits: Words, pair: Pair) -> list[Raw]:
         """The bytes of digits, the most significant first."""
@@ -168,8 +189,25 @@ class _Coder:
             measure.add(digits, self._exponents(pair, start).astype(np.uint16), start)
         return measure.finish()
 
+    def _tables(self, pair: Pair, scales: Scales) -> list[bytes]:
+        """A table of frequencies for each plane, over all segments."""
+        counts = [np.zeros((CONTEXTS, 256), np.int64) for _ in range(pair.form.width)]
+        for start in range(0, len(pair.target), SEGMENT):
+            q = scales.q(self._exponents(pair, start), start)
+            above: Bytes | None = None
+            for index, plane in enumerate(self.planes(pair.digits(start, start + SEGMENT), pair)):
+                contexts = numbers(q, above, default_lo(index, pair.form))
+                counts[index] += _joint(plane, contexts)
+                above = np.frombuffer(plane, np.uint8)
+        return [make_table(one) for one in counts]
+
     def _segment(
-        self, planes: Sequence[Raw], q: Bytes | None, pair: Pair, start: int
+        self,
+        planes: Sequence[Raw],
+        q: Bytes | None,
+        pair: Pair,
+        start: int,
+        tables: Sequence[bytes] | None,
     ) -> tuple[list[Part], list[Raw]]:
         parts: list[Part] = []
         decoded: list[Raw] = []
@@ -180,11 +218,11 @@ class _Coder:
             if q is not None and len(data) > len(plane) // EMPTY:
                 lo = default_lo(index, pair.form)
                 contexts = numbers(q, above, lo)
-                better = self._in_contexts(plane, contexts, lo, len(data))
+                table = None if tables is None else tables[index]
+                better = self._in_contexts(plane, contexts, lo, len(data), table)
                 if better is not None:
-                    config, data = better
-                    codec = context_codec_of(config)
-                    assert codec is not None
+                    codec, data = better
+                    config = codec.get_config()
                     read = codec.decode(data, contexts)
             if read is None:
                 read = codec_of(config).decode(data, len(plane))
@@ -196,37 +234,43 @@ class _Coder:
         return parts, decoded
 
     def _in_contexts(
-        self, plane: Raw, contexts: Bytes, lo: int, limit: int
-    ) -> tuple[dict[str, Any], bytes] | None:
-        """The smallest context coding, if it is smaller than `limit` bytes."""
-        if _entropy(plane, contexts) >= limit:
+        self, plane: Raw, contexts: Bytes, lo: int, limit: int, table: bytes | None
+    ) -> tuple[ContextCodec, bytes] | None:
+        """The smallest context coding, or that with a table, if it is below `limit` bytes."""
+        if _entropy(_joint(plane, contexts)) >= limit:
             return None
+        if table is not None:
+            codec = ContextRans(lo, self.scale, hash_bytes(table), table)
+            best: tuple[ContextCodec, bytes] = codec, codec.encode(plane, contexts)
+            return best if len(best[1]) < limit else None
         order = Order(contexts)
         gathered = order.gather(plane)
         plain = ContextZstd(lo, self.scale)
-        best: tuple[dict[str, Any], bytes] = (
-            plain.get_config(),
-            plain.encode_sorted(gathered, order.counts),
-        )
+        best = plain, plain.encode_sorted(gathered, order.counts)
         marked = packable(gathered, order.counts)
         if marked.any():
             packed = ContextPacked(lo, self.scale)
             data = packed.encode_sorted(gathered, order.counts, marked)
             if len(data) < len(best[1]):
-                best = packed.get_config(), data
+                best = packed, data
         return best if len(best[1]) < limit else None
 
 
-def _entropy(plane: Raw, contexts: Bytes) -> float:
-    """Bytes that no coder with these contexts can go much below."""
+def _joint(plane: Raw, contexts: Bytes) -> NDArray[np.int64]:
+    """How often each digit stands in each context."""
     joint = contexts.astype(np.int32)
     np.left_shift(joint, 8, out=joint)
     joint |= np.frombuffer(plane, np.uint8)
-    counts = np.bincount(joint)
+    counts: NDArray[np.int64] = np.bincount(joint, minlength=CONTEXTS << 8)
+    return counts.reshape(CONTEXTS, 256)
+
+
+def _entropy(counts: NDArray[np.int64]) -> float:
+    """Bytes that no coder with these contexts can go much below."""
     used = counts[counts > 0].astype(np.float64)
-    totals = np.bincount(contexts)
-    of_contexts = totals[totals > 0].astype(np.float64)
-    bits = (of_contexts * np.log2(of_contexts)).sum() - (used * np.log2(used)).sum()
+    totals = counts.sum(1)
+    totals = totals[totals > 0].astype(np.float64)
+    bits = (totals * np.log2(totals)).sum() - (used * np.log2(used)).sum()
     return float(bits) / 8
 
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from dlv.canonical import hash_bytes, matrix_hash
 from dlv.errors import Damaged
 from dlv.pas import small
-from dlv.pas.codecs import codec_of
+from dlv.pas.codecs import choose_text, codec_of
+from dlv.pas.coders import compiled_rans
 from dlv.pas.coders.context import ContextPacked, ContextZstd
 from dlv.pas.encode import Part, encode_materialised, encode_sub_fast
 from dlv.pas.floats import exponents, format_of, words_in
@@ -216,6 +217,51 @@ def test_segments_and_a_scale_that_is_not_the_base(monkeypatch: pytest.MonkeyPat
         assert {part.start for part in parts if part.kind == "plane"} == {0, 1 << 20}
         assert any(part.encoded.codec.get("scale") == names[0] for part in parts)
         assert bytes(shelf.matrix(names[index])) == raw[index]
+
+
+class Tables:
+    def __init__(self) -> None:
+        self.kept: dict[str, bytes] = {}
+
+    def add(self, table: bytes) -> str:
+        self.kept[hash_bytes(table)] = table
+        return hash_bytes(table)
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_the_fast_coder_and_its_tables(
+    compiled: bool, held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled_rans, "force", [compiled])
+    if not held:
+        monkeypatch.setattr(small, "HOLD", 0)
+    base, target = pair(1100, 1001)
+    raw, under = target.tobytes(), base.tobytes()
+    shelf, tables = Shelf(), Tables()
+    names = [matrix_hash("float32", base.shape, one) for one in (under, raw)]
+    parts: list[Part] = []
+    materialised = (under, "float32", base.shape, names[0], parts.append)
+    shelf.add(encode_materialised(*materialised, layout=Ieee()), parts)
+    parts = []
+    encoding = encode_small(
+        *(raw, under, "float32", base.shape, names[1], names[0], parts.append),
+        scale=(names[0], None),
+        fast_coder=True,
+        tables=tables,
+    )
+    size = shelf.add(encoding, parts)
+    used = {part.encoded.codec.get("table") for part in parts} - {None}
+    assert used
+    assert used == set(tables.kept)
+    shelf.tables = tables.kept
+    assert bytes(shelf.matrix(names[1])) == raw
+    size += sum(len(choose_text(table)[1]) for table in tables.kept.values())
+    assert size < fast(raw, under, "float32", base.shape)
+    assert size < 1.02 * stored(raw, under, "float32", base.shape)[3]
+    shelf.tables = dict.fromkeys(tables.kept, next(iter(tables.kept.values()))[:-1])
+    with pytest.raises(Damaged):
+        shelf.matrix(names[1])
 
 
 def test_a_matrix_that_is_not_held_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,11 +58,12 @@ class Order:
         np.left_shift(keys, np.uint32(20), out=keys)
         keys |= np.arange(len(contexts), dtype=np.uint32)
         keys.sort()
-        np.bitwise_and(keys, _MASK, out=keys)
-        self.index: NDArray[np.uint32] = keys
-        self.counts: NDArray[np.int64] = np.bincount(contexts, minlength=CONTEXTS)
-        if len(self.counts) > CONTEXTS:
+        bounds = np.searchsorted(keys, np.arange(1, CONTEXTS, dtype=np.uint32) << np.uint32(20))
+        if len(keys) and int(keys[-1]) >> 20 >= CONTEXTS:
             raise Damaged("a context is not below 128")
+        self.counts: NDArray[np.int64] = np.diff(bounds, prepend=0, append=len(keys))
+        np.bitwise_and(keys, _MASK, out=keys)
+        self.index: NDArray[np.intp] = keys.astype(np.intp)
 
     def gather(self, digits: Raw) -> Bytes:
         return np.frombuffer(digits, np.uint8)[self.index]

@@ -1,0 +1,185 @@
+"""The range coder: the same bytes with numba and without, and only Damaged for wrong ones."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dlv.canonical import hash_bytes
+from dlv.errors import Damaged
+from dlv.pas.coders import compiled_rans
+from dlv.pas.coders.rans import STATES, TOTAL, ContextRans, Table, make_table
+
+SCALE = "0" * 64
+Bytes = NDArray[np.uint8]
+
+
+@pytest.fixture(params=[True, False], ids=["numba", "numpy"])
+def loops(request: pytest.FixtureRequest) -> Iterator[bool]:
+    compiled_rans.force[:] = [request.param]
+    yield request.param
+    compiled_rans.force.clear()
+
+
+def counted(digits: Bytes, contexts: Bytes) -> NDArray[np.int64]:
+    counts = np.zeros((128, 256), np.int64)
+    np.add.at(counts, (contexts, digits), 1)
+    return counts
+
+
+def codec_for(digits: Bytes, contexts: Bytes) -> ContextRans:
+    table = make_table(counted(digits, contexts))
+    return ContextRans(8, SCALE, hash_bytes(table), table)
+
+
+@st.composite
+def digits_in_contexts(draw: st.DrawFn) -> tuple[Bytes, Bytes]:
+    count = draw(st.sampled_from([1, 2, 63, 64, 65, 128, 1000, 3001]))
+    random = np.random.default_rng(draw(st.integers(0, 1 << 32)))
+    contexts = random.integers(0, draw(st.integers(1, 128)), count).astype(np.uint8)
+    spread = draw(st.sampled_from([0.0, 0.3, 2.0, 1e9]))
+    digits = np.rint(random.normal(0, spread, count)).astype(np.int64).astype(np.uint8)
+    return digits, contexts
+
+
+@settings(deadline=None)  # the first call compiles
+@given(digits_in_contexts())
+def test_there_and_back_and_both_ways_the_same(pair: tuple[Bytes, Bytes]) -> None:
+    digits, contexts = pair
+    codec = codec_for(digits, contexts)
+    stored = []
+    for compiled in (True, False):
+        compiled_rans.force[:] = [compiled]
+        try:
+            stored.append(codec.encode(digits.tobytes(), contexts))
+            assert bytes(codec.decode(stored[0], contexts)) == digits.tobytes()
+        finally:
+            compiled_rans.force.clear()
+    assert stored[0] == stored[1]
+
+
+def reference(data: bytes, contexts: list[int], table: bytes) -> bytes:
+    """A decoder after the format's description, one digit at a time."""
+    used = [c for c in range(128) if table[c // 8] >> (c % 8) & 1]
+    rows = {}
+    for index, context in enumerate(used):
+        at = 16 + 512 * index
+        row = [int.from_bytes(table[at + 2 * d : at + 2 * d + 2], "little") for d in range(256)]
+        rows[context] = row
+    states = [int.from_bytes(data[4 * k : 4 * k + 4], "little") for k in range(64)]
+    at, out = 4 * 64, []
+    for index, context in enumerate(contexts):
+        state = states[index % 64]
+        place, digit = state % (1 << 14), 0
+        while place >= rows[context][digit]:
+            place -= rows[context][digit]
+            digit += 1
+        state = rows[context][digit] * (state >> 14) + place
+        if state < 1 << 16:
+            state = state << 16 | int.from_bytes(data[at : at + 2], "little")
+            at += 2
+        states[index % 64] = state
+        out.append(digit)
+    assert at == len(data)
+    assert states == [1 << 16] * 64
+    return bytes(out)
+
+
+def test_the_format_is_as_described(loops: bool) -> None:
+    random = np.random.default_rng(1)
+    contexts = random.integers(3, 9, 500).astype(np.uint8)
+    digits = np.rint(random.normal(0, contexts)).astype(np.int64).astype(np.uint8)
+    table = make_table(counted(digits, contexts))
+    stored = codec_for(digits, contexts).encode(digits.tobytes(), contexts)
+    assert reference(stored, contexts.tolist(), table) == digits.tobytes()
+
+
+def test_it_comes_near_the_entropy(loops: bool) -> None:
+    random = np.random.default_rng(2)
+    digits = (random.random(1 << 16) < 0.02).astype(np.uint8)
+    contexts = np.full(1 << 16, 40, np.uint8)
+    p = digits.mean()
+    bits = -(p * np.log2(p) + (1 - p) * np.log2(1 - p)) * (1 << 16)
+    stored = len(codec_for(digits, contexts).encode(digits.tobytes(), contexts))
+    assert stored < bits / 8 * 1.01 + 4 * STATES
+
+
+def test_damage_is_named(loops: bool) -> None:
+    random = np.random.default_rng(3)
+    contexts = random.integers(0, 20, 700).astype(np.uint8)
+    digits = np.rint(random.normal(0, 1 + contexts)).astype(np.int64).astype(np.uint8)
+    codec = codec_for(digits, contexts)
+    stored = codec.encode(digits.tobytes(), contexts)
+    for wrong in (b"", stored[:255], stored[:-1], stored[:-2], stored + b"12", bytes(len(stored))):
+        with pytest.raises(Damaged):
+            codec.decode(wrong, contexts)
+    for fewer in (0, 1, 699):
+        with pytest.raises(Damaged):
+            codec.decode(stored, contexts[:fewer])
+    with pytest.raises(Damaged, match="context"):
+        codec.decode(stored, contexts + np.uint8(100))
+    with pytest.raises(Damaged, match="context"):
+        codec.decode(stored, contexts + np.uint8(1))
+    caught = 0
+    for at in range(0, len(stored), 5):
+        changed = bytearray(stored)
+        changed[at] ^= 0x10
+        try:
+            codec.decode(bytes(changed), contexts)
+        except Damaged:
+            caught += 1
+    assert caught > len(stored) / 5 * 0.9
+
+
+@given(st.binary(min_size=200, max_size=900), st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_any_bytes_decode_or_are_damage(data: bytes, compiled: bool) -> None:
+    contexts = np.arange(100).astype(np.uint8)
+    codec = codec_for(np.arange(100).astype(np.uint8), contexts)
+    compiled_rans.force[:] = [compiled]
+    try:
+        with contextlib.suppress(Damaged):
+            assert len(codec.decode(data, contexts)) == 100
+    finally:
+        compiled_rans.force.clear()
+
+
+def test_no_table_no_digits() -> None:
+    codec = ContextRans(0, SCALE, "a" * 64)
+    with pytest.raises(Damaged, match="without its table"):
+        codec.decode(bytes(256), np.zeros(0, np.uint8))
+    with pytest.raises(Damaged, match="table"):
+        codec.with_table(b"other")
+    table = make_table(counted(np.zeros(1, np.uint8), np.zeros(1, np.uint8)))
+    assert (
+        ContextRans(0, SCALE, hash_bytes(table))
+        .with_table(table)
+        .decode(np.full(64, 1 << 16, "<u4").tobytes(), np.zeros(0, np.uint8))
+        == b""
+    )
+
+
+@given(st.lists(st.integers(0, 1 << 40), min_size=256, max_size=256))
+def test_tables_give_every_digit_seen_a_share(row: list[int]) -> None:
+    counts = np.zeros((128, 256), np.int64)
+    counts[7] = row
+    table = Table(make_table(counts))
+    if not any(row):
+        assert not table.used.any()
+        return
+    assert np.flatnonzero(table.used).tolist() == [7]
+    shares = table.frequencies[0]
+    assert shares.sum() == TOTAL
+    assert ((shares > 0) == (counts[7] > 0)).all()
+
+
+@pytest.mark.parametrize("raw", [b"", bytes(15), bytes(17), b"\x01" + bytes(15) + bytes(512)])
+def test_wrong_tables_are_named(raw: bytes) -> None:
+    with pytest.raises(Damaged, match="frequencies"):
+        Table(raw)
