@@ -226,6 +226,11 @@ def _check_weights(
         if not opened.tensors:
             raise UsageError(f"{name} holds no tensors", hint=f"dlv add {name} --as file")
         added.warnings += [f"{name}: {note}" for note in opened.notes]
+        if opened.beside:
+            found_there = {each: os.stat(each) for each in opened.beside}
+            options["beside"] = {
+                each: [status.st_size, status.st_mtime_ns] for each, status in found_there.items()
+            }
         if step is None:
             step = steps.step_of(name)
         return opened.step if step is None else step
@@ -284,12 +289,14 @@ def again(file: StagedFile, path: str | None = None) -> str:
 
 def changed(staged: StagedFile) -> str | None:
     """Why a staged file is no longer what was added; None if it is. Size and time only."""
-    try:
-        status = os.stat(staged.source)
-    except FileNotFoundError:
-        return "it is gone"
-    if (status.st_size, status.st_mtime_ns) != (staged.bytes, staged.mtime_ns):
-        return "it was written to"
+    for path, look in staged.looks.items():
+        what = "it" if path == staged.source else Path(path).name
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            return f"{what} is gone"
+        if (status.st_size, status.st_mtime_ns) != look:
+            return f"{what} was written to"
     return None
 
 

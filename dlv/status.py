@@ -106,12 +106,15 @@ def _removed_snapshots(repository: Repository, head: Version) -> list[int]:
 def _problem(file: StagedFile) -> str | None:
     if file.role == "removed":
         return None
-    try:
-        status = os.stat(file.source)
-    except OSError:
-        return "gone since added"
-    same = (status.st_size, status.st_mtime_ns) == (file.bytes, file.mtime_ns)
-    return None if same else "changed since added"
+    for path, look in file.looks.items():
+        what = "" if path == file.source else f"{Path(path).name} "
+        try:
+            status = os.stat(path)
+        except OSError:
+            return f"{what}gone since added"
+        if (status.st_size, status.st_mtime_ns) != look:
+            return f"{what}changed since added"
+    return None
 
 
 class _Held:

@@ -19,6 +19,7 @@ from dlv.metadata.database import Database
 # Names under which weights that dlv reads are kept. Other names mean too much else.
 WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".npz", ".npy")
 SAME, CHANGED, MISSING, IN_THE_WAY = "same", "changed", "missing", "in the way"
+_BESIDE = ("onnx",)  # formats whose weights may lie in files of their own
 _CONTENT = "content:"  # before the mark of a weight file that does not come back byte for byte
 
 
@@ -105,16 +106,34 @@ class Working:
     def mark(self, item: Tracked, status: os.stat_result) -> str:
         """What the file is now, comparable with `item.mark`."""
         known = self._seen.get(item.path)
-        current = known is not None and known[:2] == (status.st_size, status.st_mtime_ns)
+        path = self.root / item.path
+        look = status.st_size, status.st_mtime_ns
+        if not item.exact and item.format in _BESIDE:
+            look = self._beside(item, path, look)
+        current = known is not None and known[:2] == look
         if known is not None and current and known[2].startswith(_CONTENT) != item.exact:
             return known[2]
-        path = self.root / item.path
         if item.exact:
             mark, status = paths.hash_file(path)
+            look = status.st_size, status.st_mtime_ns
         else:
             mark = self._content(item, path)
-        self._fresh.append((item.path, status.st_size, status.st_mtime_ns, mark))
+        self._fresh.append((item.path, *look, mark))
         return mark
+
+    def _beside(self, item: Tracked, path: Path, look: tuple[int, int]) -> tuple[int, int]:
+        """Size and time of a model with those of the files that its weights lie in."""
+        try:
+            opened = self._opened(item.format, path)
+            opened.close()
+            statuses = [os.stat(each) for each in opened.beside]
+        except (DlvError, OSError):
+            return -1, 0  # like no file: it is looked at each time
+        if not statuses:
+            return look
+        times = [look[1], *(each.st_mtime_ns for each in statuses)]
+        # Any change of one of them is to give another number, within what a database holds.
+        return look[0] + sum(each.st_size for each in statuses), int(hash_of(times)[:15], 16)
 
     def _content(self, item: Tracked, path: Path) -> str:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -15,9 +16,14 @@ import dlv.commit as committing
 import dlv.staging as staging
 import dlv.status as status
 from dlv.adapters import detect
-from dlv.adapters.checkpoint import Checkpoint
+from dlv.adapters.checkpoint import Beside, Checkpoint, Tensor
+from dlv.adapters.onnx_out.writer import save_network
+from dlv.errors import Conflict
+from dlv.network.graph import Input, Network, Node
 from dlv.repository import Repository
 from dlv.status import Status
+
+FULL = {"out": 400, "bias": False, "layout": "out_in"}
 
 
 def opened(format_: str, path: Path) -> Checkpoint:
@@ -205,3 +211,52 @@ def test_staged_weights_replace_all_others(repository: Repository) -> None:
     assert modified(repository) == {"train.py": "missing"}
     weights(root / "step-2.safetensors", 4)  # changed, not added: worth saying
     assert modified(repository) == {"train.py": "missing", "step-2.safetensors": "changed"}
+
+
+def test_weights_in_files_of_their_own_are_watched(repository: Repository) -> None:
+    """An ONNX model whose tensors lie beside it: it is changed when these are."""
+    array = np.ones((400, 4), "<f4")
+    node = Node("fc", "FULL", attrs=FULL, inputs=(("x", 0),), params={"weight": "fc.weight"})
+    network = Network((Input("x", ("B", 4)),), (node,), (("fc", 0),))
+    tensor = Tensor("fc.weight", "float32", (400, 4), array.nbytes, array.tobytes)
+    model, data = repository.root / "m.onnx", repository.root / "m.data"
+    with model.open("wb") as out, data.open("wb") as second:
+        save_network(out, network, [tensor], [], beside=Beside("m.data", lambda: second), most=900)
+    add(repository, "m.onnx")
+    assert look(repository).staged[0].problem is None
+    array[3, 3] = 2
+    data.write_bytes(array.tobytes())
+    assert look(repository).staged[0].problem == "m.data changed since added"
+    with pytest.raises(Conflict) as caught:
+        commit(repository, "net")
+    assert caught.value.why == "m.data was written to"
+    add(repository, "m.onnx")
+    commit(repository, "net")
+    for _ in range(2):  # the second time it is known by size and time
+        assert modified(repository) == {}
+    array[3, 3] = 1
+    data.write_bytes(array.tobytes())
+    for _ in range(2):
+        assert modified(repository) == {"m.onnx": "changed"}
+    array[3, 3] = 2
+    data.write_bytes(array.tobytes())
+    assert modified(repository) == {}
+    data.unlink()
+    assert modified(repository) == {"m.onnx": "changed"}
+
+
+def test_each_part_of_weights_in_several_files_is_watched(repository: Repository) -> None:
+    """As in a Hugging Face folder."""
+    folder = repository.root / "model"
+    folder.mkdir()
+    names = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+    for number, name in enumerate(names):
+        save_file({f"w{number}": np.full((4, 3), number, "f4")}, folder / name)
+    index = {"metadata": {}, "weight_map": {f"w{i}": name for i, name in enumerate(names)}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    (folder / "config.json").write_text('{"model_type": "bert", "architectures": ["Bert"]}')
+    add(repository, "model")
+    commit(repository, "bert")
+    assert look(repository).clean
+    save_file({"w1": np.full((4, 3), 7, "f4")}, folder / names[1])
+    assert modified(repository) == {f"model/{names[1]}": "changed"}

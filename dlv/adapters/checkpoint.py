@@ -117,6 +117,7 @@ class Checkpoint:
     close: Callable[[], None] = lambda: None
     network: Network | None = None  # where the file describes one
     constants: list[Tensor] = field(default_factory=list)  # what `network.constants` names
+    beside: list[str] = field(default_factory=list)  # paths of other files that are read
 
 
 class Adapter(Protocol):

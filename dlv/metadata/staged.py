@@ -24,6 +24,15 @@ class StagedFile:
     hash: str = ""
     options: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def looks(self) -> dict[str, tuple[int, int]]:
+        """Size and time, when it was added, of the file and of those that its weights lie in."""
+        beside = self.options.get("beside") or {}
+        return {
+            self.source: (self.bytes, self.mtime_ns),
+            **{path: (size, time) for path, (size, time) in beside.items()},
+        }
+
 
 _COLUMNS = "path, source, role, format, step, bytes, mtime_ns, hash, options"
 

@@ -47,6 +47,10 @@ class External:
         self.locations: dict[str, int] = {}  # with the size each file had
         self._open: OrderedDict[str, Source] = OrderedDict()
 
+    @property
+    def paths(self) -> list[str]:
+        return [os.path.join(self.folder, location) for location in sorted(self.locations)]
+
     def check(self, location: str, offset: int, size: int) -> None:
         """Whether a file gives so many bytes; nothing is read."""
         _check_name(location, self.name)

@@ -44,6 +44,7 @@ def open(path: str) -> Checkpoint:  # noqa: A001 (the name in the Adapter protoc
         model = read_model(file, external)
         built = build(model)
         result = _checkpoint(file, model, built)
+        result.beside = external.paths
     except BaseException:
         close()
         raise
