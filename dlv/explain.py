@@ -82,7 +82,7 @@ def _explained(plan: Proposal, digest: str) -> Explained:
 
     ways = [
         Way(
-            "as it is now" if plan.layout.choices[edge] is None else graph.kinds[edge],
+            _how(plan, edge),
             called(int(graph.tails[edge])),
             int(graph.storage[edge]),
             int(graph.recreation[edge]),
@@ -94,7 +94,7 @@ def _explained(plan: Proposal, digest: str) -> Explained:
     chain = []
     vertex = number
     while vertex:
-        chain.append(f"{called(vertex)}: {graph.kinds[chosen[vertex]]}")
+        chain.append(f"{called(vertex)}: {_how(plan, int(chosen[vertex]))}")
         vertex = int(graph.tails[chosen[vertex]])
     times = timings(plan)
     return Explained(
@@ -107,3 +107,7 @@ def _explained(plan: Proposal, digest: str) -> Explained:
             if digest in group.matrices
         ],
     )
+
+
+def _how(plan: Proposal, edge: int) -> str:
+    return plan.graph.kinds[edge] if plan.layout.choices[edge] else "as it is now"

@@ -16,13 +16,14 @@ from dlv.metadata import storage, versions
 from dlv.metadata.database import Database
 from dlv.metadata.storage import HeldSnapshot, StoredMatrix
 from dlv.metadata.versions import Version
+from dlv.pas.encode import SMALL
 from dlv.pas.floats import Words, format_of
 from dlv.pas.footer import Encoding
 from dlv.pas.segments import OPAQUE
 from dlv.pas.sketch import difference_bits, sketch
 from dlv.pas.storage_graph import StorageGraph
 from dlv.speeds import Speeds
-from dlv.tryouts import POOLED, Choice, Tried, Tryouts
+from dlv.tryouts import Choice, Tried, Tryouts
 
 Raw = bytes | bytearray | memoryview
 Advance = Callable[[int], None]
@@ -199,7 +200,7 @@ class Planner:
             choices = [Choice(digest, None, "materialise")]
             for rank, base in enumerate(near[digest]):
                 choices.append(Choice(digest, base, "sub"))
-                if raw > POOLED:
+                if raw > SMALL:
                     choices.append(Choice(digest, base, "context"))
                     choices += [Choice(digest, base, "xor")] if rank == 0 else []
             made = [

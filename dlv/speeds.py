@@ -1,12 +1,36 @@
-"""How fast this machine reads and decodes weights: what recreation costs are counted in."""
+"""How fast this machine decodes weights: what recreation costs are counted in.
+
+Measured once per machine, in about a second, and kept in the user's cache.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
-Manner = Literal["raw", "zstd", "fixed", "xor", "sub", "context"]
+import numpy as np
+
+from dlv.canonical import dumps, matrix_hash
+from dlv.errors import Damaged, DlvError
+from dlv.pas import small
+from dlv.pas.codecs import codec_of
+from dlv.pas.encode import Part, encode_materialised, encode_sub_fast, encode_xor
+from dlv.pas.fixed import Fixed
+from dlv.pas.footer import Encoding, PieceRow
+from dlv.pas.layouts import default_layout
+from dlv.pas.pieces import Piece
+from dlv.pas.read import read_matrix
+from dlv.pas.segments import Layout
+
+Raw = bytes | bytearray | memoryview
+
+FILE = "speeds.json"
+FORMAT = 1  # raised when decoders become faster or slower
+SHAPE = (1000, 500)
+LEAST = 5.0  # megabytes per second; a clock that stood still must not make a plan absurd
 
 
 @dataclass(frozen=True)
@@ -22,7 +46,7 @@ class Speeds:
         return max(1, round(chunks * self.chunk + stored / self.read + raw / self.decode[manner]))
 
 
-# Of an ordinary machine of 2024; close enough to choose by, and the same plan everywhere.
+# Of an ordinary machine; for plans that must be the same everywhere.
 ORDINARY = Speeds(
     1000.0,
     {
@@ -34,3 +58,131 @@ ORDINARY = Speeds(
         "context": 100.0,
     },
 )
+
+
+def of_machine(cache: Path) -> Speeds:
+    """Those measured before, or measured now; without a place to keep them, the ordinary ones."""
+    path = cache / FILE
+    try:
+        kept = json.loads(path.read_bytes())
+        if kept["format"] == FORMAT and set(kept["decode"]) == set(ORDINARY.decode):
+            decode = {manner: max(LEAST, float(v)) for manner, v in kept["decode"].items()}
+            return Speeds(ORDINARY.read, decode)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        pass
+    try:
+        found = measure()
+        keep(cache, found)
+    except (OSError, DlvError):
+        return ORDINARY
+    return found
+
+
+def keep(cache: Path, speeds: Speeds) -> None:
+    """Note them for the next time."""
+    cache.mkdir(parents=True, exist_ok=True)
+    fresh = cache / f"{FILE}.{time.monotonic_ns()}"
+    fresh.write_bytes(dumps({"format": FORMAT, "decode": dict(speeds.decode)}))
+    fresh.replace(cache / FILE)
+
+
+def folder(environ: Mapping[str, str]) -> Path:
+    """Where programs of this user keep what can be made again."""
+    home = Path(environ.get("HOME") or "~").expanduser()
+    return Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / "dlv"
+
+
+def measure() -> Speeds:
+    """Decode a matrix that looks like weights, stored in every manner."""
+    random = np.random.default_rng(0)
+    base = random.normal(0, 0.05, SHAPE).astype("<f4")
+    near = (base + random.normal(0, 1e-4, SHAPE)).astype("<f4")
+    noise = random.integers(0, 1 << 32, SHAPE, np.uint32).view("<f4")
+    decode = {}
+    for manner, target in (("raw", noise), ("zstd", base), ("fixed", base)):
+        store = _Store()
+        store.materialise(target.tobytes(), manner)
+        decode[manner] = store.speed()
+    for manner in ("xor", "sub", "context"):
+        store = _Store()
+        name = store.materialise(base.tobytes(), "zstd")
+        alone = store.seconds()
+        store.difference(near.tobytes(), base.tobytes(), name, manner)
+        decode[manner] = max(LEAST, base.nbytes / 1e6 / max(1e-6, store.seconds() - alone))
+    return Speeds(ORDINARY.read, decode)
+
+
+@dataclass
+class _Store:
+    """Packs in memory; the last matrix is the one that is read."""
+
+    encodings: dict[str, Encoding] = field(default_factory=dict)
+    pieces: dict[str, list[PieceRow]] = field(default_factory=dict)
+    data: list[Raw] = field(default_factory=list)
+
+    def materialise(self, raw: bytes, manner: str) -> str:
+        layout: Layout = default_layout()
+        if manner == "fixed":
+            layout = Fixed.of([raw], "float32", SHAPE)
+        return self._add(
+            raw,
+            lambda name, put: encode_materialised(
+                raw, "float32", SHAPE, name, put, layout=layout, effort="small"
+            ),
+        )
+
+    def difference(self, raw: bytes, base: bytes, base_name: str, manner: str) -> str:
+        def encode(name: str, put: Callable[[Part], None]) -> Encoding:
+            given = (raw, base, "float32", SHAPE, name, base_name, put)
+            if manner == "xor":
+                return encode_xor(*given, layout=default_layout())
+            if manner == "sub":
+                return encode_sub_fast(*given, layout=default_layout())
+            return small.encode_small(*given, scale=(base_name, None))
+
+        return self._add(raw, encode)
+
+    def _add(self, raw: bytes, encode: Callable[[str, Callable[[Part], None]], Encoding]) -> str:
+        name = matrix_hash("float32", SHAPE, raw)
+        pieces = self.pieces.setdefault(name, [])
+
+        def put(part: Part) -> None:
+            encoded = part.encoded
+            pieces.append(
+                PieceRow(
+                    *(name, "", part.kind, part.plane, len(self.data), len(encoded.data)),
+                    *(encoded.raw, encoded.blake3, encoded.codec, 0, part.start, part.count),
+                )
+            )
+            self.data.append(encoded.data)
+
+        self.encodings[name] = encode(name, put)
+        self.last = name
+        return name
+
+    def seconds(self) -> float:
+        """The faster of three readings."""
+        took = []
+        for _ in range(3):
+            started = time.thread_time()  # another program at work must not count
+            read_matrix(self.last, self.encodings.get, self)
+            took.append(time.thread_time() - started)
+        return min(took)
+
+    def speed(self) -> float:
+        size = np.prod(SHAPE) * 4 / 1e6
+        return max(LEAST, float(size) / max(1e-6, self.seconds()))
+
+    # What `read_matrix` asks of a source of chunks.
+
+    def chunks(self, matrix: str) -> Sequence[Piece]:
+        return self.pieces[matrix]
+
+    def stored(self, piece: Piece) -> Raw:
+        return self.data[piece.offset]
+
+    def read(self, piece: Piece) -> Raw:
+        return codec_of(piece.codec).decode(self.data[piece.offset], piece.raw)
+
+    def object(self, kind: str, name: str) -> Raw:
+        raise Damaged(f"there is no {kind} {name} here")  # no codec of these has a table

@@ -6,6 +6,7 @@ where it stopped. What is read back is checked; what does not fit is made again.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -21,6 +22,7 @@ from dlv.errors import StorageError
 from dlv.pas import small
 from dlv.pas.codecs import choose
 from dlv.pas.encode import (
+    SMALL,
     Encoded,
     Part,
     Put,
@@ -28,15 +30,16 @@ from dlv.pas.encode import (
     encode_sub_fast,
     encode_xor,
 )
-from dlv.pas.floats import differences, exponents, format_of, words_in
+from dlv.pas.fixed import Fixed
+from dlv.pas.floats import differences, format_of, words_in
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts import default_layout
+from dlv.pas.segments import Layout
 
 Raw = bytes | bytearray | memoryview
 Kind = Literal["materialise", "xor", "sub", "context"]
 
 JOURNAL, BYTES = "tryouts.jsonl", "tryouts.bin"
-POOLED = 16 << 10  # matrices up to this share chunks, which no context can be used for
 FORMAT = 1  # of the notes; raised when an encoder gives other bytes than before
 ROW = 70  # about what a chunk takes in a pack's footer,
 MEMBER = 10  # and what a small plane's share of one does
@@ -163,7 +166,7 @@ class Tryouts:
 
     def pooled(self, choice: Choice, encoding: Encoding) -> tuple[Encoding, list[Raw]] | None:
         """The decoded planes of a small matrix, which go into chunks with others."""
-        if encoding.nbytes is None or encoding.nbytes > POOLED:
+        if encoding.nbytes is None or encoding.nbytes > SMALL:
             return None
         raw = self._matrices(choice.matrix)
         delta: dict[str, Any] | None = None
@@ -196,9 +199,7 @@ class Tryouts:
         target = self._matrices(choice.matrix)
         dtype, shape = encoding.dtype, encoding.shape
         if choice.base is None:
-            return encode_materialised(
-                *(target, dtype, shape, choice.matrix, put), layout=default_layout(), effort="small"
-            )
+            return _materialised(target, encoding, put)
         base = self._matrices(choice.base)
         given = (target, base, dtype, shape, choice.matrix, choice.base, put)
         if choice.kind == "xor":
@@ -207,10 +208,9 @@ class Tryouts:
             return encode_sub_fast(*given, layout=default_layout())
         return small.encode_small(
             *given,
-            scale=(choice.base, exponents(words_in(base, dtype), format_of(dtype))),
+            scale=(choice.base, None),
             slow=self._slow,
             fast_coder=self._fast_coder,
-            tables=None,
         )
 
     def _keep(self, choice: Choice, tried: Tried, parts: list[Part]) -> None:
@@ -272,3 +272,20 @@ class Tryouts:
             if row["kept"] is not None:
                 self._best[matrix] = tried.bytes
         self._journal.seek(0, os.SEEK_END)
+
+
+def _materialised(target: Raw, encoding: Encoding, put: Put) -> Encoding:
+    """A matrix on its own: in fixed point where it can be, if that is smaller."""
+    given = (target, encoding.dtype, encoding.shape, encoding.matrix)
+    layouts: list[Layout] = [default_layout()]
+    with contextlib.suppress(ValueError):
+        layouts.append(Fixed.of([target], encoding.dtype, encoding.shape))
+    outcomes: list[tuple[int, Encoding, list[Part]]] = []
+    for layout in layouts:
+        parts: list[Part] = []
+        made = encode_materialised(*given, parts.append, layout=layout, effort="small")
+        outcomes.append((sum(len(part.encoded.data) + ROW for part in parts), made, parts))
+    _, made, parts = min(outcomes, key=lambda outcome: outcome[0])
+    for part in parts:
+        put(part)
+    return made

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     import dlv.budgets as budgets
     import dlv.explain as explain
     import dlv.proposal as proposal
+    import dlv.speeds as speeds
     import dlv.views.archive as view
 else:
     archive = lazy("dlv.archive")
     budgets = lazy("dlv.budgets")
     explain = lazy("dlv.explain")
     proposal = lazy("dlv.proposal")
+    speeds = lazy("dlv.speeds")
     view = lazy("dlv.views.archive")
 
 
@@ -82,6 +84,7 @@ def run(call: Invocation, refs: tuple[str, ...], **given: Any) -> None:
         author=call.author,
         export_graph=given["export_graph"],
         export_plan=given["export_plan"],
+        speeds=speeds.of_machine(speeds.folder(call.environ)),
     )
     if given["explain"] is not None:
         found = explain.explain(call.repository, request, given["explain"], progress=call.progress)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+import dlv.speeds as speeds
 from tests.crash import shim
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,6 +105,7 @@ def prepare(fast: Path) -> Prepare:
             return folder
         home = fast / "home"
         home.mkdir(exist_ok=True)
+        speeds.keep(home / ".cache" / "dlv", speeds.ORDINARY)
         folder.mkdir()
         if git:
             subprocess.run(["git", "init", "-q"], cwd=folder, check=True, env=environment(home))

@@ -1,0 +1,104 @@
+"""`dlv archive`: plans shown and carried out, refusals, and why a matrix is stored as it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+Dlv = Callable[..., Any]
+MODES = ["pipe", "tty", "json"]
+# What codecs make of the bytes depends on their version.
+VARIES = {
+    r"[0-9.]+ (k?B|MB)\b": "<size>",
+    r"[0-9.]+ (µs|ms|s)\b": "<time>",
+    r'("(?:before|after|written|freed|seconds|fastest|budget|ratio|bytes)": )[0-9.]+': r"\1<n>",
+    r"(?<=\t)[0-9]{4,}(?=\t)": "<size>",
+    r"(?<=\t)0\.[0-9]+(?=\t)": "<part>",
+    r"(packs (?:before|after|planned)\t)[0-9]+": r"\1<size>",
+    r"  +0\.[0-9]+  +": "  <part>  ",
+    r"(?<=\S)  +(?=\S)": "  ",
+}
+
+
+def quiet(result: Any) -> Any:
+    """Without the progress bar, which a slow machine has time to show."""
+    return replace(result, stderr="")
+
+
+@pytest.fixture
+def line(dlv: Dlv, workspace: Path) -> Path:
+    """net@1 .. net@3, each a little further."""
+    dlv("init")
+    rng = np.random.default_rng(0)
+    held = rng.normal(0, 0.05, (200, 150))
+    for number in range(1, 4):
+        save_file({"w": held.astype(np.float32)}, workspace / "net.safetensors")
+        dlv("add", "net.safetensors")
+        assert dlv("commit", "-m", f"number {number}", "--name", "net").code == 0
+        held = held + rng.normal(0, 1e-5, held.shape)
+    return workspace
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_rehearsed_and_done(dlv: Dlv, snapshot: Dlv, line: Path, mode: str) -> None:
+    given = {"tty": mode == "tty", "json": mode == "json"}
+    snapshot(quiet(dlv("archive", "--dry-run", **given)), replace=VARIES, name="rehearsed")
+    snapshot(quiet(dlv("archive", **given)), replace=VARIES, name="done")
+    snapshot(quiet(dlv("archive", **given)), replace=VARIES, name="again")
+    assert dlv("fsck").code == 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_explain(dlv: Dlv, snapshot: Dlv, line: Path, mode: str) -> None:
+    result = dlv("archive", "net@3", "--explain", "w", tty=mode == "tty", json=mode == "json")
+    assert result.code == 0
+    snapshot(quiet(result), replace=VARIES)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_there(dlv: Dlv, snapshot: Dlv, workspace: Path, mode: str) -> None:
+    dlv("init")
+    snapshot(dlv("archive", tty=mode == "tty", json=mode == "json"), replace=VARIES)
+
+
+REFUSED: dict[str, tuple[list[str], int]] = {
+    "no such version": (["net@7"], 4),
+    "no such algorithm": (["--algorithm", "bset"], 2),
+    "not a time": (["--budget", "net@1=soon"], 2),
+    "not a budget": (["--budget", "200ms"], 2),
+    "out of reach": (["--budget", "net@1=1us"], 9),
+    "faster than the fastest": (["--alpha", "0.5"], 2),
+    "no such matrix": (["net@3", "--explain", "x"], 4),
+    "nowhere to write": (["--export-plan", "no/such/folder", "--dry-run"], 8),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(dlv: Dlv, snapshot: Dlv, line: Path, name: str) -> None:
+    arguments, code = REFUSED[name]
+    result = dlv("archive", *arguments)
+    assert result.code == code
+    snapshot(result, replace=VARIES)
+
+
+def test_graph_and_plan_are_written(dlv: Dlv, line: Path) -> None:
+    files = ["--export-graph", "graph.json", "--export-plan", "plan.json"]
+    assert dlv("archive", "--dry-run", *files).code == 0
+    graph = json.loads((line / "graph.json").read_text())
+    plan = json.loads((line / "plan.json").read_text())
+    assert graph["vertices"] == 4
+    assert [graph["edges"][edge][1] for edge in plan["edges"]] == [1, 2, 3]
+
+
+def test_undo_passes_it_by(dlv: Dlv, line: Path) -> None:
+    dlv("archive")
+    result = dlv("undo")
+    assert result.code == 0
+    assert "net@3" in result.stdout
