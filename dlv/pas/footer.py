@@ -9,8 +9,11 @@ from typing import Any
 
 from dlv.canonical import HASH, dumps, loads
 from dlv.errors import Damaged, NewerFormat
+from dlv.pas.contexts import Scales
+from dlv.pas.deltas import delta_of
 from dlv.pas.layouts import layout_of
-from dlv.pas.segments import OPAQUE, Layout, matrix_bytes, words_of
+from dlv.pas.segments import OPAQUE, Layout, matrix_bytes, word_shape, words_of
+from dlv.pas.side import side_length
 
 FORMAT = "dlv/pack/1"
 MAX_FOOTER = 64 << 20
@@ -286,6 +289,9 @@ def _chunk(row: Any, encodings: int, what: str) -> Chunk:
         plane = reader.row["plane"]
         if kind in ("side", *OBJECT_KINDS) and plane is not None:
             raise reader.bad(f"a {kind} has no plane")
+    codec = reader.config("codec")
+    if str(codec["id"]).startswith("context-") and len(members) > 1:
+        raise reader.bad("it needs contexts and has several members")
     if reader.number("length") == 0:
         raise reader.bad("it is empty")
     return Chunk(
@@ -295,7 +301,7 @@ def _chunk(row: Any, encodings: int, what: str) -> Chunk:
         reader.number("length"),
         raw,
         reader.hash("blake3"),
-        reader.config("codec"),
+        codec,
         tuple(members),
     )
 
@@ -321,16 +327,29 @@ def _check_cover(footer: Footer, what: str) -> None:
             continue
         if plane is not None and plane >= encoding.planes:
             raise Damaged(f"{label} does not exist", why=f"it has {encoding.planes} planes")
-        expected = (
-            layout.side_bytes(encoding.dtype, encoding.shape)
-            if plane is None
-            else layout.plane_bytes(plane, encoding.dtype, encoding.shape)
-        )
-        # A delta may bring side data of its own.
-        if plane is None and encoding.delta is not None:
-            continue
-        if encoding.empty or (expected is not None and end != expected):
-            raise Damaged(f"{label} has {end} bytes", why=f"by its shape it has {expected}")
+        if encoding.empty:
+            raise Damaged(f"{label} has {end} bytes", why="by its shape it has none")
+        if plane is None:
+            known = _side_lengths(layout, encoding)
+        else:
+            size = layout.plane_bytes(plane, encoding.dtype, encoding.shape)
+            known = None if size is None else [size]
+        if known is not None and end not in known:
+            raise Damaged(f"{label} has {end} bytes", why=f"by its shape it has {known[0]}")
+
+
+def _side_lengths(layout: Layout, encoding: Encoding) -> list[int] | None:
+    """How long side data may be: whether contexts are used may stand in another pack."""
+    try:
+        delta = delta_of(encoding.delta)
+        plain = side_length(layout, delta, encoding.dtype, encoding.shape)
+    except NewerFormat:
+        return None
+    if delta is None:
+        return [plain]
+    if encoding.nbytes is None:
+        return None
+    return [plain, plain + Scales.nbytes(word_shape(encoding.shape, words_of(encoding.dtype)[1]))]
 
 
 def covered(pieces: Sequence[tuple[int, int]]) -> int | None:

@@ -158,7 +158,7 @@ class _Words:
         self._source = source
         self._base = known.link
         self._held = known.held
-        self._scales = known.scales
+        self._scales = known.keep
         empty = known.words
         if known.link is not None:
             empty = ordered(known.words, format_of(known.link.dtype))

@@ -20,8 +20,8 @@ from dlv.pas.deltas import Delta, base_of, delta_of, overlap_of
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts import layout_of
 from dlv.pas.pieces import ChunkSource, Piece, Raw, in_order, join_pieces, share
-from dlv.pas.predictors import side_bytes
 from dlv.pas.segments import OPAQUE, SEGMENT, Layout, matrix_bytes, word_shape, words_of
+from dlv.pas.side import side_length
 
 MAX_CHAIN = 64
 # Exponents of this many matrices further down a chain may be needed at one time.
@@ -102,12 +102,17 @@ def links_of(
     """The links of a chain, checked; only the first `planes` of each need be there."""
     counts = [planes] * len(encodings) if isinstance(planes, int) else planes
     links = [
-        _link(encoding, source, count) for encoding, count in zip(encodings, counts, strict=True)
+        link_of(encoding, source, count) for encoding, count in zip(encodings, counts, strict=True)
     ]
+    check_chain(links)
+    return links
+
+
+def check_chain(links: Sequence[Link]) -> None:
+    """Damaged if a link cannot be a delta against the next."""
     for link, base in itertools.pairwise(links):
         _check_shapes(link, base)
     _check_scales(links)
-    return links
 
 
 def check_memory(nbytes: int, matrix: str) -> None:
@@ -123,7 +128,8 @@ def check_memory(nbytes: int, matrix: str) -> None:
         )
 
 
-def _link(encoding: Encoding, source: ChunkSource, planes: int) -> Link:
+def link_of(encoding: Encoding, source: ChunkSource, planes: int) -> Link:
+    """One matrix with its pieces in order; only the first `planes` planes need be there."""
     layout = layout_of(encoding.layout)
     delta = delta_of(encoding.delta)
     if layout.planes(encoding.dtype) != encoding.planes:
@@ -196,10 +202,9 @@ def _find_scale(link: Link, pieces: Sequence[Piece]) -> None:
 
 
 def _check_side(link: Link) -> None:
-    shape = link.encoding.shape
-    expected = link.layout.side_bytes(link.dtype, shape) if link.count else 0
-    if link.delta is not None and link.count:
-        expected += sum(side_bytes(one, link.dtype, shape) for one in link.delta.predictor)
+    expected = 0
+    if link.count:
+        expected = side_length(link.layout, link.delta, link.dtype, link.encoding.shape)
     if link.scale is not None:
         expected += Scales.nbytes(link.shape)
     what = f"side data of matrix {link.matrix}"

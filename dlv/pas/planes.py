@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from dlv.canonical import dumps
 from dlv.errors import Damaged
 from dlv.pas.codecs import context_codec_of
 from dlv.pas.coders.above import AboveCodec
+from dlv.pas.coders.context import ContextCodec
 from dlv.pas.coders.rans import ContextRans
 from dlv.pas.contexts import Scales, numbers
 from dlv.pas.links import Link, PlaneReader, is_above, is_context
-from dlv.pas.pieces import ChunkSource, Raw
+from dlv.pas.pieces import ChunkSource, Piece, Raw
 from dlv.pas.predictors import predictors_of
 from dlv.pas.segments import SEGMENT, Words
 
@@ -21,6 +23,8 @@ class PlaneDecoder:
 
     def __init__(self, link: Link, source: ChunkSource) -> None:
         self._link = link
+        self._source = source
+        self._codecs: dict[bytes, ContextCodec] = {}
         self._source = source
         side = memoryview(link.side(source))
         own = link.layout.side_bytes(link.dtype, link.encoding.shape) if link.count else 0
@@ -73,12 +77,22 @@ class PlaneDecoder:
             raise Damaged(f"matrix {self._link.matrix} has contexts and no scales")
         return self._scales.q(exponents, start)
 
+    def _codec(self, piece: Piece) -> ContextCodec:
+        """The codec of a chunk, with the table it names; a plane's segments mostly share one."""
+        key = dumps(piece.codec)
+        if key not in self._codecs:
+            codec = context_codec_of(piece.codec)
+            assert codec is not None
+            if isinstance(codec, ContextRans):
+                codec = codec.with_table(self._source.object("table", codec.table))
+            self._codecs[key] = codec
+        return self._codecs[key]
+
     def _in_context(
         self, reader: PlaneReader, start: int, q: NDArray[np.uint8], above: Raw | None
     ) -> Raw:
         piece, stored = reader.stored(start)
-        codec = context_codec_of(piece.codec)
-        assert codec is not None
+        codec = self._codec(piece)
         if isinstance(codec, ContextRans):
             codec = codec.with_table(self._source.object("table", codec.table))
         upper = None if above is None else np.frombuffer(above, np.uint8)

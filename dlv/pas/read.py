@@ -36,6 +36,32 @@ def read_matrix(matrix: str, lookup: Lookup, source: ChunkSource) -> Raw:
     return raw_of(words)
 
 
+def read_scaled(
+    matrix: str, lookup: Lookup, source: ChunkSource
+) -> tuple[Raw, str, Exponents | None]:
+    """A matrix that is to be a base, and what counts for contexts against it.
+
+    That is the nearest matrix on its chain below which there is no `sub`, so that its first
+    planes tell its exponents: its name, and the exponents at each word of the base's shape;
+    None where it is the base itself.
+    """
+    links = links_of(chain(matrix, lookup), source, ALL)
+    scale = links[-1]
+    for link in reversed(links):
+        if link.delta is not None and link.delta.kind == "sub":
+            break
+        scale = link
+    if scale is links[0] or not format_of(scale.dtype).exponent:
+        return read_matrix(matrix, lookup, source), matrix, None
+    builder = Builder(source)
+    spans = ranges(links, 0, links[0].count)
+    for index in reversed(range(len(links))):
+        builder.keep = far_scales(links[:index]) | {scale.matrix}
+        builder.add(links[index], *spans[index])
+    check_hash(links[0], builder.words)
+    return raw_of(builder.words), scale.matrix, builder.held[scale.matrix]
+
+
 def read_slice(matrix: str, start: int, count: int, lookup: Lookup, source: ChunkSource) -> Raw:
     """The bytes of `count` elements from `start`; of opaque dtypes, of bytes.
 
@@ -107,11 +133,11 @@ def _built(links: Sequence[Link], low: int, high: int, source: ChunkSource) -> W
 
 
 def _build(links: Sequence[Link], low: int, high: int, source: ChunkSource) -> Words:
-    builder = Builder(source, far_scales(links))
-    for link, (start, stop) in zip(
-        reversed(links), reversed(ranges(links, low, high)), strict=True
-    ):
-        builder.add(link, start, stop)
+    builder = Builder(source)
+    spans = ranges(links, low, high)
+    for index in reversed(range(len(links))):
+        builder.keep = far_scales(links[:index])
+        builder.add(links[index], *spans[index])
     return builder.words
 
 
@@ -134,11 +160,15 @@ def far_scales(links: Sequence[Link]) -> set[str]:
 
 
 class Builder:
-    """One matrix of a chain after the other, each in the place of its base."""
+    """One matrix of a chain after the other, each in the place of its base.
 
-    def __init__(self, source: ChunkSource, scales: set[str]) -> None:
+    `keep` names the matrices whose exponents later links need and no base gives; set it
+    before each link.
+    """
+
+    def __init__(self, source: ChunkSource, keep: set[str] | None = None) -> None:
         self._source = source
-        self.scales = scales
+        self.keep = keep or set()
         self.held: dict[str, Exponents] = {}
         self.link: Link | None = None
         self.words: Words = np.empty(0, np.uint8)
@@ -154,7 +184,8 @@ class Builder:
                 self._stretch(base, link, start, stop)
             self._difference(link, start)
         self.link = link
-        if link.matrix in self.scales and format_of(link.dtype).exponent:
+        self.held = {name: held for name, held in self.held.items() if name in self.keep}
+        if link.matrix in self.keep and format_of(link.dtype).exponent:
             self.held[link.matrix] = exponents_of(self.words, link.dtype)
 
     def _materialise(self, link: Link, start: int, stop: int) -> None:

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from dlv.canonical import dumps, hash_bytes
 from dlv.errors import Damaged, DlvError, NewerFormat, StorageError
 from dlv.pas.footer import pieces_of
-from dlv.pas.packs import Pack, PackWriter, read_exactly
-from dlv.pas.read import read_matrix
+from dlv.pas.packs import Pack, PackWriter, read_exactly, read_stored
+from dlv.pas.read import join_pieces, read_matrix
 from tests.memory_index import MemoryIndex
 
 if TYPE_CHECKING:
@@ -42,6 +42,12 @@ class OnePack(MemoryIndex):
 
     def read(self, piece: Any) -> Any:
         return self.pack.read_chunk(piece)
+
+    def stored(self, piece: Any) -> bytes:
+        return read_stored(self.pack.descriptor, self.pack.size, piece, "the pack")
+
+    def object(self, kind: str, name: str) -> Any:
+        return join_pieces(self.object_chunks(kind, name), None, self, f"{kind} {name}")
 
 
 def contents(path: Path) -> dict[str, bytes]:
@@ -210,13 +216,13 @@ def test_lies_about_size_take_no_memory(tmp_path: Path, small_pack: SmallPack) -
 
 def test_codecs_unknown_to_this_version_are_named(tmp_path: Path, small_pack: SmallPack) -> None:
     footer = small_pack.footer.as_json()
-    footer["chunks"][4]["codec"] = {"id": "context-rans", "lo": 40, "scale": "x", "table": "y"}
+    footer["chunks"][4]["codec"] = {"id": "context-warp", "lo": 40, "scale": "x", "table": "y"}
     footer["chunks"][6]["kind"] = "hologram"
     path = tmp_path / "x.pack"
     path.write_bytes(resealed(small_pack, footer))
     with Pack(path) as pack:
         assert len(pack.read_chunk(pack.chunks[0])) == 16
-        with pytest.raises(NewerFormat, match="context-rans"):
+        with pytest.raises(NewerFormat, match="context-warp"):
             pack.read_chunk(pack.chunks[4])
         with pytest.raises(NewerFormat, match="hologram"):
             pack.read_chunk(pack.chunks[6])

@@ -1,0 +1,203 @@
+"""Several matrices read together: shared bases once, any tree, far scales."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlv.canonical import matrix_hash
+from dlv.errors import Damaged
+from dlv.pas.floats import exponents, format_of, words_in
+from dlv.pas.level import Level, Unusable, level
+from dlv.pas.read import read_matrix, read_scaled, read_slice
+from dlv.pas.shared import read_matrices
+from dlv.pas.small import encode_small
+from tests.conformance.delta import MemoryStore, near
+
+COUNT = 20_000
+SHAPE = (100, 200)
+
+
+def start() -> bytes:
+    return np.random.default_rng(1).normal(0, 0.1, COUNT).astype("<f4").tobytes()
+
+
+def moved(raw: bytes, seed: int) -> bytes:
+    """Weights after some training steps."""
+    words = np.frombuffer(raw, "<f4")
+    steps = np.random.default_rng(seed).normal(0, 1e-4, len(words)).astype("<f4")
+    after: bytes = (words + steps).astype("<f4").tobytes()
+    return after
+
+
+def add_small(store: MemoryStore, raw: bytes, base: str, **more: Any) -> str:
+    """Store through the context coder, contexts from where the reader finds them early."""
+    from_base, scale, held = read_scaled(base, store.encoding, store)
+    parts: list[Any] = []
+    name = matrix_hash("float32", SHAPE, raw)
+    encoding = encode_small(
+        *(raw, from_base, "float32", SHAPE, name, base, parts.append),
+        scale=more.pop("scale", (scale, held)),
+        **more,
+    )
+    for part in parts:
+        store.put(name, part)
+    store.encodings[name] = encoding
+    return name
+
+
+@pytest.fixture(scope="module")
+def trained() -> tuple[MemoryStore, list[str], list[bytes]]:
+    """A chain of xor, context-coded and plain differences."""
+    store = MemoryStore()
+    raws = [start()]
+    names = [store.add(raws[0], "float32", SHAPE, effort="small")]
+    for step in range(6):
+        raws.append(moved(raws[-1], step))
+        if step == 2:
+            names.append(store.add(raws[-1], "float32", SHAPE, kind="xor", base=names[-1]))
+        elif step == 4:
+            names.append(store.add(raws[-1], "float32", SHAPE, kind="sub", base=names[-1]))
+        else:
+            names.append(add_small(store, raws[-1], names[-1]))
+    return store, names, raws
+
+
+def test_contexts_from_further_down_the_chain(
+    trained: tuple[MemoryStore, list[str], list[bytes]],
+) -> None:
+    store, names, raws = trained
+    codecs = {str(row.codec["id"]) for name in names for row in store.chunks(name)}
+    assert "context-zstd" in codecs or "context-packed" in codecs
+    scales = {row.codec["scale"] for row in store.chunks(names[6]) if "scale" in row.codec}
+    assert scales == {names[0]}
+    for name, raw in zip(names, raws, strict=True):
+        assert store.matrix(name) == raw
+        assert bytes(read_slice(name, 777, 99, store.encoding, store)) == raw[4 * 777 : 4 * 876]
+
+
+def test_the_scale_of_a_base(trained: tuple[MemoryStore, list[str], list[bytes]]) -> None:
+    store, names, raws = trained
+    raw, scale, held = read_scaled(names[0], store.encoding, store)
+    assert (bytes(raw), scale, held) == (raws[0], names[0], None)
+    raw, scale, held = read_scaled(names[6], store.encoding, store)
+    assert bytes(raw) == raws[6]
+    assert held is not None
+    form = format_of("float32")
+    assert scale == names[0]
+    assert held.tolist() == exponents(words_in(raws[0], "float32"), form).tolist()
+
+
+def test_levels_of_context_coded_matrices(
+    trained: tuple[MemoryStore, list[str], list[bytes]],
+) -> None:
+    store, names, raws = trained
+    for name, raw in zip(names, raws, strict=True):
+        values = np.frombuffer(raw, "<f4").astype(np.float64).reshape(SHAPE)
+        last = np.inf
+        for k in (1, 2, 3, 4):
+            store.reads.clear()
+            found = level(name, k, store.encoding, store)
+            if isinstance(found, Unusable):
+                assert k < 4
+                continue
+            assert isinstance(found, Level)
+            assert (found.low <= values).all()
+            assert (values <= found.high).all()
+            if k < 3:
+                # Exponents take two planes of what the contexts come from, never more.
+                assert {plane for _, kind, plane, _ in store.reads if kind == "plane"} <= {0, 1}
+            width = float((found.high - found.low).mean())
+            assert width <= last
+            last = width
+        assert isinstance(found, Level)
+        assert found.exact
+
+
+def test_shared_bases_are_decoded_once(
+    trained: tuple[MemoryStore, list[str], list[bytes]],
+) -> None:
+    store, names, raws = trained
+    wanted = [names[6], names[2], names[4], names[0]]
+    store.reads.clear()
+    found = {name: bytes(raw) for name, raw in read_matrices(wanted, store.encoding, store)}
+    assert found == {name: raws[names.index(name)] for name in wanted}
+    assert len(store.reads) == len(set(store.reads))
+    assert {owner for owner, _, _, _ in store.reads} == set(names)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_tree(data: st.DataObject) -> None:
+    store = MemoryStore()
+    source = random.Random(data.draw(st.integers(0, 99)))
+    names: list[str] = []
+    raws: dict[str, bytes] = {}
+    for step in range(data.draw(st.integers(1, 14))):
+        base = data.draw(st.sampled_from(names)) if names else None
+        shape = data.draw(st.sampled_from([(3, 4), (3, 4), (4, 2)]))
+        count = shape[0] * shape[1]
+        raw = source.randbytes(2 * count)
+        if base is not None and store.encodings[base].shape == shape:
+            raw = near(raws[base], 2, step)
+        kind = data.draw(st.sampled_from(["xor", "sub", "materialise"]))
+        name = store.add(raw, "bfloat16", shape, kind=kind, base=base)
+        raws[name] = raw
+        names.append(name)
+    wanted = data.draw(st.lists(st.sampled_from(names), max_size=8))
+    store.reads.clear()
+    kept = list(read_matrices(wanted, store.encoding, store))
+    assert sorted(name for name, _ in kept) == sorted(set(wanted))
+    assert {name: bytes(raw) for name, raw in kept} == {name: raws[name] for name in wanted}
+    assert len(store.reads) == len(set(store.reads))
+
+
+def test_a_damaged_base_is_found_out(trained: tuple[MemoryStore, list[str], list[bytes]]) -> None:
+    store, names, raws = trained
+    row = next(row for row in store.chunks(names[1]) if row.kind == "plane" and row.plane == 3)
+    good = store.data[row.offset]
+    try:
+        store.data[row.offset] = good[:-1]
+        with pytest.raises(Damaged):
+            list(read_matrices([names[4]], store.encoding, store))
+        assert bytes(read_matrix(names[0], store.encoding, store)) == raws[0]
+    finally:
+        store.data[row.offset] = good
+
+
+@pytest.mark.parametrize("change", ["other", "none", "itself", "two", "materialised"])
+def test_scales_that_cannot_be(
+    trained: tuple[MemoryStore, list[str], list[bytes]], change: str
+) -> None:
+    store, names, _ = trained
+    name = names[2]
+    rows = list(store.chunks(name))
+    at = next(n for n, row in enumerate(rows) if "scale" in row.codec)
+    scale = {"other": "ab" * 32, "none": names[5], "itself": name}.get(change, names[0])
+    encoding = store.encodings[name]
+    try:
+        if change == "materialised":
+            store.change(name, delta=None)
+        else:
+            some = {at} if change == "two" else set(range(len(rows)))
+            if change == "two":
+                scale = names[0] if rows[at].codec["scale"] != names[0] else "cd" * 32
+            store.rows[name] = [
+                replace(row, codec={**row.codec, "scale": scale})
+                if n in some and "scale" in row.codec
+                else row
+                for n, row in enumerate(rows)
+            ]
+        if change == "two" and sum("scale" in row.codec for row in rows) == 1:
+            store.rows[name].append(store.rows[name][at])
+        with pytest.raises(Damaged):
+            store.matrix(name)
+    finally:
+        store.rows[name] = rows
+        store.encodings[name] = encoding
