@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 import dlv.paths as paths
+import dlv.retrieval as retrieval
 import dlv.snapshots as snapshots
 from dlv.adapters import registry
 from dlv.adapters.checkpoint import Checkpoint
@@ -18,6 +19,7 @@ from dlv.metadata import staged, versions
 from dlv.metadata.versions import Version
 from dlv.paths import Folder
 from dlv.repository import Repository
+from dlv.retrieval import Task
 from dlv.weights import MatrixStore
 from dlv.working import (
     CHANGED,
@@ -46,6 +48,7 @@ class Request:
     format: str | None = None
     weights: bool = True
     force: bool = False
+    jobs: int = 1
     name: str = ""  # of the copy
     progress: Callable[[int], None] = lambda _: None
     total: Callable[[int], None] = lambda _: None
@@ -174,10 +177,14 @@ def write(
     folder = Folder(result.folder)
     asides: dict[str, str] = {}
     try:
-        for target in todo:
-            asides[target.path], written = _beside(repository, manifest, target, folder)
-            result.written.append(written)
-            request.progress(target.item.bytes)
+        made = {t.path: _small(repository, t, folder, asides) for t in todo if t.container is None}
+        request.progress(sum(t.item.bytes for t in todo if t.container is None))
+        weights = [target for target in todo if target.container is not None]
+        tasks = [_task(manifest, target, folder, asides) for target in weights]
+        store = MatrixStore.of(repository)
+        for written in retrieval.write_all(store, tasks, request.jobs, request.progress):
+            made[written.path] = written
+        result.written += [made[target.path] for target in todo]
         for path in list(asides):
             folder.put(asides[path], path)
             del asides[path]
@@ -186,9 +193,10 @@ def write(
             folder.remove(aside)
     working.remember()
     if here:
-        made = {written.path: written.hash for written in result.written}
         items = [
-            target.item if target.make is None else replace(target.item, mark=made[target.path])
+            target.item
+            if target.make is None
+            else replace(target.item, mark=made[target.path].hash)
             for target in todo
         ]
         rows = [tell(repository.root, item) for item in items]
@@ -284,27 +292,42 @@ def _check_stored(repository: Repository, targets: Sequence[Target]) -> None:
                     )
 
 
-def _beside(
-    repository: Repository, manifest: Manifest, target: Target, folder: Folder
-) -> tuple[str, Written]:
+def _small(
+    repository: Repository, target: Target, folder: Folder, asides: dict[str, str]
+) -> Written:
+    """Anything but weights, beside its place."""
     if target.entry is not None:
         data = FileStore(repository.files_git).read(target.entry)
         mode = 0o755 if target.entry.mode == "100755" else 0o644
         with folder.beside(target.path, mode=mode) as (out, aside):
             out.write(data)
-        return aside, Written(target.path, len(data), target.entry.blake3)
-    if target.make is not None:
+        size, digest = len(data), target.entry.blake3
+    else:
+        assert target.make is not None
         with folder.beside(target.path) as (out, aside):
             size, digest = target.make(out)
-        return aside, Written(target.path, size, digest)
-    assert target.container is not None
-    assert target.snapshot is not None
-    store = MatrixStore.of(repository)
-    with folder.beside(target.path) as (out, aside):
-        made = (manifest, target.snapshot, target.container, store)
-        if target.item.format == target.container.format:
-            size, digest = snapshots.rebuild(out, *made)
-        else:
-            tensors = snapshots.renamed(*made)
-            size, digest = snapshots.save(out, target.item.format, tensors, {})
-    return aside, Written(target.path, size, digest)
+    asides[target.path] = aside
+    return Written(target.path, size, digest)
+
+
+def _task(
+    manifest: Manifest, target: Target, folder: Folder, asides: dict[str, str]
+) -> Task[Written]:
+    """A file of weights, beside its place, with what it takes of the store."""
+    snapshot, container = target.snapshot, target.container
+    assert container is not None
+    assert snapshot is not None
+    digests = [snapshot.hashes[index] for index in container.tensors]
+
+    def write(source: retrieval.Source) -> Written:
+        made = (manifest, snapshot, container, source)
+        with folder.beside(target.path) as (out, aside):
+            if target.item.format == container.format:
+                size, digest = snapshots.rebuild(out, *made)
+            else:
+                tensors = snapshots.renamed(*made)
+                size, digest = snapshots.save(out, target.item.format, tensors, {})
+        asides[target.path] = aside
+        return Written(target.path, size, digest)
+
+    return Task([digest for digest in digests if digest is not None], write)

@@ -13,11 +13,12 @@ from typing import Any, BinaryIO, cast
 import dlv.catalogue as catalogue
 import dlv.lineage as lineage
 import dlv.network.verify as verification
+import dlv.retrieval as retrieval
 import dlv.revisions as revisions
 import dlv.snapshots as snapshots
 from dlv.adapters import network_json, registry
 from dlv.adapters.blocks import tensor_bytes
-from dlv.adapters.checkpoint import Beside, Raw, Tensor
+from dlv.adapters.checkpoint import ITEM_BYTES, Beside, Tensor
 from dlv.canonical import hash_bytes
 from dlv.errors import Conflict, NotFound, UsageError, nearest
 from dlv.manifest import Container, Manifest, Snapshot
@@ -25,6 +26,7 @@ from dlv.metadata.versions import Version
 from dlv.network.graph import Network
 from dlv.paths import Folder
 from dlv.repository import Repository
+from dlv.retrieval import Source
 from dlv.weights import MatrixStore
 
 _BY_SUFFIX = {
@@ -52,6 +54,7 @@ class Request:
     matrices: Sequence[str] = ()
     everything: bool = False
     force: bool = False
+    jobs: int = 1
     progress: Callable[[int], None] = lambda _: None
     total: Callable[[int], None] = lambda _: None
 
@@ -104,12 +107,13 @@ def export(repository: Repository, request: Request) -> Exported:
         network = _runnable(network, manifest, chosen, request, found.version)
     _free(request)
     request.total(sum(_bytes(manifest, i) for i in chosen))
-    source = _Counting(store, request.progress)
+    needs = [digest for i in _order(manifest, chosen, format_) if (digest := snapshot.hashes[i])]
+    source = retrieval.Ahead(store, needs, request.jobs, request.progress)
     notes = list(found.notes)
     lossy = lineage.lossy(repository.database, found.version)
     notes += [] if lossy is None else [lossy]
     folder = Folder(request.out.parent)
-    with folder.replace(request.out.name) as out, contextlib.ExitStack() as stack:
+    with source, folder.replace(request.out.name) as out, contextlib.ExitStack() as stack:
         if original is not None:
             size, digest = snapshots.rebuild(out, manifest, snapshot, original, source)
         else:
@@ -193,7 +197,7 @@ def _runnable(
     return network
 
 
-def _constants(manifest: Manifest, source: _Counting) -> list[Tensor]:
+def _constants(manifest: Manifest, source: Source) -> list[Tensor]:
     """What the network computes with beside the state dict."""
     found = []
     for each in manifest.network.constants if manifest.network is not None else ():
@@ -203,20 +207,12 @@ def _constants(manifest: Manifest, source: _Counting) -> list[Tensor]:
     return found
 
 
-class _Counting:
-    """A store that tells how many bytes of matrices were read from it."""
-
-    def __init__(self, store: MatrixStore, progress: Callable[[int], None]) -> None:
-        self._store = store
-        self._progress = progress
-
-    def matrix(self, matrix: str) -> Raw:
-        data = self._store.matrix(matrix)
-        self._progress(len(data))
-        return data
-
-    def object(self, kind: str, name: str) -> Raw:
-        return self._store.object(kind, name)
+def _order(manifest: Manifest, chosen: Sequence[int], format_: str) -> list[int]:
+    """In which order a writer will want the tensors, as far as that can be told."""
+    if format_ != "safetensors":
+        return list(chosen)
+    entries = manifest.tensors
+    return sorted(chosen, key=lambda i: (-ITEM_BYTES.get(entries[i].dtype, 0), entries[i].name))
 
 
 def _format_of(out: Path) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import dlv.arrays as arrays
 import dlv.catalogue as catalogue
+import dlv.retrieval as retrieval
 import dlv.revisions as revisions
 from dlv.adapters.checkpoint import Raw
 from dlv.errors import NotFound, nearest
@@ -17,6 +18,7 @@ from dlv.lazy import lazy
 from dlv.manifest import Manifest, Snapshot
 from dlv.metadata import metrics, versions
 from dlv.network.graph import Network
+from dlv.reader import Reader
 from dlv.repository import Repository
 from dlv.weights import MatrixStore
 
@@ -120,6 +122,20 @@ class Version:
             if digest is not None
         }
 
+    def open(self) -> Reader:
+        """The matrices of this snapshot, to be read one by one, sliced, or roughly."""
+        held = {
+            tensor.name: (tensor.dtype, tensor.shape, digest)
+            for tensor, digest in zip(self.manifest.tensors, self._snapshot.hashes, strict=True)
+            if digest is not None
+        }
+        metadata = {"dlv": self.id}
+        if self.step is not None:
+            metadata["step"] = str(self.step)
+        label = self.row.label if self._index is None else f"{self.row.label}/{self.step}"
+        # A store of its own, so that closing it takes nothing away from others.
+        return Reader(MatrixStore.of(self.repository), label, held, metadata)
+
     def raw(self, name: str) -> Raw:
         """The little-endian bytes of a matrix, exactly as they were added."""
         for tensor, digest in zip(self.manifest.tensors, self._snapshot.hashes, strict=True):
@@ -135,10 +151,38 @@ class Version:
         dtype, shape = self.matrices[name]
         return arrays.to_array(dtype, shape, raw)
 
-    def state_dict(self) -> dict[str, arrays.Array]:
-        """All matrices but those of optimizers."""
-        roles = {tensor.name: tensor.role for tensor in self.manifest.tensors}
-        return {name: self.matrix(name) for name in self.matrices if roles[name] != "optimizer"}
+    def state_dict(self, *, jobs: int = 1) -> dict[str, arrays.Array]:
+        """All matrices but those of optimizers, read by so many threads."""
+        wanted = {
+            tensor.name: (tensor.dtype, tensor.shape, digest)
+            for tensor, digest in zip(self.manifest.tensors, self._snapshot.hashes, strict=True)
+            if digest is not None and tensor.role != "optimizer"
+        }
+        raws = retrieval.matrices(self._store, [digest for _, _, digest in wanted.values()], jobs)
+        return {
+            name: arrays.to_array(dtype, shape, raws[digest])
+            for name, (dtype, shape, digest) in wanted.items()
+        }
+
+    def over_steps(self, name: str) -> dict[int | None, arrays.Array]:
+        """A matrix in each snapshot that has it, by step; what they share is decoded once."""
+        places = [i for i, tensor in enumerate(self.manifest.tensors) if tensor.name == name]
+        held = {
+            snapshot.step: (self.manifest.tensors[i], digest)
+            for i in places
+            for snapshot in self.manifest.snapshots
+            if (digest := snapshot.hashes[i]) is not None
+        }
+        if not held:
+            names = {tensor.name for tensor in self.manifest.tensors}
+            raise NotFound(
+                f"{self.row.label} has no matrix `{name}`", did_you_mean=nearest(name, names)
+            )
+        raws = retrieval.related(self._store, [digest for _, digest in held.values()])
+        return {
+            step: arrays.to_array(tensor.dtype, tensor.shape, raws[digest])
+            for step, (tensor, digest) in held.items()
+        }
 
     @cached_property
     def network(self) -> Network | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
@@ -15,8 +15,10 @@ from dlv.errors import Damaged
 from dlv.metadata.database import Database
 from dlv.metadata.matrices import PackIndex
 from dlv.pas.footer import Encoding
+from dlv.pas.level import Level, Unusable, level
 from dlv.pas.packs import SUFFIX, open_pack, read_chunk, read_stored
-from dlv.pas.read import Piece, chain, join_pieces, read_matrix, read_planes
+from dlv.pas.read import Piece, chain, join_pieces, read_matrix, read_planes, read_slice
+from dlv.pas.together import read_together
 
 Raw = bytes | bytearray | memoryview
 T = TypeVar("T")
@@ -122,6 +124,28 @@ class MatrixStore:
         """The first `count` planes of a matrix."""
         return self._again(lambda: read_planes(matrix, count, self.encoding, self))
 
+    def slice(self, matrix: str, start: int, count: int) -> Raw:
+        """The bytes of `count` elements from `start`; only what holds them is read."""
+        return self._again(lambda: read_slice(matrix, start, count, self.encoding, self))
+
+    def together(self, wanted: Iterable[str]) -> Iterator[tuple[str, Raw]]:
+        """Several matrices, what their deltas share decoded once; each holds until the next."""
+        rest = dict.fromkeys(wanted)
+        for last in (False, True):
+            try:
+                for name, raw in read_together(list(rest), self.encoding, self):
+                    del rest[name]
+                    yield name, raw
+            except FileNotFoundError as error:  # as in `_again`
+                if last:
+                    raise _gone(Path(str(error.filename)).stem) from error
+            else:
+                return
+
+    def level(self, matrix: str, planes: int) -> Level | Unusable:
+        """Bounds of a matrix's numbers from the first planes of it and of its bases."""
+        return self._again(lambda: level(matrix, planes, self.encoding, self))
+
     def object(self, kind: str, name: str) -> Raw:
         """A named object (network, series, points, skeleton, ...), checked against its name."""
         what = f"{kind} {name}"
@@ -159,6 +183,11 @@ class MatrixStore:
         """All pieces needed to read a matrix, those of its delta bases too."""
         links = chain(matrix, self.encoding)
         return [piece for link in links for piece in self.index.chunks(link.matrix)]
+
+    def bytes_behind(self, matrix: str) -> int:
+        """What must be read of the packs to have a matrix: each chunk once."""
+        pieces = {(p.pack, p.offset): p.length for p in self.pieces_behind(matrix)}
+        return sum(pieces.values())
 
     def verify(self, piece: Piece, *, content: bool) -> None:
         """Damaged unless the stored chunk is still there, and with `content` still whole."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +18,10 @@ import dlv.commit as committing
 import dlv.remove as removing
 import dlv.tags as tagging
 import dlv.undo as undoing
+from dlv.archive import Archived, archive
+from dlv.budgets import Policy
 from dlv.commit import Request
+from dlv.proposal import Request as ArchiveRequest
 from dlv.repository import Repository
 from dlv.staging import Request as AddRequest
 
@@ -76,6 +80,24 @@ def commit_model() -> Callable[..., str]:
         return committing.commit(repository, request).id
 
     return make
+
+
+@pytest.fixture(scope="session")
+def archived() -> Callable[..., Archived]:
+    """archived(repository, policy=...): its matrices stored as `dlv archive` would."""
+
+    class Silent:
+        def advance(self, count: int) -> None: ...
+
+    @contextlib.contextmanager
+    def silent(what: str, total: int) -> Iterator[Silent]:
+        yield Silent()
+
+    def run(repository: Repository, policy: Policy | None = None) -> Archived:
+        request = ArchiveRequest(author="Ada <ada@example.org>", policy=policy or Policy(alpha=50))
+        return archive(repository, request, progress=silent)
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -16,12 +16,12 @@ LEVELS: dict[float, str] = {
     2: "metadata adapters durable ignore paths arrays mounts",
     3: "repository revisions staging files config weights weight_writer snapshots catalogue"
     " environment bounds live_model weight_statistics packing speeds candidates superseded",
-    3.2: "runs artifacts rounding structure tryouts",
+    3.2: "runs artifacts rounding structure tryouts approximation retrieval selection",
     3.3: "planning",
     3.4: "budgets",
     # What several verbs share.
     3.5: "conditions delivery derive draft inventory lineage mlflow_record proposal reachable"
-    " reencode text_changes working",
+    " reader reencode text_changes working",
     4: "add commit archive explain diff describe evaluate check status history checkout tags remove"
     " collect ingest intake intake_mlflow transfer curves stats doctor demo rebuild show undo"
     " version copying lossy",

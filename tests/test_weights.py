@@ -170,3 +170,47 @@ def test_close_gives_the_files_back(filled: Filled) -> None:
     store.matrix(next(iter(index.encodings)))
     store.close()
     assert not store._open
+
+
+def test_together(filled: Filled) -> None:
+    store, index, content, _ = filled
+    names = [*index.encodings, *index.encodings]
+    found = [(name, bytes(raw)) for name, raw in store.together(names)]
+    assert len(found) == len(index.encodings)
+    assert dict(found) == {name: content[name] for name in index.encodings}
+
+
+def test_packs_that_move_while_several_are_read(filled: Filled) -> None:
+    store, index, content, packs = filled
+    walk = store.together(index.encodings)
+    before = [next(walk)[0] for _ in range(3)]
+    store.close()
+    [pack] = packs
+    aside = pack.path.with_suffix(".aside")
+    pack.path.rename(aside)
+    chunks = index.chunks
+
+    def moved(matrix: str) -> object:  # the index is asked again: by now the pack is back
+        if aside.exists():
+            aside.rename(pack.path)
+        return chunks(matrix)
+
+    index.chunks = moved  # type: ignore[assignment, method-assign]
+    after = [name for name, _ in walk]
+    assert sorted([*before, *after]) == sorted(index.encodings)
+    store.close()
+    pack.path.unlink()
+    with pytest.raises(Damaged, match=f"pack {pack.hash} is missing"):
+        list(store.together(index.encodings))
+
+
+def test_slices(filled: Filled) -> None:
+    store, index, content, _ = filled
+    name = next(row.matrix for row in index.encodings.values() if row.shape == (100, 500))
+    assert bytes(store.slice(name, 30, 50)) == content[name][120:320]
+
+
+def test_what_a_matrix_takes_of_the_packs(filled: Filled) -> None:
+    store, index, _, _ = filled
+    name = next(row.matrix for row in index.encodings.values() if row.shape == (100, 500))
+    assert store.bytes_behind(name) == sum(piece.length for piece in index.chunks(name))

@@ -132,6 +132,7 @@ def restore(out: BinaryIO, skeleton: bytes, tensors: Sequence[Tensor]) -> None:
             continue
         tensor = tensors[segment.tensor]
         if segment.plain and segment.size == tensor.nbytes:
+            held, data = -1, memoryview(b"")  # what was read holds only until the next one is
             tensor.copy_to(out)
             continue
         if segment.tensor != held:

@@ -66,6 +66,7 @@ def run(
                 format=None if format_ is None else _FORMATS[format_],
                 weights=not no_weights,
                 force=force,
+                jobs=call.jobs,
                 progress=bar.advance,
                 total=bar.expect,
             ),

@@ -74,6 +74,7 @@ def run(
                 matrices=matrices,
                 everything=everything,
                 force=force,
+                jobs=call.jobs,
                 progress=bar.advance,
                 total=bar.expect,
             ),
