@@ -343,6 +343,16 @@ class TestLloyd:
         assert places[-1] >= 12_345 - 13
         assert (np.diff(places) > 0).all()
 
+    def test_the_sample_is_of_these_places(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(schemes, "SAMPLE", 500)
+        monkeypatch.setattr(schemes, "_BLOCK", 77)
+        values = np.random.default_rng(0).permutation(4000).astype("<f4") + 1
+        survey = schemes._Survey("float32", (40, 100), sample=True)
+        for start in range(0, 4000, 1000):
+            survey.add(values[start : start + 1000].tobytes())
+        wanted = sorted([1.0, 4000.0, *values[schemes._positions(4000)].tolist()])
+        assert survey.spread("0" * 64).sample.tolist() == wanted
+
 
 def least_error(values: np.ndarray, count: int) -> float:
     """The optimum for sorted values, by dynamic programming over where groups end."""
