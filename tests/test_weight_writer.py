@@ -261,6 +261,38 @@ def test_a_file_that_changes_while_it_is_read_in_parts(
     assert files_in(store.packs_dir) + files_in(store.tmp_dir) == []
 
 
+def few_words(count: int, words: int = 200) -> tuple[str, tuple[int], bytes]:
+    rng = np.random.default_rng(count)
+    values = rng.choice(rng.standard_normal(words).astype("<f4"), count)
+    return "float32", (count,), values.tobytes()
+
+
+@pytest.mark.parametrize("parts", [False, True])
+@pytest.mark.parametrize("count", [5_000, 40_000, 90_000])
+def test_few_words_are_codes_into_a_table(
+    here: Place, monkeypatch: pytest.MonkeyPatch, count: int, parts: bool
+) -> None:
+    monkeypatch.setattr(weight_writer, "SLICE", 100_001)
+    monkeypatch.setattr(weight_writer, "WHOLE", weight_writer.SMALL)
+    store, index = here
+    dtype, shape, raw = few_words(count)
+    with WeightWriter(store, jobs=2) as writer:
+        add = writer.add_parts if parts else writer.add
+        given: Any = (len(raw), parts_of(raw)) if parts else (raw,)
+        name = add(dtype, shape, *given)
+        packs = writer.finish()
+        index.add(packs)
+    encoding = store.encoding(name)
+    assert encoding is not None
+    assert (encoding.layout["id"], encoding.planes) == ("table", 1)
+    words = encoding.layout["words"]
+    assert words == len(np.unique(np.frombuffer(raw, "<u4"))) > 150
+    sides = [piece.count for piece in store.chunks(name) if piece.kind == "side"]
+    assert sides == [4 * words]
+    assert bytes(store.matrix(name)) == raw
+    assert sum(pack.bytes for pack in packs) < len(raw) // 4 + 4 * words + 2000
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_parts_give_the_same_packs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int
@@ -269,7 +301,7 @@ def test_parts_give_the_same_packs(
     monkeypatch.setattr(weight_writer, "WHOLE", weight_writer.SMALL)
     monkeypatch.setattr(weight_writer, "READ_SIZE", 3001)
     matrices = [(d, s, r) for d, s, r in model() if len(r)]
-    matrices += [("float32", (90_000,), random_matrix("float32", (90_000,), 4))]
+    matrices += [("float32", (90_000,), random_matrix("float32", (90_000,), 4)), few_words(90_000)]
     store, _ = place(tmp_path / "whole")
     with WeightWriter(store) as writer:
         named = [writer.add(dtype, shape, raw) for dtype, shape, raw in matrices]
