@@ -4,11 +4,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 LIGHT := .venv/.light
 FULL := .venv/.full
+BENCH := .venv/.bench
 PYTEST := $(BIN)/python -m pytest
 # A plain path instead of an import hook, which every start of dlv would have to load.
 EDITABLE := --config-settings editable_mode=compat
 
-.PHONY: help demo test test-slow bench lint format docs golden clean
+.PHONY: help demo test test-slow bench paper lint format docs golden clean
 
 help:
 	@echo "make demo       build demo-repository from examples/digits and show the commands at work"
@@ -16,7 +17,8 @@ help:
 	@echo "make test-slow  the slow ones: crashes at many points, big files"
 	@echo "make lint       ruff and mypy --strict"
 	@echo "make docs       write docs/commands.md, and what the sessions in the other pages print"
-	@echo "make bench      run the benchmarks"
+	@echo "make bench      run the benchmarks; CORPUS=all: also on 22.7 M weights (an hour)"
+	@echo "make paper      figures 6(a), 6(b), 6(c) of the ModelHub paper, into paper/"
 	@echo "make golden NAME=format   write golden bytes of a new format version"
 
 $(BIN)/python:
@@ -28,10 +30,15 @@ $(LIGHT): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install -q -c constraints.txt $(EDITABLE) -e .
 	touch $@
 
-# Enough for the tests, the linters and the benchmarks.
+# Enough for the tests and the linters.
 $(FULL): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install -q -c constraints.txt $(EDITABLE) -e '.[dev]' torch==2.13.0 scikit-learn
 	touch $@ $(LIGHT)
+
+# With the programs that the benchmarks compare with.
+$(BENCH): pyproject.toml constraints.txt $(FULL)
+	$(BIN)/python -m pip install -q -c constraints.txt $(EDITABLE) -e '.[dev,bench]' torch==2.13.0
+	touch $@
 
 .venv: $(FULL)
 
@@ -45,10 +52,15 @@ test: $(FULL)
 test-slow: $(FULL)
 	$(PYTEST) -n auto -m "slow" $(ARGS)
 
-bench: $(FULL)
+bench: $(BENCH)
 	@set -e; for file in benchmarks/*.py; do \
 	  echo "== $$file"; $(BIN)/python "$$file"; \
 	done
+	@echo "== benchmarks/storage"
+	@$(BIN)/python -m benchmarks.storage --corpus $(or $(CORPUS),lenet) $(ARGS)
+
+paper: $(BENCH)
+	@$(BIN)/python -m benchmarks.paper --out paper $(ARGS)
 
 lint: $(FULL)
 	$(BIN)/ruff check .

@@ -17,7 +17,7 @@ from dlv.pas.storage_plan import StoragePlan
 
 ALGORITHMS = {"LAST": "last", "PAS-MT": "mt", "PAS-PT": "pt", "best": "best"}
 # Limits on every snapshot's recreation, as multiples of the fastest possible.
-ALPHAS = (1.02, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.7, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0)
+ALPHAS = (1.02, 1.1, 1.3, 1.5, 1.75, 2, 2.25, 2.5, 3, 3.5, 4, 5, 6, 8, 10, 13, 17, 22, 30)
 # Name of the version, what its snapshots are, what it came from.
 VERSIONS = (
     ("lenet-sgd", "sgd", None),

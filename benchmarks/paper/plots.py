@@ -102,9 +102,16 @@ def plans(data: dict[str, Any], stem: Path) -> None:
                 color=COLOURS[number],
                 label=name,
             )
-        right, top = axes.get_xlim()[1], axes.get_ylim()[1]
-        axes.text(right, mst, "MST: least storage ", ha="right", va="bottom", fontsize=7.5)
-        axes.text(spt, top, " SPT: least recreation", va="top", fontsize=7.5, rotation=90)
+        axes.set_xscale("log")
+        ticks = [3, 5, 10, 20, 30, 50, 100, 200, 500, 1000]
+        low, high = axes.get_xlim()
+        axes.set_xticks([tick for tick in ticks if low <= tick <= high])
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.minorticks_off()
+        axes.text(high, mst, "MST: least storage ", ha="right", va="top", fontsize=7.5)
+        bottom = axes.get_ylim()[0]
+        text = "SPT: least recreation"
+        axes.text(spt * 1.02, bottom, f" {text}", va="bottom", fontsize=7.5, rotation=90)
         axes.set_xlabel("mean recreation cost of a snapshot (ms, modelled)")
         axes.set_ylabel("storage (MB)")
         axes.set_title(f"6(c) Plans for {data['snapshots']} snapshots, {data['matrices']} matrices")

@@ -89,7 +89,8 @@ def train(
         for _ in range(setting.passes):
             for batch in np.array_split(order.permutation(len(x)), len(x) // setting.batch):
                 optimizer.zero_grad()
-                functional.cross_entropy(forward(weights, x[batch]), y[batch]).backward()
+                loss: Any = functional.cross_entropy(forward(weights, x[batch]), y[batch])
+                loss.backward()
                 optimizer.step()
         yield {name: matrix(held.detach().numpy()) for name, held in weights.items()}
 

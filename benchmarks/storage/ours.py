@@ -28,6 +28,7 @@ from dlv.pas.footer import Encoding, PieceRow, pieces_of
 from dlv.pas.layouts import default_layout
 from dlv.pas.packs import PackWriter
 from dlv.pas.read import read_matrix
+from dlv.pas.search import find_predictors
 from dlv.pas.spool import PLANES, Pending, Spool, lane_of
 from dlv.pas.table import fitting
 
@@ -135,7 +136,7 @@ class _Tables:
 def _tried(kind: str, encode: Callable[[Callable[[Part], None]], Encoding]) -> _Way:
     parts: list[Part] = []
     whole = _Stopwatch(encode)
-    search = _Stopwatch(small.find_predictors)
+    search = _Stopwatch(find_predictors)
     with mock.patch.object(small, "find_predictors", search):
         encoding = whole(parts.append)
     return _Way(kind, encoding, parts, whole.seconds, search.seconds)
@@ -165,17 +166,22 @@ def alone(held: Matrix, tier: Tier) -> _Way:
 
 def against(held: Matrix, base: Matrix, tier: Tier, tables: _Tables | None = None) -> _Way:
     """The fast or the small delta."""
-    given: Any = held.raw, base.raw, held.dtype, held.shape, _name(held), _name(base)
+    given = held.raw, base.raw, held.dtype, held.shape, _name(held), _name(base)
     if tier == "fast":
-        return _tried("sub", lambda put: encode_sub_fast(*given, put, layout=default_layout()))
-    scale = _name(base), exponents(words_in(base.raw, base.dtype), format_of(base.dtype))
-    slow = tier == "slow"
-    return _tried(
-        "context",
-        lambda put: small.encode_small(
-            *given, put, scale=scale, slow=slow, fast_coder=tables is not None, tables=tables
-        ),
-    )
+        layout = default_layout()
+        return _tried("sub", lambda put: encode_sub_fast(*given, put, layout=layout))
+
+    def encode(put: Callable[[Part], None]) -> Encoding:
+        return small.encode_small(
+            *given,
+            put,
+            scale=(_name(base), exponents(words_in(base.raw, base.dtype), format_of(base.dtype))),
+            slow=tier == "slow",
+            fast_coder=tables is not None,
+            tables=tables,
+        )
+
+    return _tried("context", encode)
 
 
 def store(
@@ -253,7 +259,8 @@ def _pool(
 ) -> str:
     """Planes of a small matrix, to share chunks with those of others."""
     layout = default_layout()
-    raw, delta = held.raw, None
+    raw = held.raw
+    delta: dict[str, Any] | None = None
     if base is not None:
         words = words_in(held.raw, held.dtype), words_in(base.raw, base.dtype)
         raw = differences(*words, format_of(held.dtype)).tobytes()
