@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import tracemalloc
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +12,21 @@ import pytest
 from dlv.canonical import hash_bytes
 from dlv.errors import Damaged
 from dlv.pas import encode
+from dlv.pas.choice import Effort
 from dlv.pas.codecs import codec_of
 from dlv.pas.coders.zstd import ZstdCodec
-from dlv.pas.encode import encode_elements, encode_object, same_bytes
-from dlv.pas.segments import WORDS, Ieee
+from dlv.pas.deltas import WordDelta
+from dlv.pas.encode import (
+    Part,
+    encode_elements,
+    encode_object,
+    encode_sub_fast,
+    encode_xor,
+    same_bytes,
+)
+from dlv.pas.fixed import Fixed
+from dlv.pas.segments import WORDS, Ieee, Layout
+from tests.conformance.delta import MemoryStore, near
 from tests.conformance.layout import random_matrix, special_matrix
 
 
@@ -92,3 +104,79 @@ def test_memory_stays_within_a_few_slices() -> None:
         assert tracemalloc.get_traced_memory()[1] < 3 * len(raw) + (8 << 20)
     finally:
         tracemalloc.stop()
+
+
+def trained(count: int, dtype: str, seed: int) -> bytes:
+    """Numbers like those of weights."""
+    values = np.random.default_rng(seed).normal(0, 0.05, count).astype("<f4")
+    if dtype == "bfloat16":
+        return (values.view("<u4") >> 16).astype("<u2").tobytes()
+    if dtype.startswith("int"):
+        return (values * 1000).astype(f"<i{WORDS[dtype][0]}").tobytes()
+    return values.astype(f"<f{WORDS[dtype][0]}").tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "int32"])
+@pytest.mark.parametrize("count", [10, 3000, 60_000])
+@pytest.mark.parametrize("coded", [False, True])
+def test_small_is_never_larger_than_fast(dtype: str, count: int, coded: bool) -> None:
+    if coded and dtype == "int32":
+        return
+    raw = trained(count, dtype, count)
+    moved = near(raw, WORDS[dtype][0], 1)
+    shape = (count // 10, 10)
+    layout: Layout = Fixed.of([raw, moved], dtype, shape) if coded else Ieee()
+    sizes = {}
+    efforts: tuple[Effort, ...] = ("fast", "small")
+    for effort in efforts:
+        store = MemoryStore()
+        base = store.add(raw, dtype, shape, layout=layout, effort=effort)
+        name = store.add(moved, dtype, shape, layout=layout, kind="sub", base=base, effort=effort)
+        sizes[effort] = store.bytes_of(base), store.bytes_of(name)
+        assert store.matrix(base) == raw
+        assert store.matrix(name) == moved
+    assert all(small <= fast for small, fast in zip(sizes["small"], sizes["fast"], strict=True))
+
+
+def test_planes_that_share_a_chunk_have_no_contexts() -> None:
+    for count, context in ((8_000, False), (40_000, True)):
+        raw = trained(count, "bfloat16", 1)
+        store = MemoryStore()
+        name = store.add(raw, "bfloat16", (count,), effort="small")
+        used = {str(row.codec["id"]) for row in store.chunks(name)}
+        assert ("context-above" in used) == context
+
+
+def test_goal_of_half_precision() -> None:
+    """Exponent and sign of real weights take 2.65 bits of 16, the rest is noise."""
+    raw = trained(400_000, "bfloat16", 3)
+    store = MemoryStore()
+    name = store.add(raw, "bfloat16", (400, 1000), effort="small")
+    assert store.bytes_of(name) <= 0.67 * len(raw)
+    assert store.matrix(name) == raw
+
+
+def test_an_encoder_that_loses_a_bit_of_a_delta_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = trained(3000, "float32", 5)
+    store = MemoryStore()
+    base = store.add(raw, "float32", (3000,))
+    honest = WordDelta.paste
+
+    def wrong(self: WordDelta, *given: Any) -> Any:
+        words = honest(self, *given).copy()
+        words[-1] ^= 1
+        return words
+
+    monkeypatch.setattr(WordDelta, "paste", wrong)
+    for kind in ("xor", "sub"):
+        with pytest.raises(Damaged, match="same bits"):
+            store.add(near(raw, 4, 1), "float32", (3000,), kind=kind, base=base)
+
+
+def test_bases_of_another_size_are_refused() -> None:
+    for encode_delta in (encode_xor, encode_sub_fast):
+        with pytest.raises(ValueError, match="words of a base"):
+            encode_delta(
+                *(bytes(8), bytes(12), "float32", (2,), "a" * 64, "b" * 64, list[Part]().append),
+                layout=Ieee(),
+            )
