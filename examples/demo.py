@@ -55,8 +55,9 @@ dlv desc lenet-five
 dlv diff lenet@1 lenet@2
 dlv diff lenet@1 lenet-five --structure --matrices --params
 dlv metrics lenet@1 lenet@2
-# What does it cost?
+# What does it cost? And what, once near relatives are stored as differences?
 dlv stats
+dlv archive
 
 # Back to the first version, beside: byte for byte what was added, the .pt files too.
 dlv checkout lenet@1 --to first

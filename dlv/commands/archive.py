@@ -9,22 +9,30 @@ import click
 
 from dlv.commands.invocation import Invocation
 from dlv.commands.options import argument, command, option
+from dlv.errors import UsageError
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
     import dlv.archive as archive
     import dlv.budgets as budgets
     import dlv.explain as explain
+    import dlv.lossy as lossy
     import dlv.proposal as proposal
     import dlv.speeds as speeds
     import dlv.views.archive as view
+    import dlv.views.lossy as lossy_view
 else:
     archive = lazy("dlv.archive")
     budgets = lazy("dlv.budgets")
     explain = lazy("dlv.explain")
+    lossy = lazy("dlv.lossy")
     proposal = lazy("dlv.proposal")
     speeds = lazy("dlv.speeds")
+    lossy_view = lazy("dlv.views.lossy")
     view = lazy("dlv.views.archive")
+
+
+_PLANNING = "algorithm budget alpha clamp slow explain export_graph export_plan dry_run"
 
 
 @command(
@@ -33,6 +41,7 @@ else:
         "dlv archive --dry-run",
         "dlv archive --budget lenet@latest=200ms",
         "dlv archive --alpha 3 --algorithm mt --dry-run",
+        "dlv archive --scheme fp16 lenet@1",
     ],
     exits={9: "no plan keeps the budgets; each is listed with what is possible"},
 )
@@ -51,6 +60,7 @@ else:
 @option("--budget", multiple=True, metavar="REF=TIME", help="A limit of its own, as 200ms or 2s.")
 @option("--alpha", type=float, metavar="A", help="All within A times the fastest possible.")
 @option("--clamp", is_flag=True, help="Raise budgets that cannot be kept to what is possible.")
+@option("--scheme", metavar="S", help="Commit a lossy child instead: fp16, uniform:8, and others.")
 @option("--slow", is_flag=True, help="Search longer for a little less.")
 @option("--explain", metavar="MATRIX", help="Show how a matrix would be stored, and why.")
 @option("--export-graph", type=click.Path(path_type=Path), help="Write the storage graph here.")
@@ -65,7 +75,13 @@ def run(call: Invocation, refs: tuple[str, ...], **given: Any) -> None:
     in any time (archive.* in the configuration). Not one bit changes: all is read back before the
     old packs go. With REF only these versions are stored anew. Interrupted, it goes on where it
     stopped.
+
+    With --scheme a smaller, rounded child of each version is committed, and the version itself
+    stays as it is.
     """
+    if given["scheme"] is not None:
+        _lossy(call, refs, given)
+        return
     setting = call.config.get
     policy = budgets.Policy(
         *(setting("archive.hot"), setting("archive.normal"), setting("archive.cold")),
@@ -101,3 +117,32 @@ def run(call: Invocation, refs: tuple[str, ...], **given: Any) -> None:
         call.output.hint(
             f"{outcome.waiting} old packs are still being read; the next dlv archive removes them"
         )
+
+
+def _lossy(call: Invocation, refs: tuple[str, ...], given: dict[str, Any]) -> None:
+    """A rounded child of each version that is named."""
+    if not refs:
+        raise UsageError(
+            "--scheme needs a version", hint=f"dlv archive --scheme {given['scheme']} lenet@latest"
+        )
+    others = [name for name in _PLANNING.split() if given[name] not in (None, False, ())]
+    if others:
+        name = "--" + others[0].replace("_", "-")
+        raise UsageError(f"--scheme and {name} exclude each other", why="a scheme plans nothing")
+    made = []
+    with call.progress("round") as bar:
+        for reference in refs:
+            made.append(
+                lossy.scheme_child(
+                    call.repository,
+                    reference,
+                    given["scheme"],
+                    author=call.author,
+                    jobs=call.jobs,
+                    recheck=call.config.get("commit.recheck"),
+                    progress=bar.advance,
+                    total=bar.expect,
+                )
+            )
+    document, blocks = lossy_view.children(made)
+    call.output.emit("archive", document, *blocks)

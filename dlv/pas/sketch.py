@@ -31,7 +31,7 @@ def sketch(raw: Raw, dtype: str) -> Words:
     slots = len(words) // RUN
     starts = np.unique((np.arange(runs) * _GOLDEN % 1.0 * slots).astype(np.int64)) * RUN
     places = (starts[:, None] + np.arange(RUN)).ravel()
-    return words[places]
+    return np.take(words, places)
 
 
 def difference_bits(target: Words, base: Words, dtype: str) -> float:
