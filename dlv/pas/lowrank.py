@@ -210,11 +210,13 @@ def _best_rank(squares: Floats, energy: float, rows: int, columns: int) -> int:
     """The rank at which factors and what they leave take the fewest bits; 0 for none."""
     count = rows * columns
     best, best_bits = 0, 0.0
+    if not energy > 0:
+        return 0
     for rank in range(1, len(squares) + 1):
         left = max(energy - float(squares[:rank].sum()), energy * 1e-14)
         saved = 0.5 * count * np.log2(energy / left)
         noise = min(0.5, rank * (rows + columns) / count)
-        values = np.sqrt(np.maximum(squares[:rank], 0))
+        values = np.sqrt(np.maximum(squares[:rank], energy * 1e-30))
         # Bits of a normal variable of this spread, rounded to the steps of `_low_rank`.
         step = np.sqrt(6 * noise * left / count / values.sum())
         one = np.log2(np.sqrt(values / (rows * columns)) / step) + 2.05

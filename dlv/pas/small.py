@@ -47,6 +47,8 @@ HOLD = 64 << 20
 SLACK = 16
 # A plane that is this much smaller without contexts is not worth their time.
 EMPTY = 1 << 11
+# By which part a plane must become smaller for the range coder to be worth its time.
+RANGED = 64
 
 NONE: Found = ([], b"")
 
@@ -242,7 +244,8 @@ class _Coder:
         if table is not None:
             codec = ContextRans(lo, self.scale, hash_bytes(table), table)
             best: tuple[ContextCodec, bytes] = codec, codec.encode(plane, contexts)
-            return best if len(best[1]) < limit else None
+            # Not for next to nothing: what is stored raw is only copied.
+            return best if len(best[1]) < limit - limit // RANGED else None
         order = Order(contexts)
         gathered = order.gather(plane)
         plain = ContextZstd(lo, self.scale)

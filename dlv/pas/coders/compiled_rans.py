@@ -48,11 +48,11 @@ def _encode(symbols: Any, rows: Any, frequencies: Any, starts: Any, states: Any,
         row, symbol = rows[index], symbols[index]
         share = int(frequencies[row, symbol])
         state = int(states[lane])
-        if state >= share << 18:
+        if state >= share << 20:
             at -= 1
             words[at] = state & 0xFFFF
             state >>= 16
-        states[lane] = ((state // share) << 14) + state % share + int(starts[row, symbol])
+        states[lane] = ((state // share) << 12) + state % share + int(starts[row, symbol])
     return at
 
 
@@ -70,10 +70,10 @@ def _decode(
         for lane in range(min(count, len(contexts) - start)):
             row = rows[contexts[start + lane]]
             state = states[lane]
-            place = state & np.uint32(0x3FFF)
-            digit = digits[(row << 14) + place]
+            place = state & np.uint32(0xFFF)
+            digit = digits[(row << 12) + place]
             both = packed[(row << 8) + digit]  # start and frequency
-            state = (both & np.uint32(0xFFFF)) * (state >> np.uint32(14)) + place
+            state = (both & np.uint32(0xFFFF)) * (state >> np.uint32(12)) + place
             state = np.uint32(state - (both >> np.uint32(16)))
             more = np.uint32((state << np.uint32(16)) | words[taken])
             # No branch: which way it would go, nothing can foresee.

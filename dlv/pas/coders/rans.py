@@ -4,7 +4,7 @@ It is there for speed where numba is installed (`compiled_rans.py`). Without it,
 64 states together, one step for each; the bytes are the same.
 
 Digit i is on state i mod 64. A state is 32 bits, at least 2^16, where it begins and must end;
-a step takes 14 bits off it, and 16 come in from the words when it falls below 2^16.
+a step takes 12 bits off it, and 16 come in from the words when it falls below 2^16.
 Stored: the 64 states and then the words, all little-endian, in the order in which they are read.
 """
 
@@ -25,7 +25,7 @@ Bytes = NDArray[np.uint8]
 
 CONTEXTS = 128
 STATES = 64
-BITS = 14
+BITS = 12
 TOTAL = 1 << BITS
 LEAST = 1 << 16  # of a state
 
@@ -37,7 +37,7 @@ class Table:
     """Frequencies of digits in each context that a plane uses.
 
     Stored: 16 bytes of bits, one per context, low bit first; then for each that is set 256 u16,
-    which sum to 2^14.
+    which sum to 2^12.
     """
 
     def __init__(self, raw: Raw) -> None:
@@ -49,35 +49,29 @@ class Table:
         rows = int(used.sum())
         frequencies = np.frombuffer(raw[_BITMAP:], "<u2").reshape(rows, 256).astype(np.uint32)
         if (frequencies.sum(1) != TOTAL).any():
-            raise Damaged("frequencies of a context do not sum to 2^14")
-        # Row of each context; the last row, of zeros, is never reached.
-        self.rows = np.where(self.used, np.cumsum(used) - 1, rows).astype(np.int32)
-        self.frequencies = frequencies
-        self.starts = (np.cumsum(frequencies, 1) - frequencies).astype(np.uint32)
-        self.packed = ((self.starts << np.uint32(16)) | frequencies).ravel()
+            raise Damaged("frequencies of a context do not sum to 2^12")
+        # Row of each context. The last is that of contexts which are not there: it leads
+        # nowhere good, but not out of the arrays either.
+        self.rows = np.full(256, rows, np.int32)
+        self.rows[:CONTEXTS][self.used] = np.arange(rows)
+        self.frequencies = np.concatenate((frequencies, np.zeros((1, 256), np.uint32)))
+        self.starts = (np.cumsum(self.frequencies, 1) - self.frequencies).astype(np.uint32)
+        self.packed = ((self.starts << np.uint32(16)) | self.frequencies).ravel()
         self._digits: Bytes | None = None
 
     @property
     def digits(self) -> Bytes:
-        """The digit at each of the 2^14 places of each context."""
+        """The digit at each of the 2^12 places of each context."""
         if self._digits is None:
-            all_digits = np.tile(np.arange(256).astype(np.uint8), len(self.frequencies))
-            self._digits = np.repeat(all_digits, self.frequencies.ravel())
+            each = np.tile(np.arange(256).astype(np.uint8), len(self.frequencies))
+            places = np.repeat(each, self.frequencies.ravel())
+            self._digits = np.concatenate((places, np.zeros(TOTAL, np.uint8)))
         return self._digits
 
-    def check(self, contexts: Bytes) -> None:
-        """Whether all contexts are in the table."""
-        # Two at a time, which takes half as long.
-        pairs = np.bincount(contexts[: len(contexts) // 2 * 2].view("<u2"), minlength=1 << 16)
-        grid = pairs.reshape(256, 256)
-        used = (grid.sum(0) + grid.sum(1)) > 0
-        used[contexts[-1:]] = True
-        if used[CONTEXTS:].any() or (used[:CONTEXTS] & ~self.used).any():
-            raise Damaged("a table of frequencies lacks a context that is used")
-
     def rows_of(self, contexts: Bytes) -> NDArray[np.int32]:
-        self.check(contexts)
         found: NDArray[np.int32] = self.rows[contexts]
+        if len(found) and int(found.max()) == len(self.frequencies) - 1:
+            raise Damaged("a table of frequencies lacks a context that is used")
         return found
 
 
@@ -155,7 +149,6 @@ class ContextRans:
             raise _wrong()
         loops = compiled_rans.loops()
         if loops is not None:
-            table.check(contexts)
             out = np.empty(count, np.uint8)
             more = np.zeros(len(words) + STATES, np.uint16)
             more[: len(words)] = words

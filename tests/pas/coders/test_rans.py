@@ -76,11 +76,11 @@ def reference(data: bytes, contexts: list[int], table: bytes) -> bytes:
     at, out = 4 * 64, []
     for index, context in enumerate(contexts):
         state = states[index % 64]
-        place, digit = state % (1 << 14), 0
+        place, digit = state % (1 << 12), 0
         while place >= rows[context][digit]:
             place -= rows[context][digit]
             digit += 1
-        state = rows[context][digit] * (state >> 14) + place
+        state = rows[context][digit] * (state >> 12) + place
         if state < 1 << 16:
             state = state << 16 | int.from_bytes(data[at : at + 2], "little")
             at += 2
@@ -122,10 +122,9 @@ def test_damage_is_named(loops: bool) -> None:
     for fewer in (0, 1, 699):
         with pytest.raises(Damaged):
             codec.decode(stored, contexts[:fewer])
-    with pytest.raises(Damaged, match="context"):
-        codec.decode(stored, contexts + np.uint8(100))
-    with pytest.raises(Damaged, match="context"):
-        codec.decode(stored, contexts + np.uint8(1))
+    for more in (1, 100, 200):
+        with pytest.raises(Damaged):
+            codec.decode(stored, contexts + np.uint8(more))
     caught = 0
     for at in range(0, len(stored), 5):
         changed = bytearray(stored)
