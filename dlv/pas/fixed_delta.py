@@ -56,7 +56,7 @@ class FixedDelta:
             digits = codes.code ^ under.code
         else:
             digits = ((mapped(codes.code) - mapped(under.code) + EIGHTS) & ALL) ^ EIGHTS
-        tail = codes.tail ^ shared_tail(codes.code, codes.n, under)
+        tail = codes.tail ^ shared_tail(codes.n, under)
         hidden = words.copy()
         hidden[empty(under)] ^= base[empty(under)]
         flagged = self._cutter.flagged(codes.code, e)
@@ -74,7 +74,7 @@ class FixedDelta:
         n = cutter.tail_lengths(code, e)
         flagged = cutter.flagged(code, e)
         tail, escaped, words = unpack_tail(planes[3], n, flagged, cutter.unit.form)
-        tail ^= shared_tail(code, n, under)
+        tail ^= shared_tail(n, under)
         hidden = words ^ np.where(empty(under), base, base.dtype.type(0))[escaped]
         return cutter.joined(code, n, tail, e, escaped, hidden)
 
@@ -91,7 +91,6 @@ def empty(codes: Codes) -> NDArray[np.bool_]:
     return found
 
 
-def shared_tail(code: NDArray[np.uint32], n: NDArray[np.int32], under: Codes) -> Words:
+def shared_tail(n: NDArray[np.int32], under: Codes) -> Words:
     """The base's tails where they are as long as the target's, 0 elsewhere."""
-    same = (n == under.n) & ((code & MAG) != 0) & ~empty(under)
-    return np.where(same, under.tail, under.tail.dtype.type(0))
+    return np.where(n == under.n, under.tail, under.tail.dtype.type(0))

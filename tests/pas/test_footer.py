@@ -105,6 +105,7 @@ DAMAGED: dict[str, Change] = {
     "planes": put("encodings.2.planes", 3),
     "planes many": put("encodings.2.planes", 1 << 40),
     "delta": put("encodings.2.delta", 0),
+    "contexts for two": put("chunks.0.codec", {"id": "context-above"}),
     "matrix": put("encodings.2.matrix", None),
     "matrix twice": double,
 }
@@ -232,3 +233,27 @@ BASE = {
 
 def test_that_base_is_good() -> None:
     assert parse(dumps(BASE), 17, "the footer").chunks[0].raw == 9
+
+
+def with_side(small_pack: SmallPack, length: int, **changes: Any) -> tuple[dict[str, Any], int]:
+    """The footer with a matrix of 200 int16 as a delta, and side data for it."""
+    value = small_pack.footer.as_json()
+    end = end_of(value)
+    delta: dict[str, Any] = {"id": "sub", "base": "ab" * 32, "overlap": None, "predictor": []}
+    value["encodings"][2]["delta"] = {**delta, **changes}
+    side = copy.deepcopy(value["chunks"][-1])
+    side.update(kind="side", plane=None, offset=end, length=5, raw=length)
+    side.update(codec={"id": "raw"}, members=[[2, 0, length]])
+    value["chunks"].append(side)
+    return value, end + 5
+
+
+def test_side_data_of_a_delta_has_one_of_two_lengths(small_pack: SmallPack) -> None:
+    """Scales of contexts are there or not; the chunks that use them may be in another pack."""
+    read(*with_side(small_pack, 2 * (1 + 200)))
+    for length in (1, 2 * 200, 2 * 202):
+        with pytest.raises(Damaged, match="by its shape"):
+            read(*with_side(small_pack, length))
+    read(*with_side(small_pack, 7, predictor=[{"id": "of a newer dlv"}]))
+    with pytest.raises(Damaged):
+        read(*with_side(small_pack, 402, predictor=[{"id": "drift", "data": "ab" * 32}]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -201,3 +202,32 @@ def test_scales_that_cannot_be(
     finally:
         store.rows[name] = rows
         store.encodings[name] = encoding
+
+
+def test_predictors_and_contexts_of_several_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, module in list(sys.modules.items()):
+        if name.startswith("dlv.pas.") and hasattr(module, "SEGMENT"):
+            monkeypatch.setattr(module, "SEGMENT", 4096)
+    source = np.random.default_rng(9)
+    store = MemoryStore()
+    raw = start()
+    base = store.add(raw, "float32", SHAPE)
+    rank = np.outer(source.normal(0, 1e-3, 100), source.normal(0, 1, 200)).astype("<f4").ravel()
+    merged = (np.frombuffer(raw, "<f4") + rank).astype("<f4").tobytes()
+    name = add_small(store, merged, base)
+    delta = store.encodings[name].delta
+    assert delta is not None
+    assert [one["id"] for one in delta["predictor"]] == ["lowrank"]
+    assert store.matrix(name) == merged
+    again = add_small(store, moved(merged, 3), name)
+    assert store.matrix(again) == moved(merged, 3)
+    store.reads.clear()
+    part = read_slice(again, 9000, 50, store.encoding, store)
+    assert bytes(part) == moved(merged, 3)[36000:36200]
+    assert {start for _, kind, _, start in store.reads if kind == "plane"} == {8192}
+    for k in (1, 2, 3):
+        found = level(again, k, store.encoding, store)
+        if isinstance(found, Level):
+            values = np.frombuffer(moved(merged, 3), "<f4").reshape(SHAPE)
+            assert (found.low <= values).all()
+            assert (values <= found.high).all()
