@@ -40,16 +40,25 @@ def unpack_tail(
     """Tails, which elements are escaped, and their words; Damaged on any other length."""
     reader = _Bits(data)
     kind = np.dtype("<u8") if form.width == 8 else np.dtype("<u4")
+    lengths = n.astype(np.uint8)
     tail = np.zeros(len(n), kind)
-    places = np.flatnonzero(n > 0)
-    some, left = np.zeros(len(places), kind), n[places]
+    i = 0
+    active = lengths > 0
+    count = int(np.count_nonzero(active))
+    # While most elements take part, all of them are shifted; then the few by their places.
+    while 3 * count > len(n):
+        more = np.zeros(len(n), np.uint8)
+        more[active] = reader.bits(count)
+        tail <<= active.astype(kind)
+        tail |= more
+        i += 1
+        active = lengths > i
+        count = int(np.count_nonzero(active))
+    places = np.flatnonzero(active)
     while len(places):
-        some = (some << kind.type(1)) | reader.bits(len(places)).astype(kind)
-        left = left - 1
-        done = left == 0
-        if done.any():
-            tail[places[done]] = some[done]
-            places, some, left = places[~done], some[~done], left[~done]
+        tail[places] = (tail[places] << kind.type(1)) | reader.bits(len(places))
+        i += 1
+        places = places[lengths[places] > i]
     escaped = np.zeros(len(n), np.bool_)
     escaped[flagged] = reader.bits(int(np.count_nonzero(flagged))).astype(np.bool_)
     words = reader.words(int(np.count_nonzero(escaped)), form)
