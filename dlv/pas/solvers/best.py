@@ -22,6 +22,9 @@ from dlv.pas.storage_plan import StoragePlan
 
 ITERATIONS = 40
 REPAIR_EVERY = 4
+TRIES = 4000
+ANNEAL = 12000  # random swaps, where there are few enough matrices for them to matter
+FEW = 1000
 
 
 def solve(graph: StorageGraph, budgets: Budgets, scheme: Scheme) -> StoragePlan:
@@ -51,7 +54,13 @@ def priced(instance: Instance) -> Longs:
     best: tuple[int, Longs] | None = None
     for _, _, edges, weights in plans[:2]:
         polished = Search(instance, instance.tree(edges))
-        polished.tighten(weights, 4, 6, 4000)
+        polished.explore(weights, 5, 8, TRIES)
+        if instance.graph.vertices <= FEW:
+            usual = instance.size(polished.tree) // instance.graph.vertices
+            for seed, heat in enumerate((1, usual, usual // 4, usual // 16, usual // 2), 1):
+                found = polished.anneal(ANNEAL, seed, heat)
+                polished = Search(instance, instance.tree(found))
+            polished.explore(weights, 5, 8, TRIES)
         size = instance.size(polished.tree)
         if best is None or size < best[0]:
             best = size, longs(polished.tree.edge)

@@ -81,46 +81,124 @@ def rotate(flat: Flat, tree: Tree, load: Any, outs: Any, ins: Any) -> int:
     return made
 
 
-def tighten(flat: Flat, tree: Tree, moves: Any, most: int, path: Any, groups: Any) -> int:
-    """Ejection chains: take a swap that saves storage; where that breaks budgets pay with up to
-    `most` swaps that cost less than was saved, or take it all back. Bytes saved."""
+def explore(
+    flat: Flat, tree: Tree, moves: Any, most: int, log: Any, groups: Any, region: Any
+) -> int:
+    """Ejection chains: take a swap; where that breaks budgets pay with swaps that cost less than
+    was saved; then take what it made possible around it. Keep all if that saves storage, else
+    nothing. `most`: swaps in a chain; `log`, `groups`, `region`: room. Bytes saved."""
     saved = 0
     for at in range(len(moves)):
         e = moves[at]
         v = flat.heads[e]
         old = tree.edge[v]
-        left = flat.storage[old] - flat.storage[e]
-        if left <= 0 or under(tree, flat.tails[e], v):
+        if e == old or under(tree, flat.tails[e], v):
             continue
-        path[0] = old
+        net = flat.storage[e] - flat.storage[old]
+        faster = tree.distance[v] - tree.distance[flat.tails[e]] - flat.recreation[e]
+        if net >= 0 and faster <= 0:
+            continue
+        log[0] = old
         done = 1
-        count = overrun(flat, tree, v, groups) if swap(flat, tree, e) > 0 else 0
-        bad = worst(flat, tree, groups, count)
+        count = 0
+        if swap(flat, tree, e) > 0:
+            count = overrun(flat, tree, v, groups, 0)
         if count == len(groups):  # more than could be noted, far more than could be paid for
             swap(flat, tree, old)
             continue
-        while bad >= 0 and done <= most:
-            f = remedy(flat, tree, bad, left)
+        bad = worst(flat, tree, groups, count)
+        while bad >= 0 and done < most:
+            f = remedy(flat, tree, bad, -net)
             if f < 0:
                 break
             x = flat.heads[f]
-            left -= flat.storage[f] - flat.storage[tree.edge[x]]
-            path[done] = tree.edge[x]
+            net += flat.storage[f] - flat.storage[tree.edge[x]]
+            log[done] = tree.edge[x]
             done += 1
             swap(flat, tree, f)
             bad = worst(flat, tree, groups, count)
         if bad < 0:
-            saved += left
-            continue
+            size = around(flat, tree, log, done, region)
+            for place in range(size):
+                x = region[place]
+                f = saving(flat, tree, x)
+                if f >= 0 and done < len(log):
+                    net += flat.storage[f] - flat.storage[tree.edge[x]]
+                    log[done] = tree.edge[x]
+                    done += 1
+                    swap(flat, tree, f)
+            if net < 0:
+                saved -= net
+                continue
         while done > 0:
             done -= 1
-            swap(flat, tree, path[done])
+            swap(flat, tree, log[done])
     return saved
 
 
-def overrun(flat: Flat, tree: Tree, v: int, groups: Any) -> int:
-    """Note the groups over budget of all below v (some may come twice). How many."""
+def around(flat: Flat, tree: Tree, log: Any, done: int, region: Any) -> int:
+    """Vertices that may gain by what the swaps in `log` did: what could hang below their heads,
+    and who shares a budget with them. How many; some may come twice."""
     count = 0
+    for step in range(done):
+        top = flat.heads[log[step]]
+        if count < len(region):
+            region[count] = top
+            count += 1
+        x = top
+        while x >= 0 and count < len(region):
+            for at in range(flat.out_start[x], flat.out_start[x + 1]):
+                if count < len(region):
+                    region[count] = flat.heads[flat.out_edge[at]]
+                    count += 1
+            for at in range(flat.group_start[x], flat.group_start[x + 1]):
+                g = flat.group[at]
+                for member in range(flat.member_start[g], flat.member_start[g + 1]):
+                    if count < len(region):
+                        region[count] = flat.member[member]
+                        count += 1
+            x = following(tree, x, top)
+    return count
+
+
+def saving(flat: Flat, tree: Tree, x: int) -> int:
+    """The in-edge of x that saves most and breaks no budget; -1 for none."""
+    found = -1
+    if x == 0:
+        return found
+    least = flat.storage[tree.edge[x]]
+    for at in range(flat.in_start[x], flat.in_start[x + 1]):
+        f = flat.in_edge[at]
+        if flat.storage[f] >= least or under(tree, flat.tails[f], x):
+            continue
+        if fits(flat, tree, f):
+            found, least = f, flat.storage[f]
+    return found
+
+
+def fits(flat: Flat, tree: Tree, e: int) -> bool:
+    """Whether the swap to e breaks no budget."""
+    top = flat.heads[e]
+    shift = tree.distance[flat.tails[e]] + flat.recreation[e] - tree.distance[top]
+    if shift <= 0:
+        return True
+    x = top
+    while x >= 0:
+        for at in range(flat.group_start[x], flat.group_start[x + 1]):
+            g = flat.group[at]
+            if tree.total[g] + shift > flat.budget[g]:
+                return False
+        x = following(tree, x, top)
+    # Members of one group below the same vertex all move: their sum counts.
+    old = tree.edge[top]
+    over = swap(flat, tree, e)
+    swap(flat, tree, old)
+    return over == 0
+
+
+def overrun(flat: Flat, tree: Tree, v: int, groups: Any, count: int) -> int:
+    """Note the groups over budget of all below v (some may come twice), after those noted
+    already. How many there are."""
     x = v
     while x >= 0 and count < len(groups):
         for at in range(flat.group_start[x], flat.group_start[x + 1]):
@@ -164,3 +242,86 @@ def remedy(flat: Flat, tree: Tree, g: int, limit: int) -> int:
             x = tree.parent[x]
             steps += 1
     return found
+
+
+def anneal(
+    flat: Flat,
+    tree: Tree,
+    rounds: int,
+    heat: int,
+    seed: int,
+    best: Any,
+    log: Any,
+    groups: Any,
+    region: Any,
+) -> int:
+    """Threshold accepting: random swaps, each paid for and made use of as in `explore`, are kept
+    while they cost no more storage than a limit that falls from `heat` to 0. `best`: the edges of
+    the smallest tree on the way, to begin with those of `tree`. Bytes saved by it."""
+    now, least = 0, 0
+    count_of = len(tree.edge)
+    for step in range(rounds):
+        seed = (seed * 1103515245 + 12345) % 2147483648
+        v = 1 + seed // 8 % (count_of - 1)
+        ways = flat.in_start[v + 1] - flat.in_start[v]
+        seed = (seed * 1103515245 + 12345) % 2147483648
+        e = flat.in_edge[flat.in_start[v] + seed // 8 % ways]
+        old = tree.edge[v]
+        if e == old:
+            continue
+        limit = heat * (rounds - step) // rounds
+        net = flat.storage[e] - flat.storage[old]
+        done = 0
+        u = flat.tails[e]
+        if under(tree, u, v):  # first out of there, by whatever way leads out
+            ways = flat.in_start[u + 1] - flat.in_start[u]
+            seed = (seed * 1103515245 + 12345) % 2147483648
+            f = flat.in_edge[flat.in_start[u] + seed // 8 % ways]
+            if under(tree, flat.tails[f], v):
+                continue
+            net += flat.storage[f] - flat.storage[tree.edge[u]]
+            log[0] = tree.edge[u]
+            done = 1
+            swap(flat, tree, f)
+        log[done] = old
+        done += 1
+        count = 0
+        swap(flat, tree, e)
+        for step_back in range(done):
+            x = flat.heads[log[step_back]]
+            count = overrun(flat, tree, x, groups, count)
+        bad = worst(flat, tree, groups, count)
+        ok = count < len(groups)
+        while ok and bad >= 0 and done < 8:
+            f = remedy(flat, tree, bad, 4 * heat + limit + 1)
+            if f < 0:
+                break
+            x = flat.heads[f]
+            net += flat.storage[f] - flat.storage[tree.edge[x]]
+            log[done] = tree.edge[x]
+            done += 1
+            swap(flat, tree, f)
+            bad = worst(flat, tree, groups, count)
+        if ok and bad < 0:
+            size = around(flat, tree, log, done, region)
+            for place in range(size):
+                f = -1
+                if region[place] != v and region[place] != u:
+                    f = saving(flat, tree, region[place])
+                if f >= 0 and done < len(log):
+                    x = flat.heads[f]
+                    net += flat.storage[f] - flat.storage[tree.edge[x]]
+                    log[done] = tree.edge[x]
+                    done += 1
+                    swap(flat, tree, f)
+            if net <= limit:
+                now += net
+                if now < least:
+                    least = now
+                    for x in range(count_of):
+                        best[x] = tree.edge[x]
+                continue
+        while done > 0:
+            done -= 1
+            swap(flat, tree, log[done])
+    return -least

@@ -95,21 +95,30 @@ class Search:
         )
         return made
 
-    def tighten(self, prices: Doubles, most: int, rounds: int, tries: int) -> None:
+    def explore(self, prices: Doubles, most: int, rounds: int, tries: int) -> None:
         """Ejection chains, the swaps first that look best under the prices."""
         instance = self.instance
+        room = instance.loops.zeros
+        log, groups, region = room(4 * most), room(64), room(256)
         for _ in range(rounds):
             self.view(prices)
             change, below = self.changes()
-            current = longs(self.tree.edge)
-            saves = instance.storage < instance.storage[current[instance.heads]]
-            good = np.flatnonzero(saves & ~below)
+            good = np.flatnonzero(~below)
             moves = good[np.argsort(change[good], kind="stable")][:tries]
-            saved = instance.loops.run.tighten(
-                instance.flat, self.tree, self._sequence(moves), most, instance.path, instance.over
+            saved = instance.loops.run.explore(
+                instance.flat, self.tree, self._sequence(moves), most, log, groups, region
             )
             if not saved:
                 break
+
+    def anneal(self, rounds: int, seed: int, heat: int) -> Longs:
+        """Edges of the best tree that random swaps lead to."""
+        instance = self.instance
+        made = instance.loops
+        best = made.sequence(longs(self.tree.edge))
+        room = made.zeros(48), made.zeros(64), made.zeros(64)
+        made.run.anneal(instance.flat, self.tree, rounds, heat, seed, best, *room)
+        return longs(best)
 
     def _sequence(self, array: Longs) -> Any:
         return self.instance.loops.sequence(array)

@@ -1,0 +1,8 @@
+from __future__ import annotations
+
+from tests.conformance.solver import SolverSuite
+
+
+class TestSuite(SolverSuite):
+    algorithm = "mst"
+    budgeted = False

@@ -1,0 +1,7 @@
+from __future__ import annotations
+
+from tests.conformance.solver import SolverSuite
+
+
+class TestSuite(SolverSuite):
+    algorithm = "mt"
