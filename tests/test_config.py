@@ -34,6 +34,12 @@ SAMPLES: dict[str, tuple[str, str, str, str]] = {
     "core.singlehost": ("true", "false", "true", "false"),
     "commit.recheck": ("stat", "hash", "stat", "hash"),
     "commit.optimizer": ("drop", "keep", "drop", "keep"),
+    "commit.scheme": ("fp16", "bf16", "uniform:8", "lloyd:4"),
+    "archive.algorithm": ("mt", "pt", "last", "spt"),
+    "archive.hot": ("0.5", "inf", "2", "0"),
+    "archive.normal": ("0.5", "3", "inf", "2.25"),
+    "archive.cold": ("1", "2", "3", "0.125"),
+    "archive.enough": ("1", "60", "0.5", "inf"),
 }
 
 
@@ -293,3 +299,10 @@ def test_where_the_files_are(tmp_path: Path) -> None:
     assert repository_file(tmp_path, str(tmp_path / "else")) == tmp_path / "else/config.toml"
     assert user_file({"HOME": "/h"}) == Path("/h/.config/dlv/config.toml")
     assert user_file({"HOME": "/h", "XDG_CONFIG_HOME": "/x"}) == Path("/x/dlv/config.toml")
+
+
+@pytest.mark.parametrize("text", ["-1", "nan", "fast", "true", ""])
+def test_a_number_that_is_none(world: World, text: str) -> None:
+    with pytest.raises(UsageError, match="must be a number from 0 on"):
+        world.load().set("user", "archive.hot", text)
+    assert world.load().get("archive.hot") == 0.1
