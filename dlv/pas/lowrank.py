@@ -54,6 +54,14 @@ def find_affine(pair: Pair, *, slow: bool = False, shrink: bool = True) -> list[
     scaled = _scales(pair)
     if scaled is None:
         return []
+    try:
+        return _candidates(scaled, slow, shrink)
+    except np.linalg.LinAlgError:  # nothing that a fit can make sense of
+        return []
+
+
+def _candidates(scaled: _Scaled, slow: bool, shrink: bool) -> list[Found]:
+    pair = scaled.pair
     candidates: list[Found] = []
     alphas = {by_row: _alphas(scaled, None, by_row) for by_row in (False, True)} if shrink else {}
     for by_row, fitted in alphas.items():

@@ -15,6 +15,7 @@ from dlv.pas.predictors import Predictor, values_of_words
 Floats = NDArray[np.float64]
 
 BLOCK = 1 << 19  # elements per block of rows
+GREATEST = 2.0**60  # beyond this a number is no weight, and its square soon no number
 SAMPLE = 1 << 17  # elements that a choice is made by
 
 
@@ -81,7 +82,7 @@ class Pair:
         return total / max(1, count) - float(np.log2(0.3))
 
     def values(self, rows: slice) -> tuple[Floats, Floats]:
-        """Base as predicted so far and the difference in a block of rows, 0 where not finite."""
+        """Base as predicted so far and the difference in a block of rows, 0 where not usual."""
         at = slice(rows.start * self.columns, rows.stop * self.columns)
         base = self.predicted(at.start, at.stop)
         target = self.target[at]
@@ -89,8 +90,9 @@ class Pair:
         good = (exponents(base, self.form) != full) & (exponents(target, self.form) != full)
         zero = self.form.words.type(0)
         was = values_of_words(np.where(good, base, zero), self.dtype)
-        with np.errstate(over="ignore"):
-            moved = values_of_words(np.where(good, target, zero), self.dtype) - was
-        moved[~np.isfinite(moved)] = 0.0
+        now = values_of_words(np.where(good, target, zero), self.dtype)
+        for values in (was, now):
+            values[np.abs(values) > GREATEST] = 0.0
+        moved = now - was
         grid = (rows.stop - rows.start, self.columns)
         return was.reshape(grid), moved.reshape(grid)

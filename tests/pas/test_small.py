@@ -146,6 +146,21 @@ def test_any_bits_come_back_and_never_larger(
     assert encoding.delta["id"] == "sub"
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+@pytest.mark.parametrize("shape", [(300, 250), (9000, 9), (2, 40_000)])
+def test_no_bits_are_too_odd_to_search_in(dtype: str, shape: tuple[int, ...]) -> None:
+    """Infinities, the largest numbers, signs turned round, all zeros: numpy warns of nothing."""
+    random = np.random.default_rng(7)
+    form = format_of(dtype)
+    count = shape[0] * shape[1]
+    for kind in ("bits", "weights"):
+        base = words_of_kind(kind, dtype, count, random)
+        turned = (words_in(base, dtype) ^ form.words.type(form.top)).tobytes()
+        for target in (words_of_kind(kind, dtype, count, random), turned, bytes(len(base))):
+            stored(target, base, dtype, shape)
+            stored(base, target, dtype, shape)
+
+
 def pair(rows: int, columns: int, seed: int = 0) -> tuple[NDArray[Any], NDArray[Any]]:
     """Weights, and what training with rows and columns of its own pace makes of them."""
     random = np.random.default_rng(seed)

@@ -76,6 +76,18 @@ def test_blocks_are_one_plain_frame(counts: list[int], more: int) -> None:
     assert zstandard.decompress(stored) == data.tobytes()
 
 
+def test_runs_that_are_alike_share_a_block_and_others_do_not() -> None:
+    random = np.random.default_rng(6)
+    narrow = np.rint(random.normal(0, 1, 1 << 15)).astype(np.int64).astype(np.uint8)
+    wide = np.rint(random.normal(0, 12, 1 << 15)).astype(np.int64).astype(np.uint8)
+    many = [64] * 512
+    assert len(blocks(narrow, many)) < 1.02 * len(blocks(narrow, [len(narrow)]))
+    both = np.concatenate((narrow, wide))
+    apart = len(blocks(narrow, [len(narrow)])) + len(blocks(wide, [len(wide)]))
+    assert len(blocks(both, [64] * 1024)) < 1.02 * apart
+    assert len(blocks(both, [len(both)])) > 1.05 * apart
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_damage_is_named(codec: ContextCodec) -> None:
     random = np.random.default_rng(5)
