@@ -139,7 +139,7 @@ def test_small_is_never_larger_than_fast(dtype: str, count: int, coded: bool) ->
 
 
 def test_planes_that_share_a_chunk_have_no_contexts() -> None:
-    for count, context in ((8_000, False), (40_000, True)):
+    for count, context in ((32_768, False), (32_769, True)):
         raw = trained(count, "bfloat16", 1)
         store = MemoryStore()
         name = store.add(raw, "bfloat16", (count,), effort="small")

@@ -6,6 +6,7 @@ import math
 import random
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -14,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlv.canonical import matrix_hash
+from dlv.canonical import hash_bytes, matrix_hash
 from dlv.pas.fixed import DTYPES, Fixed
-from dlv.pas.footer import PieceRow
+from dlv.pas.footer import Encoding, PieceRow
 from dlv.pas.level import Level, Unusable, level
 from dlv.pas.segments import WORDS, Ieee, Layout, element_bytes
 from tests.conformance.delta import MemoryStore, near
@@ -320,3 +321,59 @@ def test_opaque_bytes_have_no_bounds() -> None:
     assert isinstance(level(name, 1, store.encoding, store), Unusable)
     with pytest.raises(ValueError, match="plane"):
         level(name, 0, store.encoding, store)
+
+
+@pytest.mark.parametrize("kind", ["sub", "xor"])
+@pytest.mark.parametrize(
+    ("base", "digits"),
+    [
+        (0x1234, (0, 1)),
+        (0x9234, (0, 255)),
+        (0x0000, (0, 3)),
+        (0x0000, (0, 0)),
+        (0x8001, (0, 2)),  # through zero
+        (0x7FFE, (0, 5)),  # beyond the largest code
+        (0x7FFF, (0, 0)),
+        (0xFFFF, (0, 254)),  # beyond the smallest
+        (0x4000, (0x40, 0)),
+    ],
+)
+def test_every_completion_of_two_codes(kind: str, base: int, digits: tuple[int, int]) -> None:
+    """The third byte of both codes is open: 65,536 pairs, and the ends of all they may mean."""
+    count = 1 << 16
+    exponent = 3
+    side = struct.pack("<h", exponent)
+    layout = Fixed("first", False, hash_bytes(side))
+    names = ["ab" * 32, "cd" * 32]
+    store = MemoryStore()
+    tops = [base.to_bytes(2), bytes(digits)]
+    delta: dict[str, Any] = {"id": kind, "base": names[0], "overlap": None}
+    if kind == "sub":
+        delta["predictor"] = []
+    for name, top, config in zip(names, tops, (None, delta), strict=True):
+        store.encodings[name] = Encoding(name, "float32", (4,), layout.get_config(), config, 4)
+        for plane in range(2):
+            raw_piece(store, name, plane, top[plane : plane + 1] * 4)
+        raw_piece(store, name, 0, side)
+        row = store.rows[name].pop()
+        store.rows[name].append(replace(row, kind="side", plane=None))
+    orders = []
+    for pair in range(count):
+        code, last = base << 8 | pair >> 8, pair & 255
+        if kind == "xor":
+            found_code = code ^ (int.from_bytes(bytes(digits)) << 8 | last)
+            orders.append(found_code ^ (0xFFFFFF if found_code >> 23 else 0x800000))
+            continue
+        order = code ^ (0xFFFFFF if code >> 23 else 0x800000)
+        signed = [digit - 256 if digit > 127 else digit for digit in (*digits, last)]
+        orders.append(order + signed[0] * 65536 + signed[1] * 256 + signed[2])
+    ends = [min(orders), max(orders)]
+    if len({end >> 24 for end in ends}) > 1:
+        ends = [0, (1 << 24) - 1]
+    ends = [end % (1 << 24) for end in ends]
+    found = level(names[1], 2, store.encoding, store)
+    assert isinstance(found, Level)
+    unit = 2.0 ** (exponent - 23)
+    assert set(found.low.tolist()) == {(ends[0] - (1 << 23)) * unit}
+    assert set(found.high.tolist()) == {(ends[1] + 1 - (1 << 23)) * unit}
+    assert ((found.low <= found.centre) & (found.centre <= found.high)).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 
 import numpy as np
 import pytest
@@ -29,6 +30,10 @@ def test_the_order_is_stable_and_by_the_byte_above() -> None:
     above, data = bytes([5, 1, 5, 0, 1]), bytes([10, 20, 30, 40, 50])
     stored = AboveCodec().encode(data, above)
     assert ZstdCodec().decode(stored, 5) == bytes([40, 20, 50, 10, 30])
+    source = random.Random(4)
+    above, data = bytes(source.choices(range(9), k=5000)), source.randbytes(5000)
+    expected = bytes(data[at] for at in sorted(range(5000), key=lambda at: above[at]))
+    assert ZstdCodec().decode(AboveCodec().encode(data, above), 5000) == expected
 
 
 def test_what_depends_on_the_byte_above_becomes_smaller() -> None:
