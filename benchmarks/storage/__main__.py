@@ -190,6 +190,7 @@ def main() -> None:
     for corpus in corpora.values():
         for line in corpus.every():
             corpus.files(line)
+    ratios.warm_up(rans=given.rans)
     before = memcpy(new=True)
     figures: Figures = {}
     for row in rows:
