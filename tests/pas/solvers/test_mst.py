@@ -12,7 +12,7 @@ class TestSuite(SolverSuite):
     budgeted = False
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=1500, deadline=None)
 @given(graphs())
 def test_the_least_storage_of_all_plans(graph: StorageGraph) -> None:
     plan = make_plan(graph, [None] * len(graph.snapshots), "independent", "mst").plan
