@@ -56,9 +56,10 @@ def priced(instance: Instance) -> Longs:
         polished = Search(instance, instance.tree(edges))
         polished.explore(weights, 5, 8, TRIES)
         if instance.graph.vertices <= FEW:
+            rounds = min(ANNEAL, 250 * instance.graph.vertices)
             usual = instance.size(polished.tree) // instance.graph.vertices
             for seed, heat in enumerate((1, usual, usual // 4, usual // 16, usual // 2), 1):
-                found = polished.anneal(ANNEAL, seed, heat)
+                found = polished.anneal(rounds, seed, heat)
                 polished = Search(instance, instance.tree(found))
             polished.explore(weights, 5, 8, TRIES)
         size = instance.size(polished.tree)
