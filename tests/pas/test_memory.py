@@ -15,12 +15,13 @@ from dlv.pas.segments import Layout
 from tests.conformance.delta import MemoryStore
 
 ROOT = Path(__file__).parents[2]
+needs_proc = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc")
 SHAPE = (4096, 4096)
 SIZE = 4 * SHAPE[0] * SHAPE[1]  # 64 MiB
 CONSTANT = 80 << 20
 
 READER = """
-import pickle, resource, sys
+import pickle, sys
 from dlv.pas import predictors, small
 from dlv.pas.encode import encode_materialised, encode_xor
 from dlv.pas.level import level
@@ -29,7 +30,9 @@ from dlv.pas.segments import Ieee
 from dlv.pas.shared import read_matrices
 
 def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    # ru_maxrss would begin with that of the process that started this one.
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmHWM"))
 
 with open(sys.argv[2], "rb") as file:
     store, names = pickle.load(file)
@@ -45,6 +48,7 @@ match sys.argv[1]:
             del raw
     case "encode":
         raw = bytearray(4 << 24)
+        raw[::4096] = bytes(len(raw) // 4096)  # so that its pages are there
         start = peak() - len(raw)
         encode_materialised(raw, "float32", (4096, 4096), names[0], lambda part: None,
                             layout=Ieee(), effort="small")
@@ -87,26 +91,30 @@ def measured(what: str, made: tuple[MemoryStore, list[str]], tmp_path: Path) -> 
 
 
 @pytest.mark.slow
+@needs_proc
 @pytest.mark.parametrize("kind", ["sub", "xor"])
 def test_a_chain_of_twelve(kind: str, tmp_path: Path) -> None:
     made = chain_of(12, kind, fixed=False)
-    assert measured("read", made, tmp_path) < 2 * SIZE + CONSTANT
+    assert SIZE <= measured("read", made, tmp_path) < 2 * SIZE + CONSTANT
     assert measured("slice", made, tmp_path) < CONSTANT
 
 
 @pytest.mark.slow
+@needs_proc
 def test_codes(tmp_path: Path) -> None:
     made = chain_of(1, "sub", fixed=True)
     assert measured("read", made, tmp_path) < 2 * SIZE + 2 * CONSTANT
 
 
 @pytest.mark.slow
+@needs_proc
 def test_matrices_that_share_bases(tmp_path: Path) -> None:
     made = chain_of(4, "sub", fixed=False)
     assert measured("shared", made, tmp_path) < 3 * SIZE + CONSTANT
 
 
 @pytest.mark.slow
+@needs_proc
 def test_encoding_needs_no_more_than_it_is_given(tmp_path: Path) -> None:
     made = chain_of(1, "sub", fixed=False)
     assert measured("encode", made, tmp_path) < SIZE + CONSTANT
