@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dlv.candidates import candidates
 from dlv.metadata import storage, versions
 from dlv.metadata.database import Database
@@ -54,6 +57,17 @@ class Layout:
     tried: dict[Choice, Tried]
     groups: list[Held]
     names: dict[str, str] = field(default_factory=dict)  # matrix -> a tensor that it is
+
+    def placed(self, scope: set[str]) -> NDArray[np.int64]:
+        """The edge by which each vertex is stored now; -1 of those in scope that none rests on."""
+        kept = [edge for edge, choice in enumerate(self.choices) if choice is None]
+        edges = np.full(self.graph.vertices, -1, np.int64)
+        edges[self.graph.heads[kept]] = kept
+        bases = set(self.graph.tails[kept].tolist())
+        for number, matrix in enumerate(self.matrices, 1):
+            if matrix.hash in scope and number not in bases:
+                edges[number] = -1
+        return edges
 
 
 def groups_of(db: Database) -> tuple[list[Version], list[HeldSnapshot], list[Held]]:

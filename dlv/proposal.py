@@ -16,6 +16,7 @@ from dlv.errors import StorageError
 from dlv.metadata import storage
 from dlv.pas.footer import Encoding
 from dlv.pas.plan import Planned, make_plan
+from dlv.pas.replan import replan
 from dlv.pas.storage_graph import Scheme, StorageGraph
 from dlv.pas.storage_plan import Infeasible, StoragePlan
 from dlv.planning import Held, Layout, Planner
@@ -44,6 +45,7 @@ class Request:
     scheme: Scheme = "independent"
     policy: Policy = field(default_factory=Policy)
     clamp: bool = False
+    local: bool = False  # only what nothing rests on finds a new place, at once
     slow: bool = False
     jobs: int = 1
     author: str = ""
@@ -109,6 +111,13 @@ def propose(
         layout = planner.layout(scope, bar.advance)
     minima = make_plan(layout.graph, [None] * len(layout.groups), request.scheme, "spt").minima
     asked = limits.budgets(db, request.policy, layout.groups, minima)
+    if request.local:
+        placed = layout.placed(set(scope))
+        return Proposal(
+            layout,
+            Planned(replan(layout.graph, placed, asked, request.scheme), asked, minima),
+            request.scheme,
+        )
     try:
         planned = make_plan(
             layout.graph, asked, request.scheme, request.algorithm, clamp=request.clamp

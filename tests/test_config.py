@@ -34,6 +34,7 @@ SAMPLES: dict[str, tuple[str, str, str, str]] = {
     "core.singlehost": ("true", "false", "true", "false"),
     "commit.recheck": ("stat", "hash", "stat", "hash"),
     "commit.optimizer": ("drop", "keep", "drop", "keep"),
+    "commit.archive": ("true", "false", "true", "false"),
     "commit.scheme": ("fp16", "bf16", "uniform:8", "lloyd:4"),
     "archive.algorithm": ("mt", "pt", "last", "spt"),
     "archive.hot": ("0.5", "inf", "2", "0"),

@@ -15,13 +15,15 @@ LEVELS: dict[float, str] = {
     1: "network pas events record manifest fact lanes demo_training",
     2: "metadata adapters durable ignore paths arrays mounts",
     3: "repository revisions staging files config weights weight_writer snapshots catalogue"
-    " environment bounds live_model weight_statistics packing speeds candidates superseded",
-    3.2: "runs artifacts rounding structure tryouts approximation retrieval selection",
+    " environment bounds live_model weight_statistics speeds candidates",
+    3.2: "runs artifacts packing rounding structure superseded tryouts approximation"
+    " interval_statistics retrieval selection",
     3.3: "planning",
     3.4: "budgets",
     # What several verbs share.
     3.5: "conditions delivery derive draft inventory lineage mlflow_record proposal reachable"
     " reader reencode text_changes working",
+    3.7: "approximate_files matrix_pairs",
     4: "add commit archive explain diff describe evaluate check status history checkout tags remove"
     " collect ingest intake intake_mlflow transfer curves stats doctor demo rebuild show undo"
     " version copying lossy",
@@ -92,7 +94,11 @@ def allowed(part: str) -> set[str]:
 
 
 # Files that the commands and cli share; no command imports another.
-SHARED_BY_COMMANDS = {"dlv.commands.options", "dlv.commands.invocation"}
+SHARED_BY_COMMANDS = {
+    "dlv.commands.options",
+    "dlv.commands.invocation",
+    "dlv.commands.planning",
+}
 
 # Third-party names and the only places that may import them (a folder ends with a slash).
 HOMES = {
@@ -109,6 +115,7 @@ HOMES = {
     "starlette": "hub/",
     "sqlalchemy": "hub/",
     "numpy": "",
+    "numba": "pas/coders/compiled_rans.py pas/solvers/compiled.py",
     "torch": "arrays.py adapters/ network/torch_types.py training/ integrations/",
     "onnx": "adapters/",
     "h5py": "adapters/",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dlv.commands import planning
 from dlv.commands.invocation import Invocation
 from dlv.commands.options import argument, command, option
 from dlv.errors import UsageError
@@ -14,25 +15,20 @@ from dlv.lazy import lazy
 
 if TYPE_CHECKING:
     import dlv.archive as archive
-    import dlv.budgets as budgets
     import dlv.explain as explain
     import dlv.lossy as lossy
-    import dlv.proposal as proposal
-    import dlv.speeds as speeds
     import dlv.views.archive as view
     import dlv.views.lossy as lossy_view
 else:
     archive = lazy("dlv.archive")
-    budgets = lazy("dlv.budgets")
     explain = lazy("dlv.explain")
     lossy = lazy("dlv.lossy")
-    proposal = lazy("dlv.proposal")
-    speeds = lazy("dlv.speeds")
     lossy_view = lazy("dlv.views.lossy")
     view = lazy("dlv.views.archive")
 
 
-_PLANNING = "algorithm budget alpha clamp slow explain export_graph export_plan dry_run"
+_ASKED = "algorithm budget alpha clamp slow export_graph export_plan"
+_PLANNING = f"{_ASKED} explain dry_run"
 
 
 @command(
@@ -82,34 +78,20 @@ def run(call: Invocation, refs: tuple[str, ...], **given: Any) -> None:
     if given["scheme"] is not None:
         _lossy(call, refs, given)
         return
-    setting = call.config.get
-    policy = budgets.Policy(
-        *(setting("archive.hot"), setting("archive.normal"), setting("archive.cold")),
-        enough=setting("archive.enough"),
-        alpha=budgets.factor(given["alpha"]),
-        overrides=tuple(budgets.override(text) for text in given["budget"]),
-    )
-    request = proposal.Request(
-        references=refs,
-        algorithm=given["algorithm"] or setting("archive.algorithm"),
+    asked = planning.request(
+        call,
+        refs,
         scheme=given["retrieval"],
-        policy=policy,
-        clamp=given["clamp"],
-        slow=given["slow"],
-        jobs=call.jobs,
-        author=call.author,
-        export_graph=given["export_graph"],
-        export_plan=given["export_plan"],
-        speeds=speeds.of_machine(speeds.folder(call.environ)),
+        **{name: given[name] for name in _ASKED.split()},
     )
     if given["explain"] is not None:
-        found = explain.explain(call.repository, request, given["explain"], progress=call.progress)
+        found = explain.explain(call.repository, asked, given["explain"], progress=call.progress)
         document, blocks = view.explained(found)
         ids = [item.matrix for item in found]
         call.output.emit("archive", document, *blocks, ids=ids)
         return
     outcome = archive.archive(
-        call.repository, request, dry_run=given["dry_run"], progress=call.progress
+        call.repository, asked, dry_run=given["dry_run"], progress=call.progress
     )
     document, blocks = view.archived(outcome)
     call.output.emit("archive", document, *blocks)

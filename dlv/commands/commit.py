@@ -7,18 +7,19 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlv.commands import planning
 from dlv.commands.invocation import Invocation
 from dlv.commands.options import command, option
 from dlv.errors import UsageError
 from dlv.lazy import lazy
-from dlv.output import Line
-from dlv.table import Bytes, Id, Text, human_bytes
 
 if TYPE_CHECKING:
     import dlv.adapters.settings as settings
     import dlv.commit as committing
+    import dlv.views.committed as view
 else:
     committing = lazy("dlv.commit")
+    view = lazy("dlv.views.committed")
     settings = lazy("dlv.adapters.settings")
 
 
@@ -44,6 +45,7 @@ else:
 @option("--log-time", metavar="COL", help="Column of --log that holds the time.")
 @option("--param", "params", multiple=True, metavar="K=V", help="A hyperparameter; V as JSON.")
 @option("--scheme", metavar="S", help="Store weights lossily: fp16, uniform:8, and others.")
+@option("--archive/--no-archive", default=None, help="Then store it and its parents smaller.")
 @option("--allow-empty", is_flag=True, help="Also if nothing is staged.")
 def run(
     call: Invocation,
@@ -58,6 +60,7 @@ def run(
     params: tuple[str, ...],
     scheme: str | None,
     allow_empty: bool,
+    archive: bool | None,
 ) -> None:
     """Make a version of what is staged.
 
@@ -90,6 +93,9 @@ def run(
                 total=bar.expect,
             ),
         )
+    saved = None
+    if archive if archive is not None else call.config.get("commit.archive"):
+        saved = planning.after_commit(call, made.id, made.parents)
     for warning in made.warnings:
         call.output.warn(warning)
     if made.rounded:
@@ -98,32 +104,7 @@ def run(
             f"{made.name}@{made.number} is lossy: {many} rounded by {made.scheme}, and the exact"
             " ones are in your files alone"
         )
-    document = {
-        "id": made.id,
-        "name": made.name,
-        "number": made.number,
-        "parents": list(made.parents),
-        "raw": made.raw,
-        "stored": made.stored,
-        "new": made.new,
-        "reused": made.reused,
-        "snapshots": made.snapshots,
-        "seconds": made.seconds,
-        "scheme": made.scheme,
-        "rounded": made.rounded,
-    }
-    label = Text(f"{made.name}@{made.number}", "bold")
-    if not call.output.terminal:
-        line = Line(
-            label, Id(made.id), made.matrices, made.new, Bytes(made.raw), Bytes(made.stored)
-        )
-    else:
-        noun = "matrix" if made.matrices == 1 else "matrices"
-        held = f"{made.matrices} {noun} ({made.new} new)" if made.matrices else "no weights"
-        sizes = f"{human_bytes(made.raw)} -> {human_bytes(made.stored)}"
-        line = Line(label, Id(made.id), held, sizes if made.raw else "weights as before")
-        if not made.matrices:
-            line = Line(label, Id(made.id), held)
+    document, line = view.committed(made, saved, terminal=call.output.terminal)
     call.output.emit("commit", document, line, ids=[made.id])
 
 

@@ -18,7 +18,7 @@ MODES = ["pipe", "tty", "json"]
 VARIES = {
     r"[0-9.]+ (k?B|MB)\b": "<size>",
     r"[0-9.]+ (µs|ms|s)\b": "<time>",
-    r'("(?:before|after|written|freed|seconds|fastest|budget|ratio|bytes)": )[0-9.]+': r"\1<n>",
+    r'("(?:before|after|written|freed|seconds|fastest|budget|ratio|bytes|stored)": )[0-9.]+': r"\1<n>",
     r"(?<=\t)[0-9]{4,}(?=\t)": "<size>",
     r"(?<=\t)0\.[0-9]+(?=\t)": "<part>",
     r"(packs (?:before|after|planned)\t)[0-9]+": r"\1<size>",
@@ -112,3 +112,19 @@ def test_undo_passes_it_by(dlv: Dlv, line: Path) -> None:
     result = dlv("undo")
     assert result.code == 0
     assert "net@3" in result.stdout
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_at_each_commit(dlv: Dlv, snapshot: Dlv, line: Path, mode: str) -> None:
+    """The parent becomes the difference to the new version, which stays fast."""
+    held = np.random.default_rng(0).normal(0, 0.05, (200, 150)) + 2e-5
+    save_file({"w": held.astype(np.float32)}, line / "net.safetensors")
+    dlv("add", "net.safetensors")
+    given = {"tty": mode == "tty", "json": mode == "json"}
+    result = dlv("commit", "-m", "number 4", "--archive", **given)
+    assert result.code == 0
+    size = {r"[0-9.]+ (k?B)( saved)": r"<size>\2", r'("saved": )[0-9]+': r"\1<n>"}
+    snapshot(quiet(result), replace=VARIES | size)
+    rows = dlv("stats", json=True).document["rows"]
+    parts = {row["name"]: row["stored"] / row["raw"] for row in rows}
+    assert parts["net@3"] < 0.6 < parts["net@4"]

@@ -1,0 +1,46 @@
+"""What `archive` and `commit --archive` ask of a storage plan, from options and configuration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dlv.commands.invocation import Invocation
+from dlv.lazy import lazy
+
+if TYPE_CHECKING:
+    import dlv.archive as archive
+    import dlv.budgets as budgets
+    import dlv.proposal as proposal
+    import dlv.speeds as speeds
+else:
+    archive = lazy("dlv.archive")
+    budgets = lazy("dlv.budgets")
+    proposal = lazy("dlv.proposal")
+    speeds = lazy("dlv.speeds")
+
+
+def request(call: Invocation, refs: tuple[str, ...], **given: Any) -> proposal.Request:
+    """Budgets and speeds beside what was given."""
+    setting = call.config.get
+    policy = budgets.Policy(
+        *(setting("archive.hot"), setting("archive.normal"), setting("archive.cold")),
+        enough=setting("archive.enough"),
+        alpha=budgets.factor(given.pop("alpha", None)),
+        overrides=tuple(budgets.override(text) for text in given.pop("budget", ())),
+    )
+    return proposal.Request(
+        references=refs,
+        algorithm=given.pop("algorithm", None) or setting("archive.algorithm"),
+        policy=policy,
+        jobs=call.jobs,
+        author=call.author,
+        speeds=speeds.of_machine(speeds.folder(call.environ)),
+        **given,
+    )
+
+
+def after_commit(call: Invocation, made: str, parents: tuple[str, ...]) -> int:
+    """A new version and its parents stored as small as they may be; the bytes that it saves."""
+    asked = request(call, (made, *parents), local=True)
+    outcome = archive.archive(call.repository, asked, progress=call.progress)
+    return outcome.before - outcome.after
