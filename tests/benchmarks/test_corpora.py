@@ -72,6 +72,9 @@ def test_lenet_is_caffes_and_its_training_repeats() -> None:
 
 def test_casts_round_as_torch_does() -> None:
     values = np.random.default_rng(0).normal(0, 1e-3, 5000).astype("f4")
+    words = values.view("u4")
+    words[:2000] = words[:2000] & 0xFFFF0000 | 0x8000  # halfway between two neighbours
+    words[2000:3000] &= 0xFFFFF000
     held = {"w": models.matrix(values), "n": models.matrix(np.arange(3))}
     given = torch.from_numpy(values)
     half = models.cast(held, "bfloat16")
