@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import dlv.approximate_files as approximate_files
 import dlv.delivery as delivery
 import dlv.lineage as lineage
 import dlv.revisions as revisions
+from dlv.approximate_files import Rough
 from dlv.delivery import CheckedOut, Request, Target
-from dlv.errors import NotFound, nearest
+from dlv.errors import NotFound, UsageError, nearest
 from dlv.repository import Repository
+from dlv.weights import MatrixStore
 
 __all__ = ["CheckedOut", "Request", "checkout"]
 
@@ -31,10 +34,16 @@ def checkout(repository: Repository, request: Request) -> CheckedOut:
             f"{found.version.label} has no files{'' if request.weights else ' besides weights'}",
             hint=f"dlv show {found.version.label}",
         )
+    rough = None
+    if request.planes is not None:
+        _check_approximate(request, here)
+        rough = Rough(MatrixStore.of(repository), request.planes)
+        targets = approximate_files.targets(targets, manifest, found.version.id, rough)
     lossy = lineage.lossy(repository.database, found.version) if request.weights else None
     notes += [] if lossy is None else [lossy]
     result = CheckedOut(found.version, folder, notes=[*found.notes, *notes])
     delivery.write(repository, manifest, targets, request, result, here=here)
+    result.reading = None if rough is None else rough.reading
     whole = not wanted and only is None and request.format is None and request.weights
     if whole and here:
         result.head = True
@@ -44,6 +53,17 @@ def checkout(repository: Repository, request: Request) -> CheckedOut:
                 change.set_next(None)
                 change.summary = found.version.label
     return result
+
+
+def _check_approximate(request: Request, here: bool) -> None:
+    if not request.weights:
+        raise UsageError("--planes is about weights", hint="leave out --no-weights")
+    if here:
+        raise UsageError(
+            "approximate weights do not go to the project's folder",
+            why="they are not those of any version",
+            hint="--to DIR",
+        )
 
 
 def _chosen(

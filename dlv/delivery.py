@@ -12,6 +12,7 @@ import dlv.retrieval as retrieval
 import dlv.snapshots as snapshots
 from dlv.adapters import registry
 from dlv.adapters.checkpoint import Checkpoint
+from dlv.approximation import Reading
 from dlv.errors import Conflict, Damaged, UsageError
 from dlv.files import FileStore
 from dlv.manifest import Container, FileEntry, Manifest, Snapshot
@@ -47,6 +48,7 @@ class Request:
     to: Path | None = None
     format: str | None = None
     weights: bool = True
+    planes: int | None = None  # approximate weights, from the first ones of each matrix
     force: bool = False
     jobs: int = 1
     name: str = ""  # of the copy
@@ -71,6 +73,7 @@ class CheckedOut:
     unchanged: list[str] = field(default_factory=list)
     head: bool = False
     notes: list[str] = field(default_factory=list)
+    reading: Reading | None = None  # of approximate weights
 
 
 @dataclass(frozen=True)

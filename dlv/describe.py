@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import dlv.catalogue as catalogue
+import dlv.interval_statistics as interval_statistics
 import dlv.inventory as inventory
 import dlv.lineage as lineage
 import dlv.revisions as revisions
 import dlv.weight_statistics as weight_statistics
+from dlv.approximation import Reading, approximate
 from dlv.errors import UsageError
+from dlv.interval_statistics import StatisticsBounds
 from dlv.inventory import Matrix
 from dlv.lineage import Parent
 from dlv.manifest import Manifest, Snapshot
@@ -51,7 +54,11 @@ class Storage:
 
 @dataclass
 class Description:
-    """A version in parts. Statistics are there for the matrices that were asked for."""
+    """A version in parts. Statistics are there for the matrices that were asked for.
+
+    If only some planes were to be read, `readings` has how each of them was, and `bounds` takes
+    the place of statistics unless they are exact all the same.
+    """
 
     version: Version
     manifest: Manifest
@@ -67,6 +74,8 @@ class Description:
     notes: tuple[str, ...]
     curves: dict[str, Sequence[float]] = field(default_factory=dict)
     statistics: dict[str, Statistics | None] = field(default_factory=dict)
+    bounds: dict[str, StatisticsBounds] = field(default_factory=dict)
+    readings: dict[str, Reading] = field(default_factory=dict)
 
     @property
     def tensors(self) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -104,9 +113,13 @@ def describe(
     curves: bool = False,
     matrix: str | None = None,
     statistics: bool = False,
+    planes: int | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Description:
-    """What is known of a version; figures of one matrix, or `statistics` of all, on request."""
+    """What is known of a version; figures of one matrix, or `statistics` of all, on request.
+
+    `planes`: only so many of each matrix are read for them, the first.
+    """
     db = repository.database
     found = revisions.resolve(db, reference)
     if found.file is not None:
@@ -145,13 +158,35 @@ def describe(
     if matrix is not None:
         layers = {} if network is None else layer_tensors(network)
         wanted = [inventory.find(held, matrix, result.label, layers)]
-    known: dict[str, Statistics | None] = {}
+    known: dict[str, _Figures] = {}
     for asked in wanted:
         if asked.hash not in known:
-            known[asked.hash] = weight_statistics.statistics(asked.dtype, store.matrix(asked.hash))
+            known[asked.hash] = _figures(store, asked, planes)
             progress(asked.nbytes or 0)
-        result.statistics[asked.name] = known[asked.hash]
+        exact, bounds, reading = known[asked.hash]
+        if reading is not None:
+            result.readings[asked.name] = reading
+        if bounds is not None:
+            result.bounds[asked.name] = bounds
+        else:
+            result.statistics[asked.name] = exact
     return result
+
+
+_Figures = tuple[Statistics | None, StatisticsBounds | None, Reading | None]
+
+
+def _figures(store: MatrixStore, asked: Matrix, planes: int | None) -> _Figures:
+    """Exact figures, or bounds from the first planes where these are not all there is."""
+    reading = None
+    if planes is not None and weight_statistics.understood(asked.dtype) and asked.elements:
+        found = approximate(store, asked.hash, asked.dtype, asked.shape, planes)
+        reading = found.reading
+        if not found.exact:
+            bounds = interval_statistics.statistics(found.centre, found.low, found.high)
+            return None, bounds, reading
+    raw = store.matrix(asked.hash)
+    return weight_statistics.statistics(asked.dtype, raw), None, reading
 
 
 def layer_tensors(network: Network) -> dict[str, list[str]]:

@@ -9,18 +9,18 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import dlv.catalogue as catalogue
-import dlv.derive as derive
 import dlv.inventory as inventory
 import dlv.lineage as lineage
+import dlv.matrix_pairs as matrix_pairs
 import dlv.revisions as revisions
 import dlv.text_changes as text_changes
-import dlv.weight_statistics as weight_statistics
 from dlv.adapters.checkpoint import ITEM_BYTES
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.files import FileStore
 from dlv.inventory import MODEL_ROLES, Matrix
 from dlv.lineage import Relation
 from dlv.manifest import FileEntry, Manifest
+from dlv.matrix_pairs import MatrixPair as MatrixPair
 from dlv.metadata import metrics
 from dlv.metadata.metrics import Summary as Metric
 from dlv.metadata.versions import Version
@@ -29,7 +29,6 @@ from dlv.network.comparison import Comparison, Layer, Turn
 from dlv.network.graph import Network
 from dlv.repository import Repository
 from dlv.text_changes import LineCounts
-from dlv.weight_statistics import Difference
 from dlv.weights import MatrixStore
 
 SECTIONS = ("structure", "matrices", "params", "metrics", "files")
@@ -50,36 +49,6 @@ class Side:
     @property
     def tensors(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         return {matrix.name: (matrix.dtype, matrix.shape) for matrix in self.matrices}
-
-
-@dataclass(frozen=True)
-class MatrixPair:
-    """A matrix on both sides, or on one; `difference` where the elements can be compared.
-
-    `turned`: the new one's elements lie in another order, and were compared in the old one's.
-    """
-
-    old: Matrix | None
-    new: Matrix | None
-    difference: Difference | None = None
-    turned: bool = False
-
-    @property
-    def name(self) -> str:
-        matrix = self.new or self.old
-        assert matrix is not None
-        return matrix.name if self.old is None else self.old.name
-
-    @property
-    def status(self) -> str:
-        if self.old is None or self.new is None:
-            return "added" if self.old is None else "removed"
-        if self.turned:
-            same = self.difference is not None and not self.difference.changed
-            return "rearranged" if same and self.old.dtype == self.new.dtype else "changed"
-        if self.old.hash != self.new.hash:
-            return "changed"
-        return "unchanged" if self.old.name == self.new.name else "renamed"
 
 
 @dataclass(frozen=True)
@@ -150,12 +119,13 @@ def diff(
     sections: Collection[str] = (),
     layer: str | None = None,
     everything: bool = False,
+    planes: int | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Diff:
     """Compare versions or snapshots, by default in all sections.
 
     `layer` narrows to the layers of that pattern. `everything` compares the optimizer's
-    matrices too.
+    matrices too. `planes`: only so many of each matrix are read, the first.
     """
     if len(references) < 2:
         raise UsageError("diff takes two or more versions", hint="dlv diff lenet@1 lenet@2")
@@ -166,7 +136,7 @@ def diff(
     sides = [_side(repository, store, text, notes) for text in references]
     wanted = _Wanted(sides, layer)
     others = [
-        _against(repository, store, sides[0], side, wanted, chosen, everything, progress)
+        _against(repository, store, sides[0], side, wanted, chosen, everything, planes, progress)
         for side in sides[1:]
     ]
     result = Diff(sides, others, chosen, notes=list(dict.fromkeys(notes)))
@@ -266,6 +236,7 @@ def _against(
     wanted: _Wanted,
     sections: Collection[str],
     everything: bool,
+    planes: int | None,
     progress: Callable[[int], None],
 ) -> Against:
     structure = None
@@ -280,8 +251,7 @@ def _against(
             roles = {matrix.role for matrix in (old, new) if matrix is not None}
             if everything or roles & {*MODEL_ROLES}:
                 turn = _turn(structure, old, new)
-                apart = _difference(store, old, new, turn, progress)
-                found.append(MatrixPair(old, new, apart, turn is not None and apart is not None))
+                found.append(matrix_pairs.compared(store, old, new, turn, planes, progress))
             else:
                 hidden += old is None or new is None or old.hash != new.hash
     return Against(
@@ -312,30 +282,6 @@ def _turn(structure: Comparison | None, old: Matrix | None, new: Matrix | None) 
     turn = structure.turns.get((old.name, new.name))
     fits = turn is not None and math.prod(turn[0]) == new.elements == old.elements
     return turn if fits else None
-
-
-def _difference(
-    store: MatrixStore,
-    old: Matrix | None,
-    new: Matrix | None,
-    turn: Turn | None,
-    progress: Callable[[int], None],
-) -> Difference | None:
-    """The two are read only if their hashes differ and their elements correspond."""
-    if old is None or new is None:
-        return None
-    if turn is None and (old.hash == new.hash or old.shape != new.shape):
-        return None
-    known = [weight_statistics.understood(matrix.dtype) for matrix in (old, new)]
-    if old.dtype != new.dtype and not all(known):
-        return None
-    before, after = store.matrix(old.hash), store.matrix(new.hash)
-    if not all(known) and len(before) != len(after):
-        return None
-    if turn is not None:
-        after = derive.turned(new.dtype, after, *turn)
-    progress((old.nbytes or 0) + (new.nbytes or 0))
-    return weight_statistics.difference(old.dtype, before, new.dtype, after)
 
 
 def _rows(values: Sequence[dict[str, Any]]) -> list[Row]:

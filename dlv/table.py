@@ -55,6 +55,15 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
+class Range:
+    """Between two numbers, both included: on a terminal rounded outwards, so that it holds."""
+
+    low: float
+    high: float
+    digits: int = 4
+
+
+@dataclass(frozen=True, slots=True)
 class Count:
     """How many: digits in groups on a terminal, plain elsewhere."""
 
@@ -68,8 +77,8 @@ class Items:
     values: Sequence[Cell]
 
 
-Cell = Text | Id | Bytes | Time | Number | Count | Items | str | bool | int | float | None
-_NUMERIC = (Bytes, Number, Count, int, float)
+Cell = Text | Id | Bytes | Time | Number | Range | Count | Items | str | bool | int | float | None
+_NUMERIC = (Bytes, Number, Range, Count, int, float)
 
 
 def unpainted(text: str, style: str) -> str:  # noqa: ARG001
@@ -91,6 +100,8 @@ def raw(cell: Cell) -> object:
     """The value as it stands in JSON."""
     if isinstance(cell, Items):
         return [raw(item) for item in cell.values]
+    if isinstance(cell, Range):
+        return [raw(cell.low), raw(cell.high)]
     value = cell.value if isinstance(cell, (Text, Id, Bytes, Time, Number, Count)) else cell
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
@@ -105,6 +116,8 @@ def full(cell: Cell) -> str:
         return ",".join(full(item) for item in cell.values)
     if isinstance(cell, bool):
         return "yes" if cell else "no"
+    if isinstance(cell, Range):
+        return " .. ".join(str(raw(end)) for end in (cell.low, cell.high))
     return escape(str(raw(cell)))
 
 
@@ -122,12 +135,30 @@ def short(cell: Cell, now: datetime.datetime) -> str:
         return age(cell.value, now)
     if isinstance(cell, Items):
         return ", ".join(short(item, now) for item in cell.values) or "-"
+    if isinstance(cell, Range):
+        return outwards(cell)
     if isinstance(cell, float):
         cell = Number(cell)
     if isinstance(cell, Number):
         text = f"{cell.value:.{cell.digits}g}" if isinstance(cell.value, float) else f"{cell.value}"
         return text + escape(cell.unit)
     return full(cell)
+
+
+def outwards(cell: Range) -> str:
+    """A range with few digits, never a narrower one."""
+    return f"{_outwards(cell.low, cell.digits, False)} .. {_outwards(cell.high, cell.digits, True)}"
+
+
+def _outwards(value: float, digits: int, up: bool) -> str:
+    """Rounded to as many digits, never inwards."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    text = f"{value:.{digits}g}"
+    if math.isfinite(value) and (float(text) < value if up else float(text) > value):
+        step = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
+        text = f"{value + step if up else value - step:.{digits}g}"
+    return text
 
 
 def style_of(cell: Cell) -> str:

@@ -17,6 +17,7 @@ from dlv.metadata.matrices import PackIndex
 from dlv.pas.footer import Encoding
 from dlv.pas.level import Level, Unusable, level
 from dlv.pas.packs import SUFFIX, open_pack, read_chunk, read_stored
+from dlv.pas.pieces import ChunkSource
 from dlv.pas.read import Piece, chain, join_pieces, read_matrix, read_planes, read_slice
 from dlv.pas.together import read_together
 
@@ -142,9 +143,11 @@ class MatrixStore:
             else:
                 return
 
-    def level(self, matrix: str, planes: int) -> Level | Unusable:
+    def level(
+        self, matrix: str, planes: int, source: ChunkSource | None = None
+    ) -> Level | Unusable:
         """Bounds of a matrix's numbers from the first planes of it and of its bases."""
-        return self._again(lambda: level(matrix, planes, self.encoding, self))
+        return self._again(lambda: level(matrix, planes, self.encoding, source or self))
 
     def object(self, kind: str, name: str) -> Raw:
         """A named object (network, series, points, skeleton, ...), checked against its name."""
@@ -183,11 +186,6 @@ class MatrixStore:
         """All pieces needed to read a matrix, those of its delta bases too."""
         links = chain(matrix, self.encoding)
         return [piece for link in links for piece in self.index.chunks(link.matrix)]
-
-    def bytes_behind(self, matrix: str) -> int:
-        """What must be read of the packs to have a matrix: each chunk once."""
-        pieces = {(p.pack, p.offset): p.length for p in self.pieces_behind(matrix)}
-        return sum(pieces.values())
 
     def verify(self, piece: Piece, *, content: bool) -> None:
         """Damaged unless the stored chunk is still there, and with `content` still whole."""

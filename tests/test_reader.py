@@ -230,7 +230,7 @@ class TestApproximately:
             assert widths == sorted(widths, reverse=True)
             assert widths[-1] == 0
             assert read == sorted(read)
-            assert read[0] < read[-1] == found.whole
+            assert read[0] < read[-1] == found.reading.bytes_whole
             assert found.share == 1
 
     def test_along_a_chain(self, chained: tuple[Repo, list[Any]]) -> None:
@@ -243,7 +243,7 @@ class TestApproximately:
                     found = f.approximate("w", planes=planes)
                     assert (found.low <= whole).all()
                     assert (whole <= found.high).all()
-                depths.add(found.whole)
+                depths.add(found.reading.bytes_whole)
         assert len(depths) > 1
 
     def test_what_has_no_bounds_is_read_whole(self, repo: Repo) -> None:
@@ -253,8 +253,8 @@ class TestApproximately:
         with repo["net"].open() as f:
             found = f.approximate("w", planes=1)
             assert found.exact
-            assert found.why is not None
-            assert found.bytes_read > found.whole
+            assert found.reading.why is not None
+            assert found.bytes_read == found.reading.bytes_whole
             assert np.array_equal(found.centre, weights.astype(np.float64), equal_nan=True)
 
     def test_no_planes_are_no_question(self, filled: Repo) -> None:

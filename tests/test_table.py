@@ -21,6 +21,7 @@ from dlv.table import (
     Id,
     Items,
     Number,
+    Range,
     Table,
     Text,
     Time,
@@ -220,3 +221,28 @@ def test_markdown() -> None:
 def test_rows_must_fit_the_columns() -> None:
     with pytest.raises(ValueError, match="2 cells under 1 column"):
         Table(["a"], [[1, 2]])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "digits", "expected"),
+    [
+        (1.23456, 1.23456, 4, "1.234 .. 1.235"),
+        (-1.23456, 9.99996, 4, "-1.235 .. 10"),
+        (-9.99996, 0.0, 3, "-10 .. 0"),
+        (0.5, 2.0, 4, "0.5 .. 2"),
+        (12, 34567, 4, "12 .. 34,567"),
+        (1e-320, math.inf, 4, "1e-320 .. inf"),
+    ],
+)
+def test_a_range_is_rounded_outwards(low: float, high: float, digits: int, expected: str) -> None:
+    cell = Range(low, high, digits)
+    assert short(cell, NOW) == expected
+    assert full(cell) == f"{raw(low)} .. {raw(high)}"
+    assert raw(cell) == [raw(low), raw(high)]
+
+
+@given(st.floats(allow_nan=False), st.floats(allow_nan=False), st.integers(1, 17))
+def test_a_range_holds_what_it_held(a: float, b: float, digits: int) -> None:
+    low, high = sorted((a, b))
+    shown = [float(end) for end in short(Range(low, high, digits), NOW).split(" .. ")]
+    assert shown[0] <= low <= high <= shown[1]

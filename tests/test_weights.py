@@ -181,7 +181,7 @@ def test_together(filled: Filled) -> None:
 
 
 def test_packs_that_move_while_several_are_read(filled: Filled) -> None:
-    store, index, content, packs = filled
+    store, index, _, packs = filled
     walk = store.together(index.encodings)
     before = [next(walk)[0] for _ in range(3)]
     store.close()
@@ -208,9 +208,3 @@ def test_slices(filled: Filled) -> None:
     store, index, content, _ = filled
     name = next(row.matrix for row in index.encodings.values() if row.shape == (100, 500))
     assert bytes(store.slice(name, 30, 50)) == content[name][120:320]
-
-
-def test_what_a_matrix_takes_of_the_packs(filled: Filled) -> None:
-    store, index, _, _ = filled
-    name = next(row.matrix for row in index.encodings.values() if row.shape == (100, 500))
-    assert store.bytes_behind(name) == sum(piece.length for piece in index.chunks(name))

@@ -15,16 +15,22 @@ from dlv.table import Bytes, Column, Id, Table
 if TYPE_CHECKING:
     import dlv.checkout as checkout
     import dlv.staging as staging
+    import dlv.views.bounds as bounds
 else:
     checkout = lazy("dlv.checkout")
     staging = lazy("dlv.staging")
+    bounds = lazy("dlv.views.bounds")
 
 _FORMATS = {"safetensors": "safetensors", "npz": "npz", "pt": "pt", "torch": "pt"}
 
 
 @command(
     "checkout",
-    examples=["dlv checkout HEAD", "dlv checkout HEAD --to restored --format npz"],
+    examples=[
+        "dlv checkout HEAD",
+        "dlv checkout HEAD --to restored --format npz",
+        "dlv checkout lenet@1 --planes 2 --to roughly",
+    ],
     exits={
         2: "a format that cannot hold a matrix's dtype; wrong usage",
         4: "the version, its step or file was not found",
@@ -36,6 +42,12 @@ _FORMATS = {"safetensors": "safetensors", "npz": "npz", "pt": "pt", "torch": "pt
 @argument("given", metavar="[PATH..]", nargs=-1)
 @option("--to", metavar="DIR", help="Write there instead of into the project's folder.")
 @option("--format", "format_", type=click.Choice(list(_FORMATS)), help="Write weights as this.")
+@option(
+    "--planes",
+    type=click.IntRange(1),
+    metavar="K",
+    help="Approximate weights, from the first K planes; with --to.",
+)
 @option("--no-weights", is_flag=True, help="Only the other files.")
 @option("-f", "--force", is_flag=True, help="Overwrite files whose content is kept nowhere.")
 def run(
@@ -44,6 +56,7 @@ def run(
     given: tuple[str, ...],
     to: str | None,
     format_: str | None,
+    planes: int | None,
     no_weights: bool,
     force: bool,
 ) -> None:
@@ -52,6 +65,7 @@ def run(
     REF/STEP writes the weights of that snapshot, PATH only these files. Every hash is checked
     before a file takes its place; files that are right already stay, nothing is deleted, and
     on an error nothing is changed. HEAD follows when all of REF goes to the project's folder.
+    With --planes the weights are approximate, in files whose names say so, as w.2-planes.npz.
     """
     with call.progress("writing") as bar:
         found = checkout.checkout(
@@ -65,6 +79,7 @@ def run(
                 to=None if to is None else Path(to),
                 format=None if format_ is None else _FORMATS[format_],
                 weights=not no_weights,
+                planes=planes,
                 force=force,
                 jobs=call.jobs,
                 progress=bar.advance,
@@ -73,6 +88,13 @@ def run(
         )
     for note in found.notes:
         call.output.warn(note)
+    if found.reading is not None:
+        read = bounds.planes_read(found.reading)
+        if found.reading.exact:
+            call.output.message(f"the weights are exact: {read}")
+        else:
+            name = found.version.label
+            call.output.warn(f"these are not the weights of {name} but near them, from {read}")
     if found.unchanged:
         count = len(found.unchanged)
         call.output.message(f"{count} file{' is' if count == 1 else 's are'} right already")
@@ -86,6 +108,7 @@ def run(
             "written": [{"path": w.path, "bytes": w.bytes, "hash": w.hash} for w in found.written],
             "unchanged": found.unchanged,
             "head": found.head,
+            **({} if found.reading is None else {"approximation": found.reading.as_json()}),
         },
         Table(
             [Column("path", least=20), "bytes", "hash"],

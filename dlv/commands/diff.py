@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import click
+
 from dlv.commands.invocation import Invocation
 from dlv.commands.options import argument, command, option
 from dlv.errors import UsageError
@@ -28,6 +30,7 @@ else:
         "dlv diff lenet@1 lenet@2 --layer 'conv*'",
         "dlv diff lenet@1 lenet@2 --metrics --md",
         "dlv diff HEAD~1 HEAD --files",
+        "dlv diff lenet@1 lenet@2 --matrices --planes 3",
     ],
     exits={1: "the versions differ, with --exit-code", 4: "no such version, snapshot or layer"},
 )
@@ -38,6 +41,8 @@ else:
 @option("--metrics", is_flag=True, help="Only metrics: last values.")
 @option("--files", is_flag=True, help="Only associated files.")
 @option("--layer", metavar="P", complete="layer", help="Only layers of this name, alias or glob.")
+@option("--planes", type=click.IntRange(1), metavar="K", help="Bounds from K planes of each.")
+@option("--exact", is_flag=True, help="Read all planes, as is done without --planes, too.")
 @option("--all", "everything", is_flag=True, help="Show what is unchanged too.")
 @option("--md", is_flag=True, help="Markdown, for a pull request.")
 @option("--csv", is_flag=True, help="CSV, one row per fact.")
@@ -51,6 +56,8 @@ def run(
     metrics: bool,
     files: bool,
     layer: str | None,
+    planes: int | None,
+    exact: bool,
     everything: bool,
     md: bool,
     csv: bool,
@@ -64,10 +71,13 @@ def run(
     (channels last, kernels turned), are called equal up to that, and their matrices are compared
     element by element all the same. For each matrix: the norm (L2) of the difference, this norm
     relative to the reference's, the largest difference of an element, and how many elements have
-    other bits. Signs: + added, - removed, ~ changed, > renamed, = stored otherwise.
+    other bits; with --planes, the two ends between which each of these lies. Signs: + added,
+    - removed, ~ changed, > renamed, = stored otherwise.
     """
     if md and csv:
         raise UsageError("give one of --md and --csv")
+    if planes is not None and exact:
+        raise UsageError("give one of --planes and --exact")
     picked = zip((structure, matrices, params, metrics, files), diff.SECTIONS, strict=True)
     with call.progress("compare") as bar:
         found = diff.diff(
@@ -76,6 +86,7 @@ def run(
             sections=[name for chosen, name in picked if chosen],
             layer=layer,
             everything=everything,
+            planes=planes,
             progress=bar.advance,
         )
     for note in found.notes:

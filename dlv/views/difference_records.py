@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from dlv.diff import ABSENT, Diff, MatrixPair, Row
+import dlv.views.bounds as bounds
+from dlv.diff import ABSENT, Diff, Row
+from dlv.interval_statistics import DifferenceBounds
 from dlv.inventory import Matrix
+from dlv.matrix_pairs import MatrixPair
 from dlv.network.comparison import Change, Layer, Pair
 from dlv.network.graph import plain
 from dlv.output import Verbatim
@@ -147,6 +150,34 @@ def _matrix(pair: MatrixPair) -> dict[str, Any]:
         "l2": None if apart is None else apart.l2,
         "relative_l2": None if apart is None else apart.relative_l2,
         "max_abs": None if apart is None else apart.max_abs,
+        **({} if pair.reading is None else {"approximation": _approximation(pair)}),
+    }
+
+
+def _approximation(pair: MatrixPair) -> dict[str, Any]:
+    """Intervals as [low, high]; null where the figures beside are exact."""
+    assert pair.reading is not None
+    held, known = pair.bounds, None
+    if held is not None:
+        known = {
+            "elements": held.elements,
+            "changed": [held.changed.low, held.changed.high],
+            "nonfinite": held.nonfinite,
+            "l2": [held.l2.low, held.l2.high],
+            "relative_l2": held.relative_l2 and [held.relative_l2.low, held.relative_l2.high],
+            "max_abs": [held.max_abs.low, held.max_abs.high],
+        }
+    return {**pair.reading.as_json(), "bounds": known}
+
+
+def _intervals(held: DifferenceBounds) -> dict[str, Cell]:
+    return {
+        "elements": held.elements,
+        "changed": bounds.count(held.changed),
+        "l2": bounds.interval(held.l2),
+        "relative_l2": bounds.interval(held.relative_l2),
+        "max_abs": bounds.interval(held.max_abs),
+        "nonfinite": held.nonfinite,
     }
 
 
@@ -204,6 +235,8 @@ def _matrix_lines(found: Diff, everything: bool) -> Iterator[list[Cell]]:
             if pair.difference is not None:
                 figures = asdict(pair.difference)
                 facts |= {what: (None, figures[what]) for what in _FIGURES}
+            if pair.bounds is not None:
+                facts |= {what: (None, cell) for what, cell in _intervals(pair.bounds).items()}
             for what, (old, new) in facts.items():
                 cells: list[Cell] = [None] * len(found.sides)
                 cells[0], cells[place] = old, new

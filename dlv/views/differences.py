@@ -7,10 +7,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dlv.diff import ABSENT, Diff, MatrixPair, Row
+import dlv.views.bounds as bounds
+from dlv.diff import ABSENT, Diff, Row
 from dlv.inventory import Matrix
+from dlv.matrix_pairs import MatrixPair
 from dlv.output import Block, Heading, Verbatim
-from dlv.table import Bytes, Cell, Column, Id, Number, Table, Text, Time, human_bytes
+from dlv.table import (
+    Bytes,
+    Cell,
+    Column,
+    Id,
+    Number,
+    Range,
+    Table,
+    Text,
+    Time,
+    human_bytes,
+    outwards,
+)
 from dlv.views.structure import Hidden, equal_text, structure_rows, structure_title
 from dlv.views.values import percent, plural, setting, shape
 
@@ -91,6 +105,8 @@ def markdown(found: Diff, everything: bool) -> Verbatim:
 def _rounded(cell: Cell) -> Cell:
     if isinstance(cell, Bytes):
         return human_bytes(cell.value)
+    if isinstance(cell, Range):
+        return outwards(cell)
     if isinstance(cell, Number) and math.isfinite(cell.value):
         value = float(f"{cell.value:.{cell.digits}g}")
         return int(value) if value.is_integer() and abs(value) < 1e9 else value
@@ -178,6 +194,8 @@ def _matrices(found: Diff, everything: bool) -> Section:
     note = ""
     if hidden:
         note = f"{plural(hidden, 'more difference')} in the optimizer's matrices (--all)"
+    readings = [p.reading for other in found.others for p in other.matrices if p.reading]
+    note = "; ".join([*([note] if note else []), *bounds.read(readings)])
     if len(found.sides) > 2:
         title = f"matrices: relative L2 of the difference to {found.sides[0].label}"
         return Section(title, _matrices_beside(found, everything), note)
@@ -197,13 +215,17 @@ def _matrix_table(pairs: Sequence[MatrixPair]) -> Table:
         Column("matrix", least=16),
         "shape",
     ]
-    columns += ["L2", "relative", "max abs", Column("% changed", "changed")]
+    whole = any(pair.bounds is not None for pair in pairs)  # the end of a range is not cut away
+    columns += [Column(title, fixed=whole) for title in ("L2", "relative", "max abs")]
+    columns.append(Column("% changed", "changed", fixed=whole))
     columns.append(Column("NaN, inf", "nonfinite"))
     rows: list[list[Cell]] = []
     for pair in pairs:
         apart = pair.difference
         row: list[Cell] = [mark(pair.status), _names(pair), _extent(pair)]
-        if apart is None:
+        if pair.bounds is not None:
+            row += bounds.difference(pair.bounds).values()
+        elif apart is None:
             row += [None] * 5
         else:
             row += [_number(apart.l2), _number(apart.relative_l2), _number(apart.max_abs)]
@@ -264,6 +286,8 @@ def _beside(pair: MatrixPair) -> Cell:
     if pair.status in ("unchanged", "renamed", "rearranged"):
         return "="
     apart = pair.difference
+    if pair.bounds is not None:
+        return bounds.interval(pair.bounds.relative_l2) or "changed"
     if apart is None:
         return f"[{_extent(pair).rpartition('→ ')[2]}]"
     return _number(apart.relative_l2) or "changed"

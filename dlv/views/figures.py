@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import dlv.views.bounds as bounds
 from dlv.describe import Description
+from dlv.interval_statistics import Counts, HistogramBounds
 from dlv.output import Block, Fields, Output
 from dlv.table import Bytes, Cell, Column, Count, Id, Items, Number, Table, Text
 from dlv.views.values import percent, shape
 from dlv.weight_statistics import Histogram, Statistics
 
+_FIGURES = ("min", "max", "mean", "std", "L2", "zeros")
 _BAR = 32  # columns of the longest one
 
 
 def statistics(found: Description) -> Table:
     """`--stats`: one line a matrix."""
     rows: list[list[Cell]] = []
-    for name, figures in found.statistics.items():
+    for matrix in found.matrices:
+        name = matrix.name
+        if name in found.bounds:
+            cells = bounds.statistics(found.bounds[name])
+            rows.append([name, *(cells[title] for title in (*_FIGURES, "NaN", "infinite"))])
+            continue
+        if name not in found.statistics:
+            continue
+        figures = found.statistics[name]
         if figures is None:
             rows.append([name, *([None] * 8)])
         else:
@@ -27,7 +38,8 @@ def statistics(found: Description) -> Table:
                     Count(figures.infinite),
                 ]
             )
-    columns: list[Column | str] = ["min", "max", "mean", "std", "L2", "zeros", "NaN", "inf"]
+    # The end of a range must not be cut away.
+    columns = [Column(title, fixed=bool(found.bounds)) for title in (*_FIGURES, "NaN", "inf")]
     return Table([Column("matrix", least=16), *columns], rows)
 
 
@@ -38,8 +50,7 @@ def _figure(value: float | None) -> Cell:
 def matrix(found: Description, output: Output) -> Iterator[Block]:
     """`--matrix`: one of them, with a histogram."""
     for held in found.matrices:
-        if held.name in found.statistics:
-            figures = found.statistics[held.name]
+        if held.name in found.statistics or held.name in found.bounds:
             stored = found.stored_bytes(held)
             fields: dict[str, Cell] = {
                 "matrix": Text(held.name, "bold"),
@@ -51,6 +62,15 @@ def matrix(found: Description, output: Output) -> Iterator[Block]:
                 "size": None if held.nbytes is None else Bytes(held.nbytes),
                 "stored": None if stored is None else Bytes(stored),
             }
+            if held.name in found.readings:
+                fields["read"] = bounds.planes_read(found.readings[held.name])
+            if held.name in found.bounds:
+                known = found.bounds[held.name]
+                yield Fields(fields | bounds.statistics(known))
+                yield ""
+                yield _histogram(known.histogram, output)
+                continue
+            figures = found.statistics[held.name]
             if figures is None:
                 yield Fields(fields)
                 yield f"the numbers of {held.dtype} are not known to dlv"
@@ -75,16 +95,20 @@ def _figures(found: Statistics) -> dict[str, Cell]:
     return cells | {"NaN": Count(found.nan), "infinite": Count(found.infinite)}
 
 
-def _histogram(found: Histogram, output: Output) -> Table:
+def _histogram(found: Histogram | HistogramBounds, output: Output) -> Table:
+    """Bars; of what may or may not lie in a bin in a lighter shade."""
     edges = found.edges()
-    most = max(found.counts)
-    mark = "█" if output.can_print("█") else "#"
+    counts = [one if isinstance(one, Counts) else Counts(one, one) for one in found.counts]
+    most = max(count.high for count in counts)
+    mark, maybe = ("█", "░") if output.can_print("█░") else ("#", "-")
     rows: list[list[Cell]] = []
-    for i, count in enumerate(found.counts):
-        high = edges[i + 1] if len(found.counts) > 1 else found.high
-        rows.append([Number(edges[i]), Number(high), Count(count)])
+    for i, count in enumerate(counts):
+        high = edges[i + 1] if len(counts) > 1 else found.high
+        rows.append([Number(edges[i]), Number(high), bounds.count(count)])
         if output.terminal:
-            length = max(1, round(_BAR * count / most)) if count else 0
-            rows[-1].append(Text(mark * length, "cyan"))
+            sure, length = (
+                max(1, round(_BAR * n / most)) if n else 0 for n in (count.low, count.high)
+            )
+            rows[-1].append(Text(mark * sure + maybe * (length - sure), "cyan"))
     columns: list[Column | str] = [Column("from"), Column("to"), Column("count")]
     return Table([*columns, *([Column("", "bar", fixed=True)] if output.terminal else [])], rows)

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dlv.describe import Description
+from dlv.interval_statistics import StatisticsBounds
 from dlv.inventory import Matrix
 from dlv.network import json_form
 from dlv.network.graph import Network
@@ -42,7 +43,8 @@ def _network_json(found: Description, network: Network) -> dict[str, Any]:
 
 def matrix_document(found: Description) -> dict[str, Any]:
     """The JSON of those matrices alone whose figures were asked for."""
-    wanted = [matrix for matrix in found.matrices if matrix.name in found.statistics]
+    asked = {*found.statistics, *found.bounds}
+    wanted = [matrix for matrix in found.matrices if matrix.name in asked]
     return {
         "version": version_record(found),
         "matrices": [_matrix_record(found, matrix) for matrix in wanted],
@@ -79,4 +81,24 @@ def _matrix_record(found: Description, matrix: Matrix) -> dict[str, Any]:
     if matrix.name in found.statistics:
         figures = found.statistics[matrix.name]
         record["statistics"] = None if figures is None else asdict(figures)
+    if matrix.name in found.readings:
+        record["approximation"] = {
+            **found.readings[matrix.name].as_json(),
+            "bounds": _bounds_record(found.bounds.get(matrix.name)),
+        }
     return record
+
+
+def _bounds_record(found: StatisticsBounds | None) -> dict[str, Any] | None:
+    """Intervals as [low, high]; null where `statistics` are exact."""
+    if found is None:
+        return None
+    intervals = {
+        name: [held.low, held.high]
+        for name in ("zeros", "min", "max", "mean", "std", "l2")
+        for held in [getattr(found, name)]
+    }
+    histogram = found.histogram
+    counts = [[count.low, count.high] for count in histogram.counts]
+    bins = {"low": histogram.low, "high": histogram.high, "counts": counts}
+    return {"elements": found.elements, **intervals, "histogram": bins}

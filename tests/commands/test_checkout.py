@@ -36,6 +36,17 @@ def test_a_snapshot_as_npz(dlv: Dlv, snapshot: Dlv, filled: Path, mode: str) -> 
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_approximate(dlv: Dlv, snapshot: Dlv, filled: Path, mode: str) -> None:
+    result = dlv("checkout", "lenet@1", "--planes", "2", "--to", "out", **how(mode))
+    assert result.code == 0
+    snapshot(result)
+
+
+def test_approximate_and_exact_all_the_same(dlv: Dlv, snapshot: Dlv, filled: Path) -> None:
+    snapshot(dlv("checkout", "lenet@1/100", "--planes", "4", "--to", "out", tty=True))
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_nothing_to_do(dlv: Dlv, snapshot: Dlv, filled: Path, mode: str) -> None:
     snapshot(dlv("restore", "HEAD", **how(mode)))
 
@@ -60,6 +71,9 @@ def test_there_and_back(dlv: Dlv, filled: Path) -> None:
     [
         ("no_reference", 2, []),
         ("unknown_format", 2, ["HEAD", "--format", "onnx"]),
+        ("approximate_here", 2, ["HEAD", "--planes", "2"]),
+        ("approximate_without_weights", 2, ["HEAD", "--planes", "2", "--to", "o", "--no-weights"]),
+        ("no_planes", 2, ["HEAD", "--planes", "0", "--to", "o"]),
         ("into_the_repository", 2, ["HEAD", "--to", ".dlv/packs"]),
         ("unknown_version", 4, ["lent"]),
         ("unknown_step", 4, ["lenet@1/150"]),

@@ -42,6 +42,38 @@ def test_matrix(dlv: Dlv, snapshot: Dlv, filled: Path, mode: str) -> None:
     snapshot(dlv(*arguments, tty=mode == "tty", json=mode == "json"))
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("planes", ["2", "9"])
+def test_matrix_from_some_planes(
+    dlv: Dlv, snapshot: Dlv, filled: Path, mode: str, planes: str
+) -> None:
+    arguments = ("desc", "lenet@2/100", "--matrix", "fc.weight", "--planes", planes)
+    snapshot(dlv(*arguments, tty=mode == "tty", json=mode == "json"))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_all_figures_from_some_planes(dlv: Dlv, snapshot: Dlv, filled: Path, mode: str) -> None:
+    arguments = ("desc", "lenet@2/100", "--stats", "--planes", "2")
+    snapshot(dlv(*arguments, tty=mode == "tty", json=mode == "json"))
+
+
+def test_figures_from_some_planes_hold_the_exact_ones(dlv: Dlv, filled: Path) -> None:
+    exact = dlv("desc", "lenet", "--stats", "--exact", json=True).document["matrices"]
+    assert exact == dlv("desc", "lenet", "--stats", json=True).document["matrices"]
+    for planes in (1, 2, 3, 4):
+        rows = dlv("desc", "lenet", "--stats", "--planes", planes, json=True).document["matrices"]
+        for row, known in zip(rows, exact, strict=True):
+            told = row["approximation"]
+            assert told["exact"] == ("statistics" in row) == (told["bounds"] is None)
+            if told["exact"]:
+                assert row["statistics"] == known["statistics"]
+                continue
+            assert planes < 4
+            for name in ("min", "max", "mean", "std", "l2", "zeros"):
+                low, high = told["bounds"][name]
+                assert low <= known["statistics"][name] <= high
+
+
 @pytest.mark.parametrize("name", ["fc.wieght", "fc", "bias", "nothing-like-it"])
 def test_unknown_matrix(dlv: Dlv, snapshot: Dlv, filled: Path, name: str) -> None:
     result = dlv("desc", "lenet", "--matrix", name)
@@ -52,10 +84,15 @@ def test_unknown_matrix(dlv: Dlv, snapshot: Dlv, filled: Path, name: str) -> Non
 def test_a_poor_terminal(dlv: Dlv, snapshot: Dlv, filled: Path) -> None:
     snapshot(dlv("desc", "lenet", "--matrix", "fc.weight", tty=True, encoding="ascii"), "matrix")
     snapshot(dlv("desc", "lenet", "--network", tty=True, encoding="ascii"), "network")
+    arguments = ("desc", "lenet", "--matrix", "fc.weight", "--planes", "1")
+    snapshot(dlv(*arguments, tty=True, encoding="ascii"), "planes")
 
 
 def test_refused(dlv: Dlv, filled: Path) -> None:
     assert dlv("desc", "lenet", "--layers", "--stats").code == 2
+    assert dlv("desc", "lenet", "--planes", "2").code == 2
+    assert dlv("desc", "lenet", "--stats", "--planes", "0").code == 2
+    assert dlv("desc", "lenet", "--stats", "--planes", "2", "--exact").code == 2
     assert dlv("desc", "lenett").code == 4
     assert dlv("desc", "lenet/150").code == 4
 

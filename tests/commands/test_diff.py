@@ -192,6 +192,51 @@ def test_without_a_network(dlv: Dlv, snapshot: Dlv, variants: Path, mode: str) -
     snapshot(dlv("diff", "net@1", "plain", tty=mode == "tty", json=mode == "json"))
 
 
+@pytest.mark.parametrize("mode", [*MODES, "md", "csv"])
+def test_from_some_planes(dlv: Dlv, snapshot: Dlv, variants: Path, mode: str) -> None:
+    arguments = ["diff", "steps/100", "steps/200", "--matrices", "--planes", "2"]
+    if mode in ("md", "csv"):
+        arguments.append(f"--{mode}")
+    snapshot(dlv(*arguments, tty=mode == "tty", json=mode == "json"))
+
+
+def test_three_versions_from_some_planes(dlv: Dlv, snapshot: Dlv, variants: Path) -> None:
+    snapshot(dlv("diff", "net@1", "net@2", "wide", "--matrices", "--planes", "3", tty=True))
+
+
+def test_what_was_turned_is_read_whole(dlv: Dlv, frameworks: Path) -> None:
+    arguments = ("diff", "torch", "keras", "--matrices")
+    exact = dlv(*arguments, json=True).document["matrices"]
+    found = dlv(*arguments, "--planes", "1", json=True).document["matrices"]
+    turned = [row for row in found if row["turned"]]
+    assert turned
+    assert all(row in exact for row in turned)
+
+
+def test_bounds_of_differences_hold_the_exact_ones(dlv: Dlv, variants: Path) -> None:
+    for versions in (("net@1", "net@2"), ("steps/100", "steps/200")):
+        exact = dlv("diff", *versions, "--exact", json=True).document["matrices"]
+        for planes in (1, 2, 3, 4):
+            found = dlv("diff", *versions, "--planes", planes, json=True).document["matrices"]
+            for row, known in zip(found, exact, strict=True):
+                told = row.pop("approximation")
+                if told["exact"]:
+                    assert row == known
+                    continue
+                assert planes < 4
+                assert row["l2"] is row["changed"] is row["max_abs"] is None
+                assert row["status"] == known["status"]
+                for name in ("changed", "l2", "relative_l2", "max_abs"):
+                    low, high = told["bounds"][name] or (0, float("inf"))
+                    assert low <= known[name] <= high
+                assert told["bytes_read"] > 0
+
+
+def test_planes_or_exact(dlv: Dlv, variants: Path) -> None:
+    assert dlv("diff", "net@1", "net@2", "--planes", "2", "--exact").code == 2
+    assert dlv("diff", "net@1", "net@2", "--planes", "0").code == 2
+
+
 def test_snapshots_with_nan(dlv: Dlv, snapshot: Dlv, variants: Path) -> None:
     snapshot(dlv("diff", "steps/100", "steps/200", tty=True))
 
