@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 import weakref
@@ -21,10 +22,13 @@ import dlv.durable as durable
 import dlv.snapshots as snapshots
 import dlv.staging as staging
 from dlv.adapters.checkpoint import Checkpoint
+from dlv.budgets import Policy
 from dlv.checkout import CheckedOut, Request
 from dlv.errors import Conflict, Damaged, DlvError, NotFound, UnsafeInput, UsageError
 from dlv.manifest import Container, Manifest, Snapshot, TensorEntry
 from dlv.metadata import facts, versions
+from dlv.pas.packs import read_stored
+from dlv.pas.read import chain
 from dlv.pas.together import read_together
 from dlv.repository import Repository
 from dlv.weights import MatrixStore
@@ -507,3 +511,44 @@ def test_names_in_the_file_are_given_back(tmp_path: Path) -> None:
             assert sorted(old) == sorted(new)
             assert all(np.array_equal(old[key], new[key]) for key in old)
     assert os.listdir(tmp_path / "out")
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_a_chain_of_snapshots_is_read_once(
+    tmp_path: Path, archived: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, jobs: int
+) -> None:
+    """Twelve files out of one chain of deltas: as many chunks are decoded as there are."""
+    repository, _ = Repository.init(tmp_path)
+    rng = np.random.default_rng(0)
+    weights = {name: rng.normal(0, 0.1, (150, 200)).astype("f4") for name in ("a", "b")}
+    for step in range(12):
+        save_file(weights, tmp_path / f"ckpt-{step}.safetensors")
+        weights = {n: (w + rng.normal(0, 1e-5, w.shape)).astype("f4") for n, w in weights.items()}
+    adding.add(repository, tmp_path, ["."], staging.Request())
+    committing.commit(repository, committing.Request("chain", "Ada", "net"))
+    archived(repository, Policy(math.inf, math.inf, math.inf))
+    store = MatrixStore.of(repository)
+    [version] = versions.all_versions(repository.database)
+    manifest = repository.manifest(version.id)
+    digests = [digest for s in manifest.snapshots for digest in s.hashes if digest is not None]
+    depths = [len(chain(digest, store.encoding)) for digest in digests]
+    assert max(depths) > 5
+    chunks = {(p.pack, p.offset) for digest in digests for p in store.pieces_behind(digest)}
+
+    seen: list[tuple[str, int]] = []
+    real = read_stored
+
+    def noted(descriptor: int, size: int, row: Any, what: str) -> bytes:
+        if row.kind in ("plane", "side"):
+            seen.append((what.removeprefix("pack "), row.offset))
+        return real(descriptor, size, row, what)
+
+    monkeypatch.setattr("dlv.weights.read_stored", noted)
+    monkeypatch.setattr("dlv.pas.packs.read_stored", noted)
+    checkout(repository, "net", to=Path("out"), jobs=jobs)
+    for step in range(12):
+        path = f"ckpt-{step}.safetensors"
+        assert (tmp_path / "out" / path).read_bytes() == (tmp_path / path).read_bytes()
+    assert set(seen) == chunks
+    assert len(seen) < 1.5 * len(chunks)  # a shared chunk may be decoded again
+    assert len(seen) < sum(depths) * len(chunks) / len(digests) / 2

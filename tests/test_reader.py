@@ -270,3 +270,31 @@ def test_closing_takes_nothing_from_others(filled: Repo) -> None:
     assert isinstance(second, Reader)
     assert second.tensor("one") == 7
     assert first.tensor("one") == 7
+
+
+class TestManyAtOnce:
+    def test_all_matrices_by_threads(self, filled: Repo) -> None:
+        version = filled["net"]
+        one = version.state_dict()
+        for jobs in (1, 3):
+            found = version.state_dict(jobs=jobs)
+            assert list(found) == list(one)
+            for name, values_ in found.items():
+                assert np.array_equal(values_, version.matrix(name))
+
+    def test_a_matrix_at_every_step(self, repo: Repo, archived: Any) -> None:
+        rng = np.random.default_rng(2)
+        weights = rng.normal(0, 0.1, (200, 100)).astype(np.float32)
+        made: dict[int, Any] = {}
+        for step in (10, 20, 30):
+            made[step] = {"w": weights.copy()}
+            weights += rng.normal(0, 1e-4, weights.shape).astype(np.float32)
+        repo.commit("run", name="net", weights={"w": weights}, snapshots=made)
+        archived(repo.repository, Policy(alpha=50.0))
+        found = repo["net"].over_steps("w")
+        assert list(found) == [10, 20, 30, None]
+        for at, array in found.items():
+            assert np.array_equal(array, weights if at is None else made[at]["w"])
+        with pytest.raises(NotFound) as caught:
+            repo["net"].over_steps("v")
+        assert caught.value.did_you_mean == []

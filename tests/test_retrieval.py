@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import dlv.retrieval as retrieval
 from dlv.errors import Damaged
-from dlv.retrieval import Source, Task, write_all
+from dlv.retrieval import Ahead, Source, Task, write_all
 from dlv.weights import MatrixStore
 from tests.conformance.delta import MemoryStore, near
 
@@ -193,3 +193,41 @@ def test_nothing_to_do() -> None:
     assert write_all(store, [], 4) == []
     assert write_all(store, [Task([], lambda _: 7)] * 2, 4) == [7, 7]
     assert retrieval.matrices(store, [], 4) == {}
+
+
+class TestAhead:
+    @pytest.mark.parametrize("jobs", [1, 3])
+    def test_in_any_order(self, jobs: int) -> None:
+        store = Chained(6, 2, (4,))
+        told = [name for row in store.names for name in row]
+        for asked in (told, told[::-1], told[::2] + told, random.Random(1).sample(told, 5)):
+            with Ahead(store, told, jobs) as source:
+                found = {name: bytes(source.matrix(name)) for name in asked}
+            assert found == {name: store.content[name] for name in asked}
+
+    def test_no_more_wait_than_there_are_threads(self) -> None:
+        store = Chained(9, 1, (4,))
+        [told] = store.names
+        seen: list[int] = []
+        with Ahead(store, told, 2, seen.append) as source:
+            source.matrix(told[0])
+            source.matrix(told[1])
+        assert seen == [16, 16]
+        assert len(store.decoded()) <= 4
+
+    def test_each_belongs_to_who_asked(self) -> None:
+        store = Chained(1, 4, (4,))
+        names = [row[0] for row in store.names]
+        with Ahead(store, names, 2) as source:
+            raws = [source.matrix(name) for name in names]
+        assert [bytes(raw) for raw in raws] == [store.content[name] for name in names]
+
+    def test_damage_comes_when_it_is_asked_for(self) -> None:
+        store = Chained(3, 1, (4,))
+        [names] = store.names
+        store.memory.change(names[1], shape=(5,))
+        with Ahead(store, names, 2) as source:
+            source.matrix(names[0])
+            with pytest.raises(Damaged):
+                source.matrix(names[1])
+            source.matrix(names[2])
