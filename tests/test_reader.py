@@ -157,6 +157,18 @@ class TestManySegments:
             f.tensor("many")
             assert counting.bytes - before > 1.9 * one
 
+    def test_segments_between_are_left_out(
+        self, repo: Repo, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        whole = values("float32", (4, SEGMENT))
+        repo.commit("rows", name="net", weights={"w": whole})
+        with repo["net"].open() as f:
+            counting = Counting(monkeypatch)
+            assert np.array_equal(f.slice("w")[1, :5], whole[1, :5])
+            one, counting.bytes = counting.bytes, 0
+            assert np.array_equal(f.slice("w")[::3, :5], whole[::3, :5])
+            assert 1.9 * one < counting.bytes < 2.1 * one
+
     def test_a_far_stride_reads_each_segment_once(
         self, filled: Repo, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -49,18 +49,17 @@ class _Tree:
         self._wanted = dict.fromkeys(matrices)
         self._links: dict[str, Link] = {}
         self._children: dict[str, list[str]] = {}
-        self._scales: set[str] = set()
+        self._keep: dict[str, set[str]] = {}  # whose exponents are needed above each matrix
         self.waiting: deque[str] = deque()  # where walks have to start
         chains = sorted((chain(matrix, lookup) for matrix in self._wanted), key=len, reverse=True)
         for encodings in chains:  # the longest first: most others are part of them
-            self._add(encodings)
+            self._load(encodings)
         self._sizes = self._weigh()
 
-    def _add(self, encodings: Sequence[Encoding]) -> None:
+    def _load(self, encodings: Sequence[Encoding]) -> None:
         if encodings[0].matrix in self._links:
             return
         links = links_of(encodings, self._source, ALL)
-        self._scales |= far_scales(links)
         for link in links:
             if link.matrix in self._links:
                 break
@@ -80,27 +79,30 @@ class _Tree:
             rest += self._children[order[-1]]
         sizes: dict[str, int] = {}
         for name in reversed(order):
-            link = self._links[name]
-            sizes[name] = link.count * link.word + sum(sizes[c] for c in self._children[name])
+            link, above = self._links[name], self._children[name]
+            sizes[name] = link.count * link.word + sum(sizes[child] for child in above)
+            self._keep[name] = far_scales([self._links[child] for child in above]).union(
+                *(self._keep[child] for child in above)
+            )
         return sizes
 
     def walk(self, start: str) -> Iterator[tuple[str, Raw]]:
         """From one matrix to what rests on it."""
-        builder = Builder(self._source, self._scales)
+        builder = Builder(self._source)
         path: list[Link] = []
         delta = self._links[start].delta
         while delta is not None:
             path.append(self._links[delta.base])
             delta = path[-1].delta
         for link in reversed(path):
-            _add(builder, link)
+            self._add(builder, link)
         yield from self._along(builder, start, fork=True)
 
     def _along(self, builder: Builder, start: str, *, fork: bool) -> Iterator[tuple[str, Raw]]:
         name: str | None = start
         while name is not None:
             link = self._links[name]
-            _add(builder, link)
+            self._add(builder, link)
             if name in self._wanted:
                 check_hash(link, builder.words)
                 yield name, raw_of(builder.words)
@@ -113,7 +115,7 @@ class _Tree:
                     self.waiting.append(other)
                     continue
                 np.copyto(copy, builder.words)
-                branch = Builder(self._source, self._scales)
+                branch = Builder(self._source)
                 branch.words, branch.link, branch.held = copy, link, {**builder.held}
                 yield from self._along(branch, other, fork=False)
 
@@ -121,12 +123,12 @@ class _Tree:
         """What rests on a matrix, the largest branch last."""
         return sorted(self._children[name], key=lambda child: self._sizes[child])
 
-
-def _add(builder: Builder, link: Link) -> None:
-    try:
-        builder.add(link, 0, link.count)
-    except MemoryError as error:
-        raise StorageError(
-            f"matrix {link.matrix} does not fit into memory",
-            why=f"it has {link.count * link.word} bytes",
-        ) from error
+    def _add(self, builder: Builder, link: Link) -> None:
+        builder.keep = self._keep[link.matrix]
+        try:
+            builder.add(link, 0, link.count)
+        except MemoryError as error:
+            raise StorageError(
+                f"matrix {link.matrix} does not fit into memory",
+                why=f"it has {link.count * link.word} bytes",
+            ) from error

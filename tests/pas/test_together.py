@@ -11,9 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlv.canonical import matrix_hash
 from dlv.errors import Damaged
+from dlv.pas.encode import Part
 from dlv.pas.links import chain
+from dlv.pas.read import read_scaled
 from dlv.pas.segments import SEGMENT
+from dlv.pas.small import encode_small
 from dlv.pas.together import families, read_together
 from tests.conformance.delta import MemoryStore, near
 
@@ -102,6 +106,39 @@ def test_another_shape_on_the_way() -> None:
         names.append(store.add(raw, "float32", (rows, 6), kind="sub", base=base))
     found = {name: bytes(raw) for name, raw in read_together(names, store.encoding, store)}
     assert found == dict(zip(names, raws, strict=True))
+
+
+def test_contexts_from_further_down() -> None:
+    """Links whose exponents are those of a matrix that is neither they nor their base."""
+    store = MemoryStore()
+    rng = np.random.default_rng(1)
+    weights = rng.normal(0, 0.1, (100, 200)).astype("<f4")
+    names = [store.add(weights.tobytes(), "float32", (100, 200))]
+    content = {names[0]: weights.tobytes()}
+    parents = [0, 1, 2, 1, 4, 2]
+    for parent in parents:
+        base = np.frombuffer(content[names[parent]], "<f4")
+        raw = (base + rng.normal(0, 1e-4, base.shape).astype("<f4")).tobytes()
+        words, scale, held = read_scaled(names[parent], store.encoding, store)
+        name, parts = matrix_hash("float32", (100, 200), raw), list[Part]()
+        store.encodings[name] = encode_small(
+            *(raw, words, "float32", (100, 200), name, names[parent], parts.append),
+            scale=(scale, held),
+        )
+        for part in parts:
+            store.put(name, part)
+        names.append(name)
+        content[name] = raw
+    far = {
+        row.codec["scale"]
+        for name in names[2:]
+        for row in store.chunks(name)
+        if "scale" in row.codec
+    }
+    assert far == {names[0]}
+    for wanted in (names, names[3:], names[5:6]):
+        found = {name: bytes(raw) for name, raw in read_together(wanted, store.encoding, store)}
+        assert found == {name: content[name] for name in wanted}
 
 
 def test_damage_is_named() -> None:
