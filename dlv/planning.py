@@ -7,7 +7,7 @@ with these the matrix is really encoded.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -98,14 +98,14 @@ class Planner:
         self,
         db: Database,
         tryouts: Tryouts,
-        matrices: Callable[[str], Raw],
+        together: Callable[[Iterable[str]], Iterator[tuple[str, Raw]]],
         speeds: Speeds,
         *,
         jobs: int = 1,
     ) -> None:
         self.db = db
         self.tryouts = tryouts
-        self.matrices = matrices
+        self.together = together
         self.speeds = speeds
         self.jobs = jobs
         self.known, self.snapshots, self.groups = groups_of(db)
@@ -186,11 +186,18 @@ class Planner:
     def _bases(self, scope: Sequence[str]) -> dict[str, list[str]]:
         """For each matrix the few candidates that are nearest to it."""
         found = candidates(self.known, self.snapshots, self.stored)
+        wanted = {name for digest in scope for name in (digest, *found.get(digest, ()))}
+        wanted = {digest for digest in wanted if len(found.get(digest, ())) > 0}
+        for digest, raw in self.together(wanted):
+            self._sketches[digest] = sketch(raw, self.stored[digest].dtype)
         near: dict[str, list[str]] = {}
         for digest in scope:
             bits = format_of(self.stored[digest].dtype).bits
             ranked = sorted(
-                (difference_bits(self._sketch(digest), self._sketch(base), matrix.dtype), order)
+                (
+                    difference_bits(self._sketches[digest], self._sketches[base], matrix.dtype),
+                    order,
+                )
                 for order, base in enumerate(found.get(digest, ()))
                 for matrix in [self.stored[base]]
                 if matrix.shape == self.stored[digest].shape
@@ -198,11 +205,6 @@ class Planner:
             close = [order for size, order in ranked[:BASES] if size < FAR * bits]
             near[digest] = [found[digest][order] for order in close]
         return near
-
-    def _sketch(self, digest: str) -> Words:
-        if digest not in self._sketches:
-            self._sketches[digest] = sketch(self.matrices(digest), self.stored[digest].dtype)
-        return self._sketches[digest]
 
     def _try(
         self, scope: Sequence[str], near: Mapping[str, Sequence[str]], advance: Advance
@@ -223,6 +225,9 @@ class Planner:
             advance(raw)
             return made
 
+        # Tensor by tensor, so that target and base are both decoded still.
+        names = {digest: name for held in self.snapshots for name, _, digest in held.tensors}
+        scope = sorted(scope, key=lambda digest: names[digest])
         if self.jobs < 2:
             outcomes = list(map(work, scope))
         else:

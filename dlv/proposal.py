@@ -18,7 +18,7 @@ from dlv.pas.footer import Encoding
 from dlv.pas.plan import Planned, make_plan
 from dlv.pas.replan import replan
 from dlv.pas.storage_graph import Scheme, StorageGraph
-from dlv.pas.storage_plan import Infeasible, StoragePlan
+from dlv.pas.storage_plan import MAX_DEPTH, Infeasible, StoragePlan
 from dlv.planning import Held, Layout, Planner
 from dlv.repository import Repository
 from dlv.speeds import ORDINARY, Speeds
@@ -87,7 +87,11 @@ class Trials:
         held = Matrices(self.store.matrix, MEMORY)
         self.tryouts = Tryouts(repository.cache, held, slow=request.slow)
         self.planner = Planner(
-            repository.database, self.tryouts, held, request.speeds, jobs=request.jobs
+            repository.database,
+            self.tryouts,
+            self.store.together,
+            request.speeds,
+            jobs=request.jobs,
         )
 
     def __enter__(self) -> tuple[Planner, Tryouts]:
@@ -120,7 +124,12 @@ def propose(
         )
     try:
         planned = make_plan(
-            layout.graph, asked, request.scheme, request.algorithm, clamp=request.clamp
+            layout.graph,
+            asked,
+            request.scheme,
+            request.algorithm,
+            clamp=request.clamp,
+            max_depth=MAX_DEPTH,
         )
     except Infeasible as error:
         raise limits.explain(error, layout.groups) from error

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 
 import dlv.durable as durable
 import dlv.superseded as superseded
-from dlv.errors import DlvError
+from dlv.errors import Damaged, DlvError
 from dlv.metadata import matrices, storage
 from dlv.metadata.matrices import PackIndex
 from dlv.packing import Packing
 from dlv.pas.encode import Part
 from dlv.pas.footer import Encoding, PieceRow, pieces_of
 from dlv.pas.packs import SUFFIX, Pack
+from dlv.pas.pieces import Piece
 from dlv.repository import Repository
 from dlv.tryouts import Choice, Tryouts
 from dlv.weight_writer import PackRecord
@@ -59,6 +60,10 @@ class Overlay:
             for piece in pieces_of(pack.rows, pack.hash):
                 kind = "matrix" if piece.kind in ("plane", "side") else piece.kind
                 self._pieces.setdefault((kind, piece.object), []).append(piece)
+
+    def fresh(self) -> Iterable[tuple[tuple[str, str], Sequence[PieceRow]]]:
+        """What is new: (kind, hash) with all its pieces."""
+        return self._pieces.items()
 
     def encoding(self, matrix: str) -> object:
         return self._encodings.get(matrix) or self._index.encoding(matrix)
@@ -127,7 +132,7 @@ def carry_out(
                 plan.carried, plan.objects = [], []
             made = packing.finish(lambda names: superseded.intend(repository, names))
         _verify(repository, store, made, advance)
-        _switch(repository, made, author, summary)
+        _switch(repository, store, made, author, summary)
         packs += len(made)
         written += sum(pack.bytes for pack in made)
     store.close()
@@ -155,8 +160,9 @@ def _verify(
     overlay = Overlay(PackIndex(repository.database), made)
     view = MatrixStore(store.packs_dir, store.tmp_dir, overlay)  # type: ignore[arg-type]
     try:
-        for digest in dict.fromkeys(row.matrix for pack in made for row in pack.rows.encodings):
-            advance(len(view.matrix(digest)))
+        fresh = dict.fromkeys(row.matrix for pack in made for row in pack.rows.encodings)
+        for _, raw in view.together(fresh):
+            advance(len(raw))
         for kind, name in dict.fromkeys(
             (chunk.kind, owner)
             for pack in made
@@ -166,15 +172,43 @@ def _verify(
         ):
             view.object(kind, name)
     except DlvError:
+        known = {name for name, _ in matrices.packs(repository.database)}
         for pack in made:
-            durable.remove(pack.path)
+            if pack.hash not in known:
+                durable.remove(pack.path)
         raise
     finally:
         view.close()
 
 
-def _switch(repository: Repository, made: Sequence[PackRecord], author: str, summary: str) -> None:
+def _switch(
+    repository: Repository,
+    store: MatrixStore,
+    made: Sequence[PackRecord],
+    author: str,
+    summary: str,
+) -> None:
     with repository.change("archive", author) as change:
         matrices.supersede(change.db, [(pack.hash, pack.bytes, pack.footer) for pack in made])
+        _see(store, Overlay(PackIndex(change.db), made))
         change.record("archive", None, {"packs": [pack.hash for pack in made]})
         change.summary = summary
+
+
+def _see(store: MatrixStore, meant: Overlay) -> None:
+    """The index must now find just what was verified: it decides which packs may go."""
+    for (kind, name), pieces in meant.fresh():
+        found = store.chunks(name) if kind == "matrix" else store.object_chunks(kind, name)
+        if _places(found) != _places(pieces):
+            raise Damaged(
+                f"the index does not find {kind} {name} where it was written",
+                why="nothing was switched, the old packs serve",
+                hint="please report this fault of dlv",
+            )
+
+
+def _places(pieces: Sequence[Piece]) -> list[tuple[object, ...]]:
+    return sorted(
+        (piece.kind, piece.plane or 0, piece.start, piece.count, piece.pack, piece.offset, piece.at)
+        for piece in pieces
+    )

@@ -256,6 +256,12 @@ def supersede(db: Database, packs: Sequence[tuple[str, int, Mapping[str, Any]]])
         " (SELECT id FROM named_object WHERE kind = ? AND hash = ?)",
         owners["object"],
     )
+    # A pack may come out just as one that is there: then its rows are made again.
+    again = [(digest,) for digest, _, _ in packs]
+    ours = "SELECT id FROM chunk WHERE pack_id = (SELECT id FROM pack WHERE hash = ?)"
+    db.many(f"DELETE FROM member WHERE chunk_id IN ({ours})", again)
+    db.many(f"DELETE FROM chunk WHERE id IN ({ours})", again)
+    db.many("DELETE FROM pack WHERE hash = ?", again)
     db.execute(
         "DELETE FROM chunk WHERE NOT EXISTS (SELECT 1 FROM member WHERE chunk_id = chunk.id)"
     )
