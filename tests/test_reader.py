@@ -239,6 +239,7 @@ class TestApproximately:
                 widths.append(float((found.high - found.low).max()))
                 read.append(found.bytes_read)
                 assert found.exact == (planes == 4)
+                assert found.reading.bytes_whole == f.approximate("many", planes=4).bytes_read
             assert widths == sorted(widths, reverse=True)
             assert widths[-1] == 0
             assert read == sorted(read)
