@@ -351,7 +351,7 @@ def test_a_network_from_code_leaves_no_trace_of_the_code(desk: Desk) -> None:
     added = desk.add("train.py", network="train.py:model", input_shapes=["1x3"])
     assert [file.path for file in added.files] == ["train.py", "train.py:model"]
     assert desk.staged["train.py:model"] == ("network", "exported", None)
-    with pytest.raises(UsageError, match="leaves in train.py ended its process"):
+    with pytest.raises(UsageError, match=r"leaves in train\.py ended its process"):
         desk.add("train.py", network="train.py:leaves", input_shapes=["1,3"])
     assert list(desk.repository.tmp.iterdir()) == []
     desk.commit()
