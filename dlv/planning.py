@@ -133,7 +133,8 @@ class Planner:
         for digest, matrix in self.stored.items():
             base = None if matrix.delta is None else matrix.delta["base"]
             tail = 0 if base is None else numbers[base]
-            edges.append((tail, numbers[digest], KEEP, round(matrix.stored), self._now(matrix)))
+            size = self._kept(matrix, tried)
+            edges.append((tail, numbers[digest], KEEP, size, self._now(matrix)))
             choices.append(None)
         for choice, outcome in tried.items():
             base_number = 0 if choice.base is None else numbers[choice.base]
@@ -156,6 +157,22 @@ class Planner:
             digest: name for snapshot in self.snapshots for name, _, digest in snapshot.tensors
         }
         return Layout(graph, list(self.stored.values()), choices, tried, self.groups, names)
+
+    def _kept(self, matrix: StoredMatrix, tried: Mapping[Choice, Tried]) -> int:
+        """What it takes now; of what shares chunks, by the measure that its other ways have."""
+        base = None if matrix.delta is None else matrix.delta["base"]
+        same = tried.get(Choice(matrix.hash, base, "materialise" if base is None else "sub"))
+        if (
+            same is None
+            or same.parts
+            or (same.encoding.delta, same.encoding.layout)
+            != (
+                matrix.delta,
+                matrix.layout,
+            )
+        ):
+            return round(matrix.stored)
+        return max(0, same.bytes - 1)
 
     def _plannable(self, digest: str) -> bool:
         matrix = self.stored[digest]

@@ -114,6 +114,21 @@ def test_everything_comes_back_and_takes_less(repository: Repository) -> None:
     assert run(repository).changed == 0, "what is archived already stays"
 
 
+def test_small_matrices_are_not_stored_anew_again_and_again(
+    tmp_path: Path, commit_model: Commit
+) -> None:
+    """They share chunks, so that their share of one is no measure of what they take."""
+    made, _ = Repository.init(tmp_path)
+    rng = np.random.default_rng(1)
+    held = {f"w{i}": rng.normal(0, 10.0**-i, 40 * i + 40) for i in range(8)}
+    for step in range(4):
+        commit_model(made, "net", {step: {k: w.astype(np.float32) for k, w in held.items()}})
+        held = {k: w * (1 + rng.normal(0, 1e-4, w.shape)) for k, w in held.items()}
+    assert run(made).changed > 0
+    assert run(made).changed == 0
+    made.close()
+
+
 def test_a_rehearsal_changes_nothing_and_says_what_would_be(repository: Repository) -> None:
     size = files(repository)
     planned = run(repository, dry_run=True)
