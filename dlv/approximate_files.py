@@ -14,7 +14,7 @@ import numpy as np
 import dlv.rounding as rounding
 import dlv.snapshots as snapshots
 from dlv.adapters import registry
-from dlv.approximation import Floats, Reading, approximate, whole
+from dlv.approximation import Bounds, Floats, NoBounds, Reading, whole
 from dlv.delivery import Target
 from dlv.manifest import Manifest
 from dlv.pas.schemes import BF16, rounded
@@ -54,12 +54,16 @@ class Rough:
         encoding = self.store.encoding(matrix)
         if encoding is None or encoding.dtype not in _PARTS or encoding.empty:
             return self._exact(matrix)
-        dtype = encoding.dtype
-        found = approximate(self.store, matrix, dtype, encoding.shape, self.planes)
+        found, made = Bounds(self.store, matrix, self.planes), bytearray()
+        try:
+            for centre, _, _ in () if found.exact else found:
+                made += _bytes(centre, _PARTS[encoding.dtype])
+        except NoBounds as error:
+            found = found.exactly(error.why)
         if found.exact:
             return self._exact(matrix, found.reading)
         self.readings[matrix] = found.reading
-        return _bytes(found.centre, _PARTS[dtype])
+        return made
 
     def object(self, kind: str, name: str) -> Raw:
         return self.store.object(kind, name)

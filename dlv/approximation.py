@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 from dlv.errors import UsageError
 from dlv.pas.level import Unusable
 from dlv.pas.pieces import Piece
+from dlv.pas.read import ALL, chain
+from dlv.pas.segments import SEGMENT, words_of
 from dlv.weights import MatrixStore
 
 Raw = bytes | bytearray | memoryview
@@ -68,10 +71,10 @@ class Reading:
         }
 
 
-def whole(store: MatrixStore, matrix: str, planes: int) -> Reading:
+def whole(store: MatrixStore, matrix: str, planes: int, why: str | None = None) -> Reading:
     """That of a matrix of which all is read."""
     chunks = {(p.pack, p.offset): p.length for p in store.pieces_behind(matrix)}
-    return Reading(planes, True, chunks, chunks)
+    return Reading(planes, True, chunks, chunks, why)
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ def approximate(
     found = store.level(matrix, planes, source)
     if isinstance(found, Unusable):
         why = found.why
-        found = store.level(matrix, _ALL, source)
+        found = store.level(matrix, ALL, source)
     if isinstance(found, Unusable):
         raise UsageError(
             f"a matrix of {dtype} {list(shape)} has no numbers that dlv understands",
@@ -145,4 +148,53 @@ class _Noting:
         return self._store.object(kind, name)
 
 
-_ALL = 1 << 20
+class NoBounds(Exception):
+    """The planes that were asked for do not bound every number of a matrix."""
+
+    def __init__(self, bounds: Bounds, why: str) -> None:
+        super().__init__(why)
+        self.bounds = bounds
+        self.why = why
+
+
+class Bounds:
+    """(centre, low, high) of a matrix's numbers, flat and a segment at a time, in float64.
+
+    It may be gone through again. NoBounds may come at any time of the first going through.
+    """
+
+    def __init__(
+        self, store: MatrixStore, matrix: str, planes: int, why: str | None = None
+    ) -> None:
+        self._store = store
+        self._source = _Noting(store)
+        self._why = why
+        self.matrix = matrix
+        self.planes = planes
+        encodings = chain(matrix, store.encoding)
+        self.exact = why is not None or planes >= encodings[0].planes
+        self._count = math.prod(encodings[0].shape) * words_of(encodings[0].dtype)[1]
+        # Below a base of another shape each span would need all of it.
+        self._whole = any((one.delta or {}).get("overlap") is not None for one in encodings)
+
+    def exactly(self, why: str) -> Bounds:
+        """The numbers themselves, in the same form."""
+        return Bounds(self._store, self.matrix, self.planes, why)
+
+    @property
+    def reading(self) -> Reading:
+        """What was read; of all that there is once it has been gone through."""
+        if self.exact:
+            return whole(self._store, self.matrix, self.planes, self._why)
+        all_chunks = whole(self._store, self.matrix, self.planes).all_chunks
+        return Reading(self.planes, False, self._source.chunks_read, all_chunks)
+
+    def __iter__(self) -> Iterator[tuple[Floats, Floats, Floats]]:
+        step = self._count if self._whole else SEGMENT
+        for start in range(0, self._count, max(step, 1)):
+            span = start, min(start + step, self._count)
+            planes = ALL if self.exact else self.planes
+            found = self._store.level(self.matrix, planes, self._source, span)
+            if isinstance(found, Unusable):
+                raise NoBounds(self, found.why)
+            yield found.centre, found.low, found.high

@@ -12,7 +12,7 @@ import dlv.inventory as inventory
 import dlv.lineage as lineage
 import dlv.revisions as revisions
 import dlv.weight_statistics as weight_statistics
-from dlv.approximation import Reading, approximate
+from dlv.approximation import Bounds, NoBounds, Reading
 from dlv.errors import UsageError
 from dlv.interval_statistics import StatisticsBounds
 from dlv.inventory import Matrix
@@ -180,11 +180,13 @@ def _figures(store: MatrixStore, asked: Matrix, planes: int | None) -> _Figures:
     """Exact figures, or bounds from the first planes where these are not all there is."""
     reading = None
     if planes is not None and weight_statistics.understood(asked.dtype) and asked.elements:
-        found = approximate(store, asked.hash, asked.dtype, asked.shape, planes)
+        found = Bounds(store, asked.hash, planes)
+        try:
+            if not found.exact:
+                return None, interval_statistics.statistics(found), found.reading
+        except NoBounds as error:
+            found = found.exactly(error.why)
         reading = found.reading
-        if not found.exact:
-            bounds = interval_statistics.statistics(found.centre, found.low, found.high)
-            return None, bounds, reading
     raw = store.matrix(asked.hash)
     return weight_statistics.statistics(asked.dtype, raw), None, reading
 

@@ -7,6 +7,7 @@ round, in sums of many terms: every interval is wider by far more than that.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from dlv.weight_statistics import BINS
 
 Floats = NDArray[np.float64]
+Block = tuple[Floats, Floats, Floats]  # centre, low, high: flat, of equal lengths
 
 BLOCK = 1 << 18
 # Of a sum of 2^40 terms added up in blocks, the relative error stays below this.
@@ -74,100 +76,131 @@ class DifferenceBounds:
     max_abs: Interval
 
 
-def statistics(centre: Floats, low: Floats, high: Floats, bins: int = BINS) -> StatisticsBounds:
-    """Figures of whatever lies between `low` and `high`; all finite, with an element at least."""
-    centre, low, high = (part.reshape(-1) for part in (centre, low, high))
-    least = Interval(float(low.min()), float(high.min()))
-    most = Interval(float(low.max()), float(high.max()))
-    exponent = math.frexp(max(abs(least.low), abs(most.high)))[1]
-    mean, std, l2 = _moments(centre, low, high, exponent)
-    zeros = Counts(int(((low == 0) & (high == 0)).sum()), int(((low <= 0) & (high >= 0)).sum()))
-    histogram = _histogram(low, high, least.low, most.high, exponent, bins)
-    return StatisticsBounds(len(low), zeros, least, most, mean, std, l2, histogram)
+def statistics(blocks: Iterable[Block], bins: int = BINS) -> StatisticsBounds:
+    """Figures of what lies between `low` and `high`; all finite, with an element at least.
+
+    `blocks` of (centre, low, high) are gone through twice.
+    """
+    ends = [math.inf, math.inf, -math.inf, -math.inf]
+    elements = least = most = 0
+    middle = 0.0
+    for centre, low, high in blocks:
+        elements += len(low)
+        with np.errstate(over="ignore"):
+            middle += (float(centre.mean()) - middle) * (len(low) / elements)
+        ends[0], ends[1] = min(ends[0], low.min()), min(ends[1], high.min())
+        ends[2], ends[3] = max(ends[2], low.max()), max(ends[3], high.max())
+        least += int(((low == 0) & (high == 0)).sum())
+        most += int(((low <= 0) & (high >= 0)).sum())
+    a, b, c, d = (float(end) for end in ends)
+    exponent = math.frexp(max(abs(a), abs(d)))[1]
+    # Any point will do, if the mean is beyond what float64 can add up.
+    moments = _Moments(_grown(middle, -exponent) if math.isfinite(middle) else 0.0)
+    histogram = _Histogram(a, d, exponent, bins)
+    for block in blocks:
+        scaled = [_scaled(part, exponent) for part in block]
+        moments.add(*scaled)
+        histogram.add(*scaled[1:])
+    mean, std, l2 = (_back(interval, exponent) for interval in moments.found(elements))
+    counts = Counts(least, most)
+    return StatisticsBounds(
+        *(elements, counts, Interval(a, b), Interval(c, d), mean, std, l2),
+        histogram.found(elements),
+    )
 
 
-def _moments(
-    centre: Floats, low: Floats, high: Floats, exponent: int
-) -> tuple[Interval, Interval, Interval]:
-    """(mean, standard deviation, L2), of values scaled so that none is beyond 1."""
-    count = len(low)
-    middle = math.fsum(float(_scaled(c, exponent).sum()) for c in _blocks(centre)) / count
-    rows = []
-    for block in zip(_blocks(centre), _blocks(low), _blocks(high), strict=True):
-        c, a, b = (_scaled(part, exponent) for part in block)
-        rows.append(
-            (
-                *(float(a.sum()), float(b.sum())),
-                *(_squares(_least(a, b)), _squares(_most(a, b))),
-                *(_squares(c - middle), _squares(np.maximum(b - c, c - a))),
-                *(
-                    _squares(_least(a - middle, b - middle)),
-                    _squares(_most(a - middle, b - middle)),
-                ),
+class _Moments:
+    """Sums for mean, deviation and norm, of values scaled so that none is beyond 1.
+
+    Deviations are taken from `middle`, which may be any number.
+    """
+
+    def __init__(self, middle: float) -> None:
+        self._middle = middle
+        self._rows: list[tuple[float, ...]] = []
+
+    def add(self, centre: Floats, low: Floats, high: Floats) -> None:
+        m = self._middle
+        for at in range(0, len(low), BLOCK):
+            c, a, b = (part[at : at + BLOCK] for part in (centre, low, high))
+            own = float(c.mean())
+            self._rows.append(
+                (
+                    *(float(a.sum()), float(b.sum()), float(len(c))),
+                    *(_squares(_least(a, b)), _squares(_most(a, b))),
+                    *(own, _squares(c - own), _squares(np.maximum(b - c, c - a))),
+                    *(_squares(_least(a - m, b - m)), _squares(_most(a - m, b - m))),
+                )
             )
+
+    def found(self, count: int) -> tuple[Interval, Interval, Interval]:
+        lows, highs, _, near, far, _, _, off, tight, wide = (
+            math.fsum(column) for column in zip(*self._rows, strict=True)
         )
-    lows, highs, near, far, spread, off, tight, wide = (
-        math.fsum(column) for column in zip(*rows, strict=True)
-    )
-    mean = Interval(lows / count - SLACK, highs / count + SLACK)
-    l2 = Interval(math.sqrt(near) * (1 - SLACK), math.sqrt(far) * (1 + SLACK))
-    # The deviation of the centre is off by no more than the centre is ...
-    deviation, error = math.sqrt(spread / count), math.sqrt(off / count)
-    # ... and around any point it is the mean square less that of the mean.
-    shift = max(abs(mean.low - middle), abs(mean.high - middle))
-    rest = tight / count - shift * shift
-    std = Interval(
-        max(0.0, deviation - error, math.sqrt(max(0.0, rest - 4 * SLACK))) - SLACK,
-        min(deviation + error, math.sqrt(wide / count)) + SLACK,
-    )
-    std = Interval(max(0.0, std.low), std.high)
-    return _back(mean, exponent), _back(std, exponent), _back(l2, exponent)
+        mean = Interval(lows / count - SLACK, highs / count + SLACK)
+        l2 = Interval(math.sqrt(near) * (1 - SLACK), math.sqrt(far) * (1 + SLACK))
+        # The deviation of the centre is off by no more than the centre is ...
+        centre = math.fsum(row[2] * row[5] for row in self._rows) / count
+        within = math.fsum(row[6] + row[2] * (row[5] - centre) ** 2 for row in self._rows)
+        deviation, error = math.sqrt(within / count), math.sqrt(off / count)
+        # ... and around any point it is the mean square less that of the mean.
+        shift = max(abs(mean.low - self._middle), abs(mean.high - self._middle))
+        rest = tight / count - shift * shift
+        low = max(0.0, deviation - error, math.sqrt(max(0.0, rest - 8 * SLACK))) - SLACK
+        high = min(deviation + error, math.sqrt(wide / count)) + SLACK
+        return mean, Interval(max(0.0, low), high), l2
 
 
-def _histogram(
-    low: Floats, high: Floats, start: float, stop: float, exponent: int, bins: int
-) -> HistogramBounds:
+class _Histogram:
     """In each bin: values that must lie there, and that may."""
-    if not stop > start:
-        return HistogramBounds(start, stop, (Counts(len(low), len(low)),))
-    first, last = math.ldexp(start, -exponent), math.ldexp(stop, -exponent)
-    scale = bins / (last - first)
-    nudge = SLACK + 1e-15 * scale
-    surely = np.zeros(bins, np.int64)
-    change = np.zeros(bins + 1, np.int64)
-    for a, b in zip(_blocks(low), _blocks(high), strict=True):
+
+    def __init__(self, start: float, stop: float, exponent: int, bins: int) -> None:
+        self._ends = start, stop
+        self._bins = bins
+        self._first = math.ldexp(start, -exponent)
+        extent = math.ldexp(stop, -exponent) - self._first
+        self._scale = bins / extent if extent > 0 else 0.0
+        self._surely = np.zeros(bins, np.int64)
+        self._change = np.zeros(bins + 1, np.int64)
+
+    def add(self, low: Floats, high: Floats) -> None:
+        if not self._scale:
+            return
         # A value at an edge, give or take a rounding, may lie on either side of it.
+        nudge = SLACK + 1e-15 * self._scale
         places = [
             np.clip(
-                np.floor((_scaled(part, exponent) - first) * scale + by).astype(np.int64),
+                np.floor((part - self._first) * self._scale + by).astype(np.int64),
                 0,
-                bins - 1,
+                self._bins - 1,
             )
-            for part, by in ((a, -nudge), (b, nudge))
+            for part, by in ((low, -nudge), (high, nudge))
         ]
         same = places[0] == places[1]
-        surely += np.bincount(places[0][same], minlength=bins)
-        change += np.bincount(places[0], minlength=bins + 1)
-        change -= np.bincount(places[1] + 1, minlength=bins + 1)
-    maybe = np.cumsum(change)[:bins]
-    counts = tuple(Counts(int(s), int(m)) for s, m in zip(surely, maybe, strict=True))
-    return HistogramBounds(start, stop, counts)
+        self._surely += np.bincount(places[0][same], minlength=self._bins)
+        self._change += np.bincount(places[0], minlength=self._bins + 1)
+        self._change -= np.bincount(places[1] + 1, minlength=self._bins + 1)
+
+    def found(self, elements: int) -> HistogramBounds:
+        if not self._scale:
+            return HistogramBounds(*self._ends, (Counts(elements, elements),))
+        maybe = np.cumsum(self._change)[: self._bins]
+        counts = zip(self._surely.tolist(), maybe.tolist(), strict=True)
+        return HistogramBounds(*self._ends, tuple(Counts(low, high) for low, high in counts))
 
 
-def difference(
-    old: tuple[Floats, Floats], new: tuple[Floats, Floats], *, same: bool
-) -> DifferenceBounds:
-    """The distance of two matrices of which (low, high) are known.
+def difference(old: Iterable[Block], new: Iterable[Block], *, same: bool) -> DifferenceBounds:
+    """The distance of two matrices, given in blocks of equal lengths.
 
     `same`: they may be the same, bit for bit. What is known exactly may be NaN or infinite:
     such elements have no distance.
     """
-    a, b = (part.reshape(-1) for part in old)
-    c, d = (part.reshape(-1) for part in new)
     near, far, norm = _Lengths(), _Lengths(), (_Lengths(), _Lengths())
-    apart = nonfinite = 0
+    elements = apart = nonfinite = 0
     most = [0.0, 0.0]
-    for parts in zip(_blocks(a), _blocks(b), _blocks(c), _blocks(d), strict=True):
+    for before, after in zip(old, new, strict=True):
+        parts = (*before[1:], *after[1:])
+        elements += len(parts[0])
         known = np.isfinite(parts[0])
         finite = known & np.isfinite(parts[2])
         nonfinite += len(finite) - int(finite.sum())
@@ -189,8 +222,8 @@ def difference(
         relative = Interval(*ends) if math.isfinite(ends[1]) else None
     least_changed = max(apart + nonfinite, 0 if same else 1)
     return DifferenceBounds(
-        len(a),
-        Counts(least_changed, len(a)),
+        elements,
+        Counts(least_changed, elements),
         nonfinite,
         l2,
         relative,
@@ -244,7 +277,3 @@ def _grown(value: float, exponent: int) -> float:
 
 def _back(interval: Interval, exponent: int) -> Interval:
     return Interval(_grown(interval.low, exponent), _grown(interval.high, exponent))
-
-
-def _blocks(values: Floats) -> list[Floats]:
-    return [values[at : at + BLOCK] for at in range(0, len(values), BLOCK)]

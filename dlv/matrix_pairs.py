@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import dlv.derive as derive
 import dlv.interval_statistics as interval_statistics
 import dlv.weight_statistics as weight_statistics
-from dlv.approximation import Reading, approximate
+from dlv.approximation import Bounds, NoBounds, Reading
 from dlv.interval_statistics import DifferenceBounds
 from dlv.inventory import Matrix
 from dlv.network.comparison import Turn
@@ -59,12 +59,15 @@ def compared(
     """How the two are apart; with `planes` only bounds of that, if the planes tell no more."""
     reading = None
     if planes is not None and old is not None and new is not None and _bounded(old, new, turn):
-        a, b = (approximate(store, m.hash, m.dtype, m.shape, planes) for m in (old, new))
+        a, b = (Bounds(store, matrix.hash, planes) for matrix in (old, new))
+        bounds = None
+        while bounds is None and not (a.exact and b.exact):
+            try:
+                bounds = interval_statistics.difference(a, b, same=old.dtype != new.dtype)
+            except NoBounds as error:  # of one side, which is read whole then
+                a, b = (x.exactly(error.why) if x is error.bounds else x for x in (a, b))
         reading = a.reading.and_(b.reading)
-        if not reading.exact:
-            same = old.dtype != new.dtype
-            ends = (a.low, a.high), (b.low, b.high)
-            bounds = interval_statistics.difference(*ends, same=same)
+        if bounds is not None:
             progress((old.nbytes or 0) + (new.nbytes or 0))
             return MatrixPair(old, new, bounds=bounds, reading=reading)
     apart = _difference(store, old, new, turn, progress)

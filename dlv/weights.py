@@ -144,10 +144,14 @@ class MatrixStore:
                 return
 
     def level(
-        self, matrix: str, planes: int, source: ChunkSource | None = None
+        self,
+        matrix: str,
+        planes: int,
+        source: ChunkSource | None = None,
+        span: tuple[int, int] | None = None,
     ) -> Level | Unusable:
         """Bounds of a matrix's numbers from the first planes of it and of its bases."""
-        return self._again(lambda: level(matrix, planes, self.encoding, source or self))
+        return self._again(lambda: level(matrix, planes, self.encoding, source or self, span))
 
     def object(self, kind: str, name: str) -> Raw:
         """A named object (network, series, points, skeleton, ...), checked against its name."""

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import dlv.interval_statistics as interval_statistics
 from dlv.interval_statistics import Counts, Interval, difference, statistics
 from dlv.weight_statistics import difference as exact_difference
 from dlv.weight_statistics import statistics as exact_statistics
@@ -43,6 +42,12 @@ def bounded(draw: st.DrawFn, count: int | None = None) -> tuple[Floats, Floats, 
     return values, centre, low, high
 
 
+def blocks(*parts: Floats, size: int = 1 << 18) -> list[Any]:
+    """Parts of (centre, low, high), or of (low, high)."""
+    given = parts if len(parts) == 3 else (parts[0], *parts)
+    return [tuple(part[at : at + size] for part in given) for at in range(0, len(parts[0]), size)]
+
+
 def holds(interval: Interval | Counts, value: float) -> bool:
     return interval.low <= value <= interval.high
 
@@ -51,11 +56,7 @@ def holds(interval: Interval | Counts, value: float) -> bool:
 @given(bounded(), st.booleans())
 def test_statistics_lie_within(made: tuple[Floats, Floats, Floats, Floats], few: bool) -> None:
     values, centre, low, high = made
-    block, interval_statistics.BLOCK = interval_statistics.BLOCK, 7 if few else 1 << 18
-    try:
-        found = statistics(centre, low, high)
-    finally:
-        interval_statistics.BLOCK = block
+    found = statistics(blocks(centre, low, high, size=7 if few else 1 << 18))
     exact = exact_statistics("float64", values.astype("<f8").tobytes())
     assert exact is not None
     assert exact.min is not None
@@ -94,12 +95,9 @@ def test_differences_lie_within(data: st.DataObject, few: bool) -> None:
     if data.draw(st.booleans()):  # what is exact may be anything
         a_low = a_high = a = a.copy()
         a[data.draw(st.integers(0, count - 1))] = data.draw(st.sampled_from([math.nan, math.inf]))
-    block, interval_statistics.BLOCK = interval_statistics.BLOCK, 7 if few else 1 << 18
-    try:
-        same = a.tobytes() == b.tobytes()
-        found = difference((a_low, a_high), (b_low, b_high), same=same)
-    finally:
-        interval_statistics.BLOCK = block
+    size = 7 if few else 1 << 18
+    old, new = blocks(a_low, a_high, size=size), blocks(b_low, b_high, size=size)
+    found = difference(old, new, same=a.tobytes() == b.tobytes())
     exact = exact_difference("float64", a.tobytes(), "float64", b.tobytes())
     assert found.elements == exact.elements
     assert found.nonfinite == exact.nonfinite
@@ -116,13 +114,15 @@ def test_differences_lie_within(data: st.DataObject, few: bool) -> None:
 def test_narrow_bounds_give_narrow_figures() -> None:
     values = np.random.default_rng(0).normal(0.1, 1, 10_000)
     error = 1e-5
-    found = statistics(values, values - error, values + error)
+    found = statistics(blocks(values, values - error, values + error))
     for interval in (found.min, found.max, found.mean, found.std):
         assert interval.high - interval.low < 2.1 * error
     assert found.l2.high - found.l2.low < 2.1 * error * 100
     assert sum(c.high - c.low for c in found.histogram.counts) < 10
     moved = values + 1e-3
-    apart = difference((values - error, values + error), (moved - error, moved + error), same=False)
+    apart = difference(
+        blocks(values - error, values + error), blocks(moved - error, moved + error), same=False
+    )
     assert apart.changed == Counts(10_000, 10_000)
     assert apart.max_abs.high - apart.max_abs.low < 4.1 * error
     assert 0.97 < apart.l2.low / 0.1 < apart.l2.high / 0.1 < 1.03
@@ -130,15 +130,17 @@ def test_narrow_bounds_give_narrow_figures() -> None:
 
 def test_what_is_known_is_said_exactly() -> None:
     values = np.array([0.0, 1.0, -2.3, 0.0])
-    found = statistics(values, values, values)
+    found = statistics(blocks(values, values, values))
     assert (found.min, found.max) == (Interval(-2.3, -2.3), Interval(1, 1))
     assert found.zeros == Counts(2, 2)
     assert [c.low for c in found.histogram.counts] == [c.high for c in found.histogram.counts]
-    one = statistics(np.ones(3), np.ones(3), np.ones(3))
+    one = statistics(blocks(np.ones(3), np.ones(3), np.ones(3)))
     assert one.histogram.counts == (Counts(3, 3),)
 
 
 @pytest.mark.parametrize("same", [True, False])
 def test_other_hashes_mean_a_change(same: bool) -> None:
     low, high = np.zeros(4), np.ones(4)
-    assert difference((low, high), (low, high), same=same).changed == Counts(1 - same, 4)
+    assert difference(blocks(low, high), blocks(low, high), same=same).changed == Counts(
+        1 - same, 4
+    )

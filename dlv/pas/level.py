@@ -21,7 +21,7 @@ from dlv.pas.links import Link, Lookup, chain, is_context, links_of
 from dlv.pas.numbers import numbers_of
 from dlv.pas.pieces import ChunkSource, Piece, Raw
 from dlv.pas.planes import PlaneDecoder
-from dlv.pas.read import ALL, Builder, check_hash, exponents_of, far_scales
+from dlv.pas.read import ALL, Builder, check_hash, exponents_of, far_scales, ranges
 from dlv.pas.segments import OPAQUE, SEGMENT, Words
 
 Floats = NDArray[np.float64]
@@ -54,8 +54,18 @@ class Unusable:
     bytes_read: int
 
 
-def level(matrix: str, k: int, lookup: Lookup, source: ChunkSource) -> Level | Unusable:
-    """Bounds from the first `k` planes of a matrix and of all its bases."""
+def level(
+    matrix: str,
+    k: int,
+    lookup: Lookup,
+    source: ChunkSource,
+    span: tuple[int, int] | None = None,
+) -> Level | Unusable:
+    """Bounds from the first `k` planes of a matrix and of all its bases.
+
+    `span`: only of these words, flat; it begins and ends where segments do. Below a base of
+    another shape all of it is read. Only the whole can be held against the matrix's name.
+    """
     if k < 1:
         raise ValueError("a level has at least one plane")
     counted = _Counted(source)
@@ -67,21 +77,24 @@ def level(matrix: str, k: int, lookup: Lookup, source: ChunkSource) -> Level | U
         return Unusable("its bytes are opaque", 0)
     whole = next((i for i, need in enumerate(needs) if need >= ALL), len(links))
     builder = Builder(counted, far_scales(links))
-    for link in reversed(links[whole:]):
-        builder.add(link, 0, link.count)
+    spans = ranges(links, *(span or (0, target.count)))
+    for link, (start, stop) in reversed([*zip(links, spans, strict=True)][whole:]):
+        builder.add(link, start, stop)
+    shape = target.shape if span is None else (span[1] - span[0],)
     if whole == 0:
-        check_hash(target, builder.words)
+        if span is None:
+            check_hash(target, builder.words)
         low, high = numbers_of(builder.words, target.dtype)
-        shaped = [part.reshape(target.shape) for part in (low, low, high)]
+        shaped = [part.reshape(shape) for part in (low, low, high)]
         return Level(shaped[0], shaped[1], shaped[2], True, counted.bytes)
     if why := _mixed(links[:whole], links[whole] if whole < len(links) else None):
         return Unusable(why, 0)
     kind = _Codes if isinstance(target.layout, Fixed) else _Words
     bounds = kind(counted, builder)
-    for link in reversed(links[:whole]):
-        if why := bounds.add(link):
+    for link, (start, stop) in reversed([*zip(links, spans, strict=True)][:whole]):
+        if why := bounds.add(link, start, stop):
             return Unusable(why, counted.bytes)
-    return bounds.level(target, counted.bytes)
+    return bounds.level(target, shape, counted.bytes)
 
 
 class _Counted:
@@ -164,21 +177,25 @@ class _Words:
             empty = ordered(known.words, format_of(known.link.dtype))
         self._low = self._high = self._centre = empty
 
-    def add(self, link: Link) -> str | None:
-        """Take in the next link; the reason why its level is unusable, if it is."""
+    def add(self, link: Link, start: int, stop: int) -> str | None:
+        """Take in words of the next link; why its level is unusable, if it is."""
         form = format_of(link.dtype)
         base = self._base
         if link.delta is None:
-            parts = [np.empty(link.count, form.words) for _ in range(3)]
+            parts = [np.empty(stop - start, form.words) for _ in range(3)]
         elif link.delta.overlap is not None and base is not None:
-            parts = [self._fitted(part, base, link) for part in self._parts()]
+            self._held = {
+                name: stretched(held, base.shape, link.shape, start, stop - start)
+                for name, held in self._held.items()
+            }
+            parts = [self._fitted(part, base, link, start, stop) for part in self._parts()]
         else:
             parts = [part.copy() for part in self._parts()]
         self._low, self._high, self._centre = parts
         decoder = PlaneDecoder(link, self._source)
-        for start in range(0, link.count, SEGMENT):
-            at = slice(start, min(start + SEGMENT, link.count))
-            if why := self._segment(link, decoder, at):
+        for first in range(start, stop, SEGMENT):
+            at = slice(first - start, min(first + SEGMENT, stop) - start)
+            if why := self._segment(link, decoder, at, first):
                 return why
         self._base = link
         if link.matrix in self._scales and form.exponent:
@@ -188,16 +205,12 @@ class _Words:
     def _parts(self) -> list[Words]:
         return [self._low, self._high, self._centre]
 
-    def _fitted(self, part: Words, base: Link, link: Link) -> Words:
+    def _fitted(self, part: Words, base: Link, link: Link, start: int, stop: int) -> Words:
         form = format_of(link.dtype)
-        self._held = {
-            name: stretched(held, base.shape, link.shape, 0, link.count)
-            for name, held in self._held.items()
-        }
-        whole = stretched(unordered(part, form), base.shape, link.shape, 0, link.count)
+        whole = stretched(unordered(part, form), base.shape, link.shape, start, stop - start)
         return ordered(whole, form)
 
-    def _segment(self, link: Link, decoder: PlaneDecoder, at: slice) -> str | None:
+    def _segment(self, link: Link, decoder: PlaneDecoder, at: slice, first: int) -> str | None:
         form = format_of(link.dtype)
         count = at.stop - at.start
         known = len(link.planes)
@@ -208,14 +221,14 @@ class _Words:
                 scale = exponents(unordered(self._low[at], form), form)
             else:
                 scale = held[at].astype(np.uint16)
-        planes = decoder.planes(at.start, count, scale)
+        planes = decoder.planes(first, count, scale)
         digits = np.zeros(count, form.words)
         for plane, data in enumerate(planes):
             down = form.words.type(8 * (form.width - 1 - plane))
             digits |= np.frombuffer(data, np.uint8).astype(form.words) << down
         rest = form.words.type((1 << (8 * (form.width - known))) - 1)
         if link.delta is not None and link.delta.kind == "sub":
-            return self._difference(link, decoder, at, digits, rest)
+            return self._difference(link, decoder, at, first, digits, rest)
         if link.delta is not None:
             if ((self._low[at] ^ self._high[at]) & ~rest).any():
                 return f"the first planes of the base of matrix {link.matrix} are not certain"
@@ -227,12 +240,18 @@ class _Words:
         return None
 
     def _difference(
-        self, link: Link, decoder: PlaneDecoder, at: slice, digits: Words, rest: Words
+        self,
+        link: Link,
+        decoder: PlaneDecoder,
+        at: slice,
+        place: int,
+        digits: Words,
+        rest: Words,
     ) -> str | None:
         form = format_of(link.dtype)
-        low, high = decoder.bounded(self._low[at], self._high[at], at.start)
+        low, high = decoder.bounded(self._low[at], self._high[at], place)
         centre = unordered(self._centre[at], form)
-        centre = ordered(decoder.predicted(centre, at.start), form)
+        centre = ordered(decoder.predicted(centre, place), form)
         centre = np.minimum(np.maximum(centre, low), high)
         eights = balanced(form)
         step = (digits ^ eights) - eights
@@ -249,14 +268,13 @@ class _Words:
         self._low[at], self._high[at] = first, last
         return None
 
-    def level(self, target: Link, count: int) -> Level | Unusable:
+    def level(self, target: Link, shape: tuple[int, ...], count: int) -> Level | Unusable:
         form = format_of(target.dtype)
         low, _ = numbers_of(unordered(self._low, form), target.dtype)
         _, high = numbers_of(unordered(self._high, form), target.dtype)
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
             return Unusable("some numbers may be infinite or none", count)
         centre, _ = numbers_of(unordered(self._centre, form), target.dtype)
-        shape = target.shape
         return Level(centre.reshape(shape), low.reshape(shape), high.reshape(shape), False, count)
 
 
@@ -274,38 +292,38 @@ class _Codes:
         self._low = self._high = self._centre = np.empty(0, np.int64)
         self._rows = np.empty(0, np.int32)
 
-    def add(self, link: Link) -> str | None:
-        """Take in the next link; the reason why its level is unusable, if it is."""
+    def add(self, link: Link, start: int, stop: int) -> str | None:
+        """Take in words of the next link; why its level is unusable, if it is."""
         assert isinstance(link.layout, Fixed)
         decoder = PlaneDecoder(link, self._source)
         cutter = link.layout.fixed_cutter(decoder.layout_side, link.dtype, link.encoding.shape)
         if link.delta is not None and self._known.link is self._base and self._base is not None:
-            e = cutter.exponents_at(0, self._base.count)
+            e = cutter.exponents_at(start, len(self._known.words))
             codes = cutter.codes(self._known.words, e) if self._base.shape == link.shape else None
             if codes is None:
                 return f"the base of matrix {link.matrix} does not fit into its row exponents"
             self._low = self._high = mapped(codes.code).astype(np.int64) - HALF
             self._centre = 2 * self._low + 1
         if link.delta is None:
-            parts = [np.empty(link.count, np.int64) for _ in range(3)]
+            parts = [np.empty(stop - start, np.int64) for _ in range(3)]
         elif link.delta.overlap is not None and self._base is not None:
             old, new = self._base.shape, link.shape
             parts = [
-                stretched(part, old, new, 0, link.count)
+                stretched(part, old, new, start, stop - start)
                 for part in (self._low, self._high, self._centre)
             ]
         else:
             parts = [self._low.copy(), self._high.copy(), self._centre.copy()]
         self._low, self._high, self._centre = parts
-        for start in range(0, link.count, SEGMENT):
-            at = slice(start, min(start + SEGMENT, link.count))
-            if why := self._segment(link, decoder, at):
+        for first in range(start, stop, SEGMENT):
+            at = slice(first - start, min(first + SEGMENT, stop) - start)
+            if why := self._segment(link, decoder, at, first):
                 return why
         self._base = link
-        self._rows = cutter.exponents_at(0, link.count)
+        self._rows = cutter.exponents_at(start, stop - start)
         return None
 
-    def _segment(self, link: Link, decoder: PlaneDecoder, at: slice) -> str | None:
+    def _segment(self, link: Link, decoder: PlaneDecoder, at: slice, place: int) -> str | None:
         count = at.stop - at.start
         known = min(3, len(link.planes))
         scale = None
@@ -318,7 +336,7 @@ class _Codes:
                 scale = exponents(self._known.words[at], format_of(link.dtype))
             else:
                 return f"the contexts of matrix {link.matrix} are not certain"
-        planes = decoder.planes(at.start, count, scale)[:known]
+        planes = decoder.planes(place, count, scale)[:known]
         planes += [bytes(count)] * (3 - known)
         digits = code_of(planes)
         rest = (1 << (8 * (3 - known))) - 1
@@ -348,7 +366,12 @@ class _Codes:
             centre[(first == 0) | (first + rest == -1)] = 0
         return None
 
-    def level(self, target: Link, count: int) -> Level | Unusable:
+    def level(
+        self,
+        target: Link,  # noqa: ARG002
+        shape: tuple[int, ...],
+        count: int,
+    ) -> Level | Unusable:
         rows = self._rows
         rows = np.where(rows == EMPTY, 0, rows)
         scale = rows - 23
@@ -359,5 +382,4 @@ class _Codes:
         zero = self._rows == EMPTY
         for part in (low, high, centre):
             part[zero] = 0.0
-        shape = target.shape
         return Level(centre.reshape(shape), low.reshape(shape), high.reshape(shape), False, count)

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlv.canonical import hash_bytes, matrix_hash
 from dlv.pas.fixed import DTYPES, Fixed
 from dlv.pas.footer import Encoding, PieceRow
 from dlv.pas.level import Level, Unusable, level
-from dlv.pas.segments import WORDS, Ieee, Layout, element_bytes
+from dlv.pas.segments import SEGMENT, WORDS, Ieee, Layout, element_bytes
 from tests.conformance.delta import MemoryStore, near
 from tests.conformance.layout import finite
 
@@ -377,3 +377,48 @@ def test_every_completion_of_two_codes(kind: str, base: int, digits: tuple[int, 
     assert set(found.low.tolist()) == {(ends[0] - (1 << 23)) * unit}
     assert set(found.high.tolist()) == {(ends[1] + 1 - (1 << 23)) * unit}
     assert ((found.low <= found.centre) & (found.centre <= found.high)).all()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(chains(), st.integers(1, 4), st.data())
+def test_spans_are_parts_of_the_whole(
+    made: tuple[MemoryStore, str, tuple[int, ...], list[str], list[bytes]],
+    k: int,
+    data: st.DataObject,
+) -> None:
+    store, _, _, names, _ = made
+    name = data.draw(st.sampled_from(names))
+    whole = level(name, k, store.encoding, store)
+    if isinstance(whole, Unusable):
+        return
+    count = whole.low.size
+    part = level(name, k, store.encoding, store, (0, count))
+    assert isinstance(part, Level)
+    assert part.exact == whole.exact
+    for a, b in ((part.low, whole.low), (part.high, whole.high), (part.centre, whole.centre)):
+        assert np.array_equal(a, b.reshape(-1), equal_nan=True)
+
+
+@pytest.mark.parametrize("layout", ["ieee", "fixed"])
+def test_spans_of_several_segments(layout: str) -> None:
+    store, shape = MemoryStore(), (700, 3000)
+    raws = [np.random.default_rng(1).normal(0, 0.1, shape).astype("<f4").tobytes()]
+    raws += [near(raws[0], 4, 1)]
+    made: Layout = Ieee() if layout == "ieee" else Fixed.of(raws, "float32", shape)
+    names = [store.add(raws[0], "float32", shape, layout=made)]
+    names.append(store.add(raws[1], "float32", shape, layout=made, kind="sub", base=names[0]))
+    count = shape[0] * shape[1]
+    for name in names:
+        for k in (1, 2, 3, 4):
+            whole = level(name, k, store.encoding, store)
+            assert isinstance(whole, Level)
+            for start in range(0, count, SEGMENT):
+                stop = min(start + SEGMENT, count)
+                part = level(name, k, store.encoding, store, (start, stop))
+                assert isinstance(part, Level)
+                for a, b in (
+                    (part.low, whole.low),
+                    (part.high, whole.high),
+                    (part.centre, whole.centre),
+                ):
+                    assert np.array_equal(a, b.reshape(-1)[start:stop])
