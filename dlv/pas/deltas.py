@@ -12,7 +12,7 @@ from dlv.canonical import HASH
 from dlv.errors import Damaged, NewerFormat
 from dlv.pas.fixed import FixedCutter
 from dlv.pas.fixed_delta import FixedDelta
-from dlv.pas.floats import Format, applied, differences, format_of
+from dlv.pas.floats import Format, applied, apply_in_place, differences, format_of
 from dlv.pas.segments import Cutter, Layout, Words
 
 Raw = bytes | bytearray | memoryview
@@ -71,7 +71,10 @@ class WordDelta:
         if self._xor:
             words: Words = digits ^ base
             return words
-        return applied(digits, base, self._form)
+        if not digits.flags.writeable:  # a plane as it was read, where words are bytes
+            return applied(digits, base, self._form)
+        apply_in_place(digits, base, self._form)
+        return digits
 
 
 def delta_of(config: Config | None) -> Delta | None:

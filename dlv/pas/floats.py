@@ -24,6 +24,10 @@ UNSIGNED: dict[int, np.dtype[Any]] = {
     8: np.dtype("<u8"),
 }
 
+# Words handled at a time: large enough for numpy's loops, small enough for the cache; and
+# what is in the cache already needs no fresh memory from the system, which is dear.
+BLOCK = 1 << 16
+
 
 @dataclass(frozen=True)
 class Format:
@@ -116,14 +120,56 @@ def differences(target: Words, base: Words, form: Format) -> Words:
     the digits not yet read can be off in both directions alike.
     """
     eights = balanced(form)
-    digits: Words = np.bitwise_xor(ordered(target, form) - ordered(base, form) + eights, eights)
+    digits = np.empty(len(target), form.words)
+    spare = np.empty(min(BLOCK, len(target)), form.words)
+    for start in range(0, len(target), BLOCK):
+        out = digits[start : start + BLOCK]
+        under = spare[: len(out)]
+        _folded(target[start : start + BLOCK], form, out)
+        _folded(base[start : start + BLOCK], form, under)
+        out -= under
+        out += eights
+        out ^= eights
     return digits
 
 
 def applied(digits: Words, base: Words, form: Format) -> Words:
     """The inverse: target words from balanced digits and base words."""
+    words = digits.copy()
+    apply_in_place(words, base, form)
+    return words
+
+
+def apply_in_place(digits: Words, base: Words, form: Format) -> None:
+    """Makes target words of balanced digits."""
     eights = balanced(form)
-    return unordered(ordered(base, form) + ((digits ^ eights) - eights), form)
+    spare = np.empty(min(BLOCK, len(digits)), form.words)
+    for start in range(0, len(digits), BLOCK):
+        out = digits[start : start + BLOCK]
+        under = spare[: len(out)]
+        _folded(base[start : start + BLOCK], form, under)
+        out ^= eights
+        out -= eights
+        out += under
+        if form.kind == "float":
+            signed = f"<i{form.width}"
+            np.right_shift(out.view(signed), form.bits - 1, out=under.view(signed))
+            np.right_shift(under, 1, out=under)
+            out ^= under
+
+
+def _folded(words: Words, form: Format, out: Words) -> None:
+    """Words as signed integers in the order of the numbers: `ordered` less the top bit.
+
+    Its own inverse. In differences and sums of two the top bits cancel out.
+    """
+    if form.kind != "float":
+        np.copyto(out, words)
+        return
+    signed = f"<i{form.width}"
+    np.right_shift(words.view(signed), form.bits - 1, out=out.view(signed))
+    np.right_shift(out, 1, out=out)  # all ones but the highest where it was negative
+    np.bitwise_xor(out, words, out=out)
 
 
 def exponents(words: Words, form: Format) -> NDArray[np.uint16]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import zstandard
@@ -43,34 +45,44 @@ def _ends(data: Bytes, counts: NDArray[np.int64]) -> list[int]:
     ends = [int(end) for end in np.cumsum(counts)[counts > 0]]
     if not ends or ends[-1] < len(data):
         ends.append(len(data))  # the last byte of packed classes may belong to no run
-    histograms = []
-    start = 0
-    for end in ends:
-        histograms.append(np.bincount(data[start:end], minlength=256))
-        start = end
-    costs = [_cost(histogram) for histogram in histograms]
+    if len(ends) == 1:
+        return ends
+    sizes = [ends[0], *(after - before for before, after in itertools.pairwise(ends))]
+    runs = zip([0, *ends], ends, strict=False)
+    histograms = [np.bincount(data[start:end], minlength=256) for start, end in runs]
+    logs = _logs(len(data).bit_length())
+    costs = [_cost(*pair, logs) for pair in zip(histograms, sizes, strict=True)]
+
+    def gain(i: int) -> float:
+        """What joining a block with the next adds; below 0 if they are cheaper together."""
+        joined = _cost(histograms[i] + histograms[i + 1], sizes[i] + sizes[i + 1], logs)
+        return joined - costs[i] - costs[i + 1]
+
+    gains = [gain(i) for i in range(len(ends) - 1)]
     # Greedily: the neighbours that are cheapest together, until none are cheaper than apart.
-    joined = [_cost(histograms[i] + histograms[i + 1]) for i in range(len(ends) - 1)]
-    while joined:
-        gains = [joined[i] - costs[i] - costs[i + 1] for i in range(len(joined))]
-        best = min(range(len(gains)), key=gains.__getitem__)
-        if gains[best] >= 0:
-            break
+    while gains and (least := min(gains)) < 0:
+        best = gains.index(least)
         histograms[best : best + 2] = [histograms[best] + histograms[best + 1]]
-        costs[best : best + 2] = [joined.pop(best)]
-        del ends[best]
-        if best < len(joined):
-            joined[best] = _cost(histograms[best] + histograms[best + 1])
-        if best:
-            joined[best - 1] = _cost(histograms[best - 1] + histograms[best])
+        costs[best : best + 2] = [costs[best] + costs[best + 1] + least]
+        sizes[best : best + 2] = [sizes[best] + sizes[best + 1]]
+        del ends[best], gains[best]
+        for i in range(max(0, best - 1), min(best + 1, len(gains))):
+            gains[i] = gain(i)
     return ends
 
 
-def _cost(histogram: NDArray[np.int64]) -> float:
+@cache
+def _logs(bits: int) -> NDArray[np.float64]:
+    """n * log2(n) of all n below 2 to the power of `bits`; to be looked up, logarithms are slow."""
+    whole = np.arange(1 << bits, dtype=np.float64)
+    logs: NDArray[np.float64] = whole * np.log2(np.maximum(whole, 1.0))
+    return logs
+
+
+def _cost(histogram: NDArray[np.int64], total: int, logs: NDArray[np.float64]) -> float:
     """Bytes that a Huffman code of one block would take, near enough."""
-    used = histogram[histogram > 0].astype(np.float64)
-    total = used.sum()
     if not total:
         return 0.0
-    bits = total * np.log2(total) - (used * np.log2(used)).sum()
-    return float(min(max(bits, total if len(used) > 1 else 0.0) / 8 + len(used) / 2, total)) + BLOCK
+    used = int(np.count_nonzero(histogram))
+    bits = float(logs[total]) - float(np.add.reduce(logs.take(histogram)))
+    return min(max(bits, total if used > 1 else 0) / 8 + used / 2, total) + BLOCK
