@@ -10,9 +10,11 @@ from pathlib import Path
 
 import dlv.catalogue as catalogue
 import dlv.durable as durable
+import dlv.generations as generations
 import dlv.superseded as superseded
 from dlv.errors import Damaged, DlvError
 from dlv.fact import Fact, decode_fact
+from dlv.generations import Found
 from dlv.manifest import Manifest, decode
 from dlv.metadata import dump, facts, matrices, versions
 from dlv.metadata.database import Database
@@ -92,7 +94,7 @@ def _why(error: DlvError) -> str:
 
 
 def _fill_packs(repository: Repository, db: Database, found: list[Fact], filled: Filled) -> None:
-    """Packs of the newest archive first: for a matrix stored twice, its encoding counts."""
+    """Packs of the newest archive first: of a matrix stored twice its encoding counts."""
     archives = sorted(
         (fact for fact in found if fact.kind == "archive"), key=lambda fact: fact.created
     )
@@ -100,17 +102,23 @@ def _fill_packs(repository: Repository, db: Database, found: list[Fact], filled:
     # go round in a circle with those that count.
     rank = dict.fromkeys(superseded.intended(repository), -1)
     rank |= {pack: age for age, fact in enumerate(archives, 1) for pack in fact.data["packs"]}
-    names = [digest for digest, _ in stored(repository.packs, SUFFIX)]
-    names.sort(key=lambda name: (-rank.get(name, 0), name))
-    read = []
-    for name in names:
-        path = durable.path_of(repository.packs, name, SUFFIX)
+    packs: dict[int, list[Found]] = {}
+    torn: set[int] = set()
+    for name, path in stored(repository.packs, SUFFIX):
         try:
             with Pack(path) as pack:
-                read.append((name, pack.size, pack.footer.as_json()))
+                found_pack = Found(name, pack.size, pack.footer)
         except DlvError as error:
             filled.faults.append(("pack", name, _why(error)))
-    matrices.insert_packs(db, read)
+            torn.add(rank.get(name, 0))
+        else:
+            packs.setdefault(rank.get(name, 0), []).append(found_pack)
+    order = sorted(packs, reverse=True)
+    ages = [packs[age] for age in order]
+    without = generations.left_out(ages, {at for at, age in enumerate(order) if age in torn})
+    for age, left_out in zip(ages, without, strict=True):
+        rows = [(pack.name, pack.size, pack.footer.as_json()) for pack in age]
+        matrices.insert_packs(db, rows, left_out)
 
 
 def _numbers(found: list[Fact]) -> dict[str, Fact]:

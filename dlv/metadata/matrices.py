@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +39,7 @@ class PieceRow:
 
 
 # Matrix -> (row, configuration) of the encodings that one call has made.
-_Fresh = dict[str, tuple[int, bytes]]
+_Fresh = dict[str, tuple[int | None, bytes]]
 
 
 class PackIndex:
@@ -93,9 +93,16 @@ class PackIndex:
         ]
 
 
-def insert_packs(db: Database, packs: Iterable[tuple[str, int, Mapping[str, Any]]]) -> None:
-    """Rows of new packs: (hash, bytes, footer). A matrix keeps the encoding it has already."""
-    fresh: _Fresh = {}
+def insert_packs(
+    db: Database,
+    packs: Iterable[tuple[str, int, Mapping[str, Any]]],
+    left_out: Set[str] = frozenset(),
+) -> None:
+    """Rows of new packs: (hash, bytes, footer). A matrix keeps the encoding it has already.
+
+    Those left out have none in these packs that should count.
+    """
+    fresh: _Fresh = dict.fromkeys(left_out, (None, b""))
     for digest, size, footer in packs:
         if db.value("SELECT 1 FROM pack WHERE hash = ?", (digest,)) is None:
             _insert_pack(db, digest, size, footer, fresh)
