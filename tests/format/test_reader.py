@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import math
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -132,18 +131,17 @@ def written(
     commit_model: Callable[..., str],
     archived: Callable[..., Archived],
 ) -> Path:
-    """A repository of several lines of models, archived with a budget of 50 and once more."""
+    """A repository whose matrices `archive` has stored as it likes, and a commit after it."""
     folder = tmp_path_factory.mktemp("written")
     with Repository.init(folder)[0] as repository:
         weights = first(1)
         commit_model(repository, "net", weights)
-        for seed, change in enumerate((pulled, decayed, noisy), 2):
+        for seed, change in enumerate((pulled, decayed), 2):
             weights = change(weights, seed)
             commit_model(repository, "net", weights)
         archived(repository, Policy(alpha=50))
         reshaped = {name: w[:-3] if w.ndim == 2 and len(w) else w for name, w in weights.items()}
         commit_model(repository, "net", noisy(reshaped, 9))
-        archived(repository, Policy(math.inf, math.inf, math.inf))
     return folder
 
 
