@@ -44,7 +44,7 @@ class Share:
 
     chunk: Json
     stored: bytes
-    pack: str
+    age: int  # of the generation of its pack
     at: int
     start: int
     count: int

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,39 +26,42 @@ class Stored:
     shares: list[Share] = field(default_factory=list)
 
     def versions(self) -> Iterator[dict[int | None, list[Share]]]:
-        """Planes (None: side data) as one pack has them, and as all have them together."""
-        packs = list(dict.fromkeys(share.pack for share in self.shares))
-        if len(packs) > 1:
-            for pack in packs:
-                yield self._planes([pack])
-        yield self._planes(packs)
-
-    def _planes(self, packs: Sequence[str]) -> dict[int | None, list[Share]]:
-        found: dict[int | None, dict[tuple[int, int], Share]] = {}
-        for share in self.shares:
-            if share.pack in packs:
-                found.setdefault(share.chunk["plane"], {}).setdefault(
-                    (share.start, share.count), share
-                )
-        return {plane: [shares[key] for key in sorted(shares)] for plane, shares in found.items()}
+        """Planes (None: side data) as each generation has them, the newest first."""
+        for age in sorted({share.age for share in self.shares}, reverse=True) or [0]:
+            found: dict[int | None, dict[tuple[int, int], Share]] = {}
+            for share in self.shares:
+                if share.age == age:
+                    place = share.start, share.count
+                    found.setdefault(share.chunk["plane"], {}).setdefault(place, share)
+            yield {plane: [shares[at] for at in sorted(shares)] for plane, shares in found.items()}
 
 
 class Packs:
     """All packs of a folder, by matrix and by object."""
 
-    def __init__(self, paths: Sequence[Path], *, named: bool = True) -> None:
+    def __init__(self, paths: Sequence[Path], ages: Mapping[str, int] | None = None) -> None:
         self.encodings: dict[str, dict[bytes, Stored]] = {}
         self.objects: dict[tuple[str, str], list[Share]] = {}
         for path in paths:
-            self._read(path.read_bytes(), path.stem if named else None)
+            data = path.read_bytes()
+            name = digest(data)
+            need(ages is None or name == path.stem, "a pack has another name than its hash")
+            self._read(data, (ages or {}).get(name, 0))
 
     @classmethod
     def of(cls, repository: Path) -> Packs:
-        return cls(sorted(repository.glob(".dlv/packs/*/*.pack")))
+        """Those of a repository, by generations: archives count more than commits."""
+        facts = [json.loads(path.read_bytes()) for path in repository.glob(".dlv/facts/*/*.json")]
+        archives = [fact for fact in facts if fact["kind"] == "archive"]
+        archives.sort(key=lambda fact: str(fact["created"]))
+        ages = {}
+        if (on_their_way := repository / ".dlv" / "archive.json").exists():
+            ages = dict.fromkeys(json.loads(on_their_way.read_bytes())["packs"], -1)
+        for age, fact in enumerate(archives, 1):
+            ages |= dict.fromkeys(fact["data"]["packs"], age)
+        return cls(sorted(repository.glob(".dlv/packs/*/*.pack")), ages)
 
-    def _read(self, data: bytes, name: str | None) -> None:
-        pack = digest(data)
-        need(name in (None, pack), "a pack has another name than its hash")
+    def _read(self, data: bytes, age: int) -> None:
         offset, length, checksum, end = struct.unpack("<QQ32s8s", data[-56:])
         need(data[:8] == b"DLVPACK1" and end == b"DLVPEND1", "no pack")
         frame = data[offset : offset + length]
@@ -79,7 +82,7 @@ class Packs:
             need(digest(stored) == chunk["blake3"], "a chunk is damaged")
             within = 0
             for owner, start, count in chunk["members"]:
-                share = Share(chunk, stored, pack, within, start, count)
+                share = Share(chunk, stored, age, within, start, count)
                 within += count
                 if chunk["kind"] in ("plane", "side"):
                     rows[owner].shares.append(share)
@@ -103,10 +106,12 @@ class Packs:
         need(name not in above and len(above) <= 64, "a chain comes back to where it began")
         need(name in self.encodings, f"matrix {name} is not stored")
         faults = []
-        for stored in self.encodings[name].values():
-            for planes in stored.versions():
+        stored = list(self.encodings[name].values())
+        stored.sort(key=lambda one: max([share.age for share in one.shares], default=0))
+        for one in reversed(stored):
+            for planes in one.versions():
                 try:
-                    return self._decoded(stored.row, planes, above)
+                    return self._decoded(one.row, planes, above)
                 except Unreadable as fault:
                     faults.append(str(fault))
         raise Unreadable(f"matrix {name}: {'; '.join(faults)}")

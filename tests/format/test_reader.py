@@ -40,7 +40,7 @@ def test_it_knows_nothing_of_dlv() -> None:
 
 def test_it_reads_all_golden_packs(golden: Golden) -> None:
     for path, rows in golden.items():
-        packs = Packs([path], named=False)
+        packs = Packs([path])
         assert sorted(packs.encodings) == rows["matrices"]
         for matrix in rows["matrices"]:
             packs.matrix(matrix)  # raises unless the bytes have this name
@@ -49,7 +49,7 @@ def test_it_reads_all_golden_packs(golden: Golden) -> None:
 
 
 def test_it_reads_the_first_golden_pack() -> None:
-    packs = Packs([HERE.parent / "golden" / "pack" / "1" / "small.pack"], named=False)
+    packs = Packs([HERE.parent / "golden" / "pack" / "1" / "small.pack"])
     assert [len(packs.matrix(matrix)) for matrix in packs.encodings] == [60, 4, 400, 0]
     assert packs.objects.keys() == {("network", next(iter(packs.objects))[1])}
     for kind, name in packs.objects:
@@ -62,7 +62,7 @@ def test_it_sees_a_changed_bit(golden: Golden, tmp_path: Path) -> None:
     data[1000] ^= 4
     (tmp_path / "x.pack").write_bytes(data)
     with pytest.raises(Unreadable, match="damaged"):
-        Packs([tmp_path / "x.pack"], named=False)
+        Packs([tmp_path / "x.pack"])
 
 
 def pulled(weights: Weights, seed: int) -> Weights:
