@@ -23,7 +23,7 @@ from dlv.pas.level import level
 from dlv.pas.links import MAX_CHAIN, check_memory
 from dlv.pas.read import read_matrix, read_slice
 from dlv.pas.segments import SEGMENT
-from dlv.pas.shared import read_matrices
+from dlv.pas.together import read_together
 from tests.conformance.delta import MemoryStore, near
 
 SHAPE = (40, 50)
@@ -51,7 +51,7 @@ def every_way(store: MemoryStore, name: str) -> None:
         lambda: first_elements(store, name),
         lambda: level(name, 1, store.encoding, store),
         lambda: level(name, 3, store.encoding, store),
-        lambda: list(read_matrices([name], store.encoding, store)),
+        lambda: list(read_together([name], store.encoding, store)),
     ):
         with contextlib.suppress(DlvError):
             read()

@@ -27,7 +27,7 @@ from dlv.pas.encode import encode_materialised, encode_xor
 from dlv.pas.level import level
 from dlv.pas.read import read_matrix, read_slice
 from dlv.pas.segments import Ieee
-from dlv.pas.shared import read_matrices
+from dlv.pas.together import read_together
 
 def peak():
     # ru_maxrss would begin with that of the process that started this one.
@@ -44,7 +44,7 @@ match sys.argv[1]:
     case "slice":
         assert len(read_slice(names[-1], 5_000_000, 1000, lookup, store)) == 4000
     case "shared":
-        for _, raw in read_matrices(names, lookup, store):
+        for _, raw in read_together(names, lookup, store):
             del raw
     case "encode":
         raw = bytearray(4 << 24)

@@ -1,25 +1,22 @@
-"""Several matrices read together: shared bases once, any tree, far scales."""
+"""Chains of small-tier deltas: scales further down, levels, damage, several read together."""
 
 from __future__ import annotations
 
-import random
 import sys
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dlv.canonical import matrix_hash
 from dlv.errors import Damaged
 from dlv.pas.floats import exponents, format_of, words_in
 from dlv.pas.level import Level, Unusable, level
 from dlv.pas.read import read_matrix, read_scaled, read_slice
-from dlv.pas.shared import read_matrices
 from dlv.pas.small import encode_small
-from tests.conformance.delta import MemoryStore, near
+from dlv.pas.together import read_together
+from tests.conformance.delta import MemoryStore
 
 COUNT = 20_000
 SHAPE = (100, 200)
@@ -127,36 +124,10 @@ def test_shared_bases_are_decoded_once(
     store, names, raws = trained
     wanted = [names[6], names[2], names[4], names[0]]
     store.reads.clear()
-    found = {name: bytes(raw) for name, raw in read_matrices(wanted, store.encoding, store)}
+    found = {name: bytes(raw) for name, raw in read_together(wanted, store.encoding, store)}
     assert found == {name: raws[names.index(name)] for name in wanted}
     assert len(store.reads) == len(set(store.reads))
     assert {owner for owner, _, _, _ in store.reads} == set(names)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.data())
-def test_any_tree(data: st.DataObject) -> None:
-    store = MemoryStore()
-    source = random.Random(data.draw(st.integers(0, 99)))
-    names: list[str] = []
-    raws: dict[str, bytes] = {}
-    for step in range(data.draw(st.integers(1, 14))):
-        base = data.draw(st.sampled_from(names)) if names else None
-        shape = data.draw(st.sampled_from([(3, 4), (3, 4), (4, 2)]))
-        count = shape[0] * shape[1]
-        raw = source.randbytes(2 * count)
-        if base is not None and store.encodings[base].shape == shape:
-            raw = near(raws[base], 2, step)
-        kind = data.draw(st.sampled_from(["xor", "sub", "materialise"]))
-        name = store.add(raw, "bfloat16", shape, kind=kind, base=base)
-        raws[name] = raw
-        names.append(name)
-    wanted = data.draw(st.lists(st.sampled_from(names), max_size=8))
-    store.reads.clear()
-    kept = list(read_matrices(wanted, store.encoding, store))
-    assert sorted(name for name, _ in kept) == sorted(set(wanted))
-    assert {name: bytes(raw) for name, raw in kept} == {name: raws[name] for name in wanted}
-    assert len(store.reads) == len(set(store.reads))
 
 
 def test_a_damaged_base_is_found_out(trained: tuple[MemoryStore, list[str], list[bytes]]) -> None:
@@ -166,7 +137,7 @@ def test_a_damaged_base_is_found_out(trained: tuple[MemoryStore, list[str], list
     try:
         store.data[row.offset] = good[:-1]
         with pytest.raises(Damaged):
-            list(read_matrices([names[4]], store.encoding, store))
+            list(read_together([names[4]], store.encoding, store))
         assert bytes(read_matrix(names[0], store.encoding, store)) == raws[0]
     finally:
         store.data[row.offset] = good
