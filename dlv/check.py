@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -262,6 +263,7 @@ class _Objects:
                 right &= self._pack(path, name, rows.get(name, []), quick=quick)
             except DlvError as error:
                 lost = self._lost(path, rows.get(name, []))
+                lost |= dict.fromkeys(_coded_with(lost, rows), "plane")
                 hit = {label for owner in lost for label in self._versions_of(owner)}
                 matrices = sorted(owner for owner, kind in lost.items() if kind == "plane")
                 self.report.add("pack", name, error, sorted(hit), matrices)
@@ -340,6 +342,19 @@ class _Objects:
                 self.report.add("tree", name, why, [row.label])
         for name, why in store.check_references():
             self.report.add("files.git", name, why)
+
+
+def _coded_with(lost: Mapping[str, str], rows: Mapping[str, Sequence[tuple[Any, ...]]]) -> set[str]:
+    """The matrices that cannot be decoded without tables that are lost."""
+    tables = {owner for owner, kind in lost.items() if kind == "table"}
+    if not tables:
+        return set()
+    return {
+        row[6]
+        for found in rows.values()
+        for row in found
+        if json.loads(row[10]).get("table") in tables
+    }
 
 
 def _member(piece: PieceRow) -> tuple[str, int, int, int, str]:

@@ -187,9 +187,11 @@ class MatrixStore:
         return read_stored(pack.descriptor, pack.size, piece, f"pack {piece.pack}")
 
     def pieces_behind(self, matrix: str) -> list[Piece]:
-        """All pieces needed to read a matrix, those of its delta bases too."""
+        """All pieces needed to read a matrix, those of its delta bases and of tables too."""
         links = chain(matrix, self.encoding)
-        return [piece for link in links for piece in self.index.chunks(link.matrix)]
+        pieces = [piece for link in links for piece in self.index.chunks(link.matrix)]
+        tables = dict.fromkeys(str(p.codec["table"]) for p in pieces if "table" in p.codec)
+        return pieces + [p for name in tables for p in self.index.object_chunks("table", name)]
 
     def verify(self, piece: Piece, *, content: bool) -> None:
         """Damaged unless the stored chunk is still there, and with `content` still whole."""

@@ -13,7 +13,7 @@ Holding = tuple[int, int]
 # (owner, kind, hash): the owner needs that named object, or that matrix (kind "matrix").
 Need = tuple[int, str, str]
 
-# A matrix needs its delta's base, that one its own, and so on.
+# A matrix needs its delta's base, that one its own, and so on; a chunk the table its codec names.
 _CHUNKS = (
     "WITH RECURSIVE held(owner, snapshot) AS"
     " (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?)),"
@@ -23,11 +23,16 @@ _CHUNKS = (
     " SELECT owner, matrix_id FROM held JOIN snapshot_matrix ON snapshot_id = held.snapshot"
     " UNION SELECT owner, matrix.id FROM wanted JOIN matrix USING (hash) WHERE kind = 'matrix'"
     " UNION SELECT owner, base.id FROM need JOIN encoding USING (matrix_id)"
-    " JOIN matrix base ON base.hash = encoding.base_hash)"
-    " SELECT owner, chunk_id FROM need JOIN encoding USING (matrix_id)"
-    " JOIN member ON member.encoding_id = encoding.id"
+    " JOIN matrix base ON base.hash = encoding.base_hash),"
+    " direct(owner, chunk_id) AS (SELECT owner, chunk_id FROM need"
+    " JOIN encoding USING (matrix_id) JOIN member ON member.encoding_id = encoding.id"
     " UNION SELECT owner, chunk_id FROM wanted JOIN named_object USING (kind, hash)"
-    " JOIN member ON member.object_id = named_object.id"
+    " JOIN member ON member.object_id = named_object.id)"
+    " SELECT owner, chunk_id FROM direct"
+    " UNION SELECT owner, member.chunk_id FROM direct JOIN chunk ON chunk.id = direct.chunk_id"
+    " JOIN named_object ON named_object.kind = 'table'"
+    " AND named_object.hash = json_extract(codec, '$.table')"
+    " JOIN member ON member.object_id = named_object.id WHERE codec LIKE '%\"table\"%'"
 )
 
 

@@ -1,0 +1,199 @@
+"""Tables of frequencies, which chunks name in their codecs, are kept for as long as those are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlv.check as check
+import dlv.durable as durable
+import dlv.superseded as superseded
+from dlv.canonical import matrix_hash
+from dlv.metadata import matrices, storage, usage
+from dlv.metadata.matrices import PackIndex
+from dlv.packing import Packing
+from dlv.pas.encode import Part
+from dlv.pas.footer import Encoding
+from dlv.pas.packs import SUFFIX
+from dlv.pas.small import encode_small
+from dlv.reencode import carry_out, work
+from dlv.remove import remove
+from dlv.repository import Repository
+from dlv.tryouts import Choice, Tryouts
+from dlv.weights import MatrixStore
+from tests.format.reader import Packs
+
+AUTHOR = "Ada <ada@example.org>"
+Commit = Callable[..., str]
+SHAPE = (600, 250)
+
+
+class Tables:
+    """Puts tables into the pack that names them."""
+
+    def __init__(self, packing: Packing) -> None:
+        self._packing = packing
+        self.names: list[str] = []
+
+    def add(self, table: bytes) -> str:
+        self.names.append(self._packing.add_object("table", table))
+        return self.names[-1]
+
+
+def models() -> list[dict[str, Any]]:
+    rng = np.random.default_rng(1)
+    found = [{name: rng.normal(0, 0.05, SHAPE).astype("f4") for name in "ab"}]
+    found.append({n: (w + rng.normal(0, 1e-4, SHAPE)).astype("f4") for n, w in found[0].items()})
+    return found
+
+
+def name_of(weights: Any) -> str:
+    return matrix_hash("float32", SHAPE, weights.tobytes())
+
+
+@pytest.fixture
+def repository(tmp_path: Path, commit_model: Commit) -> Iterator[Repository]:
+    """net@1 and net@2, whose matrices are deltas that the range coder has written."""
+    made, _ = Repository.init(tmp_path)
+    first, second = models()
+    commit_model(made, "net", first)
+    commit_model(made, "net", second)
+    with made.writing():
+        store = MatrixStore.of(made)
+        with Packing(store) as packing:
+            for name, target in second.items():
+                base = first[name]
+                parts: list[Part] = []
+                given = (target.tobytes(), base.tobytes(), "float32", SHAPE)
+                names = name_of(target), name_of(base)
+                tables = Tables(packing)
+                encoding = encode_small(
+                    *(*given, *names, parts.append),
+                    scale=(names[1], None),
+                    fast_coder=True,
+                    tables=tables,
+                )
+                assert tables.names
+                for part in parts:
+                    packing.put(encoding, part)
+            packs = packing.finish(lambda _: None)
+        with made.change("archive", AUTHOR) as change:
+            rows = [(pack.hash, pack.bytes, pack.footer) for pack in packs]
+            matrices.supersede(change.db, rows)
+            change.record("archive", None, {"packs": [pack.hash for pack in packs]})
+            change.summary = "by the range coder"
+        store.close()
+    superseded.clear(made)
+    yield made
+    made.close()
+
+
+def tables_of(repository: Repository) -> dict[str, list[int]]:
+    """Table -> its chunks, as the index has them."""
+    found: dict[str, list[int]] = {}
+    for name, chunk in repository.database.rows(
+        "SELECT hash, chunk_id FROM named_object JOIN member ON object_id = named_object.id"
+        " WHERE kind = 'table'"
+    ):
+        found.setdefault(name, []).append(chunk)
+    return found
+
+
+def whole(repository: Repository) -> None:
+    """Everything reads, fsck finds no fault, and so does a reader that knows nothing of dlv."""
+    report = check.check(repository)
+    assert not report.faults
+    store = MatrixStore.of(repository)
+    packs = Packs.of(repository.root)
+    for weights in models():
+        for array in weights.values():
+            assert bytes(store.matrix(name_of(array))) == array.tobytes()
+            assert packs.matrix(name_of(array)) == array.tobytes()
+    store.close()
+
+
+def test_tables_count_as_needed(repository: Repository) -> None:
+    whole(repository)
+    first, second = models()
+    db = repository.database
+    tables = {chunk for chunks in tables_of(repository).values() for chunk in chunks}
+    assert tables
+    needed = usage.chunks_needed(
+        db, [], [(1, "matrix", name_of(first["a"])), (2, "matrix", name_of(second["a"]))]
+    )
+    mine = {chunk for owner, chunk in needed if owner == 2}
+    named = {
+        str(row.codec["table"])
+        for row in PackIndex(db).chunks(name_of(second["a"]))
+        if "table" in row.codec
+    }
+    assert mine & tables == {chunk for table in named for chunk in tables_of(repository)[table]}
+    assert not {chunk for owner, chunk in needed if owner == 1} & tables
+    store = MatrixStore.of(repository)
+    pieces = store.pieces_behind(name_of(second["a"]))
+    assert sum(piece.kind == "table" for piece in pieces) == len(named) > 0
+    assert {piece.kind for piece in pieces} == {"plane", "side", "table"}
+    store.close()
+
+
+def test_tables_move_along(repository: Repository) -> None:
+    """Another matrix of their pack is stored anew, the pack is written again and goes."""
+    second = models()[1]
+    held = {row.matrix: row for row in _encodings(repository)}
+    choice = Choice(name_of(second["a"]), None, "materialise")
+    before = tables_of(repository)
+    old = {
+        piece.pack
+        for t in before
+        for piece in PackIndex(repository.database).object_chunks("table", t)
+    }
+    store = MatrixStore.of(repository)
+    with repository.writing(), Tryouts(repository.cache, store.matrix) as tried:
+        plan = work(repository, [(choice, held[choice.matrix])])
+        assert {name for kind, name in plan.objects if kind == "table"} == set(before)
+        carry_out(repository, plan, tried, AUTHOR, "one stored by itself")
+    store.close()
+    superseded.clear(repository)
+    for pack in old:
+        assert not durable.path_of(repository.packs, pack, SUFFIX).exists()
+    assert set(tables_of(repository)) == set(before)
+    whole(repository)
+
+
+def test_tables_survive_a_removal_and_a_rebuild(repository: Repository) -> None:
+    remove(repository, ["net@1"], AUTHOR, force=True)
+    whole(repository)
+    report = check.rebuild(repository)
+    assert not report.faults
+    assert tables_of(repository)
+    whole(repository)
+
+
+def test_a_lost_table_reaches_the_versions_coded_with_it(repository: Repository) -> None:
+    second = models()[1]
+    index = PackIndex(repository.database)
+    table = next(
+        row.codec["table"] for row in index.chunks(name_of(second["a"])) if "table" in row.codec
+    )
+    (piece,) = index.object_chunks("table", table)
+    path = durable.path_of(repository.packs, piece.pack, SUFFIX)
+    data = bytearray(path.read_bytes())
+    data[piece.offset + piece.length // 2] ^= 1
+    path.chmod(0o644)
+    path.write_bytes(data)
+    report = check.check(repository)
+    (fault,) = [fault for fault in report.faults if fault.kind == "pack"]
+    assert fault.versions == ("net@2",)
+    assert name_of(second["a"]) in fault.matrices
+    assert name_of(models()[0]["a"]) not in fault.matrices
+
+
+def _encodings(repository: Repository) -> list[Encoding]:
+    return [
+        Encoding(row.hash, row.dtype, row.shape, row.layout, row.delta, row.planes)
+        for row in storage.stored_matrices(repository.database)
+    ]
