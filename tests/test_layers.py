@@ -15,7 +15,7 @@ LEVELS: dict[float, str] = {
     1: "network pas events record manifest fact lanes demo_training",
     2: "metadata adapters durable ignore paths arrays mounts",
     3: "repository revisions staging files config weights weight_writer snapshots catalogue"
-    " environment bounds live_model weight_statistics speeds candidates generations",
+    " environment bounds live_model weight_statistics speeds candidates generations attempts",
     3.2: "runs artifacts packing rounding structure superseded tryouts approximation"
     " interval_statistics retrieval selection",
     3.3: "planning",

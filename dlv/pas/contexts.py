@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.errors import Damaged
+from dlv.pas.coders import compiled
 from dlv.pas.floats import Format, Words, balanced
 
 Raw = bytes | bytearray | memoryview
@@ -25,6 +26,7 @@ SEGMENT = 1 << 20  # elements; planes of large matrices are cut at its multiples
 CONTEXTS = 128
 Q_MAX = 127
 STEPS = 32  # contexts per class of the digit above
+_BLOCK = 1 << 17  # bytes handled at a time: they stay in the cache
 
 # Most of a 16-bit matrix does not move at all: there a scale far below one unit still counts,
 # so its scales are raised by eight octaves.
@@ -102,8 +104,13 @@ class Scales:
 
         (row + column - 4 * exponent) >> 1 in 16-bit two's complement, then within 0 .. 127.
         """
-        fours = np.left_shift(exponents.astype(np.int16), 2)
         out = np.empty(len(exponents), np.uint8)
+        loops = compiled.loops(len(exponents))
+        if loops is not None and len(self.columns):
+            wide = exponents.astype(np.uint16, copy=False)
+            loops.sizes(self.rows, self.columns, wide, start, np.int16(Q_MAX), out)
+            return out
+        fours = np.left_shift(exponents.astype(np.int16), 2)
         for span in spans(start, len(exponents), len(self.columns)):
             columns = self.columns[span.column : span.column + span.columns]
             # Few rows at a time, so that what lies between stays in the cache.
@@ -212,15 +219,27 @@ def numbers(q: Bytes, above: Bytes | None, lo: int) -> Bytes:
 
     Without a plane above all its digits count as 0.
     """
-    found = np.maximum(q, np.uint8(min(lo, Q_MAX)))
-    found -= np.uint8(min(lo, Q_MAX))
-    np.minimum(found, np.uint8(STEPS - 1), out=found)
-    if above is None:
-        found += np.uint8(STEPS)
+    least = np.uint8(min(lo, Q_MAX))
+    found = np.empty(len(q), np.uint8)
+    loops = compiled.loops(0)
+    if loops is not None and above is not None:
+        loops.numbers(q, above, least, np.uint8(STEPS - 1), found)
         return found
-    shifted = classes(above)
-    np.left_shift(shifted, 5, out=shifted)
-    found |= shifted
+    spare = np.zeros(min(-(-len(q) // 8) * 8, _BLOCK), np.uint8)
+    for start in range(0, len(q), _BLOCK):
+        out = found[start : start + _BLOCK]
+        np.maximum(q[start : start + _BLOCK], least, out=out)
+        out -= least
+        np.minimum(out, np.uint8(STEPS - 1), out=out)
+        if above is None:
+            out += np.uint8(STEPS)
+            continue
+        shifted = spare[: len(out)]
+        np.add(above[start : start + _BLOCK], np.uint8(1), out=shifted)  # as in `classes`
+        np.minimum(shifted, np.uint8(3), out=shifted)
+        # Eight at a time: no bit of them comes into the next byte.
+        np.left_shift(spare.view(np.uint64), np.uint64(5), out=spare.view(np.uint64))
+        out |= shifted
     return found
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from dlv.canonical import HASH
 from dlv.errors import Damaged, NewerFormat
+from dlv.pas.coders import compiled
 from dlv.pas.fixed import FixedCutter
 from dlv.pas.fixed_delta import FixedDelta
 from dlv.pas.floats import Format, applied, apply_in_place, differences, format_of
@@ -24,6 +25,8 @@ DELTAS = {
     "sub": frozenset({"id", "base", "overlap", "predictor"}),
 }
 MAX_PREDICTORS = 16
+
+_FLOAT32 = format_of("float32")
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,12 @@ class WordDelta:
         return self._bytes.cut(digits, start)
 
     def paste(self, planes: Sequence[Raw], base: Words, start: int, count: int) -> Words:
+        if not self._xor and self._form == _FLOAT32 and len(planes) == self._form.width:
+            loops = compiled.loops(0)
+            if loops is not None and all(len(plane) == count for plane in planes):
+                out = np.empty(count, self._form.words)
+                loops.join(*(np.frombuffer(plane, np.uint8) for plane in planes), base, out)
+                return out
         digits = self._bytes.paste(planes, start, count)
         if self._xor:
             words: Words = digits ^ base

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dlv.canonical import HASH, hash_bytes
 from dlv.errors import Damaged, NewerFormat
+from dlv.pas.coders import compiled
 from dlv.pas.contexts import Span, spans, view
 from dlv.pas.floats import Format, Words, format_of, ordered, unordered
 
@@ -59,13 +60,21 @@ class Drift:
         self._flags = flags
         self._columns = columns
         self._most = int(np.abs(self._steps).max())
+        self._by_half = self._halves() if self._most < 1 << 23 else None
 
     def apply(self, words: Words, start: int) -> Words:
         out = words.copy()
         for span in spans(start, len(words), self._columns):
             flags = self._flags[span.row : span.row + span.rows]
             some = out[span.at : span.at + span.count].reshape(span.rows, span.columns)
-            if flags.any():
+            if not flags.any():
+                continue
+            loops = compiled.loops(0)
+            if (
+                loops is None
+                or self._by_half is None
+                or not loops.drift(some, flags, self._by_half)
+            ):
                 some[flags] = self._moved(some[flags])
         return out
 
@@ -83,7 +92,22 @@ class Drift:
         high_out = np.where(same, np.maximum(below, above), most.astype(low.dtype))
         return np.where(flags, low_out, low), np.where(flags, high_out, high)
 
+    def _halves(self) -> NDArray[np.uint32]:
+        """What is added to a word, by its upper half, modulo 2^32; none passes through zero."""
+        upper = np.arange(1 << 16)
+        field = (upper >> 7) & 0xFF
+        steps = self._steps[upper & (DRIFT_BINS - 1)]
+        steps[(field == 0) | (field == 255)] = 0
+        halves: NDArray[np.uint32] = steps.astype(np.int32).view(np.uint32)
+        return halves
+
     def _moved(self, words: Words) -> Words:
+        if self._by_half is not None:
+            upper = words.view("<u2").reshape(*words.shape, 2)[..., 1]
+            if upper.size and int((upper & np.uint16(0x7FFF)).max()) < 0x7F00:
+                out: Words = self._by_half.take(upper)
+                out += words
+                return out
         sign = words & np.uint32(0x80000000)
         size = (words ^ sign).astype(np.int64)
         exponent = size >> 23

@@ -15,7 +15,7 @@ from dlv.canonical import hash_bytes, matrix_hash
 from dlv.errors import Damaged
 from dlv.pas import small
 from dlv.pas.codecs import choose_text, codec_of
-from dlv.pas.coders import compiled_rans
+from dlv.pas.coders import compiled as kernels
 from dlv.pas.coders.context import ContextPacked, ContextZstd
 from dlv.pas.encode import Part, encode_materialised, encode_sub_fast
 from dlv.pas.floats import exponents, format_of, words_in
@@ -248,7 +248,7 @@ class Tables:
 def test_the_fast_coder_and_its_tables(
     compiled: bool, held: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiled_rans, "force", [compiled])
+    monkeypatch.setattr(kernels, "force", [compiled])
     if not held:
         monkeypatch.setattr(small, "HOLD", 0)
     base, target = pair(1100, 1001)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.errors import Damaged
+from dlv.pas.coders import compiled
 from dlv.pas.coders.blocks import blocks
 from dlv.pas.coders.zstd import decompress
 
@@ -74,6 +75,46 @@ class Order:
         return out.data
 
 
+class Places(Protocol):
+    """Where digits belong that are in the order of their contexts."""
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Digits of each context."""
+        ...
+
+    def scatter(self, gathered: Bytes) -> Raw: ...
+
+
+class _Counted:
+    """The same by compiled loops, which need no sort."""
+
+    def __init__(self, contexts: Bytes, loops: compiled.Loops) -> None:
+        if len(contexts) > MAX_DIGITS:
+            raise Damaged(f"a context chunk holds {len(contexts)} digits, not <= {MAX_DIGITS}")
+        counts = np.zeros((4, 256), np.uint32)
+        loops.count(contexts, counts)
+        if counts[:, CONTEXTS:].any():
+            raise Damaged("a context is not below 128")
+        self.counts: NDArray[np.int64] = counts[:, :CONTEXTS].sum(0, dtype=np.int64)
+        ordered = counts.T.ravel()
+        places = np.cumsum(ordered, dtype=np.uint32) - ordered
+        self._places = np.ascontiguousarray(places.reshape(256, 4).T)
+        self._contexts = contexts
+        self._loops = loops
+
+    def scatter(self, gathered: Bytes) -> Raw:
+        out = np.empty(len(self._contexts), np.uint8)
+        self._loops.scatter(self._contexts, self._places, gathered, out)
+        return out.data
+
+
+def places_of(contexts: Bytes) -> Places:
+    """For decoding: where the digits of these contexts belong."""
+    loops = compiled.loops(len(contexts))
+    return Order(contexts) if loops is None else _Counted(contexts, loops)
+
+
 class ContextZstd:
     """The sorted digits as one zstd frame."""
 
@@ -94,7 +135,7 @@ class ContextZstd:
         return blocks(gathered, counts)
 
     def decode(self, data: Raw, contexts: Bytes) -> Raw:
-        order = Order(contexts)
+        order = places_of(contexts)
         plain = decompress(data, len(contexts), "a context chunk")
         if len(plain) != len(contexts):
             raise _wrong(len(plain), len(contexts))
@@ -140,7 +181,7 @@ class ContextPacked:
         return bitmap + _HEAD.pack(len(classed)) + classed + rest
 
     def decode(self, data: Raw, contexts: Bytes) -> Raw:
-        order = Order(contexts)
+        order = places_of(contexts)
         data = memoryview(data)
         if len(data) < _BITMAP + _HEAD.size:
             raise Damaged("a chunk of packed contexts ends too early")
@@ -150,13 +191,24 @@ class ContextPacked:
         frames = data[_BITMAP + _HEAD.size :]
         if length > len(frames):
             raise Damaged("a chunk of packed contexts ends too early")
-        marked = np.repeat(packed, order.counts)
         count = int(order.counts[packed].sum())
         expected = (count + 3) // 4
         plain = decompress(frames[:length], expected, "packed classes")
         if len(plain) != expected:
             raise _wrong(len(plain), expected)
-        found = _unpack(np.frombuffer(plain, np.uint8), count)
+        classes = np.frombuffer(plain, np.uint8)
+        loops = compiled.loops(0)
+        if loops is not None:
+            _check_filling(classes, count)
+            rest = decompress(frames[length:], len(contexts), "a context chunk")
+            digits = np.empty(len(contexts), np.uint8)
+            more = np.frombuffer(rest + b"\0", np.uint8)
+            expected = loops.unpack(order.counts, packed, classes, more, digits)
+            if len(rest) != expected:
+                raise _wrong(len(rest), expected)
+            return order.scatter(digits)
+        found = _unpack(classes, count)
+        marked = np.repeat(packed, order.counts)
         out = np.empty(len(contexts), np.uint8)
         out[marked] = found - np.uint8(1)
         kept = ~marked
@@ -205,9 +257,13 @@ def _unpack(packed: Bytes, count: int) -> Bytes:
     words |= words << np.uint32(6)
     words &= np.uint32(0x03030303)
     unpacked: Bytes = words.view(np.uint8)
-    if unpacked[count:].any():
-        raise Damaged("packed classes are not filled up with zeros")
+    _check_filling(packed, count)
     return unpacked[:count]
+
+
+def _check_filling(packed: Bytes, count: int) -> None:
+    if count % 4 and int(packed[-1]) >> (2 * (count % 4)):
+        raise Damaged("packed classes are not filled up with zeros")
 
 
 def _wrong(found: int, expected: int) -> Damaged:

@@ -1,6 +1,6 @@
 """The codec `context-rans`: an interleaved range coder with a table of frequencies per context.
 
-It is there for speed where numba is installed (`compiled_rans.py`). Without it, numpy takes the
+It is there for speed where numba is installed (`compiled.py`). Without it, numpy takes the
 64 states together, one step for each; the bytes are the same.
 
 Digit i is on state i mod 64. A state is 32 bits, at least 2^16, where it begins and must end;
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dlv.canonical import hash_bytes
 from dlv.errors import Damaged
-from dlv.pas.coders import compiled_rans
+from dlv.pas.coders import compiled
 
 Raw = bytes | bytearray | memoryview
 Bytes = NDArray[np.uint8]
@@ -28,6 +28,7 @@ STATES = 64
 BITS = 12
 TOTAL = 1 << BITS
 LEAST = 1 << 16  # of a state
+SLOW = 32  # without numba it takes so much longer than other codecs do
 
 _BITMAP = CONTEXTS // 8
 _ROW = 512  # bytes of a context's 256 frequencies
@@ -130,7 +131,7 @@ class ContextRans:
         symbols = np.frombuffer(digits, np.uint8)
         if (table.frequencies[rows, symbols] == 0).any():
             raise ValueError("the table has no room for a digit")
-        loops = compiled_rans.loops()
+        loops = compiled.loops(SLOW * len(symbols))
         if loops is not None:
             words = np.empty(len(symbols) + 1, np.uint16)
             states = np.full(STATES, LEAST, np.uint32)
@@ -147,7 +148,7 @@ class ContextRans:
         words = np.frombuffer(data, "<u2", offset=4 * STATES)
         if (states < LEAST).any():
             raise _wrong()
-        loops = compiled_rans.loops()
+        loops = compiled.loops(SLOW * count)
         if loops is not None:
             out = np.empty(count, np.uint8)
             more = np.zeros(len(words) + STATES, np.uint16)

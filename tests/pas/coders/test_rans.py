@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dlv.canonical import hash_bytes
 from dlv.errors import Damaged
-from dlv.pas.coders import compiled_rans
+from dlv.pas.coders import compiled as kernels
 from dlv.pas.coders.rans import STATES, TOTAL, ContextRans, Table, make_table
 
 SCALE = "0" * 64
@@ -22,9 +22,9 @@ Bytes = NDArray[np.uint8]
 
 @pytest.fixture(params=[True, False], ids=["numba", "numpy"])
 def loops(request: pytest.FixtureRequest) -> Iterator[bool]:
-    compiled_rans.force[:] = [request.param]
+    kernels.force[:] = [request.param]
     yield request.param
-    compiled_rans.force.clear()
+    kernels.force.clear()
 
 
 def counted(digits: Bytes, contexts: Bytes) -> NDArray[np.int64]:
@@ -55,12 +55,12 @@ def test_there_and_back_and_both_ways_the_same(pair: tuple[Bytes, Bytes]) -> Non
     codec = codec_for(digits, contexts)
     stored = []
     for compiled in (True, False):
-        compiled_rans.force[:] = [compiled]
+        kernels.force[:] = [compiled]
         try:
             stored.append(codec.encode(digits.tobytes(), contexts))
             assert bytes(codec.decode(stored[0], contexts)) == digits.tobytes()
         finally:
-            compiled_rans.force.clear()
+            kernels.force.clear()
     assert stored[0] == stored[1]
 
 
@@ -141,12 +141,12 @@ def test_damage_is_named(loops: bool) -> None:
 def test_any_bytes_decode_or_are_damage(data: bytes, compiled: bool) -> None:
     contexts = np.arange(100).astype(np.uint8)
     codec = codec_for(np.arange(100).astype(np.uint8), contexts)
-    compiled_rans.force[:] = [compiled]
+    kernels.force[:] = [compiled]
     try:
         with contextlib.suppress(Damaged):
             assert len(codec.decode(data, contexts)) == 100
     finally:
-        compiled_rans.force.clear()
+        kernels.force.clear()
 
 
 def test_no_table_no_digits() -> None:

@@ -1,0 +1,227 @@
+"""Loops that numba compiles where it is installed. Any machine gets the same bytes without."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from dlv.errors import UsageError, require
+
+force: list[bool] = []  # tests: [True] or [False]
+
+# numba takes long to import and first of all to compile. So it comes in when about as much
+# time was spent without: after this many digits.
+PATIENCE = 1 << 26
+
+_seen = [0]
+
+
+@dataclass(frozen=True)
+class Loops:
+    """What is compiled; see the functions below."""
+
+    encode: Any
+    decode: Any
+    count: Any
+    scatter: Any
+    unpack: Any
+    join: Any
+    numbers: Any
+    sizes: Any
+    drift: Any
+
+
+def loops(digits: int = PATIENCE) -> Loops | None:
+    """None without numba, or if numpy does as well for what was asked for up to now."""
+    if force:
+        return _compiled() if force[0] else None
+    _seen[0] += digits
+    if _seen[0] < PATIENCE and "numba" not in sys.modules:
+        return None
+    return _compiled()
+
+
+@cache
+def _compiled() -> Loops | None:
+    try:
+        numba = require("numba", "fast")
+    except UsageError:
+        return None
+    functions = (
+        *(_encode, _decode, _count, _scatter, _unpack, _join),
+        *(_numbers, _sizes, _drift),
+    )
+    try:
+        return Loops(*(numba.njit(loop, cache=True) for loop in functions))
+    except RuntimeError:  # nowhere to keep compiled code
+        return Loops(*(numba.njit(loop) for loop in functions))
+
+
+def _encode(symbols: Any, rows: Any, frequencies: Any, starts: Any, states: Any, words: Any) -> int:
+    """The range coder; returns the index of the first of the words it wrote."""
+    at = len(words)
+    count = len(states)
+    for index in range(len(symbols) - 1, -1, -1):
+        lane = index % count
+        row, symbol = rows[index], symbols[index]
+        share = int(frequencies[row, symbol])
+        state = int(states[lane])
+        if state >= share << 20:
+            at -= 1
+            words[at] = state & 0xFFFF
+            state >>= 16
+        states[lane] = ((state // share) << 12) + state % share + int(starts[row, symbol])
+    return at
+
+
+def _decode(
+    contexts: Any, rows: Any, digits: Any, packed: Any, states: Any, words: Any, out: Any
+) -> int:
+    """Its inverse; returns how many words it took.
+
+    `words` has a word for each state more than there are, so that it need not be asked at
+    every digit whether any is left: whoever calls looks at the end how many were taken.
+    Indices are unsigned, else each would be asked whether it counts from the end.
+    """
+    taken = np.uint64(0)
+    count = len(states)
+    known = np.uint64(len(words) - count)
+    for start in range(0, len(contexts), count):
+        if taken > known:
+            break
+        for one in range(min(count, len(contexts) - start)):
+            lane, at = np.uint64(one), np.uint64(start + one)
+            row = np.uint64(rows[contexts[at]])
+            state = states[lane]
+            place = state & np.uint32(0xFFF)
+            digit = digits[(row << np.uint64(12)) + np.uint64(place)]
+            # Start and frequency.
+            both = packed[(row << np.uint64(8)) + np.uint64(digit)]
+            state = (both & np.uint32(0xFFFF)) * (state >> np.uint32(12)) + place
+            state = np.uint32(state - (both >> np.uint32(16)))
+            more = np.uint32((state << np.uint32(16)) | words[taken])
+            # No branch: which way it would go, nothing can foresee.
+            low = state < np.uint32(0x10000)
+            states[lane] = more if low else state
+            taken += np.uint64(low)
+            out[at] = digit
+    return int(taken)
+
+
+def _count(contexts: Any, counts: Any) -> None:
+    """How often each context stands in each quarter: four at a time need not wait for another."""
+    quarter = len(contexts) >> 2
+    for index in range(quarter):
+        for part in range(4):
+            counts[part, contexts[np.uint64(part * quarter + index)]] += np.uint32(1)
+    for index in range(4 * quarter, len(contexts)):
+        counts[3, contexts[index]] += np.uint32(1)
+
+
+def _scatter(contexts: Any, places: Any, gathered: Any, out: Any) -> None:
+    """Puts what is in the order of contexts where it belongs; `places` are where each begins."""
+    quarter = len(contexts) >> 2
+    for index in range(quarter):
+        for part in range(4):
+            at = np.uint64(part * quarter + index)
+            context = contexts[at]
+            place = places[part, context]
+            out[at] = gathered[np.uint64(place)]
+            places[part, context] = place + np.uint32(1)
+    for index in range(4 * quarter, len(contexts)):
+        context = contexts[index]
+        out[index] = gathered[places[3, context]]
+        places[3, context] += np.uint32(1)
+
+
+def _unpack(counts: Any, packed: Any, classes: Any, rest: Any, out: Any) -> int:
+    """Packed classes and other digits as digits; returns how many of `rest` it took.
+
+    `rest` has one digit more than there are. It stops where there are too few.
+    """
+    known = np.uint64(len(rest) - 1)
+    at = np.uint64(0)
+    taken = np.uint64(0)
+    place = np.uint64(0)
+    for context in range(len(counts)):
+        count = np.uint64(counts[context])
+        end = at + count
+        if not packed[context]:
+            if taken + count > known:
+                return int(known) + 1
+            while at < end:
+                out[at] = rest[taken]
+                at += np.uint64(1)
+                taken += np.uint64(1)
+        while at < end:
+            four = classes[place >> np.uint64(2)]
+            one = (four >> np.uint8((place & np.uint64(3)) << np.uint64(1))) & np.uint8(3)
+            if taken > known:
+                return int(taken)
+            other = one == np.uint8(3)
+            out[at] = rest[taken] if other else np.uint8(one - np.uint8(1))
+            taken += np.uint64(other)
+            at += np.uint64(1)
+            place += np.uint64(1)
+    return int(taken)
+
+
+def _join(first: Any, second: Any, third: Any, fourth: Any, base: Any, out: Any) -> None:
+    """float32 words from the four planes of balanced digits and those of the base."""
+    top, eights = np.int32(0x7FFFFFFF), np.uint32(0x80808080)
+    for index in range(len(out)):
+        high = (np.uint32(first[index]) << np.uint32(24)) | (np.uint32(second[index]) << 16)
+        low = (np.uint32(third[index]) << np.uint32(8)) | np.uint32(fourth[index])
+        signed = np.int32(base[index])
+        folded = np.uint32(signed ^ ((signed >> np.int32(31)) & top))
+        word = np.int32(np.uint32((np.uint32(high | low) ^ eights) - eights + folded))
+        out[index] = np.uint32(word ^ ((word >> np.int32(31)) & top))
+
+
+def _numbers(q: Any, above: Any, lo: Any, steps: Any, out: Any) -> None:
+    """Context numbers below a plane; `lo` and the greatest step are bytes."""
+    for index in range(len(out)):
+        step = min(np.uint8(max(q[index], lo) - lo), steps)
+        digit = min(np.uint8(above[index] + np.uint8(1)), np.uint8(3))
+        out[index] = step | np.uint8(digit << np.uint8(5))
+
+
+def _sizes(rows: Any, columns: Any, exponents: Any, start: int, most: Any, out: Any) -> None:
+    """Expected sizes of differences, in half octaves, of a run of elements."""
+    width = len(columns)
+    row, column = start // width, start % width
+    at = 0
+    while at < len(out):
+        count = min(width - column, len(out) - at)
+        here, there = exponents[at : at + count], out[at : at + count]
+        down, across = columns[column : column + count], rows[row]
+        for index in range(count):
+            four = np.int16(np.int16(here[index]) << np.int16(2))
+            size = np.int16(np.int16(across + down[index]) - four) >> np.int16(1)
+            there[index] = np.uint8(min(max(size, np.int16(0)), most))
+        at += count
+        row, column = row + 1, 0
+
+
+def _drift(grid: Any, flags: Any, steps: Any) -> bool:
+    """Adds to flagged rows in place the step for each word's upper half.
+
+    False, with nothing done, if a word is near to infinity.
+    """
+    for row in range(len(flags)):
+        if flags[row]:
+            greatest = np.uint32(0)
+            for column in range(grid.shape[1]):
+                greatest = max(greatest, grid[row, column] & np.uint32(0x7FFFFFFF))
+            if greatest >= np.uint32(0x7F000000):
+                return False
+    for row in range(len(flags)):
+        if flags[row]:
+            for column in range(grid.shape[1]):
+                word = grid[row, column]
+                grid[row, column] = np.uint32(word + steps[np.uint64(word >> np.uint32(16))])
+    return True
