@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
+import shutil
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -12,9 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlv.archive import Archived
-from dlv.budgets import Policy
+from dlv.pas.codecs import CODECS, CONTEXT_CODECS
+from dlv.pas.deltas import DELTAS
+from dlv.pas.footer import MATRIX_KINDS, OBJECT_KINDS
+from dlv.pas.layouts import LAYOUTS
 from dlv.pas.packs import Pack
+from dlv.pas.predictors import PREDICTORS
 from dlv.repository import Repository
 from dlv.weights import MatrixStore
 from tests.format.coders import Unreadable, digest
@@ -125,11 +131,23 @@ def first(seed: int) -> Weights:
     }
 
 
+def _archive(folder: Path, *options: str) -> None:
+    """`dlv archive` as it is typed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "dlv", "archive", *options],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(HERE.parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.fixture(scope="module")
 def written(
     tmp_path_factory: pytest.TempPathFactory,
     commit_model: Callable[..., str],
-    archived: Callable[..., Archived],
 ) -> Path:
     """A repository whose matrices `archive` has stored as it likes, and a commit after it."""
     folder = tmp_path_factory.mktemp("written")
@@ -139,7 +157,8 @@ def written(
         for seed, change in enumerate((pulled, decayed), 2):
             weights = change(weights, seed)
             commit_model(repository, "net", weights)
-        archived(repository, Policy(alpha=50))
+        shutil.copytree(folder / ".dlv" / "packs", folder / "before")
+        _archive(folder, "--alpha", "50")
         reshaped = {name: w[:-3] if w.ndim == 2 and len(w) else w for name, w in weights.items()}
         commit_model(repository, "net", noisy(reshaped, 9))
     return folder
@@ -156,6 +175,29 @@ def test_it_reads_what_commit_and_archive_write(written: Path) -> None:
         store.close()
     for kind, name in packs.objects:
         packs.object(kind, name)
+
+
+def test_packs_from_before_do_not_disturb_it(written: Path, tmp_path: Path) -> None:
+    """As while an archive is at work, or after one that was killed."""
+    held = Packs.of(written)
+    shutil.copytree(written / ".dlv" / "packs", tmp_path / ".dlv" / "packs")
+    shutil.copytree(written / ".dlv" / "facts", tmp_path / ".dlv" / "facts")
+    shutil.copytree(written / "before", tmp_path / ".dlv" / "packs", dirs_exist_ok=True)
+    packs = Packs.of(tmp_path)
+    several = [name for name, found in packs.encodings.items() if len(found) > 1]
+    assert len(several) > 5
+    for name in packs.encodings:
+        assert packs.matrix(name) == held.matrix(name)
+
+
+def test_the_text_names_everything() -> None:
+    text = (HERE.parents[1] / "docs" / "format.md").read_text(encoding="utf-8")
+    configs = {**LAYOUTS, **CODECS, **CONTEXT_CODECS, "context-above": None, **DELTAS, **PREDICTORS}
+    for name in configs:
+        assert f'{{"id": "{name}"' in text, name
+    for kind in (*MATRIX_KINDS, *OBJECT_KINDS):
+        assert f"`{kind}`" in text, kind
+    assert "checked by [a reader of its own](../tests/format/reader.py)" in text
 
 
 def test_what_was_written_is_worth_reading(written: Path) -> None:
