@@ -5,8 +5,8 @@
 2. A microsecond of a snapshot gets a price in bytes, and a tree of low storage plus priced
    recreation is searched for. Snapshots over budget get dearer, others cheaper; again and again.
    Every fourth tree is brought within the budgets by PAS-MT's swaps.
-3. The smallest of these, and PAS-MT's own plan, are polished by ejection chains: a swap that
-   saves storage, paid for by swaps that cost less. The smallest of all is the plan.
+3. The smallest of these is polished by ejection chains: a swap that saves storage, paid for by
+   swaps that cost less. Of few matrices two are polished, with random swaps, too.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from dlv.pas.solvers.priced import Doubles, Search
 from dlv.pas.storage_graph import Budgets, Longs, Scheme, StorageGraph
 from dlv.pas.storage_plan import StoragePlan
 
-ITERATIONS = 40
+ITERATIONS = 24
 REPAIR_EVERY = 4
-TRIES = 4000
-ANNEAL = 12000  # random swaps, where there are few enough matrices for them to matter
+MOST = 8  # swaps in a chain
+TRIES = 6000  # chains in a round, those first that look best
+ANNEAL = 5000  # random swaps, where there are few enough matrices for them to matter
 FEW = 1000
 
 
@@ -52,16 +53,16 @@ def priced(instance: Instance) -> Longs:
         price = price * np.clip(used, 0.3, 3) ** (1.2 / (1 + iteration / 8))
     plans.sort(key=lambda plan: plan[:2])
     best: tuple[int, Longs] | None = None
-    for _, _, edges, weights in plans[:2]:
+    for _, _, edges, weights in plans[: 2 if instance.graph.vertices <= FEW else 1]:
         polished = Search(instance, instance.tree(edges))
-        polished.explore(weights, 5, 8, TRIES)
+        polished.explore(weights, MOST, 8, TRIES)
         if instance.graph.vertices <= FEW:
             rounds = min(ANNEAL, 250 * instance.graph.vertices)
             usual = instance.size(polished.tree) // instance.graph.vertices
-            for seed, heat in enumerate((1, usual, usual // 4, usual // 16, usual // 2), 1):
+            for seed, heat in enumerate((usual, usual // 4, usual // 16), 1):
                 found = polished.anneal(rounds, seed, heat)
                 polished = Search(instance, instance.tree(found))
-            polished.explore(weights, 5, 8, TRIES)
+            polished.explore(weights, MOST, 8, TRIES)
         size = instance.size(polished.tree)
         if best is None or size < best[0]:
             best = size, longs(polished.tree.edge)

@@ -9,35 +9,6 @@ from dlv.pas.solvers.tree import Flat, Tree, carry, following, swap, under
 NOTHING = 1e300
 
 
-def walk(tree: Tree, order: Any, start: Any, end: Any) -> None:
-    """Parents first; the subtree of v is order[start[v]:end[v]]."""
-    at, v = 0, 0
-    first, after, parent = tree.first, tree.after, tree.parent
-    while v >= 0:
-        order[at] = v
-        start[v] = at
-        at += 1
-        if first[v] >= 0:
-            v = first[v]
-            continue
-        while v >= 0:
-            end[v] = at
-            if after[v] >= 0:
-                v = after[v]
-                break
-            v = parent[v]
-
-
-def weigh(tree: Tree, order: Any, price: Any, load: Any) -> None:
-    """`load`: the price of a microsecond on the edge into v, for all below it together."""
-    parent = tree.parent
-    for v in range(len(order)):
-        load[v] = price[v]
-    for at in range(len(order) - 1, 0, -1):
-        v = order[at]
-        load[parent[v]] += load[v]
-
-
 def settle(flat: Flat, tree: Tree, load: Any, moves: Any) -> int:
     """Make those of the swaps that still lower storage plus priced recreation. How many did."""
     made = 0

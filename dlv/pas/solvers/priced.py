@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.pas.solvers.compiled import longs
-from dlv.pas.solvers.instance import Instance, by
+from dlv.pas.solvers.instance import Instance, by, joined
 from dlv.pas.solvers.tree import Tree
 from dlv.pas.storage_graph import Longs
 
@@ -26,29 +26,29 @@ class Search:
         self.instance = instance
         self.tree = tree
         count = instance.graph.vertices
-        made = instance.loops
-        self.order, self.start, self.end = (made.zeros(count) for _ in range(3))
-        self.load = made.floats(count)
+        self.load: Doubles = np.zeros(count)
+        self.loads: Any = []  # the same, as the loops want it
+        self.start, self.end = np.zeros(count, np.int64), np.zeros(count, np.int64)
         self.in_start, self.in_edge = by(instance.heads, count)
 
     def view(self, prices: Doubles) -> None:
         """Bring order and loads up to date."""
-        run = self.instance.loops.run
-        run.walk(self.tree, self.order, self.start, self.end)
-        run.weigh(self.tree, self.order, self.instance.loops.sequence(prices), self.load)
+        parent = longs(self.tree.parent)
+        parent[0] = 0
+        self.start, self.end, self.load = spans(parent, prices)
+        self.loads = self.instance.loops.sequence(self.load)
 
     def changes(self) -> tuple[Doubles, NDArray[np.bool_]]:
         """What a swap to each edge changes, and whether its tail lies below its head."""
-        instance, tree = self.instance, self.tree
+        instance = self.instance
         tails, heads = instance.tails, instance.heads
-        distance, current = longs(tree.distance), longs(tree.edge)
-        start, end = longs(self.start), longs(self.end)
-        load = np.array(self.load)
+        distance, current = longs(self.tree.distance), longs(self.tree.edge)
         held = np.zeros(len(distance), np.int64)
         held[1:] = instance.storage[current[1:]]
         shift = distance[tails] + instance.recreation - distance[heads]
-        change = instance.storage - held[heads] + load[heads] * shift
-        below = (start[tails] >= start[heads]) & (start[tails] < end[heads])
+        more = instance.storage - held[heads]
+        change: Doubles = np.add(more, self.load[heads] * shift, dtype=np.float64)
+        below = (self.start[tails] >= self.start[heads]) & (self.start[tails] < self.end[heads])
         return change, below
 
     def settle(self, prices: Doubles, passes: int) -> None:
@@ -58,7 +58,7 @@ class Search:
             change, below = self.changes()
             good = np.flatnonzero((change < -0.001) & ~below)
             moves = good[np.argsort(change[good], kind="stable")]
-            made = run.settle(instance.flat, self.tree, self.load, self._sequence(moves))
+            made = run.settle(instance.flat, self.tree, self.loads, self._sequence(moves))
             made += self.rotate(prices) if made < 50 else 0
             if made == 0:
                 break
@@ -74,11 +74,11 @@ class Search:
         offset = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
         ins = self.in_edge[np.repeat(self.in_start[tails], counts) + offset]
         outs = np.repeat(outs, counts)
-        start, end = longs(self.start), longs(self.end)
+        start, end = self.start, self.end
         source, top, low = instance.tails[ins], instance.heads[outs], instance.tails[outs]
         outside = (start[source] < start[top]) | (start[source] >= end[top])
         ins, outs, source, top, low = (a[outside] for a in (ins, outs, source, top, low))
-        distance, load = longs(self.tree.distance), np.array(self.load)
+        distance, load = longs(self.tree.distance), self.load
         held = instance.storage[longs(self.tree.edge)]
         there = distance[source] + instance.recreation[ins]
         total = instance.storage[ins] - held[low] + load[low] * (there - distance[low])
@@ -89,27 +89,72 @@ class Search:
         made: int = instance.loops.run.rotate(
             instance.flat,
             self.tree,
-            self.load,
+            self.loads,
             self._sequence(outs[good]),
             self._sequence(ins[good]),
         )
         return made
 
     def explore(self, prices: Doubles, most: int, rounds: int, tries: int) -> None:
-        """Ejection chains, the swaps first that look best under the prices."""
-        instance = self.instance
+        """Ejection chains, the swaps first that look best under the prices; after the first round
+        only those around which something moved."""
+        instance, tree = self.instance, self.tree
         room = instance.loops.zeros
         log, groups, region = room(4 * most), room(64), room(256)
+        stirred = np.ones(instance.graph.vertices, np.bool_)
         for _ in range(rounds):
             self.view(prices)
             change, below = self.changes()
-            good = np.flatnonzero(~below)
+            stirring = stirred[instance.heads] | stirred[instance.tails]
+            good = np.flatnonzero(~below & stirring & self._payable())
             moves = good[np.argsort(change[good], kind="stable")][:tries]
+            before = longs(tree.edge), longs(tree.distance), longs(tree.total)
             saved = instance.loops.run.explore(
-                instance.flat, self.tree, self._sequence(moves), most, log, groups, region
+                instance.flat, tree, self._sequence(moves), most, log, groups, region
             )
             if not saved:
                 break
+            stirred = (before[0] != longs(tree.edge)) | (before[1] != longs(tree.distance))
+            members, sizes = joined(instance.groups)
+            stirred[members[np.repeat(before[2] != longs(tree.total), sizes)]] = True
+
+    def _payable(self) -> NDArray[np.bool_]:
+        """Which swaps another swap may pay for: where one alone breaks the budget of its head, and
+        what it saves does not buy that time at the best rate in that group, none does."""
+        instance = self.instance
+        tails, heads = instance.tails, instance.heads
+        distance, current = longs(self.tree.distance), longs(self.tree.edge)
+        shift = distance[tails] + instance.recreation - distance[heads]
+        held = np.zeros(len(distance), np.int64)
+        held[1:] = instance.storage[current[1:]]
+        more = instance.storage - held[heads]
+        # Bytes for a microsecond: the best of each vertex and those above it, of each group.
+        rate = np.full(len(distance), np.inf)
+        faster = np.flatnonzero(shift < 0)
+        np.minimum.at(rate, heads[faster], np.maximum(more[faster], 0) / -shift[faster])
+        parent = longs(self.tree.parent)
+        parent[0] = 0
+        for _ in range(2):
+            rate = np.minimum(rate, rate[parent])
+        members, sizes = joined(instance.groups)
+        group = np.repeat(np.arange(len(sizes)), sizes)
+        cheapest = np.full(len(sizes), np.inf)
+        np.minimum.at(cheapest, group, rate[members])
+        spare = instance.budgets - longs(self.tree.total)
+        possible: NDArray[np.bool_] = current[heads] != np.arange(len(heads))
+        starts, order = by(members, len(distance))
+        for turn in range(int(np.diff(starts).max(initial=0))):  # the n-th group of each head
+            has = np.flatnonzero(
+                (starts[heads + 1] - starts[heads] > turn) & possible & (shift > 0)
+            )
+            g = group[order[starts[heads[has]] + turn]]
+            need = shift[has] - spare[g]
+            dear = need > 0
+            best = np.minimum(cheapest[g], rate[tails[has]])
+            dear[dear] = need[dear] * best[dear] >= -more[has[dear]]
+            possible[has[dear]] = False
+        possible &= (more < 0) | (shift < 0)
+        return possible
 
     def anneal(self, rounds: int, seed: int, heat: int) -> Longs:
         """Edges of the best tree that random swaps lead to."""
@@ -122,3 +167,32 @@ class Search:
 
     def _sequence(self, array: Longs) -> Any:
         return self.instance.loops.sequence(array)
+
+
+def spans(parent: Longs, prices: Doubles) -> tuple[Longs, Longs, Doubles]:
+    """A numbering in which the subtree of v is start[v] to end[v], and what a microsecond on the
+    edge into v costs all of that subtree together. `parent` of the root is the root."""
+    count = len(parent)
+    depth, up = (parent != np.arange(count)).astype(np.int64), parent
+    while np.any(up):
+        depth = depth + depth[up]
+        up = up[up]
+    order = np.argsort(depth, kind="stable")
+    levels = np.searchsorted(depth[order], np.arange(int(depth[order[-1]]) + 2))
+    size, load = np.ones(count, np.int64), prices.copy()
+    for level in range(len(levels) - 2, 0, -1):
+        here = order[levels[level] : levels[level + 1]]
+        np.add.at(size, parent[here], size[here])
+        np.add.at(load, parent[here], load[here])
+    # Each vertex begins after its parent and the subtrees of its siblings with smaller numbers.
+    order = np.argsort(parent, kind="stable")
+    ahead = np.cumsum(size[order]) - size[order]
+    first = np.searchsorted(parent[order], parent[order])
+    start = np.zeros(count, np.int64)
+    start[order] = ahead - ahead[first] + 1
+    start[parent == 0] -= size[0]  # the root is the first of its own children
+    start[0], up = 0, parent
+    while np.any(up):
+        start = start + start[up]
+        up = up[up]
+    return start, start + size, load
