@@ -118,7 +118,7 @@ class SolverSuite:
     def plan(self, graph: StorageGraph, budgets: Budgets, scheme: Scheme) -> StoragePlan:
         return make_plan(graph, budgets, scheme, self.algorithm).plan
 
-    @settings(max_examples=150, deadline=None, suppress_health_check=INHERITED)
+    @settings(max_examples=50, deadline=None, suppress_health_check=INHERITED)
     @given(st.data(), graphs(), st.sampled_from(SCHEMES))
     def test_feasible_and_no_smaller_than_the_smallest(
         self, data: st.DataObject, graph: StorageGraph, scheme: Scheme
@@ -135,7 +135,7 @@ class SolverSuite:
             assert keeps(whole, budgets)
             assert size >= min(s for s, w in known.values() if keeps(w, budgets))
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=INHERITED)
+    @settings(max_examples=25, deadline=None, suppress_health_check=INHERITED)
     @given(st.data(), graphs(), st.sampled_from(SCHEMES))
     def test_budgets_that_none_can_keep(
         self, data: st.DataObject, graph: StorageGraph, scheme: Scheme
@@ -172,9 +172,9 @@ class SolverSuite:
                 self.plan(graph, budgets, scheme).check(graph)
 
     @pytest.mark.parametrize("scheme", SCHEMES)
-    @pytest.mark.parametrize("alpha", [1.0, 1.2, 2.0, 4.0])
+    @pytest.mark.parametrize("alpha", [1.0, 1.3, 3.0])
     def test_a_repository(self, scheme: Scheme, alpha: float) -> None:
-        graph = repository(3, 5, 6, 5)
+        graph = repository(3, 3, 5, 4)
         budgets = [int(alpha * m) for m in spt.minima(graph, scheme)]
         plan = self.plan(graph, budgets, scheme)
         plan.check(graph)
@@ -190,7 +190,7 @@ class SolverSuite:
         self, scheme: Scheme, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         pytest.importorskip("numba")
-        graph = repository(4, 6, 6, 6)
+        graph = repository(4, 3, 4, 4)
         budgets = [int(1.8 * m) for m in spt.minima(graph, scheme)]
         found = []
         for force in (False, True):

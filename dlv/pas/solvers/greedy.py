@@ -249,21 +249,25 @@ def steps_up(tree: Tree, v: int, barred: int) -> int:
 
 
 def shortcut(flat: Flat, tree: Tree, x: int, most: int, slower: bool) -> int:
-    """The cheapest swap on the chain of x after which x is at most `most` deep; -1 for none."""
-    found, least = -1, 0
+    """The swap on the chain of x after which x is at most `most` deep that costs least for each
+    step that x comes nearer: a cut near the root would soon want the next. -1 for none."""
+    found, least = -1, 0.0
+    deep = steps_up(tree, x, -1)
     a, below = x, 0
     while a > 0:
         for at in range(flat.in_start[a], flat.in_start[a + 1]):
             e = flat.in_edge[at]
             u = flat.tails[e]
-            more = flat.storage[e] - flat.storage[tree.edge[a]]
-            if found >= 0 and more >= least:
-                continue
             if not slower and tree.distance[u] + flat.recreation[e] > tree.distance[a]:
                 continue
             steps = steps_up(tree, u, a)
-            if steps >= 0 and steps + 1 + below <= most:
-                found, least = e, more
+            if steps < 0 or steps + 1 + below > most:
+                continue
+            more = float(flat.storage[e] - flat.storage[tree.edge[a]])
+            nearer = deep - (steps + 1 + below)
+            cost = more / nearer if more > 0 else more
+            if found < 0 or cost < least:
+                found, least = e, cost
         a = tree.parent[a]
         below += 1
     return found

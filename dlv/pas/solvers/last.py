@@ -41,7 +41,9 @@ def limits(instance: Instance) -> Longs:
         return found
     ends, fastest = np.cumsum(sizes), instance.fastest_distance
     # How large a matrix is, the graph says by what it takes to store on its fastest path.
-    weights = np.maximum(instance.storage[instance.fastest[members]], 1).astype(np.float64)
+    edges = instance.fastest[members]
+    weights = np.ones(len(members))
+    weights[edges >= 0] = np.maximum(instance.storage[edges[edges >= 0]], 1)
     sums = np.concatenate([np.zeros(1), np.cumsum(weights)])
     time = np.concatenate([np.zeros(1, np.int64), np.cumsum(fastest[members])])
     slack = instance.budgets - (time[ends] - time[ends - sizes])

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.plans.bound import lower_bound
 from dlv.pas.plan import make_plan
 from dlv.pas.solvers import spt
 from dlv.pas.storage_graph import Budgets, Scheme, StorageGraph
@@ -92,7 +93,7 @@ class TestSuite(SolverSuite):
     algorithm = "best"
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data(), graphs(vertices=5, edges=10, most=30), st.sampled_from(SCHEMES))
 def test_tiny_graphs_are_near_the_optimum(
     data: st.DataObject, graph: StorageGraph, scheme: Scheme
@@ -104,30 +105,35 @@ def test_tiny_graphs_are_near_the_optimum(
     assert size <= min(s for s, w in known if keeps(w, budgets)) * 1.25 + 3
 
 
+# Seeds that nothing was tuned on. Loose independent budgets take HiGHS long, so they are few.
 @pytest.mark.parametrize(
     ("scheme", "alpha", "seed"),
     [
-        ("independent", 1.1, 1),
-        ("independent", 2.0, 2),
-        ("independent", 3.0, 2),
-        ("independent", 5.0, 2),
-        ("parallel", 1.5, 2),
-        ("parallel", 2.0, 2),
-        ("parallel", 5.0, 1),
+        ("independent", 1.05, 101),
+        ("independent", 1.1, 102),
+        ("independent", 1.2, 103),
+        ("parallel", 1.2, 104),
+        ("parallel", 2.0, 105),
+        ("parallel", 5.0, 106),
     ],
 )
 def test_within_half_a_percent_of_the_optimum(scheme: Scheme, alpha: float, seed: int) -> None:
     graph = repository(seed, 3, 4, 4)
     assert graph.vertices == 49
     budgets = [int(alpha * m) for m in spt.minima(graph, scheme)]
-    size = make_plan(graph, budgets, scheme, "best").plan.storage(graph)
-    assert size <= optimum(graph, budgets, scheme) * 1.005
+    plan = make_plan(graph, budgets, scheme, "best").plan
+    proven = optimum(graph, budgets, scheme)
+    assert proven * 0.9999 <= plan.storage(graph) <= proven * 1.005
+    # The bound of benchmarks/solvers.py stays below the optimum, and with parallel budgets near.
+    bound = lower_bound(graph, budgets, scheme, plan, 1.0)
+    assert proven * (0.98 if scheme == "parallel" else 0.9) <= bound <= plan.storage(graph)
+    assert bound <= proven * 1.0001 + 1
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_no_larger_than_the_others(scheme: Scheme) -> None:
-    graph = repository(7, 8, 8, 6)
-    for alpha in (1.05, 1.4, 2.5, 6.0):
+    graph = repository(7, 4, 5, 5)
+    for alpha in (1.05, 1.6, 4.0):
         budgets = [int(alpha * m) for m in spt.minima(graph, scheme)]
         sizes = {
             algorithm: make_plan(graph, budgets, scheme, algorithm).plan.storage(graph)
