@@ -7,10 +7,14 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dlv.canonical import matrix_hash
+from dlv.pas.coders import compiled
 from dlv.pas.contexts import SEGMENT
 from dlv.pas.packs import Pack, read_stored
 from dlv.pas.read import join_pieces, read_matrix, read_planes, read_slice
@@ -57,6 +61,21 @@ def test_bytes_are_those_of_then(golden: Golden) -> None:
 
 
 def test_every_matrix_reads(golden: Golden) -> None:
+    for path, rows in golden.items():
+        assert sorted(read_all(path)) == rows["matrices"], path.name
+
+
+@pytest.fixture
+def forced() -> Iterator[None]:
+    """Compiled loops from the first digit on."""
+    pytest.importorskip("numba")
+    compiled.force[:] = [True]
+    yield
+    compiled.force.clear()
+
+
+@pytest.mark.usefixtures("forced")
+def test_every_matrix_reads_by_compiled_loops(golden: Golden) -> None:
     for path, rows in golden.items():
         assert sorted(read_all(path)) == rows["matrices"], path.name
 
