@@ -36,7 +36,7 @@ def plain(text: str) -> list[str]:
     text = re.sub(r"\b[0-9a-f]{7,64}\b", "ID", text)
     text = re.sub(r"just now|\b[0-9]+ \w+ ago", "AGE", text)
     text = re.sub(r"[▁▂▃▄▅▆▇█]+", "CURVE", text)
-    text = re.sub(r"[-+]?[0-9][0-9.,]*(e[-+]?[0-9]+)?( [kM]?B\b)?", "N", text)
+    text = re.sub(r"[-+]?[0-9][0-9.,]*(e[-+]?[0-9]+)?( ([kM]?B|µs|ms|s)\b)?", "N", text)
     return [re.sub(r"[\s─]+", " ", line).strip() for line in text.splitlines()]
 
 

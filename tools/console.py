@@ -20,6 +20,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import dlv.speeds as speeds
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 GENERATED = {"commands.md"}
@@ -100,6 +102,8 @@ def _read(terminal: int) -> bytes:
 
 
 def environment(home: Path) -> dict[str, str]:
+    # The plans of an ordinary machine, wherever the pages are made.
+    speeds.keep(home / ".cache" / "dlv", speeds.ORDINARY)
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("DLV_", "XDG_", "GIT_"))}
     return kept | {
         "PYTHONPATH": str(ROOT),
