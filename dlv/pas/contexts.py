@@ -93,7 +93,7 @@ class Scales:
                 "the scales of rows and columns have the wrong length",
                 why=f"{len(side)} bytes for {rows} rows and {columns} columns",
             )
-        both = np.frombuffer(side, "<i2")
+        both = np.frombuffer(side, "<i2").astype(np.int16)
         return cls(both[:rows], both[rows:])
 
     def tobytes(self) -> bytes:
@@ -223,7 +223,8 @@ def numbers(q: Bytes, above: Bytes | None, lo: int) -> Bytes:
     found = np.empty(len(q), np.uint8)
     loops = compiled.loops(0)
     if loops is not None and above is not None:
-        loops.numbers(q, above, least, np.uint8(STEPS - 1), found)
+        given = compiled.frozen(q), compiled.frozen(above)
+        loops.numbers(*given, least, np.uint8(STEPS - 1), found)
         return found
     spare = np.zeros(min(-(-len(q) // 8) * 8, _BLOCK), np.uint8)
     for start in range(0, len(q), _BLOCK):

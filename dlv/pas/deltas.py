@@ -74,7 +74,8 @@ class WordDelta:
             loops = compiled.loops(0)
             if loops is not None and all(len(plane) == count for plane in planes):
                 out = np.empty(count, self._form.words)
-                loops.join(*(np.frombuffer(plane, np.uint8) for plane in planes), base, out)
+                arrays = [np.frombuffer(plane, np.uint8) for plane in planes]
+                loops.join(*map(compiled.frozen, (*arrays, base)), out)
                 return out
         digits = self._bytes.paste(planes, start, count)
         if self._xor:

@@ -6,14 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.canonical import hash_bytes
-from dlv.pas.floats import exponents
-from dlv.pas.pairs import Pair
+from dlv.pas.floats import Words, differences, exponents
+from dlv.pas.pairs import Pair, signed
 from dlv.pas.predictors import DRIFT_BINS
 
 ROUNDS = 3
 SAMPLE_ROWS = 4096
 # How far elements of a row may differ in their rate of shrinking, in parts of it, to be a start.
 ALIKE = 0.5
+MIDDLE = 1 << 33  # makes any growth a positive number
 LEAST_GAIN = 16.0  # bits of gain that a row must show to be flagged
 
 
@@ -40,17 +41,24 @@ def _every(pair: Pair) -> int:
     return max(1, pair.rows // SAMPLE_ROWS)
 
 
-def _outward(pair: Pair, rows: slice) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How far magnitudes grew, and the mantissa's bin, in a block of rows."""
+def _outward(
+    pair: Pair, rows: slice, chosen: slice | NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How far magnitudes grew, and the mantissa's bin, in those chosen of a block of rows."""
     start, stop = rows.start * pair.columns, rows.stop * pair.columns
-    words = pair.base[start:stop]
-    grown = pair.signed(start, stop)
+
+    def some(words: Words) -> Words:
+        picked: Words = words.reshape(-1, pair.columns)[chosen].ravel()
+        return picked
+
+    words, target = some(pair.base[start:stop]), some(pair.target[start:stop])
+    predicted = some(pair.predicted(start, stop)) if pair.predictors else words
+    grown = signed(differences(target, predicted, pair.form), pair.form)
     np.negative(grown, out=grown, where=(words >> np.uint32(31)).astype(np.bool_))
     usual = exponents(words, pair.form)
     bins = ((words >> np.uint32(16)) & np.uint32(DRIFT_BINS - 1)).astype(np.int64)
     bins[(usual == 0) | (usual == 255)] = DRIFT_BINS  # these never drift
-    grid = (rows.stop - rows.start, pair.columns)
-    return grown.reshape(grid), bins.reshape(grid)
+    return grown.reshape(-1, pair.columns), bins.reshape(-1, pair.columns)
 
 
 def _first_steps(pair: Pair) -> NDArray[np.int64] | None:
@@ -58,9 +66,9 @@ def _first_steps(pair: Pair) -> NDArray[np.int64] | None:
     spread = np.full(pair.rows, np.inf)
     every = _every(pair)
     for block in pair.blocks():
-        grown, bins = _outward(pair, block)
         some = slice((-block.start) % every, None, every)
-        rates = grown[some] / (1 + (bins[some] + 0.5) / DRIFT_BINS)
+        grown, bins = _outward(pair, block, some)
+        rates = grown / (1 + (bins + 0.5) / DRIFT_BINS)
         middle = np.median(rates, 1)
         apart = np.median(np.abs(rates - middle[:, None]), 1)
         moved = np.abs(middle) >= 0.5
@@ -73,23 +81,27 @@ def _first_steps(pair: Pair) -> NDArray[np.int64] | None:
 
 def _medians(pair: Pair, rows: NDArray[np.bool_]) -> NDArray[np.int64]:
     """The median growth in each bin over some rows."""
-    grown_parts, bin_parts = [], []
+    parts = []
     left = 1 << 21
     for block in pair.blocks():
         chosen = rows[block]
         if not chosen.any() or left <= 0:
             continue
-        grown, bins = _outward(pair, block)
-        grown_parts.append(grown[chosen].ravel())
-        bin_parts.append(bins[chosen].ravel())
-        left -= len(bin_parts[-1])
+        grown, bins = _outward(pair, block, chosen)
+        # Bin and growth as one number: a sort of these is many times faster than of pairs.
+        keys = np.left_shift(bins, 34, out=bins)
+        keys += grown
+        keys += MIDDLE
+        parts.append(keys.ravel())
+        left -= len(parts[-1])
     steps = np.zeros(DRIFT_BINS, np.int64)
-    grown, bins = np.concatenate(grown_parts), np.concatenate(bin_parts)
-    order = np.lexsort((grown, bins))
-    ends = np.searchsorted(bins[order], np.arange(DRIFT_BINS + 1))
+    ordered = np.concatenate(parts)
+    ordered.sort()
+    ends = np.searchsorted(ordered, np.arange(DRIFT_BINS + 1) << 34)
     for index in range(DRIFT_BINS):
         if ends[index + 1] > ends[index]:
-            steps[index] = grown[order[(ends[index] + ends[index + 1]) // 2]]
+            middle = int(ordered[(ends[index] + ends[index + 1]) // 2])
+            steps[index] = middle - (index << 34) - MIDDLE
     return np.clip(steps, -(1 << 30), 1 << 30)
 
 
@@ -101,8 +113,7 @@ def _flags_and_steps(
     flags = np.zeros(pair.rows, np.bool_)
     for block in pair.blocks():
         some = slice((-block.start) % every, None, every)
-        grown, bins = _outward(pair, block)
-        grown, bins = grown[some], bins[some]
+        grown, bins = _outward(pair, block, some)
         before = np.log2(np.abs(grown).astype(np.float32) + np.float32(0.3)).sum(1)
         after = np.log2(np.abs(grown - table[bins]).astype(np.float32) + np.float32(0.3)).sum(1)
         flags[block][some] = before - after > LEAST_GAIN

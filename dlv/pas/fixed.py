@@ -326,8 +326,11 @@ def row_exponents(words: Words, rows: str, dtype: str, shape: Sequence[int]) -> 
 
 def bit_length(values: Words) -> NDArray[np.int32]:
     """Bits of unsigned integers below 2^53; 0 of 0."""
-    _, found = np.frexp(values.astype(np.float64))
-    return found.astype(np.int32)
+    # The exponent of the number as a float, which holds it exactly.
+    found = (values.astype(np.float64).view(np.uint64) >> np.uint64(52)).astype(np.int32)
+    found -= np.int32(1022)
+    np.maximum(found, 0, out=found)
+    return found
 
 
 def code_planes(code: NDArray[np.uint32]) -> list[Raw]:

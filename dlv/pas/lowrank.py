@@ -23,6 +23,7 @@ LEAST_SIDE = 8
 DENSE = 1 << 22  # elements up to which the whole difference is held as float64
 GRAM = 1024  # the longest side whose Gram matrix is taken
 RANK, SLOW_RANK = 32, 64
+SAMPLE_ROWS = 4096  # of a tall matrix that are looked at first
 ROUNDS = 2
 ALPHA_BITS = 15
 
@@ -63,21 +64,21 @@ def find_affine(pair: Pair, *, slow: bool = False, shrink: bool = True) -> list[
 def _candidates(scaled: _Scaled, slow: bool, shrink: bool) -> list[Found]:
     pair = scaled.pair
     candidates: list[Found] = []
-    alphas = {by_row: _alphas(scaled, None, by_row) for by_row in (False, True)} if shrink else {}
-    for by_row, fitted in alphas.items():
-        if made := _shrink(fitted, by_row):
+    alphas: tuple[Floats, ...] = _alphas(scaled, None) if shrink else ()
+    for by_row, fitted in enumerate(alphas):
+        if made := _shrink(fitted, bool(by_row)):
             candidates.append(made)
     rank = SLOW_RANK if slow else RANK
     if min(pair.rows, pair.columns) >= LEAST_SIDE:
         if low := _low_rank(scaled, None, rank):
             candidates.append(([low[0]], low[1]))
         if shrink:
-            found: Floats | None = alphas[False]
+            found: Floats | None = alphas[0]
             for _ in range(ROUNDS):
                 low = _low_rank(scaled, found, rank)
                 if low is None:
                     break
-                found = _alphas(scaled, low[2], by_row=False)
+                found = _alphas(scaled, low[2])[0]
             if low is not None and found is not None and (made := _shrink(found, by_row=False)):
                 again = _low_rank(scaled, _stored(made), rank)
                 if again is not None:
@@ -110,8 +111,8 @@ def _powers(scales: Floats) -> NDArray[np.int32]:
     return np.clip(found, -120, 120)
 
 
-def _alphas(scaled: _Scaled, factors: tuple[Floats, Floats] | None, by_row: bool) -> Floats:
-    """Least squares of the scaled difference against the scaled base."""
+def _alphas(scaled: _Scaled, factors: tuple[Floats, Floats] | None) -> tuple[Floats, Floats]:
+    """Least squares of the scaled difference against the scaled base: in all, and by row."""
     over, under = np.zeros(scaled.pair.rows), np.zeros(scaled.pair.rows)
     for block in scaled.pair.blocks():
         base, moved = scaled.pair.values(block)
@@ -120,12 +121,17 @@ def _alphas(scaled: _Scaled, factors: tuple[Floats, Floats] | None, by_row: bool
         weights = np.ldexp(1.0, -2 * scaled.rows[block, None]) * np.ldexp(
             1.0, -2 * scaled.columns[None, :]
         )
-        over[block] = (weights * base * moved).sum(1)
-        under[block] = (weights * base * base).sum(1)
-    if not by_row:
-        over, under = over.sum(keepdims=True), under.sum(keepdims=True)
-    alphas: Floats = np.divide(over, under, out=np.zeros_like(over), where=under > 0)
-    return np.clip(alphas, -0.4, 0.4)
+        weights *= base
+        moved *= weights
+        over[block] = moved.sum(1)
+        weights *= base
+        under[block] = weights.sum(1)
+
+    def fitted(over: Floats, under: Floats) -> Floats:
+        alphas: Floats = np.divide(over, under, out=np.zeros_like(over), where=under > 0)
+        return np.clip(alphas, -0.4, 0.4)
+
+    return fitted(over.sum(keepdims=True), under.sum(keepdims=True)), fitted(over, under)
 
 
 def _shrink(alphas: Floats, by_row: bool) -> Found | None:
@@ -152,6 +158,8 @@ def _low_rank(scaled: _Scaled, alphas: Floats | None, most: int) -> Made | None:
     """Factors of the rank that pays best, in integers; and the same as numbers."""
     pair = scaled.pair
     count = pair.rows * pair.columns
+    if pair.rows > 2 * SAMPLE_ROWS and pair.columns <= GRAM and not _promising(scaled, alphas):
+        return None
     left, squares, energy = _leading(scaled, alphas, most)
     rank = _best_rank(squares, energy, pair.rows, pair.columns)
     if rank == 0:
@@ -232,6 +240,22 @@ def _best_rank(squares: Floats, energy: float, rows: int, columns: int) -> int:
         if saved - spent > best_bits:
             best, best_bits = rank, float(saved - spent)
     return best
+
+
+def _promising(scaled: _Scaled, alphas: Floats | None) -> bool:
+    """Whether the blocks of a few rows show a low rank: fewer rows rather show too much."""
+    pair = scaled.pair
+    gram = np.zeros((pair.columns, pair.columns))
+    run = 64
+    step = pair.rows * run // SAMPLE_ROWS
+    rows = 0
+    for first in range(0, pair.rows - run, step):
+        grid = scaled.grid(slice(first, first + run), alphas)
+        gram += grid.T @ grid
+        rows += run
+    squares = np.linalg.eigvalsh(gram)[::-1] * (pair.rows / rows)
+    energy = float(squares.sum())
+    return _best_rank(np.maximum(squares[:RANK], 0), energy, pair.rows, pair.columns) > 0
 
 
 def _leading(scaled: _Scaled, alphas: Floats | None, most: int) -> tuple[Floats, Floats, float]:

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.pas.contexts import view
-from dlv.pas.floats import Words, balanced, differences, exponents, format_of
+from dlv.pas.floats import Format, Words, balanced, differences, exponents, format_of
 from dlv.pas.predictors import Predictor, values_of_words
 
 Floats = NDArray[np.float64]
 
 BLOCK = 1 << 19  # elements per block of rows
-GREATEST = 2.0**60  # beyond this a number is no weight, and its square soon no number
+LARGE = 60
+GREATEST = 2.0**LARGE  # beyond this a number is no weight, and its square soon no number
 SAMPLE = 1 << 17  # elements that a choice is made by
 
 
@@ -47,10 +48,7 @@ class Pair:
         return differences(self.target[start:stop], self.predicted(start, stop), self.form)
 
     def signed(self, start: int, stop: int) -> NDArray[np.int64]:
-        eights = balanced(self.form)
-        words = (self.digits(start, stop) ^ eights) - eights
-        found: NDArray[np.int64] = words.view(f"<i{self.form.width}").astype(np.int64)
-        return found
+        return signed(self.digits(start, stop), self.form)
 
     def blocks(self) -> Iterator[slice]:
         """Blocks of whole rows."""
@@ -86,13 +84,25 @@ class Pair:
         at = slice(rows.start * self.columns, rows.stop * self.columns)
         base = self.predicted(at.start, at.stop)
         target = self.target[at]
+        usual = [exponents(words, self.form) for words in (base, target)]
         full = (1 << self.form.exponent) - 1
-        good = (exponents(base, self.form) != full) & (exponents(target, self.form) != full)
-        zero = self.form.words.type(0)
-        was = values_of_words(np.where(good, base, zero), self.dtype)
-        now = values_of_words(np.where(good, target, zero), self.dtype)
-        for values in (was, now):
-            values[np.abs(values) > GREATEST] = 0.0
-        moved = now - was
+        if max(int(some.max(initial=0)) for some in usual) < min(full, full // 2 + LARGE):
+            was, moved = values_of_words(base, self.dtype), values_of_words(target, self.dtype)
+        else:
+            good = (usual[0] != full) & (usual[1] != full)
+            zero = self.form.words.type(0)
+            was = values_of_words(np.where(good, base, zero), self.dtype)
+            moved = values_of_words(np.where(good, target, zero), self.dtype)
+            for values in (was, moved):
+                values[np.abs(values) > GREATEST] = 0.0
+        moved -= was
         grid = (rows.stop - rows.start, self.columns)
         return was.reshape(grid), moved.reshape(grid)
+
+
+def signed(digits: Words, form: Format) -> NDArray[np.int64]:
+    """Differences given as balanced digits."""
+    eights = balanced(form)
+    words = (digits ^ eights) - eights
+    found: NDArray[np.int64] = words.view(f"<i{form.width}").astype(np.int64)
+    return found

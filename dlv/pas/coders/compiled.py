@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dlv.errors import UsageError, require
 
@@ -43,6 +44,13 @@ def loops(digits: int = PATIENCE) -> Loops | None:
     if _seen[0] < PATIENCE and "numba" not in sys.modules:
         return None
     return _compiled()
+
+
+def frozen(array: NDArray[Any]) -> NDArray[Any]:
+    """The array to be read only: each loop is then compiled for one kind, which takes long."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 @cache

@@ -93,19 +93,20 @@ class _Counted:
         if len(contexts) > MAX_DIGITS:
             raise Damaged(f"a context chunk holds {len(contexts)} digits, not <= {MAX_DIGITS}")
         counts = np.zeros((4, 256), np.uint32)
-        loops.count(contexts, counts)
+        loops.count(compiled.frozen(contexts), counts)
         if counts[:, CONTEXTS:].any():
             raise Damaged("a context is not below 128")
         self.counts: NDArray[np.int64] = counts[:, :CONTEXTS].sum(0, dtype=np.int64)
         ordered = counts.T.ravel()
         places = np.cumsum(ordered, dtype=np.uint32) - ordered
         self._places = np.ascontiguousarray(places.reshape(256, 4).T)
-        self._contexts = contexts
+        self._contexts = compiled.frozen(contexts)
         self._loops = loops
 
     def scatter(self, gathered: Bytes) -> Raw:
         out = np.empty(len(self._contexts), np.uint8)
-        self._loops.scatter(self._contexts, self._places, gathered, out)
+        given = self._contexts, self._places, compiled.frozen(gathered)
+        self._loops.scatter(*given, out)
         return out.data
 
 
