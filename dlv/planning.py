@@ -58,6 +58,11 @@ class Layout:
     groups: list[Held]
     names: dict[str, str] = field(default_factory=dict)  # matrix -> a tensor that it is
 
+    def movable(self, scope: set[str]) -> NDArray[np.int64]:
+        """The vertices of matrices in scope."""
+        numbers = [number for number, m in enumerate(self.matrices, 1) if m.hash in scope]
+        return np.array(numbers, np.int64)
+
     def placed(self, scope: set[str]) -> NDArray[np.int64]:
         """The edge by which each vertex is stored now; -1 of those in scope that none rests on."""
         kept = [edge for edge, choice in enumerate(self.choices) if choice is None]

@@ -45,7 +45,7 @@ class Request:
     scheme: Scheme = "independent"
     policy: Policy = field(default_factory=Policy)
     clamp: bool = False
-    local: bool = False  # only what nothing rests on finds a new place, at once
+    local: bool = False  # a place for new matrices and for those in question, at once
     slow: bool = False
     jobs: int = 1
     author: str = ""
@@ -116,12 +116,9 @@ def propose(
     minima = make_plan(layout.graph, [None] * len(layout.groups), request.scheme, "spt").minima
     asked = limits.budgets(db, request.policy, layout.groups, minima)
     if request.local:
-        placed = layout.placed(set(scope))
-        return Proposal(
-            layout,
-            Planned(replan(layout.graph, placed, asked, request.scheme), asked, minima),
-            request.scheme,
-        )
+        placed, movable = layout.placed(set(scope)), layout.movable(set(scope))
+        plan = replan(layout.graph, placed, asked, request.scheme, movable=movable)
+        return Proposal(layout, Planned(plan, asked, minima), request.scheme)
     try:
         planned = make_plan(
             layout.graph,

@@ -2,12 +2,15 @@
 
 A full plan is `archive`'s business. Here each new vertex first gets the fastest in-edge from what
 has a place, then the in-edges that save most bytes per microsecond are taken while the budgets
-that the new vertices are part of hold.
+that the new vertices are part of hold. Last, what is stored already and may move (a new version's
+parents) does so where that is smaller, with all that rests on it: no cycle, no chain too long,
+no budget broken of any snapshot below.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dlv.pas.solvers.reach import refuse_unreachable
 from dlv.pas.storage_graph import Budgets, Longs, Scheme, StorageGraph
@@ -20,14 +23,16 @@ def replan(
     budgets: Budgets,
     scheme: Scheme = "independent",
     *,
+    movable: Longs | None = None,
     max_depth: int = MAX_DEPTH,
 ) -> StoragePlan:
-    """`stored[v]` is the edge of a vertex that has its place, -1 of a new one. A budget that the
-    fastest in-edges break stays broken: that is for `archive` to mend or refuse."""
+    """`stored[v]` is the edge of a vertex that has its place, -1 of a new one; `movable`: vertices
+    that may leave their place. A budget that the fastest in-edges break stays broken: that is for
+    `archive` to mend or refuse."""
     edges = np.array(stored, np.int64)
     edges[0] = -1
     new = np.flatnonzero(edges < 0)[1:]
-    if not len(new):
+    if not len(new) and movable is None:
         return StoragePlan(edges)
     placed = edges >= 0
     placed[0] = True
@@ -55,6 +60,11 @@ def replan(
             max_depth = graph.vertices  # nothing shallower leads there
         waiting = later
     improve(graph, into, edges, distance, depth, budgets, scheme, max_depth)
+    if movable is not None and len(movable):
+        moving = np.zeros(graph.vertices, np.bool_)
+        moving[movable] = True
+        moving[new] = moving[0] = False
+        Moves(graph, edges, budgets, scheme, max_depth).make(moving)
     return StoragePlan(edges)
 
 
@@ -105,6 +115,77 @@ def improve(
         if scheme == "independent":
             for g in groups[v]:
                 room[g] -= slower
+
+
+class Moves:
+    """Vertices that move with all that rests on them. `edges` are changed in place."""
+
+    def __init__(
+        self, graph: StorageGraph, edges: Longs, budgets: Budgets, scheme: Scheme, max_depth: int
+    ) -> None:
+        self.graph, self.edges = graph, edges
+        self.scheme, self.max_depth = scheme, max_depth
+        limited = [(m, b) for m, b in zip(graph.snapshots, budgets, strict=True) if b is not None]
+        sizes = [len(members) for members, _ in limited]
+        none = np.zeros(0, np.int64)
+        self.members = np.concatenate([none, *(members for members, _ in limited)])
+        self.group = np.repeat(np.arange(len(limited)), sizes)
+        self.budgets = np.array([budget for _, budget in limited], np.int64)
+        self.refresh()
+
+    def refresh(self) -> None:
+        self.distance = along(self.graph, self.edges, self.graph.recreation)
+        self.depth = along(self.graph, self.edges, None)
+        self.parent = np.zeros(len(self.edges), np.int64)
+        self.parent[1:] = self.graph.tails[self.edges[1:]]
+        self.order = np.argsort(self.parent, kind="stable")
+        self.first = np.searchsorted(self.parent[self.order], np.arange(len(self.edges) + 1))
+        self.room = self.budgets.copy()
+        if self.scheme == "independent":
+            np.subtract.at(self.room, self.group, self.distance[self.members])
+
+    def make(self, moving: NDArray[np.bool_]) -> None:
+        """The swaps that save most, as long as there are any; a vertex moves once."""
+        graph = self.graph
+        ways = np.flatnonzero(moving[graph.heads] & graph.usable)
+        saved = graph.storage[self.edges[graph.heads[ways]]] - graph.storage[ways]
+        ways, saved = ways[saved > 0], saved[saved > 0]
+        for e in ways[np.lexsort((ways, graph.recreation[ways], -saved))].tolist():
+            v = int(graph.heads[e])
+            if moving[v] and self.fits(e, v):
+                self.edges[v] = e
+                moving[v] = False
+                self.refresh()
+
+    def fits(self, e: int, v: int) -> bool:
+        """Whether the swap to e makes no cycle and keeps depth and budgets of all below v."""
+        u = int(self.graph.tails[e])
+        below = self.below(v)
+        if below[u]:
+            return False
+        deeper = int(self.depth[u] + 1 - self.depth[v])
+        if self.depth[below].max() + deeper > max(self.max_depth, self.depth[below].max()):
+            return False
+        slower = int(self.distance[u] + self.graph.recreation[e] - self.distance[v])
+        if slower <= 0:
+            return True
+        moved = below[self.members]
+        if self.scheme == "parallel":
+            later = self.distance[self.members[moved]] + slower
+            return bool(np.all(later <= self.room[self.group[moved]]))
+        counts = np.bincount(self.group[moved], minlength=len(self.room))
+        touched = counts > 0
+        return bool(np.all(counts[touched] * slower <= self.room[touched]))
+
+    def below(self, v: int) -> NDArray[np.bool_]:
+        """v and all that rests on it."""
+        found = np.zeros(len(self.edges), np.bool_)
+        waiting = [v]
+        while waiting:
+            x = waiting.pop()
+            found[x] = True
+            waiting += self.order[self.first[x] : self.first[x + 1]].tolist() if x else []
+        return found
 
 
 def along(graph: StorageGraph, edges: Longs, costs: Longs | None) -> Longs:
