@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dlv.errors import Damaged
 from dlv.pas.coders.blocks import blocks
+from dlv.pas.coders.context import Order, places_of
 from dlv.pas.coders.zstd import decompress
 
 Raw = bytes | bytearray | memoryview
@@ -29,25 +30,22 @@ class AboveCodec:
         return {"id": self.codec_id}
 
     def encode(self, data: Raw, above: Raw) -> bytes:
-        order, counts = _order(above)
-        return blocks(np.frombuffer(data, np.uint8)[order], counts)
+        order = Order(_contexts(above), 256)
+        return blocks(order.gather(data), order.counts)
 
     def decode(self, data: Raw, above: Raw) -> Raw:
         """As many bytes as `above` has; Damaged if it holds others."""
-        order, _ = _order(above)
-        plain = decompress(data, len(order), "a chunk in the order of the plane above")
-        if len(plain) != len(order):
+        places = places_of(_contexts(above), 256)
+        plain = decompress(data, len(above), "a chunk in the order of the plane above")
+        if len(plain) != len(above):
             raise Damaged(
                 "a chunk in the order of the plane above has the wrong length",
-                why=f"{len(plain)} bytes, not {len(order)}",
+                why=f"{len(plain)} bytes, not {len(above)}",
             )
-        out = np.empty(len(order), np.uint8)
-        out[order] = np.frombuffer(plain, np.uint8)
-        return out.data
+        return places.scatter(np.frombuffer(plain, np.uint8))
 
 
-def _order(above: Raw) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+def _contexts(above: Raw) -> NDArray[np.uint8]:
     if len(above) > MOST:
         raise Damaged(f"a segment has {len(above)} bytes, not <= {MOST}")
-    contexts = np.frombuffer(above, np.uint8)
-    return np.argsort(contexts, kind="stable"), np.bincount(contexts, minlength=256)
+    return np.frombuffer(above, np.uint8)

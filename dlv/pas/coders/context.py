@@ -51,7 +51,7 @@ class ContextCodec(Protocol):
 class Order:
     """Digits stably sorted by context; worked out once for both codecs."""
 
-    def __init__(self, contexts: Bytes) -> None:
+    def __init__(self, contexts: Bytes, limit: int = CONTEXTS) -> None:
         if len(contexts) > MAX_DIGITS:
             raise Damaged(f"a context chunk holds {len(contexts)} digits, not <= {MAX_DIGITS}")
         # One sort of context and index together is twice as fast as a stable argsort.
@@ -59,9 +59,9 @@ class Order:
         np.left_shift(keys, np.uint32(20), out=keys)
         keys |= np.arange(len(contexts), dtype=np.uint32)
         keys.sort()
-        bounds = np.searchsorted(keys, np.arange(1, CONTEXTS, dtype=np.uint32) << np.uint32(20))
-        if len(keys) and int(keys[-1]) >> 20 >= CONTEXTS:
-            raise Damaged("a context is not below 128")
+        bounds = np.searchsorted(keys, np.arange(1, limit, dtype=np.uint32) << np.uint32(20))
+        if len(keys) and int(keys[-1]) >> 20 >= limit:
+            raise Damaged(f"a context is not below {limit}")
         self.counts: NDArray[np.int64] = np.diff(bounds, prepend=0, append=len(keys))
         np.bitwise_and(keys, _MASK, out=keys)
         self.index: NDArray[np.intp] = keys.astype(np.intp)
@@ -89,14 +89,14 @@ class Places(Protocol):
 class _Counted:
     """The same by compiled loops, which need no sort."""
 
-    def __init__(self, contexts: Bytes, loops: compiled.Loops) -> None:
+    def __init__(self, contexts: Bytes, limit: int, loops: compiled.Loops) -> None:
         if len(contexts) > MAX_DIGITS:
             raise Damaged(f"a context chunk holds {len(contexts)} digits, not <= {MAX_DIGITS}")
         counts = np.zeros((4, 256), np.uint32)
         loops.count(compiled.frozen(contexts), counts)
-        if counts[:, CONTEXTS:].any():
-            raise Damaged("a context is not below 128")
-        self.counts: NDArray[np.int64] = counts[:, :CONTEXTS].sum(0, dtype=np.int64)
+        if counts[:, limit:].any():
+            raise Damaged(f"a context is not below {limit}")
+        self.counts: NDArray[np.int64] = counts[:, :limit].sum(0, dtype=np.int64)
         ordered = counts.T.ravel()
         places = np.cumsum(ordered, dtype=np.uint32) - ordered
         self._places = np.ascontiguousarray(places.reshape(256, 4).T)
@@ -110,10 +110,10 @@ class _Counted:
         return out.data
 
 
-def places_of(contexts: Bytes) -> Places:
-    """For decoding: where the digits of these contexts belong."""
+def places_of(contexts: Bytes, limit: int = CONTEXTS) -> Places:
+    """For decoding: where the digits of these contexts, all below `limit`, belong."""
     loops = compiled.loops(len(contexts))
-    return Order(contexts) if loops is None else _Counted(contexts, loops)
+    return Order(contexts, limit) if loops is None else _Counted(contexts, limit, loops)
 
 
 class ContextZstd:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dlv.canonical import hash_bytes
 from dlv.errors import Damaged
 from dlv.pas.coders import compiled
+from dlv.pas.coders.above import AboveCodec
 from dlv.pas.coders.context import ContextCodec, ContextPacked, ContextZstd
 from dlv.pas.coders.rans import ContextRans, make_table
 from dlv.pas.contexts import Scales, numbers
@@ -81,6 +82,16 @@ def test_damage_is_seen_alike(seed: int, at: int, byte: int, longer: bool) -> No
             data[at % len(data)] = byte
         with_loops, without = both(partial(codec.decode, data, given))
         assert with_loops == without
+
+
+@pytest.mark.parametrize("count", [0, 1, 6, 1003, 90_000])
+def test_bytes_in_the_order_of_the_plane_above(count: int) -> None:
+    rng = np.random.default_rng(count)
+    above = np.rint(rng.normal(0, 40, count)).astype(np.int64).astype(np.uint8)
+    data = (above // 3 + rng.integers(0, 4, count)).astype(np.uint8)
+    stored = AboveCodec().encode(data.data, above.data)
+    with_loops, without = both(lambda: bytes(AboveCodec().decode(stored, above.data)))
+    assert with_loops == without == data.tobytes()
 
 
 def test_contexts_beyond_the_last_are_damage() -> None:
