@@ -79,11 +79,10 @@ def archive(
 ) -> Archived:
     """Plan, and unless it is a rehearsal write new packs and switch to them."""
     started = time.monotonic()
-    with repository.alone("archive.lock"), repository.writing():
-        resumed = bool(superseded.intended(repository))
-    if resumed:
-        superseded.settle(repository)
-    with repository.alone("archive.lock"):
+    with superseded.alone(repository):
+        with repository.writing():  # where this cannot be, nothing may be cleared either
+            pass
+        resumed = superseded.settle(repository)
         with repository.writing(), Trials(repository, request) as (planner, tried):
             plan = propose(repository, planner, request, progress)
             export(plan, request)
@@ -105,7 +104,9 @@ def archive(
 def _clean(repository: Repository, outcome: Archived) -> None:
     """The new packs count already: what cannot be removed now is left to the next archive."""
     try:
-        tryouts.forget(repository.cache)
+        tryouts.settle(
+            repository.cache, {m for (m,) in repository.database.rows("SELECT hash FROM matrix")}
+        )
         _, outcome.freed, outcome.waiting = superseded.clear(repository)
     except StorageError:
         outcome.waiting = len(matrices.unused_packs(repository.database))

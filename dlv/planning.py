@@ -6,7 +6,9 @@ with these the matrix is really encoded.
 
 from __future__ import annotations
 
+import contextlib
 import math
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -33,6 +35,7 @@ Advance = Callable[[int], None]
 
 BASES = 2  # of the candidates, so many are tried
 FAR = 0.92  # a base whose difference takes more than this part of the bits is not tried
+AT_ONCE = 64 << 20  # bytes of the matrices that several threads encode
 KEEP = "keep"  # kind of the edge that leaves a matrix as it is stored now
 EVERY_STATE = ("live", "recovered", "removed", "undone")
 
@@ -208,12 +211,19 @@ class Planner:
     def _bases(self, scope: Sequence[str]) -> dict[str, list[str]]:
         """For each matrix the few candidates that are nearest to it."""
         found = candidates(self.known, self.snapshots, self.stored)
-        wanted = {name for digest in scope for name in (digest, *found.get(digest, ()))}
+        near: dict[str, list[str]] = {}
+        new = []
+        for digest in scope:
+            known = self.tryouts.near(digest, found.get(digest, ()))
+            if known is None:
+                new.append(digest)
+            else:
+                near[digest] = known
+        wanted = {name for digest in new for name in (digest, *found.get(digest, ()))}
         wanted = {digest for digest in wanted if len(found.get(digest, ())) > 0}
         for digest, raw in self.together(wanted):
             self._sketches[digest] = sketch(raw, self.stored[digest].dtype)
-        near: dict[str, list[str]] = {}
-        for digest in scope:
+        for digest in new:
             bits = format_of(self.stored[digest].dtype).bits
             ranked = sorted(
                 (
@@ -226,6 +236,7 @@ class Planner:
             )
             close = [order for size, order in ranked[:BASES] if size < FAR * bits]
             near[digest] = [found[digest][order] for order in close]
+            self.tryouts.note_near(digest, found.get(digest, ()), near[digest])
         return near
 
     def _try(
@@ -241,11 +252,19 @@ class Planner:
                 if raw > SMALL:
                     choices.append(Choice(digest, base, "context"))
                     choices += [Choice(digest, base, "xor")] if rank == 0 else []
-            made = [
-                (choice, self.tryouts.tried(choice, self.encoding(digest))) for choice in choices
-            ]
+            made = []
+            for choice in choices:
+                if stopped.is_set():
+                    return []
+                made.append((choice, self.tryouts.tried(choice, self.encoding(digest))))
             advance(raw)
             return made
+
+        def weighed(digest: str) -> list[tuple[Choice, Tried]]:
+            with room.of(self._raw(digest)):
+                return work(digest)
+
+        room, stopped = _Room(AT_ONCE), threading.Event()
 
         # Tensor by tensor, so that target and base are both decoded still.
         names = {digest: name for held in self.snapshots for name, _, digest in held.tensors}
@@ -254,8 +273,33 @@ class Planner:
             outcomes = list(map(work, scope))
         else:
             with ThreadPoolExecutor(self.jobs) as pool:
-                outcomes = list(pool.map(work, scope))
+                try:
+                    outcomes = list(pool.map(weighed, scope))
+                except BaseException:  # Ctrl-C too: the other threads need not come to their end
+                    stopped.set()
+                    raise
         return {choice: tried for made in outcomes for choice, tried in made}
+
+
+class _Room:
+    """Lets threads work on so many bytes at once, or on one matrix that is larger."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._taken = 0
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def of(self, size: int) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._taken or self._taken + size <= self._limit)
+            self._taken += size
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._taken -= size
+                self._changed.notify_all()
 
 
 def _manner(kind: str, encoding: Encoding) -> str:

@@ -14,7 +14,6 @@ from dlv.errors import Damaged, DlvError
 from dlv.metadata import matrices, storage
 from dlv.metadata.matrices import PackIndex
 from dlv.packing import Packing
-from dlv.pas.encode import Part
 from dlv.pas.footer import Encoding, PieceRow, pieces_of
 from dlv.pas.packs import SUFFIX, Pack
 from dlv.pas.pieces import Piece
@@ -141,15 +140,13 @@ def carry_out(
 
 def _encode(packing: Packing, tryouts: Tryouts, choice: Choice, encoding: Encoding) -> None:
     """Own chunks for a large matrix; a small one's planes share theirs."""
-    parts: list[Part] = []
     pooled = tryouts.pooled(choice, encoding)
     if pooled is not None:
         made, planes = pooled
         for plane, data in enumerate(planes):
             packing.pool(made, plane, data)
         return
-    made = tryouts.parts(choice, encoding, parts.append)
-    for part in parts:
+    for made, part in tryouts.parts(choice, encoding):
         packing.put(made, part)
 
 

@@ -5,8 +5,9 @@ What a crash leaves is cleared by the next archive, and believed by no rebuild.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import dlv.durable as durable
 from dlv.canonical import dumps, is_hash
@@ -19,25 +20,56 @@ INTENT = "archive.json"
 PATIENCE = 2.0  # seconds to wait for readers and writers before old packs go
 
 
-def settle(repository: Repository) -> list[str]:
-    """Clear what an archive that was killed left half in or half out; returns the packs."""
-    with repository.alone("gc.lock"):
-        return _settle(repository)
+def settle(repository: Repository) -> bool:
+    """Clear what an archive that was killed left half in or half out; whether there was such a one.
+
+    While others read or write it stays: they may take long, and it does no harm.
+    """
+    db = repository.database
+    used = set(matrices.packs(db)).difference(matrices.unused_packs(db))
+    if {name for name, _ in used}.issuperset(intended(repository)):
+        return False
+    with contextlib.suppress(Conflict), _patient(repository), repository.alone("gc.lock"):
+        _settle(repository)
+    return True
 
 
-def _settle(repository: Repository) -> list[str]:
+@contextlib.contextmanager
+def _patient(repository: Repository) -> Iterator[None]:
+    before = repository.patience
+    repository.patience = PATIENCE
+    try:
+        yield
+    finally:
+        repository.patience = before
+
+
+@contextlib.contextmanager
+def alone(repository: Repository) -> Iterator[None]:
+    """One archive at a time: it may take hours, so that another one does not wait."""
+    with contextlib.ExitStack() as held:
+        try:
+            with _patient(repository):
+                held.enter_context(repository.alone("archive.lock"))
+        except Conflict as error:
+            raise Conflict(
+                "another dlv archive is at work on the repository",
+                why=error.why,
+                hint="repeat it when that has ended",
+            ) from error
+        yield
+
+
+def _settle(repository: Repository) -> None:
     named = intended(repository)
     if not named:
-        return []
+        return
     known = {name for name, _ in matrices.packs(repository.database)}
-    gone = []
     for name in named:
         path = durable.path_of(repository.packs, name, SUFFIX)
         if name not in known and path.exists():
             durable.remove(path)
-            gone.append(name)
     durable.remove(repository.path / INTENT)
-    return gone
 
 
 def intended(repository: Repository) -> list[str]:
@@ -50,7 +82,8 @@ def intended(repository: Repository) -> list[str]:
 
 
 def intend(repository: Repository, names: Iterable[str]) -> None:
-    data = dumps({"packs": sorted(names)})
+    """Name packs beside those that are named already."""
+    data = dumps({"packs": sorted({*intended(repository), *names})})
     durable.replace(repository.path / INTENT, data, tmp_dir=repository.tmp)
 
 
@@ -58,17 +91,13 @@ def clear(repository: Repository) -> tuple[int, int, int]:
     """Remove packs that nothing uses any more: (how many, bytes, how many must wait)."""
     db = repository.database
     unused = matrices.unused_packs(db)
-    before = repository.patience
-    repository.patience = PATIENCE
     try:
-        with repository.alone("gc.lock"):
+        with _patient(repository), repository.alone("gc.lock"):
             unused = matrices.unused_packs(db)
-            intend(repository, [*intended(repository), *(name for name, _ in unused)])
+            intend(repository, [name for name, _ in unused])
             with db.atomic():
                 matrices.forget_packs(db, [name for name, _ in unused])
             _settle(repository)
     except Conflict:
         return 0, 0, len(unused)
-    finally:
-        repository.patience = before
     return len(unused), sum(size for _, size in unused), 0

@@ -1,7 +1,8 @@
 """Encodings tried for a plan: what each would take, and its bytes if it was the best so far.
 
 They are made once and noted in `.dlv/cache`, so that an archive that was interrupted goes on
-where it stopped. What is read back is checked; what does not fit is made again.
+where it stopped, and the next one need not measure again. What is read back is checked; what does
+not fit is made again.
 """
 
 from __future__ import annotations
@@ -11,19 +12,21 @@ import json
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from dlv.canonical import dumps, hash_bytes
+from dlv.attempts import Attempt, Place
+from dlv.canonical import WRITER, dumps, hash_bytes
+from dlv.durable import storage_error
 from dlv.errors import StorageError
 from dlv.pas import small
 from dlv.pas.codecs import choose
 from dlv.pas.encode import (
     SMALL,
-    Encoded,
     Part,
     Put,
     encode_materialised,
@@ -40,7 +43,8 @@ Raw = bytes | bytearray | memoryview
 Kind = Literal["materialise", "xor", "sub", "context"]
 
 JOURNAL, BYTES = "tryouts.jsonl", "tryouts.bin"
-FORMAT = 1  # of the notes; raised when an encoder gives other bytes than before
+ROOM = 1 << 30  # for the bytes of encodings; what finds none is made again
+FORMAT = 2  # of the notes; raised when an encoder gives other bytes than before
 ROW = 70  # about what a chunk takes in a pack's footer,
 MEMBER = 10  # and what a small plane's share of one does
 
@@ -98,13 +102,39 @@ class Matrices:
         return raw
 
 
-def forget(folder: Path) -> None:
-    """Remove the notes: the plan is carried out."""
+def settle(folder: Path, stored: Set[str]) -> None:
+    """The plan is carried out: what was measured is kept, of what is still stored; no bytes."""
+    path = folder / JOURNAL
+    rows: dict[bytes, dict[str, Any]] = {}
     try:
-        for name in (JOURNAL, BYTES):
-            (folder / name).unlink(missing_ok=True)
+        (folder / BYTES).unlink(missing_ok=True)
+        with path.open("rb") as journal:
+            for row in _rows(journal):
+                about = row["choice"] if "choice" in row else row["near"]
+                there = all(name is None or name in stored for name in about[:2])
+                if there and row["manner"].endswith(WRITER):
+                    rows[dumps([row["manner"], about])] = row | {"kept": None}
+        fresh = path.with_suffix(".new")
+        fresh.write_bytes(b"".join(map(_line, rows.values())))
+        fresh.replace(path)
+    except FileNotFoundError:
+        return
     except OSError as error:
-        raise StorageError(f"cannot clear {folder}", why=error.strerror) from error
+        raise storage_error("clear", folder, error) from error
+
+
+def _line(row: Mapping[str, Any]) -> bytes:
+    line = dumps(row)
+    return line + b" " + hash_bytes(line)[:16].encode() + b"\n"
+
+
+def _rows(journal: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """Up to a line that was cut off or damaged."""
+    for line in journal:
+        text, _, check = line.rstrip(b"\n").rpartition(b" ")
+        if hash_bytes(text)[:16].encode() != check:
+            return
+        yield json.loads(text)
 
 
 class Tryouts:
@@ -121,16 +151,18 @@ class Tryouts:
         self._matrices = matrices
         self._slow = slow
         self._fast_coder = fast_coder
-        self._manner = f"{FORMAT}{'s' if slow else ''}{'f' if fast_coder else ''}"
+        self._manner = f"{FORMAT}{'s' if slow else ''}{'f' if fast_coder else ''} {WRITER}"
         self._lock = threading.Lock()
         self._notes: dict[Choice, _Note] = {}
         self._best: dict[str, int] = {}
-        folder.mkdir(exist_ok=True)
+        self._nearest: dict[tuple[str, str], list[str]] = {}
+        self._folder = folder
         try:
-            self._journal = open(folder / JOURNAL, "a+b")  # noqa: SIM115
-            self._bytes = open(folder / BYTES, "a+b")  # noqa: SIM115
+            folder.mkdir(exist_ok=True)
+            self._journal = open(folder / JOURNAL, "a+b", buffering=0)  # noqa: SIM115
+            self._bytes = open(folder / BYTES, "a+b", buffering=0)  # noqa: SIM115
         except OSError as error:
-            raise StorageError(f"cannot write in {folder}", why=error.strerror) from error
+            raise storage_error("write in", folder, error) from error
         self._recall()
 
     def tried(self, choice: Choice, encoding: Encoding) -> Tried:
@@ -144,25 +176,40 @@ class Tryouts:
             made, planes = shared
             tried = Tried(made, sum(len(choose(plane)[1]) for plane in planes), 0)
             with self._lock:
-                self._notes[choice] = _Note(tried, None)
+                self._note(choice, tried, None)
             return tried
-        parts: list[Part] = []
-        made = self._encode(choice, encoding, parts.append)
-        tried = Tried(made, sum(len(part.encoded.data) for part in parts), len(parts))
-        with self._lock:
-            self._keep(choice, tried, parts)
+        with self._encode(choice, encoding) as attempt:
+            assert attempt.encoding is not None
+            tried = Tried(attempt.encoding, attempt.stored, len(attempt.places))
+            with self._lock:
+                self._keep(choice, tried, attempt)
         return tried
 
-    def parts(self, choice: Choice, encoding: Encoding, put: Put) -> Encoding:
+    def parts(self, choice: Choice, encoding: Encoding) -> Iterator[tuple[Encoding, Part]]:
         """The parts of a choice, from the notes where they are whole, else made again."""
         with self._lock:
             note = self._notes.get(choice)
-            parts = None if note is None or note.kept is None else self._replay(note.kept)
-        if note is None or parts is None:
-            return self._encode(choice, encoding, put)
-        for part in parts:
-            put(part)
-        return note.tried.encoding
+            found = None if note is None or note.kept is None else self._replay(note.kept)
+        if note is not None and found is not None:
+            for place in found:
+                part = place.part(self._bytes)
+                if part is None:
+                    raise StorageError(f"{self._folder / BYTES} has changed meanwhile")
+                yield note.tried.encoding, part
+            return
+        with self._encode(choice, encoding) as attempt:
+            assert attempt.encoding is not None
+            for part in attempt.parts():
+                yield attempt.encoding, part
+
+    def near(self, matrix: str, candidates: Sequence[str]) -> list[str] | None:
+        """Which of these bases were found to be nearest; None if that is not known."""
+        return self._nearest.get((matrix, hash_bytes(dumps(list(candidates)))[:16]))
+
+    def note_near(self, matrix: str, candidates: Sequence[str], near: Sequence[str]) -> None:
+        key = hash_bytes(dumps(list(candidates)))[:16]
+        self._nearest[matrix, key] = list(near)
+        self._write({"manner": self._manner, "near": [matrix, None, key], "bases": list(near)})
 
     def pooled(self, choice: Choice, encoding: Encoding) -> tuple[Encoding, list[Raw]] | None:
         """The decoded planes of a small matrix, which go into chunks with others."""
@@ -195,71 +242,83 @@ class Tryouts:
     ) -> None:
         self.close()
 
-    def _encode(self, choice: Choice, encoding: Encoding, put: Put) -> Encoding:
+    def _encode(self, choice: Choice, encoding: Encoding) -> Attempt:
+        """Made now; whoever asked closes it."""
         target = self._matrices(choice.matrix)
         dtype, shape = encoding.dtype, encoding.shape
         if choice.base is None:
-            return _materialised(target, encoding, put)
+            return _materialised(target, encoding, self._folder)
         base = self._matrices(choice.base)
-        given = (target, base, dtype, shape, choice.matrix, choice.base, put)
-        if choice.kind == "xor":
-            return encode_xor(*given, layout=default_layout())
-        if choice.kind == "sub":
-            return encode_sub_fast(*given, layout=default_layout())
-        return small.encode_small(
-            *given,
-            scale=(choice.base, None),
-            slow=self._slow,
-            fast_coder=self._fast_coder,
-        )
+        given = (target, base, dtype, shape, choice.matrix, choice.base)
 
-    def _keep(self, choice: Choice, tried: Tried, parts: list[Part]) -> None:
+        def encode(put: Put) -> Encoding:
+            if choice.kind == "xor":
+                return encode_xor(*given, put, layout=default_layout())
+            if choice.kind == "sub":
+                return encode_sub_fast(*given, put, layout=default_layout())
+            return small.encode_small(
+                *(*given, put),
+                scale=(given[-1], None),
+                slow=self._slow,
+                fast_coder=self._fast_coder,
+            )
+
+        return _attempt(self._folder, encode)
+
+    def _keep(self, choice: Choice, tried: Tried, attempt: Attempt) -> None:
         """Note the size; and the bytes, if no smaller encoding of the matrix is known."""
         kept = None
         if tried.bytes < self._best.get(choice.matrix, tried.bytes + 1):
             self._best[choice.matrix] = tried.bytes
-            kept = [self._write(part) for part in parts]
-            self._bytes.flush()
+            try:
+                end = self._bytes.seek(0, os.SEEK_END)
+                if end + attempt.stored <= ROOM:
+                    attempt.copy(self._bytes.fileno())
+                    kept = [place.row(end) for place in attempt.places]
+            except OSError as error:
+                # They can be made again: the room is worth more to whoever has none.
+                with contextlib.suppress(OSError):
+                    self._bytes.truncate(0)
+                raise storage_error("write in", self._folder, error) from error
+        self._note(choice, tried, kept)
+
+    def _note(self, choice: Choice, tried: Tried, kept: list[list[Any]] | None) -> None:
         self._notes[choice] = _Note(tried, kept)
-        row = {
-            "manner": self._manner,
-            "choice": [choice.matrix, choice.base, choice.kind],
-            "encoding": tried.encoding.as_json(),
-            "stored": tried.stored,
-            "parts": tried.parts,
-            "kept": kept,
-        }
-        line = dumps(row)
-        self._journal.write(line + b" " + hash_bytes(line)[:16].encode() + b"\n")
-        self._journal.flush()
+        self._write(
+            {
+                "manner": self._manner,
+                "choice": [choice.matrix, choice.base, choice.kind],
+                "encoding": tried.encoding.as_json(),
+                "stored": tried.stored,
+                "parts": tried.parts,
+                "kept": kept,
+            }
+        )
 
-    def _write(self, part: Part) -> list[Any]:
-        offset = self._bytes.seek(0, os.SEEK_END)
-        self._bytes.write(part.encoded.data)
-        encoded = part.encoded
-        return [
-            *(part.kind, part.plane, part.start, part.count),
-            *(encoded.codec, encoded.raw, encoded.blake3, offset, len(encoded.data)),
-        ]
+    def _write(self, row: Mapping[str, Any]) -> None:
+        try:
+            view = memoryview(_line(row))
+            while len(view):
+                view = view[os.write(self._journal.fileno(), view) :]
+        except OSError as error:
+            raise storage_error("write in", self._folder, error) from error
 
-    def _replay(self, kept: list[list[Any]]) -> list[Part] | None:
-        parts = []
-        for kind, plane, start, count, codec, raw, blake3, offset, length in kept:
-            data = os.pread(self._bytes.fileno(), length, offset)
-            if len(data) != length or hash_bytes(data) != blake3:
-                return None
-            parts.append(Part(kind, plane, start, count, Encoded(codec, data, raw, blake3)))
-        return parts
+    def _replay(self, kept: list[list[Any]]) -> list[Place] | None:
+        """Where the parts lie, if all are whole."""
+        places = [Place(*row) for row in kept]
+        return places if all(place.part(self._bytes) is not None for place in places) else None
 
     def _recall(self) -> None:
         """Notes of an archive before; a line that was cut off ends them."""
         self._journal.seek(0)
-        for line in self._journal:
-            text, _, check = line.rstrip(b"\n").rpartition(b" ")
-            if hash_bytes(text)[:16].encode() != check:
-                break
-            row = json.loads(text)
+        whole = 0
+        for row in _rows(self._lines()):
+            whole = self._read_to
             if row["manner"] != self._manner:
+                continue
+            if "near" in row:
+                matrix, _, key = row["near"]
+                self._nearest[matrix, key] = row["bases"]
                 continue
             given = row["encoding"]
             encoding = Encoding(
@@ -271,21 +330,49 @@ class Tryouts:
             self._notes[Choice(matrix, base, kind)] = _Note(tried, row["kept"])
             if row["kept"] is not None:
                 self._best[matrix] = tried.bytes
-        self._journal.seek(0, os.SEEK_END)
+        if whole < self._read_to:  # or nothing that is noted from now on would be found again
+            self._journal.truncate(whole)
+
+    def _lines(self) -> Iterator[bytes]:
+        self._read_to = 0
+        with open(self._journal.fileno(), "rb", closefd=False) as lines:
+            for line in lines:
+                self._read_to += len(line)
+                yield line
 
 
-def _materialised(target: Raw, encoding: Encoding, put: Put) -> Encoding:
+def _attempt(folder: Path, encode: Callable[[Put], Encoding]) -> Attempt:
+    attempt = Attempt(folder)
+    try:
+        return attempt.make(encode)
+    except BaseException:
+        attempt.close()
+        raise
+
+
+def _materialised(target: Raw, encoding: Encoding, folder: Path) -> Attempt:
     """A matrix on its own: in fixed point where it can be, if that is smaller."""
     given = (target, encoding.dtype, encoding.shape, encoding.matrix)
     layouts: list[Layout] = [default_layout()]
     with contextlib.suppress(ValueError):
         layouts.append(Fixed.of([target], encoding.dtype, encoding.shape))
-    outcomes: list[tuple[int, Encoding, list[Part]]] = []
+    best: Attempt | None = None
     for layout in layouts:
-        parts: list[Part] = []
-        made = encode_materialised(*given, parts.append, layout=layout, effort="small")
-        outcomes.append((sum(len(part.encoded.data) + ROW for part in parts), made, parts))
-    _, made, parts = min(outcomes, key=lambda outcome: outcome[0])
-    for part in parts:
-        put(part)
-    return made
+        encode = partial(encode_materialised, *given, layout=layout, effort="small")
+        try:
+            made = _attempt(folder, lambda put, encode=encode: encode(put=put))  # type: ignore[misc]
+        except BaseException:
+            if best is not None:
+                best.close()
+            raise
+        worse = made
+        if best is None or _cost(made) < _cost(best):
+            worse, best = (best or made), made
+        if worse is not best:
+            worse.close()
+    assert best is not None
+    return best
+
+
+def _cost(attempt: Attempt) -> int:
+    return attempt.stored + ROW * len(attempt.places)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dlv.commands.invocation import Invocation
+from dlv.errors import DlvError
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
@@ -39,8 +40,16 @@ def request(call: Invocation, refs: tuple[str, ...], **given: Any) -> proposal.R
     )
 
 
-def after_commit(call: Invocation, made: str, parents: tuple[str, ...]) -> int:
-    """A new version and its parents stored as small as they may be; the bytes that it saves."""
-    asked = request(call, (made, *parents), local=True)
-    outcome = archive.archive(call.repository, asked, progress=call.progress)
+def after_commit(call: Invocation, made: str, parents: tuple[str, ...]) -> int | None:
+    """A new version and its parents stored as small as they may be; the bytes that it saves.
+
+    The version is there, whatever becomes of this.
+    """
+    try:
+        asked = request(call, (made, *parents), local=True)
+        outcome = archive.archive(call.repository, asked, progress=call.progress)
+    except DlvError as error:
+        why = f" ({error.why})" if error.why else ""
+        call.output.warn(f"the version is committed, but not archived: {error.message}{why}")
+        return None
     return outcome.before - outcome.after
