@@ -64,9 +64,9 @@ def _compiled() -> Loops | None:
         *(_numbers, _sizes, _drift),
     )
     try:
-        return Loops(*(numba.njit(loop, cache=True) for loop in functions))
+        return Loops(*(numba.njit(loop, cache=True, nogil=True) for loop in functions))
     except RuntimeError:  # nowhere to keep compiled code
-        return Loops(*(numba.njit(loop) for loop in functions))
+        return Loops(*(numba.njit(loop, nogil=True) for loop in functions))
 
 
 def _encode(symbols: Any, rows: Any, frequencies: Any, starts: Any, states: Any, words: Any) -> int:

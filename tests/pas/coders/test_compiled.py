@@ -126,7 +126,8 @@ def test_drift_and_differences(seed: int, count: int, size: int) -> None:
     columns = 1 + seed % 30
     drift = Drift(steps, rng.random(1 + count // columns) < 0.6, columns)
     usual = (rng.normal(0, 1, count).astype("<f4")).view("<u4")
-    for words in (usual, rng.integers(0, 1 << 32, count).astype("<u4")):
+    large = (0x7F800000 - rng.integers(1, 1 << size, count) % 5000).astype("<u4")
+    for words in (usual, large, rng.integers(0, 1 << 32, count).astype("<u4")):
         with_loops, without = both(partial(drift.apply, words, 0))
         assert np.array_equal(with_loops, without)
         slow = Drift(steps, rng.random(1) < 2, columns)
