@@ -89,8 +89,15 @@ def work(repository: Repository, choices: Sequence[tuple[Choice, Encoding]]) -> 
         if not lost or (size > LITTLE and lost < DEAD * size):
             continue
         held, objects = storage.used_in(db, name)
-        with Pack(durable.path_of(repository.packs, name, SUFFIX)) as pack:
-            empty = [row.matrix for row in pack.encodings if row.empty]
+        try:
+            with Pack(durable.path_of(repository.packs, name, SUFFIX)) as pack:
+                empty = [row.matrix for row in pack.encodings if row.empty]
+        except FileNotFoundError as error:
+            raise Damaged(
+                f"pack {name} is missing",
+                why="the index names it, but there is no such file",
+                hint="dlv fsck",
+            ) from error
         for digest in [*held, *empty]:
             row = index.encoding(digest)
             if digest not in seen and row is not None:

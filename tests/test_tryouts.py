@@ -18,7 +18,7 @@ from dlv.archive import Archived, archive
 from dlv.attempts import Attempt
 from dlv.budgets import Policy
 from dlv.canonical import WRITER
-from dlv.errors import Conflict, StorageError
+from dlv.errors import Conflict, Damaged, StorageError
 from dlv.planning import _Room
 from dlv.proposal import Bar, Request
 from dlv.repository import Repository
@@ -167,6 +167,24 @@ def test_room_for_threads() -> None:
         thread.join(30)
         assert not thread.is_alive()
     assert most[0] <= 250
+
+
+@pytest.mark.parametrize("spoil", ["missing", "cut", "bytes"])
+def test_a_pack_that_is_damaged_is_named(repository: Repository, spoil: str) -> None:
+    """Also where the notes spare its reading; nothing is switched, nothing goes."""
+    run(repository, dry_run=True)
+    there = {path: path.read_bytes() for path in repository.packs.glob("??/*.pack")}
+    for path, data in there.items():
+        if spoil == "missing":
+            path.unlink()
+        else:
+            path.write_bytes(data[:-9] if spoil == "cut" else bytes(50_000) + data[50_000:])
+        with pytest.raises(Damaged):
+            run(repository)
+        path.write_bytes(data)
+        assert {p: p.read_bytes() for p in repository.packs.glob("??/*.pack")} == there
+    run(repository)
+    assert check.check(repository).faults == []
 
 
 def test_one_archive_at_a_time(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
