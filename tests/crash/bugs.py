@@ -12,10 +12,14 @@ from typing import Any
 
 import dlv.durable as durable
 import dlv.files as files
+import dlv.packing as packing
 import dlv.rebuild as rebuild
+import dlv.reencode as reencode
 import dlv.repository as repositories
 import dlv.weight_writer as weight_writer
 from dlv.canonical import hash_bytes
+from dlv.metadata import matrices, storage
+from dlv.pas.packs import SUFFIX
 
 BUGS: dict[str, Callable[[], None]] = {}
 
@@ -142,6 +146,37 @@ def _catalogue_swapped_by_copy() -> None:
         fresh.unlink()
 
     _replace(rebuild, "_swap", swap)
+
+
+@bug
+def _archived_before_data() -> None:
+    """The index is switched to packs that are published after it has committed."""
+    publish, late = durable.publish_all, list[Callable[[], Any]]()
+
+    def publish_late(found: Any, root: Any, names: Any, suffix: Any) -> list[Path]:
+        late.append(lambda: publish(found, root, names, suffix))
+        return [durable.path_of(root, name, suffix) for name in names]
+
+    _replace(packing, "publish_all", publish_late)
+    _replace(packing.Packing, "abort", lambda _: None)
+    _replace(reencode, "_verify", lambda *_: None)
+    _after_change(late)
+
+
+@bug
+def _old_packs_first() -> None:
+    """What new packs make superfluous is removed before the index is switched to them."""
+    switch = reencode._switch
+
+    def remove_and_switch(repository: Any, store: Any, made: Any, *rest: Any) -> None:
+        new = {row.matrix for pack in made for row in pack.rows.encodings}
+        kept = {pack.hash for pack in made}
+        for name, _ in matrices.packs(repository.database):
+            if name not in kept and new.issuperset(storage.used_in(repository.database, name)[0]):
+                durable.remove(durable.path_of(repository.packs, name, SUFFIX))
+        switch(repository, store, made, *rest)
+
+    _replace(reencode, "_switch", remove_and_switch)
 
 
 @bug

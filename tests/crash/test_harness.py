@@ -10,16 +10,17 @@ import pytest
 from tests.crash.bugs import BUGS
 from tests.crash.conftest import Drive, Prepare, bad
 from tests.crash.shim import FAIL_FROM, FAIL_ONCE
-from tests.crash.test_kill import COMMIT, KILLS
+from tests.crash.test_kill import ARCHIVE, COMMIT, KILLS, SECOND
 
 pytestmark = pytest.mark.crash
 
 ERRORS = [(FAIL_FROM, errno.EIO), (FAIL_ONCE, errno.ENOSPC)]
 OF_ERRORS = {"error_swallowed", "error_untyped"}
 OF_REBUILD = {"catalogue_swapped_by_copy"}
+OF_ARCHIVE = {"archived_before_data", "old_packs_first"}
 
 
-@pytest.mark.parametrize("bug", sorted(set(BUGS) - OF_REBUILD))
+@pytest.mark.parametrize("bug", sorted(set(BUGS) - OF_REBUILD - OF_ARCHIVE))
 def test_sees(staged: Path, drive: Drive, bug: str) -> None:
     ways = ERRORS if bug in OF_ERRORS else KILLS
     assert bad(drive(staged, COMMIT, ways, bug=bug, order="shuffled"))
@@ -29,3 +30,9 @@ def test_sees(staged: Path, drive: Drive, bug: str) -> None:
 def test_sees_in_rebuild(prepare: Prepare, drive: Drive, bug: str) -> None:
     template = prepare("rebuild", ["add", "."], ["commit", "-m", "second"])
     assert bad(drive(template, ["fsck", "--rebuild"], KILLS, bug=bug, order="backwards"))
+
+
+@pytest.mark.parametrize("bug", sorted(OF_ARCHIVE))
+def test_sees_in_archive(prepare: Prepare, drive: Drive, bug: str) -> None:
+    template = prepare("archive", *SECOND)
+    assert bad(drive(template, ARCHIVE, KILLS, bug=bug, order="backwards"))
