@@ -14,10 +14,10 @@ import numpy as np
 import dlv.rounding as rounding
 import dlv.snapshots as snapshots
 from dlv.adapters import registry
-from dlv.approximation import Bounds, Floats, NoBounds, Reading, whole
 from dlv.delivery import Target
 from dlv.manifest import Manifest
 from dlv.pas.schemes import BF16, rounded
+from dlv.reading.approximation import Bounds, Floats, NoBounds, Reading, whole
 from dlv.weights import MatrixStore
 from dlv.working import Tracked
 

@@ -6,15 +6,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import dlv.reencode as reencode
-import dlv.superseded as superseded
-import dlv.tryouts as tryouts
-from dlv.errors import StorageError
-from dlv.metadata import matrices, storage
-from dlv.pas.footer import Encoding
-from dlv.pas.storage_graph import Scheme
-from dlv.planning import Planner
-from dlv.proposal import (
+import dlv.archiving.reencode as reencode
+import dlv.archiving.superseded as superseded
+import dlv.archiving.tryouts as tryouts
+from dlv.archiving.planning import Planner
+from dlv.archiving.proposal import (
     Progress,
     Proposal,
     Request,
@@ -26,8 +22,12 @@ from dlv.proposal import (
     raw_bytes,
     timings,
 )
+from dlv.archiving.tryouts import Choice, Tryouts
+from dlv.errors import StorageError
+from dlv.metadata import matrices, storage
+from dlv.pas.footer import Encoding
+from dlv.pas.storage_graph import Scheme
 from dlv.repository import Repository
-from dlv.tryouts import Choice, Tryouts
 
 
 @dataclass(frozen=True)

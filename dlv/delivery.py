@@ -8,19 +8,19 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 import dlv.paths as paths
-import dlv.retrieval as retrieval
+import dlv.reading.retrieval as retrieval
 import dlv.snapshots as snapshots
 from dlv.adapters import registry
 from dlv.adapters.checkpoint import Checkpoint
-from dlv.approximation import Reading
 from dlv.errors import Conflict, Damaged, UsageError
 from dlv.files import FileStore
 from dlv.manifest import Container, FileEntry, Manifest, Snapshot
 from dlv.metadata import staged, versions
 from dlv.metadata.versions import Version
 from dlv.paths import Folder
+from dlv.reading.approximation import Reading
+from dlv.reading.retrieval import Task
 from dlv.repository import Repository
-from dlv.retrieval import Task
 from dlv.weights import MatrixStore
 from dlv.working import (
     CHANGED,

@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import dlv.catalogue as catalogue
-import dlv.interval_statistics as interval_statistics
 import dlv.inventory as inventory
 import dlv.lineage as lineage
+import dlv.reading.interval_statistics as interval_statistics
 import dlv.revisions as revisions
 import dlv.weight_statistics as weight_statistics
-from dlv.approximation import Bounds, NoBounds, Reading
 from dlv.errors import UsageError
-from dlv.interval_statistics import StatisticsBounds
 from dlv.inventory import Matrix
 from dlv.lineage import Parent
 from dlv.manifest import Manifest, Snapshot
@@ -24,6 +22,8 @@ from dlv.metadata.versions import Version
 from dlv.network import summary
 from dlv.network.graph import Network
 from dlv.network.summary import Summary
+from dlv.reading.approximation import Bounds, NoBounds, Reading
+from dlv.reading.interval_statistics import StatisticsBounds
 from dlv.repository import Repository
 from dlv.weight_statistics import Statistics
 from dlv.weights import MatrixStore

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import dlv.budgets as limits
+import dlv.archiving.budgets as limits
+from dlv.archiving.proposal import (
+    Progress,
+    Proposal,
+    Request,
+    Timing,
+    Trials,
+    groups_asked,
+    propose,
+    timings,
+)
 from dlv.errors import NotFound, nearest
-from dlv.proposal import Progress, Proposal, Request, Timing, Trials, groups_asked, propose, timings
 from dlv.repository import Repository
 
 

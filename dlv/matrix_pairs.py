@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import dlv.derive as derive
-import dlv.interval_statistics as interval_statistics
+import dlv.reading.interval_statistics as interval_statistics
 import dlv.weight_statistics as weight_statistics
-from dlv.approximation import Bounds, NoBounds, Reading
-from dlv.interval_statistics import DifferenceBounds
 from dlv.inventory import Matrix
 from dlv.network.comparison import Turn
+from dlv.reading.approximation import Bounds, NoBounds, Reading
+from dlv.reading.interval_statistics import DifferenceBounds
 from dlv.weight_statistics import Difference
 from dlv.weights import MatrixStore
 

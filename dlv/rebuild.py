@@ -8,13 +8,13 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import dlv.archiving.generations as generations
+import dlv.archiving.superseded as superseded
 import dlv.catalogue as catalogue
 import dlv.durable as durable
-import dlv.generations as generations
-import dlv.superseded as superseded
+from dlv.archiving.generations import Found
 from dlv.errors import Damaged, DlvError
 from dlv.fact import Fact, decode_fact
-from dlv.generations import Found
 from dlv.manifest import Manifest, decode
 from dlv.metadata import dump, facts, matrices, versions
 from dlv.metadata.database import Database

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, cast
 import dlv.catalogue as catalogue
 import dlv.lineage as lineage
 import dlv.network.verify as verification
-import dlv.retrieval as retrieval
+import dlv.reading.retrieval as retrieval
 import dlv.revisions as revisions
 import dlv.snapshots as snapshots
 from dlv.adapters import network_json, registry
@@ -25,8 +25,8 @@ from dlv.manifest import Container, Manifest, Snapshot
 from dlv.metadata.versions import Version
 from dlv.network.graph import Network
 from dlv.paths import Folder
+from dlv.reading.retrieval import Source
 from dlv.repository import Repository
-from dlv.retrieval import Source
 from dlv.weights import MatrixStore
 
 _BY_SUFFIX = {

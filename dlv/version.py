@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import dlv.arrays as arrays
 import dlv.catalogue as catalogue
-import dlv.retrieval as retrieval
+import dlv.reading.retrieval as retrieval
 import dlv.revisions as revisions
 from dlv.adapters.checkpoint import Raw
 from dlv.errors import NotFound, nearest
@@ -18,7 +18,7 @@ from dlv.lazy import lazy
 from dlv.manifest import Manifest, Snapshot
 from dlv.metadata import metrics, versions
 from dlv.network.graph import Network
-from dlv.reader import Reader
+from dlv.reading.reader import Reader
 from dlv.repository import Repository
 from dlv.weights import MatrixStore
 

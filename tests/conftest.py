@@ -19,9 +19,9 @@ import dlv.remove as removing
 import dlv.tags as tagging
 import dlv.undo as undoing
 from dlv.archive import Archived, archive
-from dlv.budgets import Policy
+from dlv.archiving.budgets import Policy
+from dlv.archiving.proposal import Request as ArchiveRequest
 from dlv.commit import Request
-from dlv.proposal import Request as ArchiveRequest
 from dlv.repository import Repository
 from dlv.staging import Request as AddRequest
 

@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import dlv.archiving.superseded as superseded
 import dlv.check as check
 import dlv.durable as durable
-import dlv.superseded as superseded
 from dlv.archive import Archived, archive
-from dlv.budgets import Policy
+from dlv.archiving.budgets import Policy
+from dlv.archiving.proposal import Bar, Request
 from dlv.canonical import matrix_hash
 from dlv.errors import Damaged, DlvError, NotFound
 from dlv.explain import explain
@@ -26,7 +27,6 @@ from dlv.metadata.matrices import PackIndex
 from dlv.pas.packs import SUFFIX, Pack
 from dlv.pas.storage_graph import read_problem
 from dlv.pas.storage_plan import plan_of
-from dlv.proposal import Bar, Request
 from dlv.remove import remove
 from dlv.repository import Repository
 from dlv.weights import MatrixStore
@@ -256,7 +256,7 @@ def test_packs_of_a_killed_archive_are_believed_by_no_rebuild(
     def killed(*_: object) -> None:
         raise KilledError
 
-    monkeypatch.setattr("dlv.reencode._switch", killed)
+    monkeypatch.setattr("dlv.archiving.reencode._switch", killed)
     with pytest.raises(KilledError):
         run(repository)
     monkeypatch.undo()
@@ -284,7 +284,7 @@ def test_what_does_not_read_back_is_not_switched_to(
             file.write(b"\xff\x00\xff\x00")
         return paths
 
-    monkeypatch.setattr("dlv.packing.publish_all", spoil)
+    monkeypatch.setattr("dlv.archiving.packing.publish_all", spoil)
     with pytest.raises(Damaged):
         run(repository)
     monkeypatch.undo()
@@ -301,7 +301,7 @@ def test_work_done_before_an_interruption_is_not_done_again(
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("encoded again")
 
-    monkeypatch.setattr("dlv.tryouts.small.encode_small", fail)
+    monkeypatch.setattr("dlv.archiving.tryouts.small.encode_small", fail)
     run(repository)
     sound(repository)
 

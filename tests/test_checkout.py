@@ -22,7 +22,7 @@ import dlv.durable as durable
 import dlv.snapshots as snapshots
 import dlv.staging as staging
 from dlv.adapters.checkpoint import Checkpoint
-from dlv.budgets import Policy
+from dlv.archiving.budgets import Policy
 from dlv.checkout import CheckedOut, Request
 from dlv.errors import Conflict, Damaged, DlvError, NotFound, UnsafeInput, UsageError
 from dlv.manifest import Container, Manifest, Snapshot, TensorEntry

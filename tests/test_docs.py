@@ -72,7 +72,9 @@ def test_table_is_in_order() -> None:
 
 def test_every_command_file_is_in_the_table() -> None:
     files = {path.stem for path in (ROOT / "dlv" / "commands").glob("*.py")}
-    assert files - {"__init__", "options", "invocation", "planning"} == {r[0] for r in cli.COMMANDS.values()}
+    assert files - {"__init__", "options", "invocation", "planning"} == {
+        r[0] for r in cli.COMMANDS.values()
+    }
 
 
 @pytest.mark.parametrize("name", list(cli.COMMANDS))

@@ -15,14 +15,12 @@ LEVELS: dict[float, str] = {
     1: "network pas events record manifest fact lanes demo_training",
     2: "metadata adapters durable ignore paths arrays mounts",
     3: "repository revisions staging files config weights weight_writer snapshots catalogue"
-    " environment bounds live_model weight_statistics speeds candidates generations attempts",
-    3.2: "runs artifacts packing rounding structure superseded tryouts approximation"
-    " interval_statistics retrieval selection",
-    3.3: "planning",
-    3.4: "budgets",
+    " environment bounds live_model weight_statistics",
+    3.2: "runs artifacts rounding structure reading",
+    3.3: "archiving",
     # What several verbs share.
-    3.5: "conditions delivery derive draft inventory lineage mlflow_record proposal reachable"
-    " reader reencode text_changes working",
+    3.5: "conditions delivery derive draft inventory lineage mlflow_record reachable text_changes"
+    " working",
     3.7: "approximate_files matrix_pairs",
     4: "add commit archive explain diff describe evaluate check status history checkout tags remove"
     " collect ingest intake intake_mlflow transfer curves stats doctor demo rebuild show undo"

@@ -20,7 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-import dlv.speeds as speeds
+import dlv.archiving.speeds as speeds
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -10,14 +10,14 @@ from dlv.lazy import lazy
 
 if TYPE_CHECKING:
     import dlv.archive as archive
-    import dlv.budgets as budgets
-    import dlv.proposal as proposal
-    import dlv.speeds as speeds
+    import dlv.archiving.budgets as budgets
+    import dlv.archiving.proposal as proposal
+    import dlv.archiving.speeds as speeds
 else:
     archive = lazy("dlv.archive")
-    budgets = lazy("dlv.budgets")
-    proposal = lazy("dlv.proposal")
-    speeds = lazy("dlv.speeds")
+    budgets = lazy("dlv.archiving.budgets")
+    proposal = lazy("dlv.archiving.proposal")
+    speeds = lazy("dlv.archiving.speeds")
 
 
 def request(call: Invocation, refs: tuple[str, ...], **given: Any) -> proposal.Request:

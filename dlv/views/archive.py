@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from dlv.archive import Archived
-from dlv.budgets import seconds
+from dlv.archiving.budgets import seconds
+from dlv.archiving.proposal import Timing
 from dlv.explain import Explained
 from dlv.output import Block, Fields, Heading
-from dlv.proposal import Timing
 from dlv.table import Bytes, Cell, Column, Id, Number, Table, Text
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from dlv.approximation import Reading
-from dlv.interval_statistics import Counts, DifferenceBounds, Interval, StatisticsBounds
+from dlv.reading.approximation import Reading
+from dlv.reading.interval_statistics import Counts, DifferenceBounds, Interval, StatisticsBounds
 from dlv.table import Cell, Count, Range
 from dlv.views.values import percent
 

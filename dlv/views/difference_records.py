@@ -8,12 +8,12 @@ from typing import Any
 
 import dlv.views.bounds as bounds
 from dlv.diff import ABSENT, Diff, Row
-from dlv.interval_statistics import DifferenceBounds
 from dlv.inventory import Matrix
 from dlv.matrix_pairs import MatrixPair
 from dlv.network.comparison import Change, Layer, Pair
 from dlv.network.graph import plain
 from dlv.output import Verbatim
+from dlv.reading.interval_statistics import DifferenceBounds
 from dlv.table import Cell, Column, Number, Table
 from dlv.views.differences import delta, kind_of
 from dlv.views.structure import structure_rows

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import dlv.views.bounds as bounds
 from dlv.describe import Description
-from dlv.interval_statistics import Counts, HistogramBounds
 from dlv.output import Block, Fields, Output
+from dlv.reading.interval_statistics import Counts, HistogramBounds
 from dlv.table import Bytes, Cell, Column, Count, Id, Items, Number, Table, Text
 from dlv.views.values import percent, shape
 from dlv.weight_statistics import Histogram, Statistics

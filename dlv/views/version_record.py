@@ -6,10 +6,10 @@ from dataclasses import asdict
 from typing import Any
 
 from dlv.describe import Description
-from dlv.interval_statistics import StatisticsBounds
 from dlv.inventory import Matrix
 from dlv.network import json_form
 from dlv.network.graph import Network
+from dlv.reading.interval_statistics import StatisticsBounds
 
 
 def document(found: Description) -> dict[str, Any]:

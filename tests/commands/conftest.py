@@ -33,10 +33,10 @@ import pytest
 from safetensors.numpy import save_file
 
 import dlv.add as adding
+import dlv.archiving.speeds as speeds
 import dlv.canonical as canonical
 import dlv.cli as cli
 import dlv.commit as committing
-import dlv.speeds as speeds
 from dlv.commit import Committed
 from dlv.commit import Request as CommitRequest
 from dlv.repository import Repository
@@ -94,7 +94,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     # As measured on an ordinary machine, so that plans are the same on all.
-    monkeypatch.setattr("dlv.speeds.measure", lambda: speeds.ORDINARY)
+    monkeypatch.setattr("dlv.archiving.speeds.measure", lambda: speeds.ORDINARY)
     # Part of every manifest, and so of every id: what is installed here is not to count.
     monkeypatch.setattr("dlv.environment.packages", lambda: {"numpy": "2.0.0"})
     monkeypatch.setattr("dlv.environment.platform.python_version", lambda: "3.11.0")

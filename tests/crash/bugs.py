@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import dlv.archiving.packing as packing
+import dlv.archiving.reencode as reencode
 import dlv.durable as durable
 import dlv.files as files
-import dlv.packing as packing
 import dlv.rebuild as rebuild
-import dlv.reencode as reencode
 import dlv.repository as repositories
 import dlv.weight_writer as weight_writer
 from dlv.canonical import hash_bytes

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-import dlv.speeds as speeds
+import dlv.archiving.speeds as speeds
 from tests.crash import shim
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from dlv.attempts import Attempt, Place
+from dlv.archiving.attempts import Attempt, Place
 from dlv.canonical import WRITER, dumps, hash_bytes
 from dlv.durable import storage_error
 from dlv.errors import StorageError

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dlv.interval_statistics as interval_statistics
-from dlv.approximation import Bounds, NoBounds, approximate, whole
+import dlv.reading.interval_statistics as interval_statistics
 from dlv.pas.segments import SEGMENT
+from dlv.reading.approximation import Bounds, NoBounds, approximate, whole
 from dlv.weight_writer import WeightWriter
 from dlv.weights import MatrixStore
 from tests.memory_index import MemoryIndex

@@ -11,16 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import dlv.archiving.superseded as superseded
+import dlv.archiving.tryouts as tryouts
 import dlv.check as check
-import dlv.superseded as superseded
-import dlv.tryouts as tryouts
 from dlv.archive import Archived, archive
-from dlv.attempts import Attempt
-from dlv.budgets import Policy
+from dlv.archiving.attempts import Attempt
+from dlv.archiving.budgets import Policy
+from dlv.archiving.planning import _Room
+from dlv.archiving.proposal import Bar, Request
 from dlv.canonical import WRITER
 from dlv.errors import Conflict, Damaged, StorageError
-from dlv.planning import _Room
-from dlv.proposal import Bar, Request
 from dlv.repository import Repository
 
 ANY = Policy(math.inf, math.inf, math.inf)
@@ -70,7 +70,7 @@ def test_a_second_archive_measures_nothing_again(
         assert not wanted, "read again"
         return iter(())
 
-    monkeypatch.setattr("dlv.tryouts.Tryouts._encode", never)
+    monkeypatch.setattr("dlv.archiving.tryouts.Tryouts._encode", never)
     monkeypatch.setattr("dlv.weights.MatrixStore.together", nothing)
     again = run(repository)
     assert again.changed == 0
@@ -128,7 +128,7 @@ def test_what_is_noted_after_a_line_was_cut_off_is_found(
     def never(*_: object, **__: object) -> None:
         raise AssertionError("encoded again")
 
-    monkeypatch.setattr("dlv.tryouts.Tryouts._encode", never)
+    monkeypatch.setattr("dlv.archiving.tryouts.Tryouts._encode", never)
     run(repository, dry_run=True)
 
 
@@ -209,7 +209,7 @@ def test_what_a_killed_archive_left_waits_for_who_reads(
     def killed(*_: object) -> None:
         raise KilledError
 
-    monkeypatch.setattr("dlv.reencode._switch", killed)
+    monkeypatch.setattr("dlv.archiving.reencode._switch", killed)
     with pytest.raises(KilledError):
         run(repository)
     monkeypatch.undo()

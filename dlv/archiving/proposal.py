@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-import dlv.budgets as limits
+import dlv.archiving.budgets as limits
 import dlv.revisions as revisions
-from dlv.budgets import Policy
+from dlv.archiving.budgets import Policy
+from dlv.archiving.planning import Held, Layout, Planner
+from dlv.archiving.speeds import ORDINARY, Speeds
+from dlv.archiving.tryouts import Matrices, Tryouts
 from dlv.canonical import dumps
 from dlv.errors import StorageError
 from dlv.metadata import storage
@@ -19,10 +22,7 @@ from dlv.pas.plan import Planned, make_plan
 from dlv.pas.replan import replan
 from dlv.pas.storage_graph import Scheme, StorageGraph
 from dlv.pas.storage_plan import MAX_DEPTH, Infeasible, StoragePlan
-from dlv.planning import Held, Layout, Planner
 from dlv.repository import Repository
-from dlv.speeds import ORDINARY, Speeds
-from dlv.tryouts import Matrices, Tryouts
 from dlv.weights import MatrixStore
 
 MEMORY = 256 << 20  # of decoded matrices kept while encodings are tried

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import dlv.retrieval as retrieval
+import dlv.reading.retrieval as retrieval
 from dlv.errors import Damaged
-from dlv.retrieval import Ahead, Source, Task, write_all
+from dlv.reading.retrieval import Ahead, Source, Task, write_all
 from dlv.weights import MatrixStore
 from tests.conformance.delta import MemoryStore, near
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 import dlv
 from dlv.api import Repo
-from dlv.budgets import Policy
+from dlv.archiving.budgets import Policy
 from dlv.errors import Damaged, NotFound, UsageError
 from dlv.pas.segments import SEGMENT
-from dlv.reader import Reader
+from dlv.reading.reader import Reader
 from dlv.weights import MatrixStore
 
 MANY = (3, 700_000)  # two segments of 2^20 elements and a bit

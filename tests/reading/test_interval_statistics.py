@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlv.interval_statistics import Counts, Interval, difference, statistics
+from dlv.reading.interval_statistics import Counts, Interval, difference, statistics
 from dlv.weight_statistics import difference as exact_difference
 from dlv.weight_statistics import statistics as exact_statistics
 

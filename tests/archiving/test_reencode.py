@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+import dlv.archiving.superseded as superseded
 import dlv.check as check
 import dlv.durable as durable
-import dlv.superseded as superseded
+from dlv.archiving.packing import Packing
+from dlv.archiving.reencode import carry_out, work
+from dlv.archiving.tryouts import Choice, Tryouts
 from dlv.canonical import matrix_hash
 from dlv.metadata import matrices, storage, usage
 from dlv.metadata.matrices import PackIndex
-from dlv.packing import Packing
 from dlv.pas.encode import Part
 from dlv.pas.footer import Encoding
 from dlv.pas.packs import SUFFIX
 from dlv.pas.small import encode_small
-from dlv.reencode import carry_out, work
 from dlv.remove import remove
 from dlv.repository import Repository
-from dlv.tryouts import Choice, Tryouts
 from dlv.weights import MatrixStore
 from tests.format.reader import Packs
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+import dlv.archiving.superseded as superseded
 import dlv.durable as durable
-import dlv.superseded as superseded
+from dlv.archiving.packing import Packing
+from dlv.archiving.tryouts import Choice, Tryouts
 from dlv.errors import Damaged, DlvError
 from dlv.metadata import matrices, storage
 from dlv.metadata.matrices import PackIndex
-from dlv.packing import Packing
 from dlv.pas.footer import Encoding, PieceRow, pieces_of
 from dlv.pas.packs import SUFFIX, Pack
 from dlv.pas.pieces import Piece
 from dlv.repository import Repository
-from dlv.tryouts import Choice, Tryouts
 from dlv.weight_writer import PackRecord
 from dlv.weights import MatrixStore
 

@@ -9,13 +9,13 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-import dlv.approximation as approximation
 import dlv.arrays as arrays
+import dlv.reading.approximation as approximation
 from dlv.adapters.checkpoint import ITEM_BYTES, Raw
-from dlv.approximation import Approximation
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.pas.segments import SEGMENT, words_of
-from dlv.selection import Selection
+from dlv.reading.approximation import Approximation
+from dlv.reading.selection import Selection
 from dlv.weights import MatrixStore
 
 Index = int | slice | EllipsisType | tuple[int | slice | EllipsisType, ...]

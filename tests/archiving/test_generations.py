@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+import dlv.archiving.reencode as reencode
+import dlv.archiving.superseded as superseded
 import dlv.check as check
-import dlv.reencode as reencode
-import dlv.superseded as superseded
-from dlv.generations import Found, left_out
+from dlv.archiving.generations import Found, left_out
+from dlv.archiving.proposal import Request, Trials
+from dlv.archiving.tryouts import Choice
 from dlv.metadata import storage
 from dlv.pas.footer import Chunk, Encoding, Footer
 from dlv.pas.packs import SUFFIX
-from dlv.proposal import Request, Trials
 from dlv.repository import Repository
-from dlv.tryouts import Choice
 from dlv.weights import MatrixStore
 
 
@@ -90,7 +90,7 @@ def test_an_older_encoding_where_a_pack_of_the_newer_is_damaged(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Planes in packs of their own, one of them lost: the rest of them is no use."""
-    monkeypatch.setattr("dlv.packing.Packing.__init__.__kwdefaults__", {"buffer": 4000})
+    monkeypatch.setattr("dlv.archiving.packing.Packing.__init__.__kwdefaults__", {"buffer": 4000})
     before = content(repository)
     first, second, third = names(repository)
     again(repository, (third, second, "sub"), (second, first, "sub"))

@@ -16,7 +16,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from dlv.candidates import candidates
+from dlv.archiving.candidates import candidates
+from dlv.archiving.speeds import Speeds
+from dlv.archiving.tryouts import Choice, Tried, Tryouts
 from dlv.metadata import storage, versions
 from dlv.metadata.database import Database
 from dlv.metadata.storage import HeldSnapshot, StoredMatrix
@@ -27,8 +29,6 @@ from dlv.pas.footer import Encoding
 from dlv.pas.segments import OPAQUE
 from dlv.pas.sketch import difference_bits, sketch
 from dlv.pas.storage_graph import StorageGraph
-from dlv.speeds import Speeds
-from dlv.tryouts import Choice, Tried, Tryouts
 
 Raw = bytes | bytearray | memoryview
 Advance = Callable[[int], None]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlv.errors import UsageError
-from dlv.selection import Selection
+from dlv.reading.selection import Selection
 
 SHAPES = st.lists(st.integers(0, 5), max_size=4).map(tuple)
 
