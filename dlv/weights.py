@@ -25,6 +25,7 @@ Raw = bytes | bytearray | memoryview
 T = TypeVar("T")
 
 OPEN_PACKS = 64
+TURNS = 3  # so often something is read before it counts as damaged
 # Chunks that several objects share are kept decoded, the last few of them.
 KEPT_CHUNKS = 16
 KEPT_BYTES = 1 << 20
@@ -132,14 +133,16 @@ class MatrixStore:
     def together(self, wanted: Iterable[str]) -> Iterator[tuple[str, Raw]]:
         """Several matrices, what their deltas share decoded once; each holds until the next."""
         rest = dict.fromkeys(wanted)
-        for last in (False, True):
+        left = TURNS
+        while True:
             try:
                 for name, raw in read_together(list(rest), self.encoding, self):
                     del rest[name]
                     yield name, raw
-            except FileNotFoundError as error:  # as in `_again`
-                if last:
-                    raise _gone(Path(str(error.filename)).stem) from error
+            except (FileNotFoundError, Damaged) as error:  # as in `_again`
+                left -= 1
+                if not left:
+                    raise _named(error) from None
             else:
                 return
 
@@ -223,14 +226,21 @@ class MatrixStore:
             return pack
 
     def _again(self, read: Callable[[], T]) -> T:
-        """Read; if a pack went away meanwhile, ask the index once more where things are now."""
-        try:
-            return read()
-        except FileNotFoundError:
+        """Read; if that fails, ask the index once more where things are now.
+
+        An archive may have switched it between two questions, or removed an old pack.
+        """
+        for left in range(TURNS - 1, -1, -1):
             try:
                 return read()
-            except FileNotFoundError as error:
-                raise _gone(Path(str(error.filename)).stem) from error
+            except (FileNotFoundError, Damaged) as error:
+                if not left:
+                    raise _named(error) from None
+        raise AssertionError
+
+
+def _named(error: FileNotFoundError | Damaged) -> Damaged:
+    return error if isinstance(error, Damaged) else _gone(Path(str(error.filename)).stem)
 
 
 def _gone(pack: str) -> Damaged:

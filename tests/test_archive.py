@@ -24,6 +24,7 @@ from dlv.errors import Damaged, DlvError, NotFound
 from dlv.explain import explain
 from dlv.metadata import matrices, storage, versions
 from dlv.metadata.matrices import PackIndex
+from dlv.pas.footer import Encoding
 from dlv.pas.packs import SUFFIX, Pack
 from dlv.pas.storage_graph import read_problem
 from dlv.pas.storage_plan import plan_of
@@ -352,6 +353,30 @@ def test_an_index_that_finds_less_is_not_switched_to(
     run(repository)
     assert content(repository) == before
     sound(repository)
+
+
+def test_a_switch_between_two_questions_to_the_index(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that has asked how a matrix is stored, and not yet where."""
+    before = content(repository)
+    store = MatrixStore.of(repository)
+    real, switched = store.encoding, []
+
+    def encoding(matrix: str) -> Encoding | None:
+        found = real(matrix)
+        if not switched:
+            switched.append(matrix)
+            run(repository)
+        return found
+
+    monkeypatch.setattr(store, "encoding", encoding)
+    name = next(name for name, raw in before.items() if len(raw) > 100_000)
+    assert bytes(store.matrix(name)) == before[name]
+    assert switched
+    switched.clear()
+    assert {n: bytes(raw) for n, raw in store.together([name])} == {name: before[name]}
+    store.close()
 
 
 def test_nothing_to_archive(tmp_path: Path) -> None:
