@@ -361,7 +361,7 @@ def test_a_switch_between_two_questions_to_the_index(
     """A reader that has asked how a matrix is stored, and not yet where."""
     before = content(repository)
     store = MatrixStore.of(repository)
-    real, switched = store.encoding, []
+    real, switched = store.encoding, list[str]()
 
     def encoding(matrix: str) -> Encoding | None:
         found = real(matrix)
