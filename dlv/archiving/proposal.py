@@ -25,7 +25,7 @@ from dlv.pas.storage_plan import MAX_DEPTH, Infeasible, StoragePlan
 from dlv.repository import Repository
 from dlv.weights import MatrixStore
 
-MEMORY = 256 << 20  # of decoded matrices kept while encodings are tried
+MEMORY = 128 << 20  # of decoded matrices kept while encodings are tried
 
 
 class Bar(Protocol):
