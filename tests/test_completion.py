@@ -85,7 +85,7 @@ def insert(database: sqlite3.Connection, table: str, **values: object) -> None:
         ("reference", "gone", []),
         ("reference", "100%", []),
         ("reference", "_enet", []),
-        ("key", "commit.", ["commit.recheck", "commit.optimizer"]),
+        ("key", "core.", ["core.pager", "core.color", "core.jobs", "core.singlehost"]),
         ("nonsense", "", []),
     ],
 )
