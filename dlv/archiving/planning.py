@@ -141,16 +141,16 @@ class Planner:
         for digest, matrix in self.stored.items():
             base = None if matrix.delta is None else matrix.delta["base"]
             tail = 0 if base is None else numbers[base]
-            size = self._kept(matrix, tried)
-            edges.append((tail, numbers[digest], KEEP, size, self._now(matrix)))
+            same = self._same(matrix, tried)
+            size, cost = round(matrix.stored), self._now(matrix)
+            if same is not None:
+                size, cost = tried[same].bytes, self._cost(same, tried.pop(same))
+            edges.append((tail, numbers[digest], KEEP, size, cost))
             choices.append(None)
         for choice, outcome in tried.items():
             base_number = 0 if choice.base is None else numbers[choice.base]
-            raw = self._raw(choice.matrix)
-            cost = self.speeds.microseconds(
-                _manner(choice.kind, outcome.encoding), raw, outcome.stored, outcome.parts
-            )
             number = numbers[choice.matrix]
+            cost = self._cost(choice, outcome)
             edges.append((base_number, number, choice.kind, outcome.bytes, cost))
             choices.append(choice)
         graph = StorageGraph.build(
@@ -166,21 +166,22 @@ class Planner:
         }
         return Layout(graph, list(self.stored.values()), choices, tried, self.groups, names)
 
-    def _kept(self, matrix: StoredMatrix, tried: Mapping[Choice, Tried]) -> int:
-        """What it takes now; of what shares chunks, by the measure that its other ways have."""
+    def _same(self, matrix: StoredMatrix, tried: Mapping[Choice, Tried]) -> Choice | None:
+        """What was tried that a small matrix is stored as already.
+
+        Its share of chunks says little of what it takes, so it is measured as its other ways are.
+        """
         base = None if matrix.delta is None else matrix.delta["base"]
-        same = tried.get(Choice(matrix.hash, base, "materialise" if base is None else "sub"))
-        if (
-            same is None
-            or same.parts
-            or (same.encoding.delta, same.encoding.layout)
-            != (
-                matrix.delta,
-                matrix.layout,
-            )
-        ):
-            return round(matrix.stored)
-        return max(0, same.bytes - 1)
+        choice = Choice(matrix.hash, base, "materialise" if base is None else "sub")
+        found = tried.get(choice)
+        if found is None or found.parts or found.encoding.delta != matrix.delta:
+            return None
+        return choice if found.encoding.layout == matrix.layout else None
+
+    def _cost(self, choice: Choice, outcome: Tried) -> int:
+        manner = _manner(choice.kind, outcome.encoding)
+        raw = self._raw(choice.matrix)
+        return self.speeds.microseconds(manner, raw, outcome.stored, outcome.parts)
 
     def _plannable(self, digest: str) -> bool:
         matrix = self.stored[digest]
@@ -204,9 +205,9 @@ class Planner:
             manner = "context" if matrix.contexts else str(matrix.delta["id"])
         elif matrix.layout["id"] == "fixed":
             manner = "fixed"
-        return self.speeds.microseconds(
-            manner, self._raw(matrix.hash), matrix.stored, matrix.planes
-        )
+        # As of what is tried: a small matrix has no chunks of its own.
+        chunks = 0 if self._raw(matrix.hash) <= SMALL else matrix.planes
+        return self.speeds.microseconds(manner, self._raw(matrix.hash), matrix.stored, chunks)
 
     def _bases(self, scope: Sequence[str]) -> dict[str, list[str]]:
         """For each matrix the few candidates that are nearest to it."""

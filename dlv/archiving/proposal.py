@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -25,6 +25,7 @@ from dlv.pas.storage_plan import MAX_DEPTH, Infeasible, StoragePlan
 from dlv.repository import Repository
 from dlv.weights import MatrixStore
 
+WORTH = 0.01  # of the bytes; for less nothing is written anew
 MEMORY = 128 << 20  # of decoded matrices kept while encodings are tried
 
 
@@ -130,7 +131,18 @@ def propose(
         )
     except Infeasible as error:
         raise limits.explain(error, layout.groups) from error
+    if request.algorithm == "best":
+        planned = _settled(layout, planned, request.scheme)
     return Proposal(layout, planned, request.scheme)
+
+
+def _settled(layout: Layout, planned: Planned, scheme: Scheme) -> Planned:
+    """What there is, if it keeps the budgets and hardly more could be gained by writing anew."""
+    now = StoragePlan(layout.placed(set()))
+    if not now.keeps(layout.graph, planned.budgets, scheme):
+        return planned
+    gained = 1 - planned.plan.storage(layout.graph) / max(1, now.storage(layout.graph))
+    return planned if gained > WORTH else replace(planned, plan=now)
 
 
 def export(plan: Proposal, request: Request) -> None:
