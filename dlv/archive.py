@@ -104,10 +104,8 @@ def archive(
 def _clean(repository: Repository, outcome: Archived) -> None:
     """The new packs count already: what cannot be removed now is left to the next archive."""
     try:
-        tryouts.settle(
-            repository.cache, {m for (m,) in repository.database.rows("SELECT hash FROM matrix")}
-        )
-        _, outcome.freed, outcome.waiting = superseded.clear(repository)
+        tryouts.settle(repository.cache, storage.matrix_names(repository.database))
+        outcome.freed, outcome.waiting = superseded.clear(repository)
     except StorageError:
         outcome.waiting = len(matrices.unused_packs(repository.database))
 
@@ -185,8 +183,9 @@ def _carry_out(
     total = sum(e.nbytes or 0 for _, e in chosen) + sum(e.nbytes or 0 for e in work.carried)
     summary = f"{len(chosen)} matrices stored anew"
     with progress("write", total) as bar:
-        done = reencode.carry_out(repository, work, tried, request.author, summary, bar.advance)
-    outcome.written = done.written
+        outcome.written = reencode.carry_out(
+            repository, work, tried, request.author, summary, bar.advance
+        )
 
 
 def _measure(repository: Repository, outcome: Archived, plan: Proposal) -> None:

@@ -203,7 +203,7 @@ class MatrixStore:
             # The name, not a descriptor from before: the pack must still be in its place.
             pack = _OpenPack(path_of(self.packs_dir, piece.pack, SUFFIX), what)
         except FileNotFoundError as error:
-            raise _gone(piece.pack) from error
+            raise gone(piece.pack) from error
         if piece.offset + piece.length > pack.size:
             raise Damaged(f"{what} is shorter than it was", hint="dlv fsck")
         if content:
@@ -240,10 +240,11 @@ class MatrixStore:
 
 
 def _named(error: FileNotFoundError | Damaged) -> Damaged:
-    return error if isinstance(error, Damaged) else _gone(Path(str(error.filename)).stem)
+    return error if isinstance(error, Damaged) else gone(Path(str(error.filename)).stem)
 
 
-def _gone(pack: str) -> Damaged:
+def gone(pack: str) -> Damaged:
+    """What is wrong where a pack that the index names is not there."""
     return Damaged(
         f"pack {pack} is missing",
         why="the index names it, but there is no such file",

@@ -20,7 +20,7 @@ from dlv.pas.packs import SUFFIX, Pack
 from dlv.pas.pieces import Piece
 from dlv.repository import Repository
 from dlv.weight_writer import PackRecord
-from dlv.weights import MatrixStore
+from dlv.weights import MatrixStore, gone
 
 Raw = bytes | bytearray | memoryview
 Advance = Callable[[int], None]
@@ -37,14 +37,6 @@ class Work:
     choices: Sequence[tuple[Choice, Encoding]]
     carried: list[Encoding] = field(default_factory=list)
     objects: list[tuple[str, str]] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Done:
-    """New packs and their bytes."""
-
-    packs: int
-    written: int
 
 
 class Overlay:
@@ -93,11 +85,7 @@ def work(repository: Repository, choices: Sequence[tuple[Choice, Encoding]]) -> 
             with Pack(durable.path_of(repository.packs, name, SUFFIX)) as pack:
                 empty = [row.matrix for row in pack.encodings if row.empty]
         except FileNotFoundError as error:
-            raise Damaged(
-                f"pack {name} is missing",
-                why="the index names it, but there is no such file",
-                hint="dlv fsck",
-            ) from error
+            raise gone(name) from error
         for digest in [*held, *empty]:
             row = index.encoding(digest)
             if digest not in seen and row is not None:
@@ -116,11 +104,11 @@ def carry_out(
     author: str,
     summary: str,
     advance: Advance = lambda _: None,
-) -> Done:
-    """Write, verify, switch; the caller holds `repository.writing()`."""
+) -> int:
+    """Write, verify, switch: bytes of new packs. The caller holds `repository.writing()`."""
     store = MatrixStore.of(repository)
     todo = list(plan.choices)
-    packs = written = 0
+    written = 0
     while todo or plan.carried or plan.objects:
         with Packing(store) as packing:
             taken = 0
@@ -139,10 +127,9 @@ def carry_out(
             made = packing.finish(lambda names: superseded.intend(repository, names))
         _verify(repository, store, made, advance)
         _switch(repository, store, made, author, summary)
-        packs += len(made)
         written += sum(pack.bytes for pack in made)
     store.close()
-    return Done(packs, written)
+    return written
 
 
 def _encode(packing: Packing, tryouts: Tryouts, choice: Choice, encoding: Encoding) -> None:

@@ -87,10 +87,9 @@ def intend(repository: Repository, names: Iterable[str]) -> None:
     durable.replace(repository.path / INTENT, data, tmp_dir=repository.tmp)
 
 
-def clear(repository: Repository) -> tuple[int, int, int]:
-    """Remove packs that nothing uses any more: (how many, bytes, how many must wait)."""
+def clear(repository: Repository) -> tuple[int, int]:
+    """Remove packs that nothing uses any more: (bytes that went, packs that must wait)."""
     db = repository.database
-    unused = matrices.unused_packs(db)
     try:
         with _patient(repository), repository.alone("gc.lock"):
             unused = matrices.unused_packs(db)
@@ -99,5 +98,5 @@ def clear(repository: Repository) -> tuple[int, int, int]:
                 matrices.forget_packs(db, [name for name, _ in unused])
             _settle(repository)
     except Conflict:
-        return 0, 0, len(unused)
-    return len(unused), sum(size for _, size in unused), 0
+        return 0, len(matrices.unused_packs(db))
+    return sum(size for _, size in unused), 0

@@ -119,6 +119,11 @@ def used_in(db: Database, pack: str) -> tuple[list[str], list[tuple[str, str]]]:
     return [row[0] for row in matrices], [(row[0], row[1]) for row in objects]
 
 
+def matrix_names(db: Database) -> set[str]:
+    """Of every matrix that the catalogue knows."""
+    return {row[0] for row in db.rows("SELECT hash FROM matrix")}
+
+
 def size_of_packs(db: Database) -> int:
     """What all packs take on disk."""
     return int(db.value("SELECT coalesce(sum(bytes), 0) FROM pack"))
