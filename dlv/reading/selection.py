@@ -107,6 +107,8 @@ def _axis(one: Any, size: int, stride: int, number: int, name: str, shape: Seque
         except (TypeError, ValueError) as error:
             raise _refused(name, shape, str(error)) from error
         count = len(range(start, stop, step))
+        if count < 2:
+            step = 1 if step > 0 else -1  # it is never taken, and may be beyond any machine word
         if step < 0:
             start, step = start + (count - 1) * step, -step
             return Axis(start if count else 0, step, count, stride, True, False)

@@ -219,7 +219,7 @@ def test_a_thousand_layers_are_quick(files: Files) -> None:
     start = time.process_time()
     network = files.net(text)
     assert verify(network) == []
-    assert time.process_time() - start < 3
+    assert time.process_time() - start < 10
     assert len(network.nodes) == 3 * 340
 
 

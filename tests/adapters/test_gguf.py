@@ -252,7 +252,7 @@ def test_long_vocabularies_and_large_tensors(tmp_path: Path, order: library.GGUF
     start = time.process_time()
     checkpoint = gguf.open(str(path))
     checkpoint.close()
-    assert time.process_time() - start < 2
+    assert time.process_time() - start < 8
     assert checkpoint.hyperparameters["llama.block_count"] == 7
     found = opened(tmp_path, path.read_bytes())
     assert found["first.weight"][2] == floats.astype("<f4").tobytes()

@@ -206,7 +206,7 @@ def test_refuses(tmp_path: Path, case: str) -> None:
     begin = time.monotonic()
     with pytest.raises(kind, match=words):
         load(tmp_path, name, content)
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 15
 
 
 @settings(max_examples=150, deadline=None)

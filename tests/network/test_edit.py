@@ -596,7 +596,7 @@ def test_many_edits_are_quick(node_of: Any, network_of: Any) -> None:
         editor.insert(f"n{place}", template("ACT", "TANH"))
     made = editor.finish()
     assert len(made.network.nodes) == 2000
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 15
 
 
 SIMPLE = st.sampled_from(

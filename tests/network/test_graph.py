@@ -214,7 +214,7 @@ def test_deep_chains_need_no_recursion() -> None:
     assert network.depth() == 10_000
     assert len(network.id) == 64
     assert network.node_aliases()["r9999"] == "relu10000"
-    assert time.perf_counter() - started < 5
+    assert time.perf_counter() - started < 15
 
 
 @settings(max_examples=50)

@@ -124,4 +124,4 @@ def test_a_long_stretch_is_compared_near_its_diagonal(monkeypatch: pytest.Monkey
     found = sequencer.pairs(before, after)
     assert len(found) == 197
     assert all(sequencer.fit(before[i], after[j]) for i, j in found)
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 10

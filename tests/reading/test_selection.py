@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dlv.errors import UsageError
@@ -35,6 +35,8 @@ def indexed(draw: st.DrawFn) -> tuple[tuple[int, ...], Any]:
 
 
 @given(indexed())
+@example(((2,), (slice(None, None, 1 << 63),)))
+@example(((2, 3), (slice(1, None, -(1 << 70)), 0)))
 def test_what_numpy_chooses(case: tuple[tuple[int, ...], Any]) -> None:
     shape, index = case
     numbers = np.arange(int(np.prod(shape))).reshape(shape)

@@ -396,7 +396,7 @@ class TestHostile:
         start = time.monotonic()
         with refused(UnsafeInput, "too large"):
             attack.open({MODEL: bytes(pt2.MOST_JSON_BYTES + 1)}, deflated=".json")
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 15
 
     def test_graphs_in_graphs(self, attack: Attack) -> None:
         program = attack.json(MODEL)
@@ -499,4 +499,4 @@ def test_many_layers_are_fast(tmp_path: Path) -> None:
             assert checkpoint.network is not None
             state = {t.name: (t.dtype, t.shape) for t in checkpoint.tensors}
             assert verify(checkpoint.network, state) == []
-    assert time.process_time() - start < 3
+    assert time.process_time() - start < 10

@@ -346,7 +346,7 @@ def test_nothing_is_slow() -> None:
     start = time.process_time()
     with pytest.raises(UnsafeInput):
         ATTRIBUTE.read(whole(b"\x30\x01" * 5_000_000))
-    assert time.process_time() - start < 4
+    assert time.process_time() - start < 12
 
 
 @given(INT64)
