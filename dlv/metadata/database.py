@@ -23,18 +23,56 @@ _DAMAGE = ("no such table", "unsupported file format", "malformed", "Could not d
 _REFUSED = (sqlite3.Error, UnicodeDecodeError)
 
 
-def _create(database: Database) -> None:
+_OBJECTS = "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE sql IS NOT NULL"
+
+
+def _schema() -> Iterator[str]:
+    """The statements of schema.sql."""
     text = Path(__file__).with_name("schema.sql").read_text("utf-8")
     statement = ""
     for line in text.splitlines(keepends=True):
         statement += line
         if sqlite3.complete_statement(statement):
-            database.execute(statement)
+            yield statement
             statement = ""
 
 
+def _create(database: Database) -> None:
+    for statement in _schema():
+        database.execute(statement)
+
+
+def _remake(database: Database) -> None:
+    """Make tables that are not those of the schema as it has them, with all that they hold.
+
+    What a row lacks is NULL or the default: for a schema that has got columns, tables or indexes.
+    ALTER TABLE would leave a text of the schema that is not that of a fresh catalogue.
+    """
+    plain = sqlite3.connect(":memory:")
+    try:
+        plain.executescript("".join(_schema()))
+        wanted = plain.execute(_OBJECTS).fetchall()
+    finally:
+        plain.close()
+    found = {name: sql for _, name, _, sql in database.rows(_OBJECTS)}
+    other = {name for _, name, _, sql in wanted if found.get(name) != sql}
+    held = {}
+    for kind, name, _, _ in wanted:
+        if kind == "table" and name in other and name in found:
+            held[name] = database.table(name)
+            database.execute(f"DROP TABLE {name}")  # and its indexes
+    for kind, name, table, sql in wanted:
+        if name in other or table in held:
+            if kind == "index" and table not in held:
+                database.execute(f"DROP INDEX IF EXISTS {name}")
+            database.execute(sql)
+    for name, rows in held.items():
+        database.fill_table(name, rows)
+
+
 # Step n brings a catalogue from user_version n to n + 1; each runs in the transaction that says so.
-MIGRATIONS: Sequence[Callable[[Database], None]] = (_create,)
+# 1 -> 2: the schemes of lossy versions, column `scheme` of `version`.
+MIGRATIONS: Sequence[Callable[[Database], None]] = (_create, _remake)
 SCHEMA_VERSION = len(MIGRATIONS)
 
 
@@ -65,9 +103,10 @@ class Database:
             if wal and self.value("PRAGMA journal_mode") != "wal":
                 self._patiently(f"PRAGMA journal_mode = {journal}")
             self.execute(f"PRAGMA synchronous = {synchronous}")
-            self.execute("PRAGMA foreign_keys = ON")
             self.execute("PRAGMA trusted_schema = OFF")
+            self.execute("PRAGMA foreign_keys = OFF")  # a table that is made again is away a moment
             self._migrate(create)
+            self.execute("PRAGMA foreign_keys = ON")
         except BaseException:
             self._connection.close()
             raise

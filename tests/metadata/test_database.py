@@ -18,10 +18,12 @@ from hypothesis import strategies as st
 
 import dlv
 import dlv.metadata.database as database
+import dlv.metadata.dump as dump
 from dlv.errors import Conflict, Damaged, DlvError, NewerFormat, StorageError
 from dlv.metadata.database import SCHEMA_VERSION, Database
 
 HOME = str(Path(dlv.__file__).parent.parent)
+TABLES = "SELECT name FROM sqlite_schema WHERE type = 'table'"
 
 
 @pytest.fixture
@@ -459,6 +461,87 @@ def test_a_failing_migration_changes_nothing(path: Path, monkeypatch: pytest.Mon
     assert keys(db) == ["a"]
     assert db.rows("SELECT name FROM sqlite_schema WHERE name LIKE 'late%'") == []
     db.close()
+
+
+def older(path: Path) -> None:
+    """Make a catalogue as one of schema 1 was: nothing knew of lossy versions."""
+    plain = sqlite3.connect(path)
+    text = plain.execute("SELECT sql FROM sqlite_schema WHERE name = 'version'").fetchone()[0]
+    columns = [row[1] for row in plain.execute("PRAGMA table_info(version)")]
+    columns.remove("scheme")
+    assert "  scheme TEXT,\n" in text
+    indexes = plain.execute(
+        "SELECT sql FROM sqlite_schema WHERE tbl_name = 'version' AND type = 'index' AND sql != ''"
+    ).fetchall()
+    kept = plain.execute(f"SELECT {', '.join(columns)} FROM version").fetchall()
+    plain.execute("DROP TABLE version")
+    plain.execute(text.replace("  scheme TEXT,\n", ""))
+    for (index,) in indexes:
+        plain.execute(index)
+    places = ", ".join("?" * len(columns))
+    plain.executemany(f"INSERT INTO version({', '.join(columns)}) VALUES ({places})", kept)
+    plain.execute("PRAGMA user_version = 1")
+    plain.commit()
+    plain.close()
+
+
+VERSION = (
+    "INSERT INTO version(hash, name, number, creation_time, author, message, state)"
+    " VALUES (?, 'lenet', ?, ?, 'ada', ?, ?)"
+)
+
+
+def test_a_catalogue_of_schema_1(path: Path) -> None:
+    db = Database(path)
+    with db.atomic():
+        for number, state in enumerate(["live", "removed", "recovered"], 1):
+            found = None if state == "recovered" else number
+            db.execute(VERSION, (f"{number:064x}", found, 1000 + number, "m", state))
+        db.execute("INSERT INTO tag VALUES ('best', 2)")
+        db.execute("INSERT INTO parent VALUES (2, 0, 1, 'x', 'commit')")
+    before = {name: db.table(name) for (name,) in db.rows(TABLES)}
+    db.close()
+    older(path)
+    for _ in range(2):
+        db = Database(path, create=False)
+        assert db.value("PRAGMA user_version") == SCHEMA_VERSION
+        assert db.as_made()
+        assert {name: db.table(name) for (name,) in db.rows(TABLES)} == before
+        assert dump.integrity(db) == []
+        assert db.value("PRAGMA foreign_keys") == 1
+        with pytest.raises(sqlite3.IntegrityError):
+            db.execute("INSERT INTO tag VALUES ('worst', 9)")
+        db.close()
+
+
+def test_a_catalogue_of_schema_1_that_has_the_column(path: Path) -> None:
+    db = Database(path)
+    db.execute(VERSION, ("a", 1, 1000, "m", "live"))
+    db.execute("UPDATE version SET scheme = 'fp16'")
+    db.execute("DROP INDEX version_time")
+    db.execute("PRAGMA user_version = 1")
+    db.close()
+    db = Database(path, create=False)
+    assert db.rows("SELECT id, scheme FROM version") == [(1, "fp16")]
+    assert db.as_made()
+    db.close()
+
+
+def test_two_processes_bring_one_catalogue_up(path: Path) -> None:
+    Database(path).close()
+    older(path)
+    code = """
+import sys
+from pathlib import Path
+from dlv.metadata.database import Database
+sys.stdin.readline()
+db = Database(Path(sys.argv[1]))
+assert db.as_made()
+"""
+    both = [python(code, path) for _ in range(2)]
+    for process in both:
+        _, said = process.communicate(b"go\n", timeout=60)
+        assert process.returncode == 0, said
 
 
 # Moving
