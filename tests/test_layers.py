@@ -21,7 +21,7 @@ LEVELS: dict[float, str] = {
     # What several verbs share.
     3.5: "conditions delivery derive draft inventory lineage mlflow_record reachable text_changes"
     " working",
-    3.7: "approximate_files matrix_pairs",
+    3.7: "approximate_files matrix_pairs evaluation",
     4: "add commit archive explain diff describe evaluate check status history checkout tags remove"
     " collect ingest intake intake_mlflow transfer curves stats doctor demo rebuild show undo"
     " version copying lossy",
@@ -30,6 +30,7 @@ LEVELS: dict[float, str] = {
 }
 # Beyond what its level may: a part that was cut in two, or a library that loads slowly.
 EXTRA = {
+    "network": "lazy",
     "manifest": "record",
     "metadata": "lazy",
     "catalogue": "lazy",

@@ -1,15 +1,59 @@
-"""What every layer family says about its operations."""
+"""What every layer family says about its operations: shapes, cost, how to run, how to bound."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from dlv.errors import UsageError
 from dlv.network.graph import Node
 from dlv.network.sizes import Shape, ShapeError, text
 from dlv.network.vocabulary import OPS, Slot, slots
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dlv.network.ball import Ball, BallRun
+
+    Array = NDArray[Any]
+
 Shapes = Sequence[Shape | None]
+
+
+class NotRunnable(UsageError):
+    """A node that dlv's own engine cannot run."""
+
+    def __init__(self, node: Node, why: str, *, hint: str | None = None) -> None:
+        super().__init__(f"node {title(node)} cannot be run", why=why, hint=hint)
+        self.node = node
+
+
+class NoRule(Exception):
+    """An operation whose error dlv knows no bound for."""
+
+    def __init__(self, node: Node, why: str = "no bound is known for it") -> None:
+        super().__init__(f"{title(node)}: {why}")
+        self.node = node
+        self.why = why
+
+
+def title(node: Node) -> str:
+    """A node as messages call it."""
+    return f"`{node.name}` ({node.op if node.variant is None else f'{node.op} {node.variant}'})"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one node is run with. Arrays have the axes that the network says, batch first.
+
+    They may lie in memory in any order. `params` has the filled slots only, as they are stored;
+    `sizes`: what the symbols of the network's inputs stand for.
+    """
+
+    inputs: Sequence[Array]
+    params: Mapping[str, Array]
+    sizes: Mapping[str, int]
 
 
 class Layer:
@@ -62,6 +106,14 @@ class Layer:
         Counted are the operations that multiply matrices; the rest is 0.
         """
         return 0
+
+    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:  # noqa: ARG002
+        """What the node computes when a model is tested, one array per port."""
+        raise NotRunnable(node, "dlv has no numpy form of it", hint="dlv eval --engine torch")
+
+    def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:  # noqa: ARG002
+        """Balls that surely hold what the reference computes, one per port; NoRule."""
+        raise NoRule(node)
 
 
 class Elementwise(Layer):

@@ -1,0 +1,113 @@
+"""Balls: a computed centre, and how far the reference's computed activation may be from it.
+
+The rounding of both sides is inside every radius: of the reference, in its own precision, and
+of the centre, in binary64. So a radius holds for numbers that were really computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+
+UNIT = 2.0**-53  # the centre's
+# What a sum of up to 2^22 rounded terms may lose, and more: every norm and radius is raised so.
+UP = 1 + 1e-9
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Whose label is promised: every evaluation in this precision, in any order of summing.
+
+    `tiny`: what a product may lose by flushing to zero.
+    """
+
+    name: str
+    unit: float
+    tiny: float = 0.0
+
+
+F64 = Reference("f64", 2.0**-53)
+STRICT = Reference("strict", 2.0**-24, 2.0**-126)
+REFERENCES: Mapping[str, Reference] = {each.name: each for each in (F64, STRICT)}
+
+
+@dataclass(frozen=True)
+class Ball:
+    """`||x_ref - centre||_2 <= radius` for each row of the batch.
+
+    `box`, where it is known, bounds each coordinate. `tokens` bounds each position of a
+    sequence, (N, T) for a centre of (N, T, ...).
+    """
+
+    centre: Floats
+    radius: Floats
+    box: Floats | None = None
+    tokens: Floats | None = None
+
+    @property
+    def exact(self) -> bool:
+        return not self.radius.any()
+
+
+@dataclass(frozen=True)
+class Norms:
+    """Of a linear node: its weight W, and dW, what its first planes do not tell of it.
+
+    `opn` >= ||W||_2 as an operator on inputs of the size at hand, `dn` >= ||dW||_2 as a matrix
+    of [out, in * kernel]; `rows`, `drows` are norms of the rows of these matrices.
+    """
+
+    opn: float
+    fro: float
+    absmax: float
+    dn: float
+    dfro: float
+    rows: Floats | None = None
+    drows: Floats | None = None
+
+
+@dataclass(frozen=True)
+class BallRun:
+    """What the bounds of one node are computed from; `params` hold the centre of its weight.
+
+    `norms` is None for nodes without a weight matrix, and where no record tells them.
+    """
+
+    inputs: Sequence[Ball]
+    params: Mapping[str, Array]
+    norms: Norms | None
+    reference: Reference
+    sizes: Mapping[str, int]
+
+
+def gamma(n: float, unit: float) -> float:
+    """The relative error of a sum of n rounded products; infinite where there is no bound."""
+    share = n * unit
+    return share / (1 - share) if share < 1 else float("inf")
+
+
+def l2(x: Array) -> Floats:
+    """The norm of each row of a batch, rounded up."""
+    count = max(x[:1].size, 1)
+    with np.errstate(all="ignore"):
+        squares: Floats = (x * x).sum(axis=tuple(range(1, x.ndim)))
+        found: Floats = np.sqrt(squares) * (1 + max(1e-9, count * 2.0**-52))
+    # Squares of tiny numbers vanish; what they would have added to a tiny sum is below this.
+    return np.where(found < 2.0**-400, found + count * 2.0**-500, found)
+
+
+def point(x: Array) -> Ball:
+    """A ball around numbers that the reference has exactly."""
+    return Ball(np.asarray(x, np.float64), np.zeros(len(x)))
+
+
+def constant(x: Array) -> Ball:
+    """The same for what has no batch axis: its one radius stands for all rows."""
+    return Ball(np.asarray(x, np.float64), np.zeros(1))

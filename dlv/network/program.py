@@ -1,0 +1,255 @@
+"""How a network is run by dlv itself: its steps in order, batch normalisation folded in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlv.errors import UsageError
+from dlv.network.graph import Network, Node, Port
+from dlv.network.inference import Tensors, attribute_faults, enough, node_shapes
+from dlv.network.layers.layer import NotRunnable
+from dlv.network.layers.registry import layer_of
+
+Array = NDArray[Any]
+LINEAR = ("CONV", "DECONV", "FULL")
+_STATISTICS = ("running_mean", "running_var")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One node that is run. `result`: the name under which its outputs are known.
+
+    `fold`: the batch normalisation that its weight and bias take in; the result is then its.
+    `last`: values that nothing needs after this step.
+    """
+
+    node: Node
+    inputs: tuple[Port, ...]
+    result: str
+    fold: Node | None = None
+    last: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Program:
+    """The steps that lead to the scores. `given`: the names of what the user hands in."""
+
+    network: Network
+    steps: tuple[Step, ...]
+    given: tuple[str, ...]
+    scores: Port
+    kept: Mapping[str, Port]  # of the nodes asked for by name: where their values are known
+
+    @cached_property
+    def linear(self) -> tuple[Step, ...]:
+        """The steps with a weight matrix."""
+        return tuple(step for step in self.steps if step.node.op in (*LINEAR, "EMBED"))
+
+    @cached_property
+    def matrices(self) -> tuple[str, ...]:
+        """The tensors of those, each once, by the names under which they are stored."""
+        aliases = self.network.aliases
+        names = (step.node.params["weight"] for step in self.linear)
+        return tuple(dict.fromkeys(aliases.get(name, name) for name in names))
+
+    @cached_property
+    def tensors(self) -> tuple[str, ...]:
+        """Every stored tensor and constant that is needed, each once."""
+        aliases, found = self.network.aliases, dict.fromkeys(self.constants)
+        for step in self.steps:
+            for node in (step.node, step.fold):
+                for name in node.params.values() if node else ():
+                    found[aliases.get(name, name)] = None
+        return tuple(found)
+
+    @cached_property
+    def constants(self) -> tuple[str, ...]:
+        used = {name for step in self.steps for name, _ in step.inputs}
+        return tuple(name for name in self.network.constants if name in used)
+
+
+def program(
+    network: Network,
+    tensors: Tensors | None = None,
+    *,
+    fold: bool = True,
+    until: Sequence[str] = (),
+) -> Program:
+    """The steps to the network's scores and to the nodes named in `until`.
+
+    Scores stand before a final SOFTMAX, which changes no order. UsageError for what cannot be
+    run at all; what numpy alone cannot run is found out when it is run.
+    """
+    if not network.outputs:
+        raise UsageError("the network has no output")
+    wanted = {name: _resolved(network, (network.node(name).name, 0)) for name in until}
+    scores = _before_softmax(network, network.outputs[0])
+    needed = _needed(network, [scores, *wanted.values()])
+    folds = _folds(network, tensors, needed, {scores, *wanted.values()}) if fold else {}
+    steps = []
+    for node in network.topological():
+        if node.name not in needed or node.op == "INPUT" or node.name in folds.values():
+            continue
+        if _getitem(node):
+            continue
+        faults = attribute_faults(node)
+        if faults or not enough(node):
+            raise NotRunnable(node, faults[0][1] if faults else "inputs are missing")
+        missing = layer_of(node).required(node) - node.params.keys()
+        if missing:
+            raise NotRunnable(node, f"no tensor is named for its slot {min(missing)!r}")
+        taken = folds.get(node.name)
+        inputs = tuple(_resolved(network, port) for port in node.inputs)
+        steps.append(Step(node, inputs, taken or node.name, network.node(taken) if taken else None))
+    _check_producers(network, steps, [scores, *wanted.values()])
+    given = [item.name for item in network.inputs]
+    given += [node.name for node in network.nodes if node.op == "INPUT"]
+    used = {name for step in steps for name, _ in step.inputs} | {scores[0]}
+    used |= {name for name, _ in wanted.values()}
+    kept = {scores[0], *(name for name, _ in wanted.values())}
+    return Program(
+        network,
+        tuple(_with_last(steps, kept)),
+        tuple(name for name in given if name in used),
+        scores,
+        wanted,
+    )
+
+
+def params_of(step: Step, tensor: Callable[[str], Array]) -> dict[str, Array]:
+    """The tensors of a step's slots; those of a folded one in float64.
+
+    `tensor` gives a tensor by the name that the network uses.
+    """
+    params = {slot: tensor(name) for slot, name in step.node.params.items()}
+    if step.fold is None:
+        return params
+    norm = {slot: np.asarray(tensor(n), np.float64) for slot, n in step.fold.params.items()}
+    with np.errstate(all="ignore"):
+        scale = 1 / np.sqrt(norm["running_var"] + step.fold.attrs["eps"])
+        if "weight" in norm:
+            scale = norm["weight"] / np.sqrt(norm["running_var"] + step.fold.attrs["eps"])
+        bias = np.zeros(len(scale))
+        if "bias" in params:
+            bias = np.asarray(params["bias"], np.float64)
+        bias = (bias - norm["running_mean"]) * scale
+        if "bias" in norm:
+            bias = bias + norm["bias"]
+        weight = np.asarray(params["weight"], np.float64)
+        return {"weight": weight * _along_out(step.node, weight, scale), "bias": bias}
+
+
+def _along_out(node: Node, weight: Array, scale: Array) -> Array:
+    """A number per output channel, shaped to be multiplied with the weight."""
+    layout = node.attrs["layout"]
+    if layout == "depthwise":
+        return scale.reshape(weight.shape[-2:])
+    axis = {
+        ("FULL", "out_in"): 0,
+        ("FULL", "in_out"): 1,
+        ("CONV", "kernel_last"): 0,
+        ("CONV", "kernel_first"): weight.ndim - 1,
+        ("DECONV", "kernel_last"): 1,
+        ("DECONV", "kernel_first"): weight.ndim - 2,
+    }[node.op, layout]
+    return scale.reshape([-1 if place == axis else 1 for place in range(weight.ndim)])
+
+
+def _resolved(network: Network, port: Port) -> Port:
+    """Where the value of a port is really made: picking one of several outputs makes nothing."""
+    name, _ = port
+    while name in network and _getitem(network.node(name)):
+        node = network.node(name)
+        port = (node.inputs[0][0], node.attrs["index"])
+        name = port[0]
+    return port
+
+
+def _getitem(node: Node) -> bool:
+    return node.op == "RESHAPE" and node.attrs.get("kind") == "getitem" and bool(node.inputs)
+
+
+def _before_softmax(network: Network, port: Port) -> Port:
+    """The scores that the output's order follows."""
+    while True:
+        port = _resolved(network, port)
+        if port[0] not in network:
+            return port
+        node = network.node(port[0])
+        passing = node.op in ("LOSS", "DROPOUT") or (
+            node.op == "RESHAPE" and node.attrs.get("kind") == "contiguous"
+        )
+        if not node.inputs or not (passing or (node.op == "SOFTMAX" and _last_axis(node))):
+            return port
+        port = node.inputs[0]
+
+
+def _last_axis(node: Node) -> bool:
+    """Whether it is over the classes of [batch, classes]."""
+    return node.attrs.get("axis") in (-1, 1)
+
+
+def _needed(network: Network, wanted: Iterable[Port]) -> set[str]:
+    needed = {name for name, _ in wanted}
+    for node in reversed(network.topological()):
+        if node.name in needed:
+            needed.update(name for name, _ in node.inputs)
+    return needed
+
+
+def _folds(
+    network: Network, tensors: Tensors | None, needed: set[str], kept: set[Port]
+) -> dict[str, str]:
+    """Linear node -> the batch normalisation right behind it that alone reads it."""
+    readers: dict[str, list[Node]] = {}
+    for node in network.nodes:
+        if node.name in needed:
+            for name in {_resolved(network, port)[0] for port in node.inputs}:
+                readers.setdefault(name, []).append(node)
+    shapes = node_shapes(network, tensors)
+    found: dict[str, str] = {}
+    for node in network.nodes:
+        if node.name not in needed or node.op != "NORM" or node.variant != "BATCH":
+            continue
+        source = _resolved(network, node.inputs[0])[0] if node.inputs else ""
+        if source not in network or not all(slot in node.params for slot in _STATISTICS):
+            continue
+        linear, alone = network.node(source), len(readers.get(source, ())) == 1
+        shape = shapes.get(source, (None,))[0]
+        if linear.op not in LINEAR or not alone or (source, 0) in kept or shape is None:
+            continue
+        channels = linear.attrs.get("channels", "last")
+        axis = len(shape) - 1 if channels == "last" else 1
+        split = linear.op == "DECONV" and linear.attrs["groups"] > 1
+        if node.attrs["axis"] % len(shape) == axis and not split:
+            found[source] = node.name
+    return found
+
+
+def _check_producers(network: Network, steps: Sequence[Step], wanted: Iterable[Port]) -> None:
+    known = {step.result for step in steps} | network.input_names | set(network.constants)
+    known |= {node.name for node in network.nodes if node.op == "INPUT"}
+    for step in steps:
+        for name, _ in step.inputs:
+            if name not in known:
+                raise NotRunnable(step.node, f"its input {name!r} is produced by nothing")
+    for name, _ in wanted:
+        if name not in known:
+            raise UsageError(f"the output {name!r} is produced by nothing")
+
+
+def _with_last(steps: Sequence[Step], kept: set[str]) -> list[Step]:
+    seen, result = set(kept), []
+    for step in reversed(steps):
+        last = [name for name in dict.fromkeys(name for name, _ in step.inputs) if name not in seen]
+        seen.update(last)
+        if step.result not in seen:
+            last.append(step.result)
+        result.append(replace(step, last=tuple(last)))
+    return result[::-1]
