@@ -97,6 +97,14 @@ def level(
     return bounds.level(target, shape, counted.bytes)
 
 
+def needed(matrix: str, k: int, lookup: Lookup, source: ChunkSource) -> list[Piece]:
+    """The pieces that `level` reads for that, of all matrices on the chain."""
+    encodings = chain(matrix, lookup)
+    links = links_of(encodings, source, _needs(links_of(encodings, source, k), k))
+    planes = [plane for link in links for plane in (link.sides, *link.planes)]
+    return list(itertools.chain.from_iterable(planes))
+
+
 class _Counted:
     """A source that counts the stored bytes that are asked for, each chunk once."""
 
