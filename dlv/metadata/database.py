@@ -71,8 +71,8 @@ def _remake(database: Database) -> None:
 
 
 # Step n brings a catalogue from user_version n to n + 1; each runs in the transaction that says so.
-# 1 -> 2: the schemes of lossy versions, column `scheme` of `version`.
-MIGRATIONS: Sequence[Callable[[Database], None]] = (_create, _remake)
+# 1 -> 2: the schemes of lossy versions, column `scheme` of `version`; 2 -> 3: bounds records.
+MIGRATIONS: Sequence[Callable[[Database], None]] = (_create, _remake, _remake)
 SCHEMA_VERSION = len(MIGRATIONS)
 
 

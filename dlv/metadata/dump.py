@@ -56,11 +56,15 @@ CONTENT = {
     " member JOIN chunk ON chunk.id = chunk_id LEFT JOIN encoding ON encoding.id = encoding_id"
     " LEFT JOIN matrix ON matrix.id = matrix_id"
     " LEFT JOIN named_object ON named_object.id = object_id GROUP BY 1, 2, 3",
+    "bounds": "SELECT named_object.hash, network FROM bounds"
+    " JOIN named_object ON named_object.id = object_id",
+    "bounds_matrix": "SELECT named_object.hash, bounds_matrix.hash FROM bounds_matrix"
+    " JOIN bounds ON bounds.id = bounds_id JOIN named_object ON named_object.id = object_id",
     "pack": "SELECT hash, bytes FROM pack",
     "fact": "SELECT hash, kind, subject, created, data FROM fact",
 }
 
-OF_PACKS = {"pack", "encoding", "named_object", "share"}
+OF_PACKS = {"pack", "encoding", "named_object", "share", "bounds", "bounds_matrix"}
 OF_NETWORKS = {"net", "node", "edge", "raw_edge", "net_pair", "layer_stat"}
 
 

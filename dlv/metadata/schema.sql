@@ -251,6 +251,19 @@ CREATE TABLE member (
 CREATE INDEX member_encoding ON member(encoding_id) WHERE encoding_id IS NOT NULL;
 CREATE INDEX member_object ON member(object_id) WHERE object_id IS NOT NULL;
 
+-- Bounds records, and the matrices that each is about.
+CREATE TABLE bounds (
+  id INTEGER PRIMARY KEY,
+  object_id INTEGER NOT NULL UNIQUE REFERENCES named_object(id),
+  network TEXT NOT NULL
+);
+CREATE INDEX bounds_network ON bounds(network);
+CREATE TABLE bounds_matrix (
+  bounds_id INTEGER NOT NULL REFERENCES bounds(id),
+  hash TEXT NOT NULL,
+  PRIMARY KEY (bounds_id, hash)
+) WITHOUT ROWID;
+
 CREATE TABLE fact (
   hash TEXT PRIMARY KEY,
   kind TEXT NOT NULL,
