@@ -102,6 +102,7 @@ SHARED_BY_COMMANDS = {
 # Third-party names and the only places that may import them (a folder ends with a slash).
 HOMES = {
     "blake3": "canonical.py",
+    "PIL": "adapters/data_images.py",
     "click": "cli.py completion.py commands/",
     "git": "files.py",
     "gitdb": "files.py",

@@ -94,6 +94,15 @@ def parse(data: bytes | bytearray, what: str) -> Header:
     return Header(dtype, sides, flag["flag"] == "True", item, unit, len(data))
 
 
+def check_size(header: Header, size: int, what: str) -> None:
+    """Damaged unless `size` bytes are this header and the array."""
+    if header.length + header.nbytes != size:
+        raise Damaged(
+            f"{what} has not the length that its shape needs",
+            why=f"{header.length} + {header.nbytes} bytes instead of {size}",
+        )
+
+
 def make(dtype: str, shape: Sequence[int]) -> bytes | None:
     """The header as numpy writes it for a C-ordered array, or None if it has no such dtype."""
     descr = _descr_of(dtype)

@@ -72,7 +72,7 @@ def _open_array(file: Source) -> Checkpoint:
     header = npy.parse(
         file.read(0, npy.header_length(file.read(0, min(12, file.size)), file.name)), file.name
     )
-    _check_size(header, file.size, file.name)
+    npy.check_size(header, file.size, file.name)
     tensor = _tensor(
         file.name.removesuffix(".npy"),
         header,
@@ -92,7 +92,7 @@ def _open_archive(file: Source) -> Checkpoint:
         if not entry.name.endswith(".npy"):
             notes.append(f"{entry.name} is not an array")
             continue
-        header = _read_header(file, entry)
+        header = read_header(file, entry)
         pieces.append((entry.offset + header.length, _piece(len(tensors), header)))
         name = entry.name.removesuffix(".npy")
         tensors.append(_tensor(name, header, *_readers(file, entry, header)))
@@ -103,7 +103,8 @@ def _open_archive(file: Source) -> Checkpoint:
     return Checkpoint(FORMAT, tensors, skeleton, exact=exact, notes=notes, close=file.close)
 
 
-def _read_header(file: Source, entry: Entry) -> Header:
+def read_header(file: Source, entry: Entry) -> Header:
+    """The checked header of an array in an archive."""
     what = f"{entry.name} in {file.name}"
     start = bytearray()
     needed = 12
@@ -116,16 +117,8 @@ def _read_header(file: Source, entry: Entry) -> Header:
             if not piece and len(start) < needed:
                 raise Damaged(f"{what} ends too early")
     header = npy.parse(start[:needed], what)
-    _check_size(header, entry.size, what)
+    npy.check_size(header, entry.size, what)
     return header
-
-
-def _check_size(header: Header, size: int, what: str) -> None:
-    if header.length + header.nbytes != size:
-        raise Damaged(
-            f"{what} has not the length that its shape needs",
-            why=f"{header.length} + {header.nbytes} bytes instead of {size}",
-        )
 
 
 def _readers(file: Source, entry: Entry, header: Header) -> tuple[Callable[[], Raw], Part | None]:

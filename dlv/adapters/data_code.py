@@ -1,0 +1,121 @@
+"""Rows from the user's own code: `python:module:function`, run because the user named it."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from dlv.adapters.columns import Column, Held, Spooled
+from dlv.errors import DlvError, NotFound, UsageError, nearest
+
+PREFIX = "python:"
+
+
+@dataclass(frozen=True)
+class Called:
+    """What a function returned, as named columns; its `fingerprint` if it told one."""
+
+    columns: dict[str, Column]
+    fingerprint: str | None
+
+
+def call(where: str, directory: Path) -> Called:
+    """Import the module, from this directory first, and call the function once."""
+    _, module_name, function_name, *rest = [*where.split(":"), "", ""]
+    if not module_name or not function_name or any(rest):
+        raise UsageError(
+            f"`{where}` is not of the form python:module:function",
+            why="the module is one that `import` finds from here",
+        )
+    function = _function(_module(module_name, directory), function_name, module_name)
+    try:
+        made = function()
+        columns = _columns(made, where)
+    except DlvError:
+        raise
+    except Exception as error:
+        said = str(error).partition("\n")[0]
+        raise UsageError(f"{where} failed", why=f"{type(error).__name__}: {said}"[:300]) from error
+    told = getattr(function, "fingerprint", None)
+    return Called(columns, str(told() if callable(told) else told) if told is not None else None)
+
+
+def _module(name: str, directory: Path) -> ModuleType:
+    if name in sys.modules:
+        return sys.modules[name]
+    here = str(directory.absolute())
+    sys.path.insert(0, here)
+    try:
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            raise NotFound(f"there is no module `{name}`", why=f"looked for in {here} and beyond")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+        return module
+    except (DlvError, KeyboardInterrupt):
+        raise
+    except ModuleNotFoundError as error:
+        raise NotFound(f"`{name}` cannot be imported", why=str(error)) from error
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise UsageError(f"`{name}` cannot be imported", why=said) from error
+    finally:
+        sys.path.remove(here)
+
+
+def _function(module: ModuleType, name: str, module_name: str) -> Any:
+    found = getattr(module, name, None)
+    if not callable(found):
+        known = [each for each in vars(module) if each[0] != "_" and callable(vars(module)[each])]
+        raise NotFound(f"{module_name} has no function `{name}`", did_you_mean=nearest(name, known))
+    return found
+
+
+def _columns(made: Any, where: str) -> dict[str, Column]:
+    if isinstance(made, Mapping):
+        return {str(name): Held(f"{name} of {where}", _array(v)) for name, v in made.items()}
+    if isinstance(made, tuple) and len(made) == 2:
+        return {name: Held(f"{name} of {where}", _array(v)) for name, v in zip("xy", made)}  # noqa: B905
+    if isinstance(made, Iterator):
+        return _spooled(made, where)
+    return {"x": Held(f"x of {where}", _array(made))}
+
+
+def _spooled(batches: Iterator[Any], where: str) -> dict[str, Column]:
+    """Batches of (x, y) or of x one after the other, kept so that they can be read again."""
+    found: dict[str, Spooled] = {}
+    for number, batch in enumerate(batches):
+        parts = dict(zip("xy", batch if isinstance(batch, tuple) else (batch,), strict=False))
+        for name, value in parts.items():
+            rows = _array(value)
+            column = found.get(name)
+            if column is None and number == 0:
+                column = found[name] = Spooled(f"{name} of {where}", rows.dtype, rows.shape[1:])
+            if column is None or parts.keys() != found.keys() or rows.shape[1:] != column.shape:
+                raise UsageError(f"batch {number} of {where} differs from the first")
+            if not np.can_cast(rows.dtype, column.dtype, "same_kind"):
+                raise UsageError(f"batch {number} of {where} is of {rows.dtype}")
+            column.add(rows)
+    return dict(found)
+
+
+def _array(value: Any) -> Any:
+    array = np.asarray(value)
+    if array.dtype.kind not in "biufUS" or not array.ndim:
+        raise UsageError(
+            f"an array of {array.dtype} with {array.ndim} axes is no column of rows",
+            why="the function returns x, (x, y), a dict of arrays, or yields batches of these",
+        )
+    return array

@@ -1,0 +1,118 @@
+"""What a progressive evaluation told: labels, and what was read for them level by level."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Labels = NDArray[np.int64]
+
+OPEN = -1  # the label of a row that was not determined
+BATCH = 64
+
+
+class NoBounds(Exception):
+    """Labels cannot be told before all of the weights are read; nothing of them was read yet."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+@dataclass(frozen=True)
+class Level:
+    """After a level: bits per number of each matrix, bytes fetched so far, rows told so far.
+
+    `share`: of the bytes that the full evaluation fetches.
+    """
+
+    bits: Mapping[str, int]
+    bytes_read: int
+    raw_read: int
+    share: float
+    determined: int
+    open: int
+
+
+@dataclass(frozen=True)
+class Watched:
+    """How far an evaluation is, for a progress bar; `examined` of `before` rows of this level."""
+
+    level: int
+    levels: int
+    examined: int
+    before: int
+    determined: int
+    rows: int
+    bytes_read: int
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How rows are told. `batch`: the size of the batches of a plain evaluation of the same."""
+
+    reference: str = "f64"
+    top_k: int = 1
+    max_bytes: int | None = None
+    tighten: bool = False
+    batch: int = BATCH
+    seed: int = 0
+    watch: Callable[[Watched], None] | None = None
+
+
+@dataclass
+class Answers:
+    """Labels, and with `top_k` > 1 the sets of the first classes, both -1 where not determined.
+
+    A set may be told of a row whose first label is not. `fallback`: why rows were left to the
+    full evaluation. `confidence`: of the calibrated mode, which promises nothing.
+    """
+
+    labels: Labels
+    sets: Labels | None
+    mode: str = "progressive"
+    reference: str = "f64"
+    levels: list[Level] = field(default_factory=list)
+    fallback: str | None = None
+    confidence: Mapping[str, float] | None = None
+    bytes_read: int = 0
+    raw_read: int = 0
+
+    @property
+    def open(self) -> int:
+        """Rows that were not determined."""
+        return int((self.told == OPEN).sum())
+
+    @property
+    def told(self) -> Labels:
+        """What counts for a row to be determined; -1 where it is not."""
+        return self.labels if self.sets is None else self.sets[:, 0]
+
+
+@dataclass(frozen=True)
+class Told:
+    """Of a batch: labels and sets, and for which rows they hold."""
+
+    labels: Labels
+    sure: NDArray[np.bool_]
+    sets: Labels | None = None
+    sure_sets: NDArray[np.bool_] | None = None
+
+
+def first_labels(scores: Array) -> Labels:
+    """The label of each row: the first of the classes with the highest score."""
+    found: Labels = scores.argmax(axis=1).astype(np.int64)
+    return found
+
+
+def first_sets(scores: Array, top_k: int) -> Labels:
+    """The classes with the highest scores, of equal ones the first; NaN comes last."""
+    with np.errstate(all="ignore"):
+        order = np.argsort(-np.asarray(scores, np.float64), axis=1, kind="stable")
+    found: Labels = order[:, :top_k].astype(np.int64)
+    return found
