@@ -61,7 +61,8 @@ class Norms:
     """Of a linear node: its weight W, and dW, what its first planes do not tell of it.
 
     `opn` >= ||W||_2 as an operator on inputs of the size at hand, `dn` >= ||dW||_2 as a matrix
-    of [out, in * kernel]; `rows`, `drows` are norms of the rows of these matrices.
+    of [out, in * kernel]; `rows`, `drows` are norms of the rows of these matrices. `dopn`, where
+    it is finite, bounds dW as an operator: of a convolution that may be half as much.
     """
 
     opn: float
@@ -71,6 +72,7 @@ class Norms:
     dfro: float
     rows: Floats | None = None
     drows: Floats | None = None
+    dopn: float = float("inf")
 
 
 @dataclass(frozen=True)
