@@ -26,9 +26,9 @@ class NoBounds(Exception):
 
 @dataclass(frozen=True)
 class Level:
-    """After a level: bits per number of each matrix, bytes fetched so far, rows told so far.
+    """After a level: bits read of each number of every matrix, bytes fetched and rows told so far.
 
-    `share`: of the bytes that the full evaluation fetches.
+    `share`: of the bits of all numbers, biases and the like included.
     """
 
     bits: Mapping[str, int]

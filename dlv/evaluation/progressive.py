@@ -1,0 +1,220 @@
+"""Progressive evaluation: labels from the high planes, surely those of the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlv.bounds import KIND, NoRecord, Record
+from dlv.evaluation.answers import Answers, NoBounds, Settings, Told, first_sets
+from dlv.evaluation.levels import Batches, Levels
+from dlv.evaluation.open_rows import Inputs, Places, Rows
+from dlv.evaluation.planes import Planes
+from dlv.network.ball import REFERENCES, STRICT, Norms
+from dlv.network.graph import Network
+from dlv.network.interval import Balls, certain
+from dlv.network.layers.layer import NoRule
+from dlv.network.program import Program
+from dlv.weights import MatrixStore
+
+Array = NDArray[Any]
+Shapes = tuple[tuple[int, ...], ...]
+
+# What float32 holds exactly.
+NARROW = ("float32", "float16", "bfloat16")
+
+
+class Model(Protocol):
+    """What is evaluated."""
+
+    @property
+    def network(self) -> Network: ...
+    @property
+    def program(self) -> Program: ...
+    @property
+    def store(self) -> MatrixStore: ...
+    @property
+    def hashes(self) -> Mapping[str, str]: ...
+
+
+def progressive(model: Model, rows: Rows, settings: Settings, record: Record | NoRecord) -> Answers:
+    """Labels and sets as the reference has them, each from as few levels as prove it.
+
+    NoBounds where that cannot be, before any weight is read.
+    """
+    if isinstance(record, NoRecord):
+        raise NoBounds(record.why)
+    planes = planes_of(model)
+    _check(model.program, planes, record, settings.reference)
+    levels = Levels(model.program, planes, rows, settings)
+    planes.chunks.count(model.store.object_chunks(KIND, record.hash))
+    schedule = levels.worthwhile(depths_of(record, model.program, planes))
+    if not schedule:
+        raise NoBounds("its first planes take as many bytes as all of it")
+
+    _probe(model.program, planes, record, settings, rows)
+
+    def judge() -> BallJudge:
+        def norms(shapes: Shapes) -> dict[str, Norms]:
+            return norms_of(record, model.program, planes, shapes)
+
+        return BallJudge(model.program, planes.tensor, norms, settings)
+
+    return levels.run(schedule, judge)
+
+
+def planes_of(model: Model, *, intervals: bool = False) -> Planes:
+    """The matrices that a model's program needs, none read so far."""
+    known = {**model.network.constants, **model.hashes}
+    missing = [name for name in model.program.tensors if name not in known]
+    if missing:
+        raise NoBounds(f"there is no tensor `{missing[0]}`")
+    hashes = {name: known[name] for name in model.program.tensors}
+    return Planes(model.store, hashes, model.network.aliases, intervals=intervals)
+
+
+def depths_of(record: Record, program: Program, planes: Planes) -> list[dict[str, int]]:
+    """The partial levels of a record's schedule: a depth for every tensor.
+
+    Whole is all that no norms speak of: biases, statistics, constants, and weights that are
+    used for something else as well.
+    """
+    users = _users(program)
+    found = []
+    for level in record.schedule:
+        depths = {name: planes.planes(name) for name in planes.names}
+        for name, nodes in users.items():
+            depth = max(level.get(name, depths[name]), 1)
+            while depth < depths[name] and any(record.norms(n, depth) is None for n in nodes):
+                depth += 1
+            depths[name] = min(depth, depths[name])
+        found.append(depths)
+    return found
+
+
+class BallJudge:
+    """Tells rows by balls around what the planes read so far make of them."""
+
+    def __init__(
+        self,
+        program: Program,
+        tensor: Callable[[str], Array],
+        norms: Callable[[Shapes], Mapping[str, Norms]],
+        settings: Settings,
+    ) -> None:
+        self._program = program
+        self._tensor = tensor
+        self._norms = norms
+        self._settings = settings
+        self._reference = REFERENCES[settings.reference]
+        self._balls: dict[Shapes, Balls] = {}
+
+    def __call__(self, batches: Batches) -> Iterator[tuple[Places, Told]]:
+        for at, inputs in batches:
+            yield at, self.told(inputs)
+
+    def told(self, inputs: Inputs) -> Told:
+        balls = self.balls_of(inputs)
+        known = balls.balls(inputs)
+        labels, sure = certain(balls, known)
+        top_k = self._settings.top_k
+        if top_k == 1:
+            return Told(labels.astype(np.int64), sure)
+        sets = first_sets(known[self._program.scores].centre, top_k)
+        return Told(labels.astype(np.int64), sure, sets, certain(balls, known, top_k)[1])
+
+    def balls_of(self, inputs: Inputs) -> Balls:
+        """The network in balls, with norms that hold for inputs of these shapes."""
+        shapes = tuple(
+            inputs[item.name].shape[1:]
+            for item in self._program.network.inputs
+            if item.name in inputs
+        )
+        if shapes not in self._balls:
+            norms = self._norms(shapes)
+            self._balls[shapes] = Balls(self._program, self._tensor, norms, self._reference)
+        return self._balls[shapes]
+
+
+def norms_of(record: Record, program: Program, planes: Planes, shapes: Shapes) -> dict[str, Norms]:
+    """Of each linear node, for the planes of its weight that were read."""
+    found = {}
+    for step in program.linear:
+        name = _stored(program, step.node.params["weight"])
+        depth = None if planes.whole(name) else planes.depths[name]
+        norms = record.norms(step.node.name, depth, shapes)
+        if norms is not None:
+            found[step.node.name] = norms
+        elif depth is not None:
+            raise NoRule(step.node, f"nothing bounds it after {depth} planes")
+    return found
+
+
+def _stored(program: Program, name: str) -> str:
+    return program.network.aliases.get(name, name)
+
+
+def _users(program: Program) -> dict[str, list[str]]:
+    """Tensors that are nothing but weights of linear nodes: the names of these nodes."""
+    found: dict[str, list[str]] = {name: [] for name in program.matrices}
+    other = set(program.constants)
+    for step in program.steps:
+        for slot, tensor in step.node.params.items():
+            name = _stored(program, tensor)
+            if slot == "weight" and name in found and step in program.linear:
+                found[name].append(step.node.name)
+            else:
+                other.add(name)
+        if step.fold is not None:
+            other.update(_stored(program, tensor) for tensor in step.fold.params.values())
+    return {name: nodes for name, nodes in found.items() if name not in other}
+
+
+def _check(program: Program, planes: Planes, record: Record, reference: str) -> None:
+    """NoBounds with the reason where this can come to nothing."""
+    if not record.finite:
+        raise NoBounds("some of its weights are not finite")
+    if not record.helps.get(reference, False):
+        raise NoBounds(f"its schedule does not help for the reference {reference}")
+    for name in program.matrices:
+        if "float" not in planes.dtype(name):
+            raise NoBounds(f"`{name}` holds {planes.dtype(name)}, which has no bounds")
+    if REFERENCES[reference] is not STRICT:
+        return
+    for step in program.steps:
+        norm = step.fold or step.node
+        if norm.op == "NORM" and norm.variant == "BATCH":
+            why = "strict bounds know no batch normalisation"
+            raise NoBounds(f"`{norm.name}`: {why}")
+    for name in planes.names:
+        if planes.dtype(name) == "float64":
+            raise NoBounds(f"`{name}` holds float64, which strict evaluations do not")
+
+
+def _probe(
+    program: Program, planes: Planes, record: Record, settings: Settings, rows: Rows
+) -> None:
+    """NoBounds if an operation has no rule: found with zeros for weights, none of them read."""
+
+    def zeros(name: str) -> Array:
+        name = _stored(program, name)
+        kind = np.float64 if "float" in planes.dtype(name) else np.int64
+        return np.zeros(planes.chain(name)[0].shape, kind)
+
+    def norms(shapes: Shapes) -> dict[str, Norms]:
+        nodes = [step.node.name for step in program.linear]
+        found = {node: record.norms(node, None, shapes) for node in nodes}
+        return {node: each for node, each in found.items() if each is not None}
+
+    batch = next(iter(rows.batches(settings.batch)), None)
+    if batch is None:
+        return
+    try:
+        inputs = {name: value[:1] for name, value in batch.inputs.items()}
+        BallJudge(program, zeros, norms, replace(settings, tighten=False)).told(inputs)
+    except NoRule as error:
+        raise NoBounds(str(error)) from None
