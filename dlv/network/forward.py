@@ -28,6 +28,10 @@ class Forward:
         self._tensor = tensor
         self._params: dict[str, Mapping[str, Array]] = {}
         self._constants: dict[str, Array] | None = None
+        self._ports: dict[str, set[int]] = {}
+        read = [port for step in program.steps for port in step.inputs]
+        for name, port in (program.scores, *program.kept.values(), *read):
+            self._ports.setdefault(name, set()).add(port)
 
     def __call__(self, inputs: Mapping[str, Array]) -> Array:
         """The scores of a batch."""
@@ -43,7 +47,7 @@ class Forward:
         with np.errstate(all="ignore"):
             for step in self.program.steps:
                 given = [_port(step, known, port) for port in step.inputs]
-                run = Run(given, self.params(step), sizes)
+                run = Run(given, self.params(step), sizes, self._ports.get(step.result, ()))
                 try:
                     found = layer_of(step.node).forward(step.node, run)
                 except (ShapeError, ValueError, IndexError) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -48,12 +48,14 @@ class Run:
     """What one node is run with. Arrays have the axes that the network says, batch first.
 
     They may lie in memory in any order. `params` has the filled slots only, as they are stored;
-    `sizes`: what the symbols of the network's inputs stand for.
+    `sizes`: what the symbols of the network's inputs stand for; `ports`: the outputs that
+    something needs, the rest may be left out behind them.
     """
 
     inputs: Sequence[Array]
     params: Mapping[str, Array]
     sizes: Mapping[str, int]
+    ports: Collection[int] = (0,)
 
 
 class Layer:

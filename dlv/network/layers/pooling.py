@@ -1,0 +1,174 @@
+"""Largest and mean values of windows, axis by axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from dlv.lazy import lazy
+from dlv.network.layers.windows import Axis
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+else:
+    np = lazy("numpy")
+
+# Above so many entries the norm of an axis of means is bounded, not computed.
+_MATRIX = 1 << 20
+
+
+class Parts:
+    """Windows of different sizes that share an axis out among `count` outputs."""
+
+    def __init__(self, length: int, count: int) -> None:
+        self.length, self.count = length, count
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Parts) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((self.length, self.count))
+
+    def taps(self) -> Iterator[tuple[int, slice, slice]]:
+        for o in range(self.count):
+            start, stop = o * self.length // self.count, -(-(o + 1) * self.length // self.count)
+            for t in range(stop - start):
+                yield t, slice(o, o + 1), slice(start + t, start + t + 1)
+
+
+Window = Axis | Parts
+
+
+def adaptive(length: int, count: int) -> Window:
+    """The windows of a pool that is told how many outputs it has."""
+    if count and length % count == 0:
+        return Axis(length, length // count, length // count, 0, 1, count)
+    return Parts(length, count)
+
+
+def _along(rank: int, axis: int, part: slice) -> tuple[slice, ...]:
+    return tuple(part if place == axis else slice(None) for place in range(rank))
+
+
+def _lowest(dtype: Any) -> Any:
+    return -np.inf if dtype.kind == "f" else np.iinfo(dtype).min
+
+
+def _start(x: Array, axis: int, window: Window, fill: Any) -> Array:
+    shape = (*x.shape[:axis], window.count, *x.shape[axis + 1 :])
+    return np.full_like(x, fill, shape=shape)
+
+
+def largest(x: Array, windows: Sequence[Window], first: int) -> Array:
+    """The largest value of each window; its axes begin at `first`."""
+    for axis, window in enumerate(windows, first):
+        result = _start(x, axis, window, _lowest(x.dtype))
+        for _, outputs, places in window.taps():
+            into = result[_along(x.ndim, axis, outputs)]
+            np.maximum(into, x[_along(x.ndim, axis, places)], out=into)
+        x = result
+    return x
+
+
+def largest_and_places(x: Array, windows: Sequence[Window], first: int) -> tuple[Array, Array]:
+    """The same, and where on the map each stands: its place with all axes laid out in a row.
+
+    Of equal values the first counts, of NaN the last, as in torch.
+    """
+    places = np.zeros_like(x, np.int64)
+    scale = 1
+    for axis, window in reversed([*enumerate(windows, first)]):
+        result = _start(x, axis, window, _lowest(x.dtype))
+        found = _start(places, axis, window, 0)
+        seen = np.zeros(window.count, bool)
+        shape = [-1 if place == axis else 1 for place in range(x.ndim)]
+        here = np.arange(x.shape[axis]).reshape(shape) * scale + places
+        for _, outputs, taken in window.taps():
+            into, value = _along(x.ndim, axis, outputs), x[_along(x.ndim, axis, taken)]
+            better = (value > result[into]) | (value != value) | ~seen[outputs].reshape(shape)
+            np.copyto(result[into], value, where=better)
+            np.copyto(found[into], here[_along(x.ndim, axis, taken)], where=better)
+            seen[outputs] = True
+        scale *= x.shape[axis]
+        x, places = result, found
+    return x, places
+
+
+def sums(x: Array, windows: Sequence[Window], first: int) -> Array:
+    """The sum of each window."""
+    for axis, window in enumerate(windows, first):
+        result = _start(x, axis, window, 0)
+        for _, outputs, places in window.taps():
+            into = result[_along(x.ndim, axis, outputs)]
+            into += x[_along(x.ndim, axis, places)]
+        x = result
+    return x
+
+
+@lru_cache(maxsize=256)
+def divisors(window: Window, after: int, count_pad: bool) -> Array:
+    """How many places of each window count; those beyond the padding never do."""
+    if isinstance(window, Parts) or not count_pad:
+        found = np.zeros(window.count, np.int64)
+        for _, outputs, _ in window.taps():
+            found[outputs] += 1
+        return found
+    starts = np.arange(window.count) * window.stride
+    room = np.maximum(window.before + window.length + after - starts, 0)
+    most: Array = np.minimum(-(-room // window.dilation), window.kernel)
+    return most
+
+
+def means(
+    x: Array, windows: Sequence[Window], first: int, counts: Sequence[Array], dtype: Any
+) -> Array:
+    """The mean of each window, its sum divided by how many places count."""
+    result = sums(x.astype(dtype, copy=False), windows, first)
+    divisor = np.ones((1,) * x.ndim, result.dtype)
+    for axis, count in enumerate(counts, first):
+        divisor = divisor * count.reshape([-1 if place == axis else 1 for place in range(x.ndim)])
+    np.divide(result, np.maximum(divisor, 1), out=result)
+    return result
+
+
+@lru_cache(maxsize=256)
+def mean_norm(window: Window, after: int, count_pad: bool) -> float:
+    """A bound of the norm of means along one axis, as a matrix; that of several is the product."""
+    count = np.maximum(divisors(window, after, count_pad), 1)
+    if window.length * window.count <= _MATRIX:
+        matrix = np.zeros((window.count, window.length))
+        for _, outputs, places in window.taps():
+            rows = np.arange(outputs.start, outputs.stop)
+            columns = np.arange(places.start, places.stop, places.step)
+            matrix[rows, columns] = 1 / count[rows]
+        gram = matrix @ matrix.T if window.count <= window.length else matrix.T @ matrix
+        top = float(np.linalg.eigvalsh(gram).max(initial=0.0))
+        return float(np.sqrt(max(top, 0.0))) * (1 + 1e-7)
+    rows_most, columns = 0.0, np.zeros(window.length)
+    held = np.zeros(window.count)
+    for _, outputs, places in window.taps():
+        held[outputs] += 1
+        columns[places] += 1 / count[outputs]
+    rows_most = float((held / count).max(initial=0.0))
+    return float(np.sqrt(rows_most * columns.max(initial=0.0))) * (1 + 1e-7)
+
+
+def most_places(windows: Sequence[Window]) -> int:
+    """The most places that one window holds."""
+    return prod(int(divisors(window, 0, False).max(initial=0)) for window in windows)
+
+
+def overlap(windows: Sequence[Window]) -> int:
+    """The most windows that hold one place."""
+    result = 1
+    for window in windows:
+        held = np.zeros(window.length, np.int64)
+        for _, _, places in window.taps():
+            held[places] += 1
+        result *= int(held.max(initial=0))
+    return result
