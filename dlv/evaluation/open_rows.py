@@ -40,10 +40,7 @@ class OpenRows:
     def __init__(self, network: Network, rows: Rows, settings: Settings) -> None:
         self._rows = rows
         self._size = settings.batch
-        # A network that was traced with one length of batch takes no other.
-        self._whole_batches = any(
-            item.shape and isinstance(item.shape[0], int) for item in network.inputs
-        )
+        self._whole_batches = _fixed(network)
         self.mask = np.ones(rows.count, bool)
         labels = np.full(rows.count, OPEN, np.int64)
         sets = None
@@ -96,6 +93,19 @@ class OpenRows:
             sure = told.sure_sets & still
             self.answers.sets[at[sure]] = told.sets[sure]
         self.mask[at[sure]] = False
+
+
+def first_row(network: Network, rows: Rows, settings: Settings) -> Inputs | None:
+    """A row to try a network on, or the first batch where it must be whole; None without rows."""
+    for batch in rows.batches(settings.batch):
+        length = None if _fixed(network) else 1
+        return {name: value[:length] for name, value in batch.inputs.items()}
+    return None
+
+
+def _fixed(network: Network) -> bool:
+    """Whether it was traced with one length of batch, and takes no other."""
+    return any(item.shape and isinstance(item.shape[0], int) for item in network.inputs)
 
 
 def _alike(one: Inputs, other: Inputs) -> bool:

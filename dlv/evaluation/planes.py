@@ -190,6 +190,11 @@ class Planes:
         """The numbers of a tensor as far as they are known: in float64 unless they are whole."""
         return self._centres[self._aliases.get(name, name)]
 
+    def zeros(self, name: str) -> Array:
+        """Zeros in the place of a tensor, to try a network before anything is read."""
+        encoding = self._chains[self._aliases.get(name, name)][0]
+        return np.zeros(encoding.shape, np.float64 if "float" in encoding.dtype else np.int64)
+
     def between(self, name: str) -> tuple[Array, Array] | None:
         """Least and most of each number of a tensor; None where the numbers are known."""
         return self._between.get(self._aliases.get(name, name))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dlv.bounds import KIND, NoRecord, Record
 from dlv.evaluation.answers import Answers, NoBounds, Settings, Told, first_sets
 from dlv.evaluation.levels import Batches, Levels
-from dlv.evaluation.open_rows import Inputs, Places, Rows
+from dlv.evaluation.open_rows import Inputs, Places, Rows, first_row
 from dlv.evaluation.planes import Planes
 from dlv.network.ball import REFERENCES, STRICT, Norms
 from dlv.network.graph import Network
@@ -200,21 +200,15 @@ def _probe(
 ) -> None:
     """NoBounds if an operation has no rule: found with zeros for weights, none of them read."""
 
-    def zeros(name: str) -> Array:
-        name = _stored(program, name)
-        kind = np.float64 if "float" in planes.dtype(name) else np.int64
-        return np.zeros(planes.chain(name)[0].shape, kind)
-
     def norms(shapes: Shapes) -> dict[str, Norms]:
         nodes = [step.node.name for step in program.linear]
         found = {node: record.norms(node, None, shapes) for node in nodes}
         return {node: each for node, each in found.items() if each is not None}
 
-    batch = next(iter(rows.batches(settings.batch)), None)
-    if batch is None:
+    inputs = first_row(program.network, rows, settings)
+    if inputs is None:
         return
     try:
-        inputs = {name: value[:1] for name, value in batch.inputs.items()}
-        BallJudge(program, zeros, norms, replace(settings, tighten=False)).told(inputs)
+        BallJudge(program, planes.zeros, norms, replace(settings, tighten=False)).told(inputs)
     except NoRule as error:
         raise NoBounds(str(error)) from None
