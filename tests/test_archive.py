@@ -257,7 +257,7 @@ def test_packs_of_a_killed_archive_are_believed_by_no_rebuild(
     def killed(*_: object) -> None:
         raise KilledError
 
-    monkeypatch.setattr("dlv.archiving.reencode._switch", killed)
+    monkeypatch.setattr("dlv.archiving.reencode.switch", killed)
     with pytest.raises(KilledError):
         run(repository)
     monkeypatch.undo()

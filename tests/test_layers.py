@@ -18,6 +18,7 @@ LEVELS: dict[float, str] = {
     " environment bounds live_model weight_statistics",
     3.2: "runs artifacts rounding structure reading",
     3.3: "archiving",
+    3.4: "bounding",
     # What several verbs share.
     3.5: "conditions delivery derive draft inventory lineage mlflow_record reachable text_changes"
     " working",

@@ -92,7 +92,7 @@ class Attempt:
     def parts(self) -> Iterator[Part]:
         """All of them again, one at a time."""
         for place in self.places:
-            part = self._read(place)
+            part = self.read(place)
             if part is None:
                 raise StorageError(
                     f"what was written in {self.folder} does not read back",
@@ -100,7 +100,8 @@ class Attempt:
                 )
             yield part
 
-    def _read(self, place: Place) -> Part | None:
+    def read(self, place: Place) -> Part | None:
+        """One of the parts with its bytes; None if they do not read back."""
         try:
             return place.part(self._file)
         except OSError as error:

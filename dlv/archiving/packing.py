@@ -51,10 +51,10 @@ class Packing:
         member = (encoding, part.start, part.count)
         self._put(part.kind, part.plane, (member,), part.encoded, small=False)
 
-    def pool(self, encoding: Encoding, plane: int, data: Raw) -> None:
-        """A whole decoded plane of a small matrix, to share a chunk with its like."""
-        alike = f"{encoding.dtype} {encoding.layout} {(encoding.delta or {}).get('id')}"
-        self._share(("plane", plane, alike), encoding, 0, data)
+    def pool(self, encoding: Encoding, plane: int | None, data: Raw) -> None:
+        """A whole decoded plane of a small matrix, or its side data, to share a chunk."""
+        kind = "side" if plane is None else "plane"
+        self._share((kind, plane, _alike(encoding)), encoding, 0, data)
 
     def declare(self, encoding: Encoding) -> None:
         """A matrix without elements has a row and no chunk."""
@@ -72,8 +72,8 @@ class Packing:
                 self.put(encoding, Part(piece.kind, piece.plane, piece.start, piece.count, encoded))
             else:
                 data = memoryview(self._store.read(piece))[piece.at : piece.at + piece.count]
-                alike = f"{encoding.dtype} {encoding.layout} {(encoding.delta or {}).get('id')}"
-                self._share((piece.kind, piece.plane, alike), encoding, piece.start, bytes(data))
+                key = (piece.kind, piece.plane, _alike(encoding))
+                self._share(key, encoding, piece.start, bytes(data))
 
     def carry_object(self, kind: str, name: str) -> None:
         """A named object just as it is stored now."""
@@ -164,3 +164,9 @@ class Packing:
         self.stored += len(encoded.data)
         lane = lane_of(kind, plane, small=small)
         self._spool.put(lane, Pending(kind, plane, tuple(members), encoded))
+
+
+def _alike(encoding: Encoding) -> str:
+    """Planes of what is so stored compress well together."""
+    delta = encoding.delta or {}
+    return f"{encoding.dtype} {encoding.layout['id']} {delta.get('id')}"

@@ -14,6 +14,7 @@ from dlv.archiving.packing import Packing
 from dlv.archiving.tryouts import Choice, Tryouts
 from dlv.errors import Damaged, DlvError
 from dlv.metadata import matrices, storage
+from dlv.metadata.database import Database
 from dlv.metadata.matrices import PackIndex
 from dlv.pas.footer import Encoding, PieceRow, pieces_of
 from dlv.pas.packs import SUFFIX, Pack
@@ -125,8 +126,8 @@ def carry_out(
                     packing.carry_object(kind, name)
                 plan.carried, plan.objects = [], []
             made = packing.finish(lambda names: superseded.intend(repository, names))
-        _verify(repository, store, made, advance)
-        _switch(repository, store, made, author, summary)
+        verify(repository, store, made, advance)
+        switch(repository, store, made, author, summary)
         written += sum(pack.bytes for pack in made)
     store.close()
     return written
@@ -144,7 +145,7 @@ def _encode(packing: Packing, tryouts: Tryouts, choice: Choice, encoding: Encodi
         packing.put(made, part)
 
 
-def _verify(
+def verify(
     repository: Repository, store: MatrixStore, made: Sequence[PackRecord], advance: Advance
 ) -> None:
     """Read every matrix and object of the new packs as readers will, by its name."""
@@ -172,15 +173,18 @@ def _verify(
         view.close()
 
 
-def _switch(
+def switch(
     repository: Repository,
     store: MatrixStore,
     made: Sequence[PackRecord],
     author: str,
     summary: str,
+    also: Callable[[Database], None] = lambda _: None,
 ) -> None:
+    """From the end of this transaction on the new packs count; `also` is done with it."""
     with repository.change("archive", author) as change:
         matrices.supersede(change.db, [(pack.hash, pack.bytes, pack.footer) for pack in made])
+        also(change.db)
         _see(store, Overlay(PackIndex(change.db), made))
         change.record("archive", None, {"packs": [pack.hash for pack in made]})
         change.summary = summary

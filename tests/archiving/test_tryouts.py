@@ -209,7 +209,7 @@ def test_what_a_killed_archive_left_waits_for_who_reads(
     def killed(*_: object) -> None:
         raise KilledError
 
-    monkeypatch.setattr("dlv.archiving.reencode._switch", killed)
+    monkeypatch.setattr("dlv.archiving.reencode.switch", killed)
     with pytest.raises(KilledError):
         run(repository)
     monkeypatch.undo()

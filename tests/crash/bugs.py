@@ -159,14 +159,14 @@ def _archived_before_data() -> None:
 
     _replace(packing, "publish_all", publish_late)
     _replace(packing.Packing, "abort", lambda _: None)
-    _replace(reencode, "_verify", lambda *_: None)
+    _replace(reencode, "verify", lambda *_: None)
     _after_change(late)
 
 
 @bug
 def _old_packs_first() -> None:
     """What new packs make superfluous is removed before the index is switched to them."""
-    switch = reencode._switch
+    switch = reencode.switch
 
     def remove_and_switch(repository: Any, store: Any, made: Any, *rest: Any) -> None:
         new = {row.matrix for pack in made for row in pack.rows.encodings}
@@ -176,7 +176,7 @@ def _old_packs_first() -> None:
                 durable.remove(durable.path_of(repository.packs, name, SUFFIX))
         switch(repository, store, made, *rest)
 
-    _replace(reencode, "_switch", remove_and_switch)
+    _replace(reencode, "switch", remove_and_switch)
 
 
 @bug

@@ -1,0 +1,101 @@
+"""Rows to make a schedule with: of data that is given, of the version's own, or noise."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import dlv.adapters.data as data
+from dlv.adapters.data import Data, Wanted
+from dlv.adapters.data_settings import Settings
+from dlv.errors import DlvError
+from dlv.files import FileStore
+from dlv.manifest import Manifest
+from dlv.network.graph import Input, Network
+from dlv.network.program import Program
+from dlv.repository import Repository
+
+Array = NDArray[Any]
+
+ROWS = 96
+_LENGTH = 16  # of an axis that the network leaves open
+_SUFFIXES = (".npz", ".npy", ".csv")
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Rows of every input; `source` says in a few words where they come from."""
+
+    rows: dict[str, Array]
+    source: str
+
+
+def rows_for(
+    repository: Repository, manifest: Manifest, program: Program, given: str | None
+) -> Calibration:
+    """What there is, best first. Data that was given must fit; the version's own may not."""
+    inputs = _inputs(program)
+    wanted = [Wanted(each.name, _row_shape(each)) for each in inputs]
+    if given is not None:
+        return Calibration(_read(data.open_data(given, Settings(), wanted), inputs), given)
+    for entry in manifest.files:
+        if entry.role == "data" and entry.path.endswith(_SUFFIXES):
+            with tempfile.TemporaryDirectory(dir=repository.tmp) as folder:
+                try:
+                    path = Path(folder) / Path(entry.path).name
+                    path.write_bytes(FileStore(repository.files_git).read(entry))
+                    found = data.open_data(str(path), Settings(), wanted)
+                    return Calibration(_read(found, inputs), entry.path)
+                except DlvError:
+                    continue
+    return Calibration(noise(program.network, inputs), "noise")
+
+
+def _inputs(program: Program) -> list[Input]:
+    named = {each.name: each for each in program.network.inputs}
+    found = []
+    for name in program.given:
+        if name in named:
+            found.append(named[name])
+        else:
+            node = program.network.node(name)
+            found.append(Input(name, tuple(node.attrs["shape"]), node.attrs["dtype"]))
+    return found
+
+
+def _row_shape(item: Input) -> tuple[int | None, ...]:
+    return tuple(size if isinstance(size, int) else None for size in item.shape[1:])
+
+
+def _read(found: Data, inputs: Sequence[Input]) -> dict[str, Array]:
+    """Rows from all over the data: those of one class often stand together."""
+    places = np.unique(np.linspace(0, found.count - 1, min(ROWS, found.count)).round().astype(int))
+    rows = {}
+    for item in inputs:
+        column = found.inputs[item.name]
+        rows[item.name] = np.concatenate([column.read(at, at + 1) for at in places.tolist()])
+    return rows
+
+
+def noise(network: Network, inputs: Sequence[Input]) -> dict[str, Array]:
+    """The same for every run: what it is, is said, and it bounds nothing wrongly."""
+    rng = np.random.default_rng(0)
+    words = [node.attrs["rows"] for node in network.nodes if node.op == "EMBED"]
+    symbols: dict[str, int] = {}
+    rows: dict[str, Array] = {}
+    for item in inputs:
+        sizes = [
+            size if isinstance(size, int) else symbols.setdefault(str(size), _LENGTH)
+            for size in item.shape[1:]
+        ]
+        if item.dtype.startswith(("float", "bfloat")):
+            rows[item.name] = rng.standard_normal((ROWS, *sizes)).astype(np.float32)
+        else:
+            rows[item.name] = rng.integers(0, min(words, default=2), (ROWS, *sizes))
+    return rows

@@ -1,0 +1,246 @@
+"""Which planes of which weights to read first, so that few bytes determine many labels.
+
+It is a matter of efficiency alone: whatever is read, a label is told only where it is certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlv.network.ball import F64, STRICT, Norms, Reference
+from dlv.network.interval import Balls, certain
+from dlv.network.layers.layer import NoRule
+from dlv.network.program import Program
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+Inputs = Mapping[str, Array]
+Depths = Mapping[str, int]
+
+SMALLEST = 0.02  # of the bytes: the smallest tensors up to this are read whole from the start
+SHARES = (0.5, 0.9, 0.98, 1.0)  # of the rows: a level for each, and then everything
+GREEDY_ROWS = 12
+BATCH = 32
+_MOST = 1e300
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor as it is stored: planes, and the encoded bytes that each usable depth takes.
+
+    `bytes` has an entry for `planes`, and for each smaller depth that bounds the numbers.
+    """
+
+    planes: int
+    bytes: Mapping[int, float]
+
+    @property
+    def depths(self) -> list[int]:
+        return sorted(self.bytes)
+
+
+class Weights:
+    """What is asked of the weights: a tensor and a node's norms at a depth; None = whole."""
+
+    def tensor(self, name: str, planes: int | None) -> Array:
+        raise NotImplementedError
+
+    def norms(self, node: str, planes: int | None) -> Norms | None:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """`levels`: planes of every tensor, the last one everything. `helps`: whether the level
+    before that determined any row, for each reference. `why`: why there are no bounds, if so.
+    """
+
+    levels: Sequence[Depths]
+    helps: Mapping[str, bool]
+    shares: Sequence[float] = ()
+    why: str | None = None
+
+
+@dataclass
+class _Search:
+    """One program on rows for calibration."""
+
+    program: Program
+    stored: Mapping[str, Stored]
+    weights: Weights
+    rows: Inputs
+    nodes: dict[str, list[str]] = field(default_factory=dict)  # tensor -> its linear nodes
+
+    def __post_init__(self) -> None:
+        for step in self.program.linear:
+            name = self.named(step.node.params["weight"])
+            self.nodes.setdefault(name, []).append(step.node.name)
+
+    def named(self, name: str) -> str:
+        return self.program.network.aliases.get(name, name)
+
+    @property
+    def count(self) -> int:
+        return len(next(iter(self.rows.values())))
+
+    def balls(self, depths: Depths, reference: Reference) -> Balls:
+        def planes(name: str) -> int | None:
+            depth = depths.get(name)
+            return None if depth is None or depth >= self.stored[name].planes else depth
+
+        def tensor(name: str) -> Array:
+            name = self.named(name)
+            return self.weights.tensor(name, planes(name))
+
+        norms = {}
+        for name, nodes in self.nodes.items():
+            for node in nodes:
+                found = self.weights.norms(node, planes(name))
+                if found is not None:
+                    norms[node] = found
+                elif planes(name) is not None:
+                    raise NoRule(self.program.network.node(node), "its weight is not bounded")
+        return Balls(self.program, tensor, norms, reference)
+
+    def radii(self, depths: Depths, count: int) -> Floats:
+        """How far the scores of the first rows may be off."""
+        made = self.balls(depths, F64)
+        known = made.balls({name: rows[:count] for name, rows in self.rows.items()})
+        found = np.broadcast_to(known[self.program.scores].radius, (count,))
+        return np.nan_to_num(found, nan=_MOST, posinf=_MOST).clip(max=_MOST)
+
+    def share(self, depths: Depths, reference: Reference) -> float:
+        """Which part of the rows is determined."""
+        made = self.balls(depths, reference)
+        sure = 0
+        for start in range(0, self.count, BATCH):
+            rows = {name: found[start : start + BATCH] for name, found in self.rows.items()}
+            sure += int(certain(made, made.balls(rows))[1].sum())
+        return sure / self.count
+
+
+def schedule(
+    program: Program, stored: Mapping[str, Stored], weights: Weights, rows: Inputs
+) -> Schedule:
+    """The levels for a network with these rows as examples.
+
+    A tensor is taken one or two planes further where that lets the error of the scores fall most
+    per byte. The error is a sum over the tensors, nearly: so each is looked at on its own, and
+    then only the levels that are kept are really computed.
+    """
+    search = _Search(program, stored, weights, rows)
+    first = _start(stored, search.nodes)
+    everything = {name: each.planes for name, each in stored.items()}
+    try:
+        path = _path(search, first)
+        levels, shares = _kept(search, path)
+    except NoRule as error:
+        return _blind(stored, first, everything, error.args[0])
+    helps = {"f64": bool(shares) and shares[-1] > 0, "strict": False}
+    if helps["f64"] and not _normalised(program):
+        helps["strict"] = search.share(levels[-1], STRICT) > 0
+    if not levels:  # nothing is certain before everything is read
+        return _blind(stored, first, everything, None)
+    return Schedule([*levels, everything], helps, [*shares, 1.0])
+
+
+def _start(stored: Mapping[str, Stored], linear: Iterable[str]) -> dict[str, int]:
+    """What is read before anything is told: small tensors whole, of the others the first plane."""
+    total = sum(each.bytes[each.planes] for each in stored.values())
+    known = set(linear)
+    depths = {name: stored[name].planes for name in stored}
+    spent = 0.0
+    for name in sorted(known, key=lambda name: (stored[name].bytes[stored[name].planes], name)):
+        spent += stored[name].bytes[stored[name].planes]
+        if spent > SMALLEST * total:
+            depths[name] = stored[name].depths[0]
+    return depths
+
+
+def _path(search: _Search, first: Depths) -> list[dict[str, int]]:
+    """Depths from the start to everything, one step after the other."""
+    stored = search.stored
+    count = min(GREEDY_ROWS, search.count)
+    open_ones = [name for name in search.nodes if first[name] < stored[name].planes]
+    rest = search.radii({}, count)
+    alone = {
+        (name, depth): np.maximum(search.radii({name: depth}, count) - rest, 0)
+        if depth < stored[name].planes
+        else np.zeros(count)
+        for name in open_ones
+        for depth in stored[name].depths
+    }
+    depths = dict(first)
+    path = [dict(depths)]
+    floor = np.maximum(rest, np.finfo(np.float64).tiny)
+    while any(depths[name] < stored[name].planes for name in open_ones):
+        errors = {name: alone[name, depths[name]] for name in open_ones}
+        total = floor + sum(errors.values())
+        best: tuple[float, float, str, int] | None = None
+        for name in open_ones:
+            now = stored[name].bytes[depths[name]]
+            for depth in [d for d in stored[name].depths if d > depths[name]][:2]:
+                after = np.maximum(total - errors[name] + alone[name, depth], floor)
+                fall = float(np.median(np.log(total)) - np.median(np.log(after)))
+                cost = max(stored[name].bytes[depth] - now, 1.0)
+                gain = (fall / cost, -cost, name, depth)
+                if best is None or gain[:2] > best[:2]:
+                    best = gain
+        assert best is not None
+        depths[best[2]] = best[3]
+        path.append(dict(depths))
+    return path
+
+
+def _kept(search: _Search, path: Sequence[Depths]) -> tuple[list[Depths], list[float]]:
+    """Of the steps before the last, the first ones that determine so many of the rows."""
+    known: dict[int, float] = {}
+
+    def share(at: int) -> float:
+        if at not in known:
+            known[at] = search.share(path[at], F64)
+        return known[at]
+
+    chosen: list[int] = []
+    for wanted in SHARES:
+        low, high = 0, len(path) - 1  # the last step is everything
+        while low < high:
+            middle = (low + high) // 2
+            if share(middle) >= wanted:
+                high = middle
+            else:
+                low = middle + 1
+        if low < len(path) - 1 and low not in chosen:
+            chosen.append(low)
+    if not chosen and len(path) > 1 and share(len(path) - 2) > 0:
+        chosen.append(len(path) - 2)
+    chosen.sort()
+    return [path[at] for at in chosen], [share(at) for at in chosen]
+
+
+def _blind(
+    stored: Mapping[str, Stored], first: Depths, everything: Depths, why: str | None
+) -> Schedule:
+    """Where nothing is certain before the end: depths for who goes by what is likely."""
+    levels: list[Depths] = [dict(first)]
+    deeper = {
+        name: min((d for d in stored[name].depths if d > depth), default=depth)
+        for name, depth in first.items()
+    }
+    levels += [each for each in (deeper, dict(everything)) if each != levels[-1]]
+    if len(levels) > 1 and levels[-1] == levels[-2]:
+        levels.pop()
+    return Schedule(levels, {"f64": False, "strict": False}, (), why)
+
+
+def _normalised(program: Program) -> bool:
+    """Whether batch normalisation was folded away: float32 evaluations need not do so."""
+    return any(
+        step.fold is not None or (step.node.op, step.node.variant) == ("NORM", "BATCH")
+        for step in program.steps
+    )
