@@ -51,12 +51,16 @@ class BoundMatrix:
 
 @dataclass(frozen=True)
 class LevelNorms:
-    """Of dW, what the first `planes` planes do not tell of the weight."""
+    """Of dW, what the first `planes` planes do not tell of the weight.
+
+    `dopn`, if there is one, bounds it as an operator on inputs of the record's size.
+    """
 
     planes: int
     dn: float
     dfro: float
     drows: tuple[float, ...] | None = None
+    dopn: float | None = None
 
 
 @dataclass(frozen=True)
@@ -151,12 +155,14 @@ class Record:
         )
         rows = None if found.rows is None else np.array(found.rows)
         if planes is None:
-            return Norms(*whole, 0.0, 0.0, rows, None if rows is None else np.zeros(len(rows)))
+            none = None if rows is None else np.zeros(len(rows))
+            return Norms(*whole, 0.0, 0.0, rows, none, 0.0)
         level = found.level(planes)
         if level is None:
             return None
         open_rows = None if level.drows is None else np.array(level.drows)
-        return Norms(*whole, level.dn, level.dfro, rows, open_rows)
+        dopn = level.dopn if fits and level.dopn is not None else math.inf
+        return Norms(*whole, level.dn, level.dfro, rows, open_rows, dopn)
 
     def stale(self, network: str, hashes: Mapping[str, str], lookup: Lookup) -> str | None:
         """Why it says nothing of a snapshot as it is stored now; None: it holds.
@@ -264,6 +270,7 @@ def _node_json(node: NodeNorms) -> dict[str, Any]:
                 "dn": number(level.dn),
                 "dfro": number(level.dfro),
                 "drows": _list(level.drows),
+                "dopn": None if level.dopn is None else number(level.dopn),
             }
             for level in node.levels
         ],
@@ -283,8 +290,9 @@ def _node(row: Reader) -> NodeNorms:
             _float(level, "dn", finite=finite),
             _float(level, "dfro", finite=finite),
             _floats(level, "drows", finite=finite),
+            None if level.value["dopn"] is None else _float(level, "dopn", finite=finite),
         )
-        for level in row.each("levels", "planes dn dfro drows")
+        for level in row.each("levels", "planes dn dfro drows dopn")
     )
     depths = [level.planes for level in levels]
     if depths != sorted(set(depths)):

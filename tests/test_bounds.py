@@ -31,7 +31,9 @@ RECORD = Record(
     input=((1, 28, 28),),
     matrices=(BoundMatrix("conv.weight", A, B), BoundMatrix("fc.weight", B, C)),
     nodes=(
-        NodeNorms("conv", 2.1, 2.6, 3.0, 0.4, True, None, (LevelNorms(1, 0.01, 0.02),)),
+        NodeNorms(
+            "conv", 2.1, 2.6, 3.0, 0.4, True, None, (LevelNorms(1, 0.01, 0.02, None, 0.0075),)
+        ),
         NodeNorms(
             *("fc", 1.5, 1.5, 2.0, 0.25, True, (1.0, 0.5)),
             (LevelNorms(1, 0.5, 0.75, (0.5, 0.25)), LevelNorms(3, 0.125, 0.125, (0.0, 0.1))),
@@ -78,7 +80,7 @@ def test_norms_of_a_level() -> None:
     whole = RECORD.norms("fc", None)
     assert whole is not None
     assert whole.drows is not None
-    assert (whole.dn, whole.dfro) == (0.0, 0.0)
+    assert (whole.dn, whole.dfro, whole.dopn) == (0.0, 0.0, 0.0)
     assert not whole.drows.any()
     assert RECORD.norms("fc", 2) is None  # a level that bounds nothing
     assert RECORD.norms("other", 1) is None
@@ -88,6 +90,7 @@ def test_norms_of_a_level() -> None:
         assert known is not None
         assert known.opn == opn
         assert known.rows is None
+        assert known.dopn == (0.0075 if opn == 2.1 else math.inf)
     broken = replace(RECORD.nodes[0], finite=False)
     assert replace(RECORD, nodes=(broken,)).norms("conv", 1) is None
 
@@ -130,6 +133,8 @@ def change(path: str, to: object) -> bytes:
         ("nodes.0.opn", "NaN"),
         ("nodes.0.finite", 1),
         ("nodes.0.levels.0.dn", -0.5),
+        ("nodes.0.levels.0.dopn", "1"),
+        ("nodes.0.levels.0.dn", None),
         ("nodes.0.levels.0.planes", 0),
         ("nodes.0.levels.0.planes", 64),
         ("nodes.0.levels.0.planes", True),

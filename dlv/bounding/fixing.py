@@ -76,7 +76,9 @@ def fix(view: View, matrix: str, rows: str, bases: Iterable[str], folder: Path) 
 def _materialised(raw: Raw, encoding: Encoding, layout: Fixed, folder: Path) -> Attempt:
     def encode(put: Put) -> Encoding:
         return encode_materialised(
-            *(raw, encoding.dtype, encoding.shape, encoding.matrix, put), layout=layout
+            *(raw, encoding.dtype, encoding.shape, encoding.matrix, put),
+            layout=layout,
+            effort="small",
         )
 
     return _attempt(folder, encode)
@@ -106,6 +108,7 @@ def _against(
         return encode_xor(
             *(raw, under, encoding.dtype, encoding.shape, encoding.matrix, base, put),
             layout=layout,
+            effort="small",
         )
 
     return _attempt(folder, encode)
