@@ -46,6 +46,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "list": ("list_", "List versions, newest first.", "Exploration"),
     "desc": ("desc", "Describe a version: network, metrics, matrices, storage.", "Exploration"),
     "diff": ("diff", "Show how versions differ; the first is the reference.", "Exploration"),
+    "eval": ("eval", "Test versions on data and keep the results.", "Exploration"),
     "log": ("log", "Show a version and all that it comes from.", "Exploration"),
     "show": ("show", "Show a version with its message, or one of its files.", "Exploration"),
     "metrics": (

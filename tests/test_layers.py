@@ -15,7 +15,7 @@ LEVELS: dict[float, str] = {
     1: "network pas events record manifest fact lanes demo_training",
     2: "metadata adapters durable ignore paths arrays mounts",
     3: "repository revisions staging files config weights weight_writer snapshots catalogue"
-    " environment bounds live_model weight_statistics",
+    " environment bounds live_model weight_statistics processors",
     3.2: "runs artifacts rounding structure reading",
     3.3: "archiving",
     3.4: "bounding",

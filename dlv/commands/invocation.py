@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -33,11 +32,13 @@ else:
 class Progress(Protocol):
     def expect(self, total: int) -> None: ...
     def advance(self, count: int) -> None: ...
+    def tell(self, description: str, done: int, total: int, text: str) -> None: ...
 
 
 class _Silent:
-    def expect(self, total: int) -> None: ...
-    def advance(self, count: int) -> None: ...
+    def tell(self, *_: Any) -> None: ...
+
+    expect = advance = tell
 
 
 class Invocation:
@@ -57,6 +58,8 @@ class Invocation:
         self._jobs: int | None = given.get("jobs")
         self._config_read = False
         self._silent: config_module.Config | None = None
+        # A fixed time for tests and for reproducible examples.
+        fixed = environ.get("DLV_NOW") if strict else None
         self.output = Output(
             sys.stdout,
             sys.stderr,
@@ -67,7 +70,7 @@ class Invocation:
             color=self.colour,
             pager=self.pager,
             configured=self._configured,
-            now=_clock(environ) if strict else None,
+            now=canonical.stop_clock(fixed) if fixed else None,
         )
         if strict and not self.directory.is_dir():
             raise UsageError(f"`{self.directory}` is not a directory", why="-C names where to work")
@@ -135,16 +138,10 @@ class Invocation:
             raise UnsafeInput("not confirmed", why="nothing was changed")
 
     @contextmanager
-    def progress(self, description: str, total: int | None = None) -> Iterator[Progress]:
-        """A bar over `total` bytes on stderr; nothing unless a person is looking."""
+    def progress(self, what: str, total: int | None = None, **how: bool) -> Iterator[Progress]:
+        """A bar over bytes (or `rows`) on stderr; nothing unless a person is looking."""
         if not self.output.interactive:
             yield _Silent()
             return
-        with screen.progress(description, total, colour=self.output.colour(sys.stderr)) as bar:
+        with screen.progress(what, total, colour=self.output.colour(sys.stderr), **how) as bar:
             yield bar
-
-
-def _clock(environ: Mapping[str, str]) -> datetime.datetime | None:
-    """A fixed time for tests and for reproducible examples."""
-    fixed = environ.get("DLV_NOW")
-    return canonical.stop_clock(fixed) if fixed else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +35,6 @@ class Evaluation:
     labels: NDArray[np.int64]
     top_k: int = 1
     sets: NDArray[np.int64] | None = None
-    scores: NDArray[Any] | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     between: dict[str, tuple[float, float]] = field(default_factory=dict)
     mode: str = "full"
@@ -51,6 +49,7 @@ class Evaluation:
     raw_read: int = 0
     raw_whole: int = 0
     seconds: float = 0.0
+    class_count: int | None = None  # None: the network predicts values
     confusion: Confusion | None = None
     classes: tuple[str, ...] | None = None
     not_finite: int = 0  # rows among whose scores is a NaN

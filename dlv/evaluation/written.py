@@ -1,0 +1,130 @@
+"""Labels and activations as files: CSV, and numpy's archives."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlv.adapters import npy
+from dlv.adapters.columns import Column, Held
+from dlv.errors import Conflict, StorageError, UsageError
+from dlv.evaluation.answers import OPEN
+from dlv.evaluation.outcome import Evaluation
+from dlv.evaluation.rows import Rows
+
+Array = NDArray[Any]
+_ROWS = 1 << 14
+
+
+def check(path: Path, suffixes: Sequence[str], *, force: bool) -> None:
+    """Before anything is computed: whether a file of that name may be written."""
+    if path.suffix.lower() not in suffixes:
+        raise UsageError(
+            f"{path} would be of no format that is written here",
+            why=f"its name must end with {' or '.join(suffixes)}",
+        )
+    if path.exists() and not force:
+        raise Conflict(f"{path} is there already", hint="--force writes over it")
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent}")
+
+
+def labels(path: Path, found: Sequence[Evaluation], rows: Rows) -> None:
+    """A row for each example: its number, its own label, the label that each version gave."""
+    if not all(each.class_count for each in found):
+        raise UsageError("there are no labels to write", why="the network predicts values")
+    if path.suffix.lower() == ".csv":
+        _replace(path, lambda out: _csv(out, found, rows))
+    else:
+        _replace(path, lambda out: npz(out, _label_columns(found, rows)))
+
+
+def activations(path: Path, columns: Mapping[str, Column]) -> None:
+    """An array for each node, a row for each example."""
+    _replace(path, lambda out: npz(out, columns))
+
+
+def _csv(out: BinaryIO, found: Sequence[Evaluation], rows: Rows) -> None:
+    text = io.TextIOWrapper(out, encoding="utf-8", newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    classes = rows.data.classes
+    titles = ["label"] if len(found) == 1 else [each.version for each in found]
+    writer.writerow(["row", *(["true"] if rows.has_labels else []), *titles])
+
+    def name(label: int) -> str:
+        if label == OPEN:
+            return ""
+        return str(label) if classes is None or label >= len(classes) else classes[label]
+
+    truths = rows.labels() if rows.has_labels else ((s, None) for s in range(0, rows.count, _ROWS))
+    for start, truth in truths:
+        count = min(_ROWS, rows.count - start) if truth is None else len(truth)
+        for at in range(count):
+            told = [name(int(each.labels[start + at])) for each in found]
+            true = [] if truth is None else [name(int(truth[at]))]
+            writer.writerow([start + at, *true, *told])
+    text.flush()
+    text.detach()
+
+
+def _label_columns(found: Sequence[Evaluation], rows: Rows) -> dict[str, Column]:
+    columns: dict[str, Column] = {}
+    if rows.data.labels is not None:
+        columns["true"] = _Cut(rows.data.labels, rows.count)
+    if len(found) == 1:
+        columns["labels"] = Held("labels", found[0].labels)
+        if found[0].sets is not None:
+            columns["sets"] = Held("sets", found[0].sets)
+    else:
+        columns["labels"] = Held("labels", np.stack([each.labels for each in found], axis=1))
+    return columns
+
+
+class _Cut:
+    """The first rows of a column."""
+
+    def __init__(self, column: Column, count: int) -> None:
+        self.name, self.dtype, self.shape = column.name, column.dtype, column.shape
+        self.count = count
+        self._column = column
+
+    def read(self, start: int, stop: int) -> Array:
+        return self._column.read(start, stop)
+
+
+def npz(out: BinaryIO, columns: Mapping[str, Column]) -> None:
+    """What `numpy.savez` would write, some rows at a time."""
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as target:
+        for name, column in columns.items():
+            header = npy.make(column.dtype.name, (column.count, *column.shape))
+            if header is None:
+                raise UsageError(f"npz cannot hold {column.dtype}", why=f"of {column.name}")
+            info = zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0))
+            info.external_attr = 0o644 << 16
+            with target.open(info, "w", force_zip64=True) as member:
+                member.write(header)
+                for start in range(0, column.count, _ROWS):
+                    rows = column.read(start, min(start + _ROWS, column.count))
+                    little = rows.astype(rows.dtype.newbyteorder("<"), copy=False)
+                    member.write(little.tobytes())
+
+
+def _replace(path: Path, write: Callable[[BinaryIO], None]) -> None:
+    """The whole file or none: written beside, then renamed."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("xb") as out:
+            write(out)
+        os.replace(part, path)
+    except OSError as error:
+        raise StorageError(f"cannot write {path}", why=error.strerror) from error
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,175 @@
+"""How `eval` lays out what it found: for people and pipes, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from dlv.evaluate import Evaluated, Told
+from dlv.evaluation.outcome import Confusion, Evaluation
+from dlv.evaluation.saving import level_record
+from dlv.output import Block, Heading, Output
+from dlv.table import Bytes, Cell, Column, Count, Id, Items, Number, Range, Table, Text
+from dlv.views.values import percent, plural
+
+_WIDE = 20  # classes of which a terminal shows the whole table
+_WORST = 10  # else the most frequent mistakes
+
+
+def evaluated(found: Evaluated, output: Output) -> tuple[dict[str, Any], list[Block]]:
+    """The document, and what is printed."""
+    document = {
+        "data": {name: value for name, value in found.data.items() if name != "settings"},
+        "results": [_record(each) for each in found.results],
+        "written": [str(path) for path in found.written],
+    }
+    blocks: list[Block] = [_table(found, output)]
+    for each in found.results:
+        if each.levels:
+            blocks += ["", Heading(f"{each.version}, level by level"), _levels(each, output)]
+        if each.confusion is not None:
+            title = f"{each.version}: classes, and the labels they got"
+            blocks += ["", Heading(title), *_confusion(each, each.confusion, output)]
+    return document, blocks
+
+
+def warnings(found: Evaluated) -> Iterator[str]:
+    """What a person must know beside the figures."""
+    for each in found.results:
+        if each.fallback is not None:
+            read = "not read any further" if each.open else "evaluated in full"
+            yield f"{each.version} was {read}: {each.fallback}"
+        if each.not_finite:
+            rows = plural(each.not_finite, "row has", "rows have")
+            yield f"{each.version}: {rows} scores that are not numbers, and so no label"
+        if each.mode == "calibrated":
+            yield f"{each.version}: calibrated labels are likely, not guaranteed"
+        if not each.bounds_verified:
+            yield f"{each.version}: guaranteed if whoever made the bounds is honest"
+
+
+def watched(told: Told) -> str:
+    """What the progress bar says beside the rows."""
+    return f"{100 * told.done / max(told.rows, 1):.0f} %, {told.bytes_read / 1e6:.1f} MB read"
+
+
+def _record(found: Evaluation) -> dict[str, Any]:
+    return {
+        "version": found.version,
+        "id": found.id,
+        "step": found.step,
+        "rows": found.rows,
+        "accuracy": _number(found.accuracy),
+        "metrics": {name: Number(value) for name, value in found.metrics.items()},
+        "between": {name: [Number(low), Number(high)] for name, (low, high) in _ends(found)},
+        "mode": found.mode,
+        "reference": found.reference,
+        "engine": found.engine,
+        "bounds_verified": found.bounds_verified,
+        "confidence": None if found.confidence is None else dict(found.confidence),
+        "fallback": found.fallback,
+        "open": found.open if found.class_count else 0,
+        "not_finite": found.not_finite,
+        "levels": [level_record(level) for level in found.levels],
+        "bytes_read": found.bytes_read,
+        "bytes_whole": found.bytes_whole,
+        "raw_read": found.raw_read,
+        "raw_whole": found.raw_whole,
+        "seconds": Number(round(found.seconds, 6)),
+        "confusion": _confusion_record(found),
+    }
+
+
+def _ends(found: Evaluation) -> list[tuple[str, tuple[float, float]]]:
+    return list(found.between.items())
+
+
+def _number(value: float | None) -> Cell:
+    return None if value is None else Number(value)
+
+
+def _table(found: Evaluated, output: Output) -> Table:
+    """A row for each version; a column for each figure that any of them has."""
+    names = list(dict.fromkeys(n for each in found.results for n in (*each.metrics, *each.between)))
+    progressive = any(each.levels for each in found.results)
+    columns: list[Column | str] = [Column("version", fixed=True), "id", "rows"]
+    columns += [Column(name, fixed=True) for name in names]
+    columns += ["mode", "labels of", *(["open"] if progressive else []), "read", "of"]
+    rows: list[list[Cell]] = []
+    for each in found.results:
+        row: list[Cell] = [Text(each.version, "bold"), Id(each.id), Count(each.rows)]
+        for name in names:
+            low_high = each.between.get(name)
+            row.append(Range(*low_high) if low_high else _number(each.metrics.get(name)))
+        row += [each.mode, each.reference]
+        row += [Count(each.open)] if progressive else []
+        rows.append([*row, Bytes(each.bytes_read), Bytes(each.bytes_whole)])
+    if output.terminal and not progressive:  # all is read, and all are alike
+        hidden = {"mode", "of", "id"} if len(rows) > 1 else {"mode", "of"}
+        titles = [column if isinstance(column, str) else column.title for column in columns]
+        kept = [at for at, title in enumerate(titles) if title not in hidden]
+        return Table([columns[at] for at in kept], [[row[at] for at in kept] for row in rows])
+    return Table(columns, rows)
+
+
+def _levels(found: Evaluation, output: Output) -> Table:
+    """What was read after each level, and how many rows had their label then."""
+    columns: list[Column | str] = ["level", "read", "% of bytes", "determined", "% of rows", "open"]
+    if not output.terminal:
+        columns.append("bits")
+    rows: list[list[Cell]] = []
+    for number, level in enumerate(found.levels, 1):
+        row: list[Cell] = [number, Bytes(level.bytes_read)]
+        row += [percent(level.bytes_read, found.bytes_whole), Count(level.determined)]
+        row += [percent(level.determined, found.rows), Count(level.open)]
+        if not output.terminal:
+            row.append(Items([f"{name}={bits}" for name, bits in level.bits.items()]))
+        rows.append(row)
+    return Table(columns, rows)
+
+
+def _class(found: Evaluation, at: int) -> str:
+    named = found.classes
+    return named[at] if named is not None and at < len(named) else str(at)
+
+
+def _confusion(found: Evaluation, held: Confusion, output: Output) -> Iterator[Block]:
+    """All of it where it fits; else, and in pipes, what was taken for what and how often."""
+    count = len(held.counts)
+    if output.terminal and count <= _WIDE:
+        columns: list[Column | str] = [Column("class", fixed=True)]
+        columns += [Column(_class(found, at), f"label_{at}") for at in range(count)]
+        columns += ["none"] if held.open.any() else []
+        rows: list[list[Cell]] = []
+        for at in range(count):
+            row: list[Cell] = [_class(found, at)]
+            row += [
+                Text(str(int(n)), "bold" if at == to else "red") if n else Text("·", "dim")
+                for to, n in enumerate(held.counts[at])
+            ]
+            row += [int(held.open[at])] if held.open.any() else []
+            rows.append(row)
+        yield Table(columns, rows)
+        return
+    pairs = [(int(a), int(b)) for a, b in np.argwhere(held.counts)]
+    if output.terminal:
+        pairs = [pair for pair in pairs if pair[0] != pair[1]]
+        pairs.sort(key=lambda pair: -int(held.counts[pair]))
+        pairs = pairs[:_WORST]
+    yield Table(
+        ["class", "label", "rows"],
+        [[_class(found, a), _class(found, b), Count(int(held.counts[a, b]))] for a, b in pairs],
+    )
+
+
+def _confusion_record(found: Evaluation) -> dict[str, Any] | None:
+    if found.confusion is None:
+        return None
+    count = len(found.confusion.counts)
+    return {
+        "classes": [_class(found, at) for at in range(count)],
+        "counts": found.confusion.counts.tolist(),
+        "open": found.confusion.open.tolist(),
+    }
