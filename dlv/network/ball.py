@@ -43,7 +43,8 @@ class Ball:
     """`||x_ref - centre||_2 <= radius` for each row of the batch.
 
     `box`, where it is known, bounds each coordinate. `tokens` bounds each position of a
-    sequence, (N, T) for a centre of (N, T, ...).
+    sequence, in the norm over the last axis: (N, T) for a centre of (N, T, D), (N, heads, T)
+    for one of (N, heads, T, D).
     """
 
     centre: Floats
@@ -107,9 +108,14 @@ def l2(x: Array) -> Floats:
 
 def point(x: Array) -> Ball:
     """A ball around numbers that the reference has exactly."""
-    return Ball(np.asarray(x, np.float64), np.zeros(len(x)))
+    return Ball(_numbers(x), np.zeros(len(x)))
 
 
 def constant(x: Array) -> Ball:
     """The same for what has no batch axis: its one radius stands for all rows."""
-    return Ball(np.asarray(x, np.float64), np.zeros(1))
+    return Ball(_numbers(x), np.zeros(1))
+
+
+def _numbers(x: Array) -> Floats:
+    """In binary64; flags stay flags, as a mask of them means something else than one of numbers."""
+    return x if x.dtype.kind == "b" else np.asarray(x, np.float64)

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from dlv.lazy import lazy
 from dlv.network.graph import Node
-from dlv.network.layers.layer import Layer, Shapes
+from dlv.network.layers.layer import Layer, NoRule, Run, Shapes
 from dlv.network.sizes import Dim, Shape, ShapeError, broadcast, elements, same, text
+
+if TYPE_CHECKING:
+    import dlv.network.attending as attending
+    from dlv.network.ball import Ball, BallRun
+    from dlv.network.layers.layer import Array
+else:
+    attending = lazy("dlv.network.attending")
 
 
 class Attention(Layer):
@@ -55,3 +65,14 @@ class Attention(Layer):
             return None
         # Every query meets every key, then the values are mixed with those weights.
         return 2 * (asked + mixed) * key[-2]
+
+    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
+        how = attending.How(node.attrs["heads"], node.attrs["causal"], node.attrs["scale"])
+        return (attending.values(how, run.inputs),)
+
+    def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:
+        mask = run.inputs[3] if len(run.inputs) > 3 else None
+        if mask is not None and not mask.exact and mask.centre.dtype.kind == "b":
+            raise NoRule(node, "which keys its mask leaves is not certain")
+        how = attending.How(node.attrs["heads"], node.attrs["causal"], node.attrs["scale"])
+        return (attending.bounds(how, run.inputs, run.reference),)

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
+from dlv.lazy import lazy
 from dlv.network.graph import Node
-from dlv.network.layers.layer import Layer, Shapes, with_rank
+from dlv.network.layers.layer import Layer, Run, Shapes, with_rank
 from dlv.network.sizes import Dim, Shape, ShapeError, fits, text
+
+if TYPE_CHECKING:
+    import dlv.network.recurrence as recurrence
+    from dlv.network.layers.layer import Array
+else:
+    recurrence = lazy("dlv.network.recurrence")
 
 _GATES = {"LSTM": 4, "GRU": 3}
 
@@ -65,3 +73,14 @@ class Recurrent(Layer):
                     return None
                 total += rows * columns
         return 2 * total * shape[0] * shape[1]
+
+    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
+        attrs = node.attrs
+        return recurrence.values(
+            node.variant == "LSTM",
+            attrs["layers"],
+            2 if attrs["bidirectional"] else 1,
+            attrs["batch_first"],
+            attrs["hidden"],
+            run,
+        )

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dlv.network.graph import Node
 from dlv.network.layers.activation import Act, Dropout, Loss, Placeholder, Raw, Relu, Softmax
 from dlv.network.layers.attention import Attention
+from dlv.network.layers.combine import Add, Concat, Mul
 from dlv.network.layers.conv import Conv, Deconv
 from dlv.network.layers.dense import Embed, Full
 from dlv.network.layers.layer import Layer
 from dlv.network.layers.norm import Norm
 from dlv.network.layers.pool import Pool
 from dlv.network.layers.recurrent import Recurrent
-from dlv.network.layers.shape import Add, Concat, Mul, Reshape
+from dlv.network.layers.shape import Reshape
 
 _CLASSES: tuple[type[Layer], ...] = (
     Placeholder, Loss, Conv, Deconv, Full, Embed, Pool, Norm, Relu, Act, Softmax, Concat,

@@ -1,24 +1,35 @@
-"""RESHAPE, CONCAT, ADD, MUL: tensors cut, turned, joined and combined."""
+"""RESHAPE: tensors cut and turned."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from dlv.lazy import lazy
 from dlv.network.graph import Node
-from dlv.network.layers.layer import Layer, Shapes
+from dlv.network.layers.layer import Layer, NoRule, Run, Shapes
+from dlv.network.layers.movement import made, moves, number
 from dlv.network.sizes import (
     Dim,
     Shape,
     ShapeError,
     axis_of,
-    broadcast,
     dim_of,
     product,
     refill,
     same,
     text,
 )
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    import dlv.network.grains as grains
+    from dlv.network.ball import Ball, BallRun
+    from dlv.network.layers.layer import Array
+else:
+    np = lazy("numpy")
+    grains = lazy("dlv.network.grains")
 
 Attrs = Mapping[str, Any]
 
@@ -56,6 +67,52 @@ class Reshape(Layer):
                 return (tuple(None if dim == -1 else dim for dim in attrs["size"]),)
             return (None,)
         return (_KINDS[kind](shape, attrs),)
+
+    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
+        kind = node.attrs["kind"]
+        if kind in ("fill", "arithmetic"):
+            return (made(node, [number(each) for each in run.inputs], run.sizes),)
+        x = run.inputs[0]
+        if kind == "size":
+            axis = axis_of(node.attrs["axis"], x.ndim, "axis")
+            return (np.asarray(x.shape[axis], np.int64),)
+        if kind == "to":
+            return (converted(x, node.attrs["dtype"]),)
+        given = [number(each) for each in run.inputs[1:]]
+        return tuple(move.values(x) for move in moves(node, x.shape, given, run.sizes))
+
+    def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:
+        kind = node.attrs["kind"]
+        if kind in ("fill", "arithmetic", "size"):
+            centres = [ball.centre for ball in run.inputs]
+            return tuple(map(grains.exact, self.forward(node, Run(centres, {}, run.sizes))))
+        ball = run.inputs[0]
+        if kind == "to" and not ball.exact and _narrow(node.attrs["dtype"]):
+            raise NoRule(node, f"rounding to {node.attrs['dtype']} has steps")
+        if kind == "to":
+            if not _narrow(node.attrs["dtype"]):
+                return (ball,)
+            return (grains.exact(converted(ball.centre, node.attrs["dtype"])),)
+        given = [number(each.centre) for each in run.inputs[1:]]
+        found = moves(node, ball.centre.shape, given, run.sizes)
+        return tuple(grains.carried(ball, move.values, move.grids) for move in found)
+
+
+def converted(x: Array, dtype: str | None) -> Array:
+    """Another kind of number. Between floats nothing is rounded: the run has one precision."""
+    if dtype is None or (x.dtype.kind == "f" and not _narrow(dtype)):
+        return x
+    if dtype == "bool":
+        return np.asarray(x != 0)
+    if dtype.startswith(("int", "uint")):
+        return x.astype(dtype)
+    # Of whole numbers; float16 and bfloat16 would be a rounding, which is the run's affair.
+    return x.astype("float64" if dtype == "float64" else "float32")
+
+
+def _narrow(dtype: str | None) -> bool:
+    """Whether it holds whole numbers only."""
+    return dtype is not None and dtype.startswith(("int", "uint", "bool"))
 
 
 def _flatten(shape: Shape, attrs: Attrs) -> Shape:
@@ -170,68 +227,3 @@ _KINDS: dict[str, Callable[[Shape, Attrs], Shape]] = {
     # Which output is meant has been resolved before: the shape is that of the element.
     "getitem": _unchanged,
 }
-
-
-class Concat(Layer):
-    op = "CONCAT"
-
-    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
-        known = [shape for shape in inputs if shape is not None]
-        if not known:
-            return (None,)
-        place = axis_of(node.attrs["axis"], len(known[0]), "axis")
-        result = list(known[0])
-        for shape in known[1:]:
-            if len(shape) != len(result) or not all(
-                at == place or same(a, b)
-                for at, (a, b) in enumerate(zip(shape, result, strict=True))
-            ):
-                raise ShapeError(
-                    f"shapes differ beside axis {place}",
-                    seen=" and ".join(text(item) for item in known),
-                    wanted=f"equal lengths but on axis {place}",
-                )
-            result = [
-                b if isinstance(b, int) or a is None else a
-                for a, b in zip(shape, result, strict=True)
-            ]
-        total: int | None = 0
-        for item in inputs:
-            length = None if item is None else item[place]
-            total = total + length if isinstance(length, int) and total is not None else None
-        joined: Dim = known[0][place] if len(inputs) == 1 else total
-        return ((*result[:place], joined, *result[place + 1 :]),)
-
-
-class Combine(Layer):
-    """ADD and MUL: of tensors, or of one with a number or a stored tensor."""
-
-    def arity(self, node: Node) -> tuple[int, int | None]:
-        one = node.attrs["const"] is not None or "value" in node.params
-        return (1, 1) if one else (2, None)
-
-    def faults(self, node: Node) -> list[str]:
-        attrs, stored = node.attrs, "value" in node.params
-        if stored and attrs["const"] is not None:
-            return ["const and a tensor in the slot value exclude each other"]
-        if stored != (attrs["shape"] is not None):
-            return ["shape is that of the tensor in the slot value: one needs the other"]
-        return []
-
-    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
-        side = node.attrs["shape"]
-        known = [shape for shape in (*inputs, side) if shape is not None]
-        # All are looked at, so that a mismatch is found beside an unknown too.
-        result = broadcast(known) if known else None
-        return (None if any(shape is None for shape in inputs) else result,)
-
-    def parameter_shapes(self, node: Node, inputs: Shapes) -> Mapping[str, Shape | None]:  # noqa: ARG002
-        return {"value": node.attrs["shape"]} if "value" in node.params else {}
-
-
-class Add(Combine):
-    op = "ADD"
-
-
-class Mul(Combine):
-    op = "MUL"

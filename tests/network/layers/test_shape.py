@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from dlv.network.graph import Node
-from dlv.network.layers.shape import Add, Concat, Mul, Reshape
+from dlv.network.layers.combine import Add, Concat, Mul
+from dlv.network.layers.shape import Reshape
 from dlv.network.sizes import Shape, ShapeError
 
 Make = Callable[..., Node]
