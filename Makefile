@@ -18,7 +18,7 @@ help:
 	@echo "make lint       ruff and mypy --strict"
 	@echo "make docs       write docs/commands.md, and what the sessions in the other pages print"
 	@echo "make bench      run the benchmarks; CORPUS=all: also on 22.7 M weights (an hour)"
-	@echo "make paper      figures 6(a), 6(b), 6(c) of the ModelHub paper, into paper/"
+	@echo "make paper      figures 6(a) to 6(d) of the ModelHub paper, into paper/"
 	@echo "make golden NAME=format   write golden bytes of a new format version"
 
 $(BIN)/python:
@@ -58,6 +58,8 @@ bench: $(BENCH)
 	done
 	@echo "== benchmarks/storage"
 	@$(BIN)/python -m benchmarks.storage --corpus $(or $(CORPUS),lenet) $(ARGS)
+	@echo "== benchmarks/progressive"
+	@$(BIN)/python -m benchmarks.progressive
 
 paper: $(BENCH)
 	@$(BIN)/python -m benchmarks.paper --out paper $(ARGS)

@@ -1,9 +1,10 @@
-"""Figures 6(a), 6(b) and 6(c) of the ModelHub paper, from models trained here: data and plots.
+"""Figures 6(a) to 6(d) of the ModelHub paper, from models trained here: data and plots.
 
 6(a): compression of lossy schemes against what they cost in accuracy. 6(b): whether a delta pays,
 for retrained and fine-tuned models and for neighbouring checkpoints. 6(c): storage against
 recreation, a point per algorithm and limit, on the graph that `dlv archive` exports for a real
-repository of these models.
+repository of these models. 6(d): which part of the weights must be read until labels are certain,
+by the paper's intervals and by dlv.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from typing import Any
 
 import torch
 
-from benchmarks.paper import deltas, plans, plots, schemes
+from benchmarks.paper import deltas, plans, plots, progressive, schemes
 from benchmarks.storage import lenet
 from benchmarks.storage.corpora import Corpus, default_cache
 from dlv.pas.storage_graph import read_problem
 
-FIGURES = ("6a", "6b", "6c")
+FIGURES = ("6a", "6b", "6c", "6d")
 
 
 def say(text: str) -> None:
@@ -41,6 +42,7 @@ def main() -> None:
     torch.set_num_threads(1)
     given.out.mkdir(parents=True, exist_ok=True)
     corpus = Corpus("lenet", given.seed, lenet.lines, given.cache, say)
+    digits = progressive.corpus_of(given.seed, given.cache, say)
 
     def graph() -> Any:
         if given.graph is not None:
@@ -51,6 +53,7 @@ def main() -> None:
         "6a": (lambda: schemes.measure(corpus), plots.schemes),
         "6b": (lambda: deltas.measure(corpus), plots.deltas),
         "6c": (lambda: plans.measure(graph()), plots.plans),
+        "6d": (lambda: progressive.measured(digits), plots.progressive),
     }
     for name in given.figure or FIGURES:
         begun = time.perf_counter()

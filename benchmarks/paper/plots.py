@@ -117,3 +117,40 @@ def plans(data: dict[str, Any], stem: Path) -> None:
         axes.set_title(f"6(c) Plans for {data['snapshots']} snapshots, {data['matrices']} matrices")
         axes.legend(loc="upper right")
         save(figure, stem)
+
+
+def progressive(data: dict[str, Any], stem: Path) -> None:
+    """6(d)"""
+    ways = {
+        "paper, IEEE planes": (COLOURS[5], "s"),
+        "paper, fixed point": (COLOURS[1], "^"),
+        "dlv": (COLOURS[0], "o"),
+    }
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(9.6, 5.6), layout="constrained")
+        panels = figure.subplots(2, 3, sharex=True, sharey=True)
+        for axes, (title, series) in zip(panels.flat, data["series"].items(), strict=False):
+            for name, points in series.items():
+                way, top = name.rsplit(", top-", 1)
+                colour, marker = ways[way]
+                axes.plot(
+                    [100 * point["read"] for point in points],
+                    [100 * point["open"] for point in points],
+                    marker=marker,
+                    markersize=4.5,
+                    linewidth=1.3,
+                    linestyle="-" if top == "1" else ":",
+                    markerfacecolor=colour if top == "1" else "white",
+                    color=colour,
+                    label=f"{way}, top-{top}",
+                )
+            axes.set_title(title, fontsize=9)
+            axes.set_xticks([0, 25, 50, 75, 100])
+        for axes in panels[:, 0]:
+            axes.set_ylabel("rows not certain (%)")
+        for axes in panels[-1]:
+            axes.set_xlabel("bits of the weights read (%)")
+        handles, labels = panels.flat[0].get_legend_handles_labels()
+        figure.suptitle(f"6(d) Progressive evaluation, {data['rows']} rows", fontsize=10)
+        figure.legend(handles, labels, loc="outside lower center", ncols=3)
+        save(figure, stem)

@@ -66,7 +66,8 @@ class Cells:
     def _inside(self, found: Array) -> Array:
         """Rounding may have left the cell, and zeros may have lost their sign."""
         size = np.abs(found).clip(np.abs(self.near), np.abs(self.far))
-        return np.copysign(size, self.weights)
+        inside: Array = np.copysign(size, self.weights)
+        return inside
 
 
 def _fixed(weights: Array, planes: int) -> tuple[Array, Array]:
@@ -80,14 +81,16 @@ def _fixed(weights: Array, planes: int) -> tuple[Array, Array]:
         far = np.where(far >= beyond, np.nextafter(far, np.float32(0)), far)
     zero = (np.abs(rows_of(weights)).max(1) == 0).reshape(-1, *[1] * (weights.ndim - 1))
     far = np.where(zero, 0, far).astype(np.float32)
-    return np.copysign(near, weights), np.copysign(far, weights)
+    found: tuple[Array, Array] = np.copysign(near, weights), np.copysign(far, weights)
+    return found
 
 
 def units(weights: Array, planes: int) -> Floats:
     """The width of the cells of each row under layout `fixed`."""
     largest = np.abs(rows_of(weights)).max(1).astype(np.float64)
     exponents = np.frexp(largest)[1].reshape(-1, *[1] * (weights.ndim - 1))
-    return np.ldexp(1.0, exponents + 1 - 8 * planes)
+    found: Floats = np.ldexp(1.0, exponents + 1 - 8 * planes)
+    return found
 
 
 def rows_of(weights: Array) -> Array:
