@@ -17,9 +17,11 @@ import dlv.evaluation.plain as plain
 import dlv.evaluation.scores as scores
 import dlv.evaluation.written as written
 from dlv.adapters.data import Data
+from dlv.bounds import Record
 from dlv.errors import UsageError
 from dlv.evaluation import saving
 from dlv.evaluation.answers import OPEN, Answers, NoBounds, Settings
+from dlv.evaluation.calibrated import calibrated
 from dlv.evaluation.model import Model
 from dlv.evaluation.outcome import Evaluation
 from dlv.evaluation.plain import Kept, Options
@@ -29,7 +31,7 @@ from dlv.evaluation.scores import classes_of
 from dlv.network.inference import node_shapes
 from dlv.repository import Repository
 
-GUARANTEED, CALIBRATED = "guaranteed", "calibrated"
+CALIBRATED = "calibrated"
 _LABELS = (".csv", ".npz")
 
 
@@ -69,6 +71,8 @@ class Request:
     def check(self) -> None:
         """What excludes each other, or needs each other."""
         needing = {"strict": "--strict", "tighten": "--tighten", "max_bytes": "--max-bytes"}
+        if self.progressive == CALIBRATED and self.strict:
+            raise UsageError("--strict is about guaranteed labels", why="calibrated ones are not")
         for name, option in needing.items():
             if getattr(self, name) not in (None, False) and self.progressive is None:
                 raise UsageError(
@@ -215,7 +219,11 @@ def _progressive(
         model.repository.database, model.store, model.manifest, model.snapshot
     )
     try:
-        answers = progressive(model, rows, asked, record)
+        if request.progressive == CALIBRATED:
+            schedule = record if isinstance(record, Record) else None
+            answers = calibrated(model, rows, asked, schedule)
+        else:
+            answers = progressive(model, rows, asked, record)
     except NoBounds as error:
         if request.max_bytes is not None and model.bytes_whole > request.max_bytes:
             nothing = Answers(np.full(rows.count, OPEN, np.int64), None, reference=reference)

@@ -97,17 +97,18 @@ def _spooled(batches: Iterator[Any], where: str) -> dict[str, Column]:
     """Batches of (x, y) or of x one after the other, kept so that they can be read again."""
     found: dict[str, Spooled] = {}
     for number, batch in enumerate(batches):
-        parts = dict(zip("xy", batch if isinstance(batch, tuple) else (batch,), strict=False))
-        for name, value in parts.items():
-            rows = _array(value)
-            column = found.get(name)
-            if column is None and number == 0:
-                column = found[name] = Spooled(f"{name} of {where}", rows.dtype, rows.shape[1:])
-            if column is None or parts.keys() != found.keys() or rows.shape[1:] != column.shape:
+        parts = batch if isinstance(batch, tuple) else (batch,)
+        rows = {name: _array(part) for name, part in zip("xy", parts, strict=False)}
+        if not number:
+            found = {n: Spooled(f"{n} of {where}", r.dtype, r.shape[1:]) for n, r in rows.items()}
+        if rows.keys() != found.keys() or len(parts) > 2:
+            raise UsageError(f"batch {number} of {where} differs from the first")
+        for name, each in rows.items():
+            column = found[name]
+            fits = np.can_cast(each.dtype, column.dtype, "same_kind")
+            if each.shape[1:] != column.shape or not fits:
                 raise UsageError(f"batch {number} of {where} differs from the first")
-            if not np.can_cast(rows.dtype, column.dtype, "same_kind"):
-                raise UsageError(f"batch {number} of {where} is of {rows.dtype}")
-            column.add(rows)
+            column.add(each)
     return dict(found)
 
 
