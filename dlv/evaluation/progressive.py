@@ -14,6 +14,7 @@ from dlv.evaluation.answers import Answers, NoBounds, Settings, Told, first_sets
 from dlv.evaluation.levels import Batches, Levels
 from dlv.evaluation.open_rows import Inputs, Places, Rows, first_row
 from dlv.evaluation.planes import Planes
+from dlv.network.adjoint import Adjoint
 from dlv.network.ball import REFERENCES, STRICT, Norms
 from dlv.network.graph import Network
 from dlv.network.interval import Balls, certain
@@ -111,23 +112,36 @@ class BallJudge:
         self._norms = norms
         self._settings = settings
         self._reference = REFERENCES[settings.reference]
-        self._balls: dict[Shapes, Balls] = {}
+        self._balls: dict[Shapes, tuple[Balls, Adjoint]] = {}
 
     def __call__(self, batches: Batches) -> Iterator[tuple[Places, Told]]:
         for at, inputs in batches:
             yield at, self.told(inputs)
 
     def told(self, inputs: Inputs) -> Told:
-        balls = self.balls_of(inputs)
-        known = balls.balls(inputs)
+        balls, adjoint = self._of(inputs)
+        known, top_k = balls.balls(inputs), self._settings.top_k
         labels, sure = certain(balls, known)
-        top_k = self._settings.top_k
-        if top_k == 1:
-            return Told(labels.astype(np.int64), sure)
-        sets = first_sets(known[self._program.scores].centre, top_k)
-        return Told(labels.astype(np.int64), sure, sets, certain(balls, known, top_k)[1])
+        found = Told(labels.astype(np.int64), sure)
+        if top_k > 1:
+            sets = first_sets(known[self._program.scores].centre, top_k)
+            found = replace(found, sets=sets, sure_sets=certain(balls, known, top_k)[1])
+        return self._tightened(adjoint, inputs, found) if self._settings.tighten else found
 
-    def balls_of(self, inputs: Inputs) -> Balls:
+    def _tightened(self, adjoint: Adjoint, inputs: Inputs, told: Told) -> Told:
+        """The same, the rows that are open looked at more closely."""
+        left = np.flatnonzero(~(told.sure if told.sure_sets is None else told.sure_sets))
+        if not len(left):
+            return told
+        rest = {name: value[left] for name, value in inputs.items()}
+        order, sure = adjoint.told(rest, self._settings.top_k)
+        if told.sets is None or told.sure_sets is None:
+            told.labels[left], told.sure[left] = order[:, 0], sure
+        else:
+            told.sets[left], told.sure_sets[left] = order, sure
+        return told
+
+    def _of(self, inputs: Inputs) -> tuple[Balls, Adjoint]:
         """The network in balls, with norms that hold for inputs of these shapes."""
         shapes = tuple(
             inputs[item.name].shape[1:]
@@ -136,7 +150,8 @@ class BallJudge:
         )
         if shapes not in self._balls:
             norms = self._norms(shapes)
-            self._balls[shapes] = Balls(self._program, self._tensor, norms, self._reference)
+            given = self._program, self._tensor, norms, self._reference
+            self._balls[shapes] = Balls(*given), Adjoint(*given)
         return self._balls[shapes]
 
 
