@@ -225,6 +225,27 @@ def record_of(
     return NoRecord(why)
 
 
+def pinned(db: Database, store: Store, besides: Iterable[str] = ()) -> set[str]:
+    """The matrices whose encodings records hold for, and their bases: none of them may change.
+
+    `besides`: records that do not count, since they are about to be replaced.
+    """
+    left_out = set(besides)
+    current = []
+    for name in rows.needed(db):
+        try:
+            record = decode(bytes(store.object(KIND, name)), f"bounds {name[:12]}")
+            holds = all(
+                encoding_id(matrix.hash, store.encoding) == matrix.encoding
+                for matrix in record.matrices
+            )
+        except DlvError:
+            continue
+        if holds and name not in left_out:
+            current.append(name)
+    return rows.matrices_of(db, current)
+
+
 def decode(data: bytes, what: str = "bounds record") -> Record:
     """Read a record strictly."""
     value = loads(data, what)

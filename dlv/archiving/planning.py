@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -110,8 +110,10 @@ class Planner:
         speeds: Speeds,
         *,
         jobs: int = 1,
+        pinned: Set[str] = frozenset(),
     ) -> None:
         self.db = db
+        self.pinned = pinned  # matrices that must stay encoded as they are
         self.tryouts = tryouts
         self.together = together
         self.speeds = speeds
@@ -185,6 +187,8 @@ class Planner:
 
     def _plannable(self, digest: str) -> bool:
         matrix = self.stored[digest]
+        if digest in self.pinned:
+            return False
         return not matrix.dtype.startswith(OPAQUE) and math.prod(matrix.shape) > 0
 
     def _raw(self, digest: str) -> int:

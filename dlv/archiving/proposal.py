@@ -14,6 +14,7 @@ from dlv.archiving.budgets import Policy
 from dlv.archiving.planning import Held, Layout, Planner
 from dlv.archiving.speeds import ORDINARY, Speeds
 from dlv.archiving.tryouts import Matrices, Tryouts
+from dlv.bounds import pinned
 from dlv.canonical import dumps
 from dlv.errors import StorageError
 from dlv.metadata import storage
@@ -93,6 +94,7 @@ class Trials:
             self.store.together,
             request.speeds,
             jobs=request.jobs,
+            pinned=pinned(repository.database, self.store),
         )
 
     def __enter__(self) -> tuple[Planner, Tryouts]:

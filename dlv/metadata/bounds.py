@@ -36,6 +36,18 @@ def candidates(db: Database, network: str, matrices: Iterable[str]) -> list[str]
     ]
 
 
+def needed(db: Database) -> list[str]:
+    """Records of networks that some version has, the oldest first."""
+    return [
+        row[0]
+        for row in db.rows(
+            "SELECT named_object.hash FROM bounds JOIN named_object ON named_object.id = object_id"
+            " WHERE EXISTS (SELECT 1 FROM version JOIN net ON net.id = net_id"
+            " WHERE net.hash = network AND state IN ('live', 'recovered')) ORDER BY bounds.id"
+        )
+    ]
+
+
 def stored(db: Database) -> list[str]:
     """Every record whose chunk is in some pack, the oldest first."""
     return [

@@ -68,18 +68,27 @@ class Schedule:
 
 @dataclass
 class _Search:
-    """One program on rows for calibration."""
+    """One program on rows for calibration; `nodes`: of each tensor the linear nodes it is for."""
 
     program: Program
     stored: Mapping[str, Stored]
     weights: Weights
     rows: Inputs
-    nodes: dict[str, list[str]] = field(default_factory=dict)  # tensor -> its linear nodes
+    nodes: dict[str, list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for step in self.program.linear:
-            name = self.named(step.node.params["weight"])
-            self.nodes.setdefault(name, []).append(step.node.name)
+        linear = [step.node.name for step in self.program.linear]
+        other = set(self.program.constants)
+        for step in self.program.steps:
+            for node in (step.node, step.fold):
+                for slot, name in node.params.items() if node else ():
+                    name = self.named(name)
+                    if slot == "weight" and node is step.node and node.name in linear:
+                        self.nodes.setdefault(name, []).append(node.name)
+                    else:
+                        other.add(name)
+        for name in other:  # nothing bounds what another operation makes of it
+            self.nodes.pop(name, None)
 
     def named(self, name: str) -> str:
         return self.program.network.aliases.get(name, name)
@@ -140,12 +149,12 @@ def schedule(
         path = _path(search, first)
         levels, shares = _kept(search, path)
     except NoRule as error:
-        return _blind(stored, first, everything, error.args[0])
+        return blind(stored, search.nodes, error.args[0])
     helps = {"f64": bool(shares) and shares[-1] > 0, "strict": False}
     if helps["f64"] and not _normalised(program):
         helps["strict"] = search.share(levels[-1], STRICT) > 0
     if not levels:  # nothing is certain before everything is read
-        return _blind(stored, first, everything, None)
+        return blind(stored, search.nodes, None)
     return Schedule([*levels, everything], helps, [*shares, 1.0])
 
 
@@ -223,10 +232,10 @@ def _kept(search: _Search, path: Sequence[Depths]) -> tuple[list[Depths], list[f
     return [path[at] for at in chosen], [share(at) for at in chosen]
 
 
-def _blind(
-    stored: Mapping[str, Stored], first: Depths, everything: Depths, why: str | None
-) -> Schedule:
+def blind(stored: Mapping[str, Stored], linear: Iterable[str], why: str | None) -> Schedule:
     """Where nothing is certain before the end: depths for who goes by what is likely."""
+    first = _start(stored, linear)
+    everything = {name: each.planes for name, each in stored.items()}
     levels: list[Depths] = [dict(first)]
     deeper = {
         name: min((d for d in stored[name].depths if d > depth), default=depth)
