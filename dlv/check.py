@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import dlv.bounding.checking as checking
 import dlv.durable as durable
 import dlv.files as files
 import dlv.reachable as reachable
@@ -159,7 +160,7 @@ def _explained(repository: Repository, filled: Filled) -> Callable[[str, Sequenc
             if about[0] == "undo":
                 tables |= {"version", "snapshot", "tag"}
     present = {name for name, _ in repositories.stored(repository.packs, SUFFIX)}
-    if kinds & {"pack", "network", "series"} or dump.packs(repository.database) - present:
+    if kinds & {"pack", "network", "series", "bounds"} or dump.packs(repository.database) - present:
         tables |= dump.OF_PACKS | dump.OF_NETWORKS | {"metric"}
     if "network" in kinds:
         tables.add("version")
@@ -206,6 +207,7 @@ class _Objects:
         try:
             self._manifests([row for row in rows if not chosen or row.id in chosen])
             self._objects()
+            self._bounds(quick=quick)
             if not quick:
                 self._matrices()
                 self._files()
@@ -313,6 +315,14 @@ class _Objects:
                     self.store.object(kind, name)
                 except DlvError as error:
                     self.report.add(kind, name, error, self._versions_of(name))
+
+    def _bounds(self, *, quick: bool) -> None:
+        """Records of bounds: readable, and no norm below what it is of."""
+        held = [(row.label, manifest) for row, manifest in self.held]
+        for found in checking.check(self.db, self.store, held, quick=quick):
+            self.report.count("bounds")
+            if found is not None:
+                self.report.add("bounds", found.record, found.why, found.versions)
 
     def _matrices(self) -> None:
         """Every matrix decoded, along its deltas, and its content hash compared."""

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import dlv.archiving.generations as generations
 import dlv.archiving.superseded as superseded
+import dlv.bounds as bounds
 import dlv.catalogue as catalogue
 import dlv.durable as durable
 from dlv.archiving.generations import Found
 from dlv.errors import Damaged, DlvError
 from dlv.fact import Fact, decode_fact
 from dlv.manifest import Manifest, decode
+from dlv.metadata import bounds as bounds_rows
 from dlv.metadata import dump, facts, matrices, versions
 from dlv.metadata.database import Database
 from dlv.mounts import network_disk
@@ -54,6 +56,7 @@ def fill(repository: Repository, db: Database, committed: Set[str] | None = None
         facts.load(db, found)
         _fill_packs(repository, db, found, filled)
         store = MatrixStore(repository.packs, repository.tmp, matrices.PackIndex(db))
+        _insert_bounds(db, store, filled)
         numbers = _numbers(found)
         made = dict(_manifests(repository, filled))
         for version_id, fact in sorted(numbers.items(), key=lambda item: item[1].created):
@@ -119,6 +122,18 @@ def _fill_packs(repository: Repository, db: Database, found: list[Fact], filled:
     for age, left_out in zip(ages, without, strict=True):
         rows = [(pack.name, pack.size, pack.footer.as_json()) for pack in age]
         matrices.insert_packs(db, rows, left_out)
+
+
+def _insert_bounds(db: Database, store: MatrixStore, filled: Filled) -> None:
+    """Which matrices the bounds records in the packs are about; only they themselves tell."""
+    for name in bounds_rows.stored(db):
+        try:
+            record = bounds.decode(bytes(store.object(bounds.KIND, name)), f"bounds {name[:12]}")
+        except DlvError as error:
+            filled.faults.append(("bounds", name, _why(error)))
+        else:
+            hashes = [matrix.hash for matrix in record.matrices]
+            bounds_rows.insert(db, name, record.network, hashes)
 
 
 def _numbers(found: list[Fact]) -> dict[str, Fact]:
