@@ -24,9 +24,6 @@ class Part:
     span: Span = field(compare=False, kw_only=True, default=NOWHERE)
 
 
-# Names and values
-
-
 @dataclass(frozen=True)
 class Attribute(Part):
     """`.name`"""
@@ -44,16 +41,10 @@ class Method(Part):
 
 @dataclass(frozen=True)
 class Selector(Part):
-    """`["conv*"]`: nodes by name, or a metric."""
+    """`["conv*"]`: nodes by name, or a metric; `[re"^conv"]`, a regular expression."""
 
     text: str
-
-
-@dataclass(frozen=True)
-class Pattern(Part):
-    """`[re"^conv"]`: nodes by regular expression."""
-
-    text: str
+    regular: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,7 +61,7 @@ class Index(Part):
     place: int
 
 
-Trailer: TypeAlias = Attribute | Method | Selector | Pattern | TypeSelector | Index
+Trailer: TypeAlias = Attribute | Method | Selector | TypeSelector | Index
 
 
 @dataclass(frozen=True)
@@ -162,9 +153,6 @@ class Template(Part):
     called: bool
 
 
-# Expressions
-
-
 @dataclass(frozen=True)
 class Binary(Part):
     """Arithmetic: + - * / %"""
@@ -172,11 +160,6 @@ class Binary(Part):
     operator: str
     left: Expression
     right: Expression
-
-
-@dataclass(frozen=True)
-class Negative(Part):
-    operand: Expression
 
 
 @dataclass(frozen=True)
@@ -190,7 +173,10 @@ class Or(Part):
 
 
 @dataclass(frozen=True)
-class Not(Part):
+class Unary(Part):
+    """`-x`, `not x`"""
+
+    operator: str
     operand: Expression
 
 
@@ -204,49 +190,45 @@ class Compare(Part):
 
 
 @dataclass(frozen=True)
-class Like(Part):
-    """`like`, and `ilike` if `folded`."""
+class Test(Part):
+    """A condition on one value that `not` may stand in the middle of."""
 
     left: Expression
-    pattern: Expression
     negated: bool
+
+
+@dataclass(frozen=True)
+class Like(Test):
+    """`like`, and `ilike` if `folded`."""
+
+    pattern: Expression
     folded: bool
     escape: str | None
 
 
 @dataclass(frozen=True)
-class Matches(Part):
-    left: Expression
+class Matches(Test):
     pattern: str
-    negated: bool
 
 
 @dataclass(frozen=True)
-class In(Part):
-    left: Expression
+class In(Test):
     within: Listing | Group | Query | Saved | Parameter
-    negated: bool
 
 
 @dataclass(frozen=True)
-class Between(Part):
-    left: Expression
+class Between(Test):
     low: Expression
     high: Expression
-    negated: bool
+
+
+class IsNull(Test):
+    """`is null`, `is not null`"""
 
 
 @dataclass(frozen=True)
-class IsNull(Part):
-    left: Expression
-    negated: bool
-
-
-@dataclass(frozen=True)
-class Has(Part):
-    left: Expression
+class Has(Test):
     templates: tuple[Template, ...]
-    negated: bool
 
 
 @dataclass(frozen=True)
@@ -273,8 +255,8 @@ class Exists(Part):
 
 
 Expression: TypeAlias = (
-    Path | Call | Number | Text | Boolean | Null | Parameter | Listing | Group | Binary | Negative
-    | And | Or | Not | Compare | Like | Matches | In | Between | IsNull | Has | Quantified
+    Path | Call | Number | Text | Boolean | Null | Parameter | Listing | Group | Binary | Unary
+    | And | Or | Compare | Like | Matches | In | Between | IsNull | Has | Quantified
     | Lineage | Exists
 )  # fmt: skip
 
@@ -325,12 +307,6 @@ Domain: TypeAlias = Listing | Call | Stretch | Saved | Parameter  # and Query
 
 
 @dataclass(frozen=True)
-class Setting(Part):
-    path: Path
-    value: Expression
-
-
-@dataclass(frozen=True)
 class Dimension(Part):
     """What is varied: one path, or several `linked` ones, over a domain or `auto`."""
 
@@ -352,7 +328,9 @@ class Select(Part):
 
 
 @dataclass(frozen=True)
-class Slice(Part):
+class Derived(Part):
+    """A query that makes networks. `each`: one for every match; None: not said."""
+
     name: str
     sources: tuple[Source, ...]
     where: Expression | None
@@ -361,14 +339,12 @@ class Slice(Part):
     into: str | None
 
 
-@dataclass(frozen=True)
-class Construct(Part):
-    name: str
-    sources: tuple[Source, ...]
-    where: Expression | None
-    each: bool | None
-    actions: tuple[Action, ...]
-    into: str | None
+class Slice(Derived):
+    """Parts of networks."""
+
+
+class Construct(Derived):
+    """Networks changed."""
 
 
 @dataclass(frozen=True)
@@ -376,7 +352,7 @@ class Evaluate(Part):
     name: str
     sources: tuple[Source, ...]
     where: Expression | None
-    settings: tuple[Setting, ...]
+    settings: tuple[Action, ...]
     vary: tuple[Dimension, ...]
     using: Call | None
     keep: tuple[Call, ...]

@@ -71,8 +71,8 @@ def _select(span: Span, children: list[Built]) -> ast.Select:
     )
 
 
-def _derived(kind: type[ast.Slice] | type[ast.Construct]) -> Make:
-    def make(span: Span, children: list[Built]) -> ast.Slice | ast.Construct:
+def _derived(kind: type[ast.Derived]) -> Make:
+    def make(span: Span, children: list[Built]) -> ast.Derived:
         name, sources, where, (each, actions), into = children
         return kind(str(name), sources, where, each, actions, into, span=span)
 
@@ -129,7 +129,7 @@ def _automatic(span: Span, children: list[Built]) -> ast.Dimension:
 def _like(span: Span, children: list[Built]) -> ast.Like:
     left, negated, pattern, escape = children
     kept = None if escape is None else text_of(escape)
-    return ast.Like(left, pattern, negated is not None, False, kept, span=span)
+    return ast.Like(left, negated is not None, pattern, False, kept, span=span)
 
 
 def _stretch(span: Span, children: list[Built]) -> ast.Stretch:
@@ -180,7 +180,7 @@ _NAMES: Mapping[str, Make] = {
     "attr": lambda span, c: ast.Attribute(str(c[0]), span=span),
     "method": lambda span, c: ast.Method(str(c[0]), c[1], span=span),
     "selector": lambda span, c: ast.Selector(text_of(c[0]), span=span),
-    "re_selector": lambda span, c: ast.Pattern(pattern_of(c[0]), span=span),
+    "re_selector": lambda span, c: ast.Selector(pattern_of(c[0]), True, span=span),
     "type_selector": lambda span, c: ast.TypeSelector(c[0], span=span),
     "index": lambda span, c: ast.Index(int(c[0]), span=span),
     "call": lambda span, c: ast.Call(str(c[0]), c[1], span=span),
@@ -193,16 +193,16 @@ _NAMES: Mapping[str, Make] = {
 _CONDITIONS: Mapping[str, Make] = {
     "or_": lambda span, c: ast.Or(tuple(c), span=span),
     "and_": lambda span, c: ast.And(tuple(c), span=span),
-    "not_": lambda span, c: ast.Not(c[0], span=span),
+    "not_": lambda span, c: ast.Unary("not", c[0], span=span),
     "compare": lambda span, c: ast.Compare(_SAME.get(c[1], str(c[1])), c[0], c[2], span=span),
     "eq": lambda span, c: ast.Compare("=", c[0], c[1], span=span),
     "like": _like,
-    "ilike": lambda span, c: ast.Like(c[0], c[2], c[1] is not None, True, None, span=span),
-    "matches": lambda span, c: ast.Matches(c[0], text_of(c[2]), c[1] is not None, span=span),
-    "in_": lambda span, c: ast.In(c[0], c[2], c[1] is not None, span=span),
-    "between": lambda span, c: ast.Between(c[0], c[2], c[3], c[1] is not None, span=span),
+    "ilike": lambda span, c: ast.Like(c[0], c[1] is not None, c[2], True, None, span=span),
+    "matches": lambda span, c: ast.Matches(c[0], c[1] is not None, text_of(c[2]), span=span),
+    "in_": lambda span, c: ast.In(c[0], c[1] is not None, c[2], span=span),
+    "between": lambda span, c: ast.Between(c[0], c[1] is not None, c[2], c[3], span=span),
     "is_null": lambda span, c: ast.IsNull(c[0], c[1] is not None, span=span),
-    "has": lambda span, c: ast.Has(c[0], c[2], c[1] is not None, span=span),
+    "has": lambda span, c: ast.Has(c[0], c[1] is not None, c[2], span=span),
     "negated": _constant("not"),
     "quantified": lambda span, c: ast.Quantified(c[0], c[1], span=span),
     **{word: _constant(word) for word in ("any", "every", "no")},
@@ -218,7 +218,7 @@ _CONDITIONS: Mapping[str, Make] = {
     "mul": _binary("*"),
     "div": _binary("/"),
     "mod": _binary("%"),
-    "neg": lambda span, c: ast.Negative(c[0], span=span),
+    "neg": lambda span, c: ast.Unary("-", c[0], span=span),
 }
 _CLAUSES: Mapping[str, Make] = {
     "start": _all,
@@ -263,7 +263,7 @@ _VERBS: Mapping[str, Make] = {
     "enumerate_": lambda span, c: ast.Action(c[0], None, c[1], span=span),
     "bare_action": lambda span, c: ast.Action(c[0], span=span),
     "with_": _all,
-    "setting": lambda span, c: ast.Setting(c[0], c[1], span=span),
+    "setting": lambda span, c: ast.Action(c[0], c[1], span=span),
     "vary": _all,
     "dim_in": _dimension,
     "dim_auto": _automatic,

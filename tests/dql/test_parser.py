@@ -88,7 +88,7 @@ ONE, TWO = ast.Number(1), ast.Number(2)
         ("m.id = 1", ast.Compare("=", m(ID), ONE)),
         ("m.id == 1", ast.Compare("=", m(ID), ONE)),
         ("m.id <> 1", ast.Compare("!=", m(ID), ONE)),
-        ("m.a = 2--1", ast.Compare("=", m(A), ast.Binary("-", TWO, ast.Negative(ONE)))),
+        ("m.a = 2--1", ast.Compare("=", m(A), ast.Binary("-", TWO, ast.Unary("-", ONE)))),
         (
             "m.a + 1 * 2 > 1",
             ast.Compare(">", ast.Binary("+", m(A), ast.Binary("*", ONE, TWO)), ONE),
@@ -98,7 +98,7 @@ ONE, TWO = ast.Number(1), ast.Number(2)
             ast.Or(
                 (
                     ast.And(
-                        (ast.Not(ast.Compare("=", m(A), ONE)), ast.Compare("=", m(A), TWO))
+                        (ast.Unary("not", ast.Compare("=", m(A), ONE)), ast.Compare("=", m(A), TWO))
                     ),
                     ast.Compare("=", m(ID), ONE),
                 )
@@ -110,6 +110,7 @@ ONE, TWO = ast.Number(1), ast.Number(2)
                 "every",
                 ast.Has(
                     m(ast.Selector("c*"), ast.Attribute("next")),
+                    False,
                     (
                         ast.Template("A", (), False),
                         ast.Template(
@@ -122,26 +123,25 @@ ONE, TWO = ast.Number(1), ast.Number(2)
                             True,
                         ),
                     ),
-                    False,
                 ),
             ),
         ),
         (
             'm.a not like "x\\%" escape "\\\\"',
-            ast.Like(m(A), ast.Text("x\\%"), True, False, "\\"),
+            ast.Like(m(A), True, ast.Text("x\\%"), False, "\\"),
         ),
-        ("m.a between 1 and 2", ast.Between(m(A), ONE, TWO, False)),
+        ("m.a between 1 and 2", ast.Between(m(A), False, ONE, TWO)),
         ("m.a is not null", ast.IsNull(m(A), True)),
-        ("m.a in (1, 2)", ast.In(m(A), ast.Group((ONE, TWO)), False)),
-        ("m.a in (1)", ast.In(m(A), ast.Group((ONE,)), False)),
-        ("m.a not in $p", ast.In(m(A), ast.Parameter("p"), True)),
-        ('m in "q"', ast.In(m(), ast.Saved("q"), False)),
+        ("m.a in (1, 2)", ast.In(m(A), False, ast.Group((ONE, TWO)))),
+        ("m.a in (1)", ast.In(m(A), False, ast.Group((ONE,)))),
+        ("m.a not in $p", ast.In(m(A), True, ast.Parameter("p"))),
+        ('m in "q"', ast.In(m(), False, ast.Saved("q"))),
         ("m.a in [-1, 1..2:.5]", ast.In(
-            m(A), ast.Listing((ast.Negative(ONE), ast.Stretch(1, 2, 0.5))), False)),
+            m(A), False, ast.Listing((ast.Unary("-", ONE), ast.Stretch(1, 2, 0.5))))),
         ('m derived_from "x" within 3', ast.Lineage("derived_from", m(), ast.Text("x"), 3)),
         ("exists m[CONV]", ast.Exists(m(ast.TypeSelector(ast.Template("CONV", (), False))))),
         ('m[re"a\\.b"][0].a = true', ast.Compare(
-            "=", m(ast.Pattern("a\\.b"), ast.Index(0), A), ast.Boolean(True))),
+            "=", m(ast.Selector("a\\.b", True), ast.Index(0), A), ast.Boolean(True))),
         ('m["l"].at(100) < 1', ast.Compare(
             "<", m(ast.Selector("l"), ast.Method("at", (ast.Argument(ast.Number(100)),))), ONE)),
         ("count(*) > 1", ast.Compare(">", ast.Call("count", (ast.Argument(ast.Star()),)), ONE)),
