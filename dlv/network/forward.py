@@ -49,12 +49,16 @@ class Forward:
                 given = [_port(step, known, port) for port in step.inputs]
                 run = Run(given, self.params(step), sizes, self._ports.get(step.result, ()))
                 try:
-                    found = layer_of(step.node).forward(step.node, run)
+                    found = self.ran(step, run)
                 except (ShapeError, ValueError, IndexError) as error:
                     raise _unfit(step, given, error) from error
                 known.update({(step.result, port): value for port, value in enumerate(found)})
                 forget(known, step)
         return known
+
+    def ran(self, step: Step, run: Run) -> tuple[Array, ...]:
+        """What one step makes of its inputs."""
+        return layer_of(step.node).forward(step.node, run)
 
     def params(self, step: Step) -> Mapping[str, Array]:
         if step.result not in self._params:

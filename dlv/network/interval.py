@@ -64,12 +64,20 @@ class Balls(Forward):
                 given = [known[port] for port in step.inputs]
                 norms = self.norms.get(step.node.name)
                 run = BallRun(given, self.params(step), norms, self.reference, sizes)
-                found = layer_of(step.node).bounds(step.node, run)
+                found = self.bounded(step, run)
                 known.update({(step.result, port): ball for port, ball in enumerate(found)})
                 if step is self._last:
                     behind[step.inputs[0]] = given[0]
                 forget(known, step)
         return {**behind, **known}
+
+    def bounded(self, step: Step, run: BallRun) -> tuple[Ball, ...]:
+        """What one step makes of its balls."""
+        return layer_of(step.node).bounds(step.node, run)
+
+    def spread(self, known: Mapping[Port, Ball]) -> Floats:
+        """How far each row's scores may be off, in a unit of its own."""
+        return known[self.program.scores].radius
 
     def _given(self, x: Array) -> Ball:
         if self.reference is STRICT and x.dtype.kind == "f":

@@ -1,0 +1,327 @@
+"""The suffix metric of a network made by the writer, and made again by whoever checks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlv.network.ball import UP
+from dlv.network.layers.layer import NoRule
+from dlv.network.program import Program, Step, params_of
+from dlv.network.schedule import Inputs, Weights
+from dlv.network.suffix_errors import felt, matrix_of, over_torus, reach
+from dlv.network.suffix_form import Parameters, Peaks, walk
+from dlv.network.suffix_habits import Habit, habits
+from dlv.network.suffix_plan import Plan, Through, Told, plan
+from dlv.network.suffix_radius import correction_of
+from dlv.network.suffix_record import (
+    FINE,
+    MOST_CLASSES,
+    THETA,
+    Correction,
+    Suffix,
+    SuffixLevel,
+    SuffixNode,
+)
+from dlv.network.suffix_torus import Torus
+from dlv.network.suffix_tuning import STEPS, Objective, Samples, start, tuned
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+
+# Numbers of one form at most: beyond, the recursion of norms has to do.
+MOST = 1 << 26
+# A correction must shrink the layer's share so far.
+WORTH = 0.95
+LINEAR = ("CONV", "FULL")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A network with its weights, and the depths at which each of them may be read."""
+
+    program: Program
+    weights: Weights
+    depths: Mapping[str, Sequence[int]]
+
+    def tensor(self, name: str) -> Array:
+        return self.weights.tensor(name, None)
+
+    def whole(self, step: Step) -> Array:
+        return matrix_of(step, params_of(step, self.tensor))
+
+    def open_at(self, step: Step, planes: int, correction: Array | None = None) -> Array:
+        """What a centre leaves open, as (out, in, *kernel), batch normalisation folded in."""
+        own = step.node.params["weight"]
+
+        def tensor(name: str) -> Array:
+            if name != own:
+                return self.tensor(name)
+            centre = self.weights.tensor(name, planes)
+            return centre if correction is None else centre + correction
+
+        return self.whole(step) - matrix_of(step, params_of(step, tensor))
+
+    def open_depths(self, step: Step) -> Sequence[int]:
+        name = step.node.params["weight"]
+        return self.depths.get(self.program.network.aliases.get(name, name), ())
+
+    def correctable(self, step: Step) -> bool:
+        """Whether its weight is its own, and what it takes in is all of one input."""
+        attrs, name = step.node.attrs, step.node.params["weight"]
+        aliases = self.program.network.aliases
+        users = [
+            one
+            for one in self.program.linear
+            if aliases.get(one.node.params["weight"], one.node.params["weight"])
+            == aliases.get(name, name)
+        ]
+        return len(users) == 1 and attrs.get("groups", 1) == 1 and attrs["layout"] != "depthwise"
+
+
+def suffix_of(
+    program: Program,
+    weights: Weights,
+    depths: Mapping[str, Sequence[int]],
+    rows: Inputs,
+    steps: int = STEPS,
+) -> Suffix:
+    """The tables for inputs of the size of these rows, which are examples of them; NoRule.
+
+    `depths`: of each weight, the planes after which its numbers are bounded.
+    """
+    source = Source(program, weights, depths)
+    made = plan(program, {name: rows[name].shape[1:] for name in program.given})
+    _check(made, source)
+    usual = habits(program, weights, rows)
+    linear = steps_of(made)
+    samples = Samples(
+        {result: source.whole(step) for result, step in scaled_steps(made)},
+        {
+            result: source.open_at(step, min(source.open_depths(step)))
+            for result, step in linear
+            if source.open_depths(step)
+        },
+        {result: prod(source.whole(step).shape) for result, step in linear},
+        usual,
+    )
+    a = {result: usual[result].start for result in samples.unread}
+    parameters = start(made)
+    if a and steps:
+        last = matrix_of(made.last, params_of(made.last, source.tensor))
+        parameters, a = tuned(Objective(made, samples, last), parameters, a, steps)
+    return _Writer(made, source, usual, parameters, a).suffix()
+
+
+def steps_of(made: Plan) -> list[tuple[str, Step]]:
+    """The linear steps that the form passes, by their results."""
+    told = (move.step for move in made.moves if isinstance(move, Told))
+    return [(step.result, step) for step in told if step.node.op in LINEAR]
+
+
+def scaled_steps(made: Plan) -> list[tuple[str, Step]]:
+    """All that the form passes through as matrices."""
+    through = (move.step for move in made.moves if isinstance(move, Through))
+    return [(step.result, step) for step in through]
+
+
+def parameters_of(suffix: Suffix) -> Parameters:
+    return Parameters(
+        {key: value / FINE for key, value in suffix.p.items()},
+        {key: value / THETA for key, value in suffix.theta.items()},
+    )
+
+
+def faults(
+    program: Program,
+    weights: Weights,
+    depths: Mapping[str, Sequence[int]],
+    shapes: Mapping[str, Sequence[int]],
+    suffix: Suffix,
+) -> Iterator[str]:
+    """Where a stored suffix says less than what comes out when it is made again."""
+    source = Source(program, weights, depths)
+    try:
+        made = plan(program, shapes)
+        _check(made, source)
+    except NoRule as error:
+        yield f"there is no suffix metric: {error}"
+        return
+    if {key: len(value) for key, value in suffix.p.items()} != dict(made.sizes) or set(
+        suffix.theta
+    ) != set(start(made).theta):
+        yield "its parameters are of another network"
+        return
+    checker = _Checker(made, source, suffix)
+    yield from checker.found()
+
+
+def _check(made: Plan, source: Source) -> None:
+    for move in made.moves:
+        if isinstance(move, (Through, Told)):
+            width = move.width
+            if made.tori[move.stage].count * width * width > MOST:
+                raise NoRule(move.step.node, "its form would be too large")
+    last = made.last.node
+    if last.attrs["out"] > MOST_CLASSES:
+        raise NoRule(last, f"it has more than {MOST_CLASSES} classes")
+    for _, step in [*steps_of(made), *scaled_steps(made), (made.last.result, made.last)]:
+        if not np.isfinite(source.whole(step)).all():
+            raise NoRule(step.node, "its weight is not finite")
+
+
+def pairs_of(last: Array, p: Array) -> Floats:
+    """sqrt((W_k - W_j)^T diag(1/t) (W_k - W_j)) for all classes, rounded up."""
+    apart = (last[:, None] - last) ** 2 / np.exp2(p)
+    found: Floats = np.sqrt(apart.sum(axis=2)) * UP * UP
+    return found
+
+
+class _Chain:
+    """The moves of one plan carried out for one network, exactly."""
+
+    def __init__(self, made: Plan, source: Source, parameters: Parameters) -> None:
+        self.plan, self.source, self.parameters = made, source, parameters
+
+    def run(self, tell: Callable[[Told, Array, Torus], None]) -> None:
+        def through(move: Through | Told, torus: Torus) -> Array:
+            return over_torus(self.source.whole(move.step), move.window, torus)
+
+        walk(self.plan, self.parameters, through, tell, Peaks())
+
+    def shares(
+        self, move: Told, node: SuffixNode, level: SuffixLevel, block: Array, torus: Torus
+    ) -> tuple[float, float]:
+        """`dn` and `rest` of a level."""
+        correction = None
+        if level.correction is not None:
+            correction = correction_of(move.step, node, level.correction)
+        dw = self.source.open_at(move.step, level.planes, correction)
+        dn = felt(block, over_torus(dw, move.window, torus), node.scale)
+        if correction is None:
+            return dn, 0.0
+        left = np.einsum("oi...,i->o...", dw, node.usual)[:, None]
+        rest = felt(block, over_torus(left, move.window, torus), np.ones(1))
+        places = sqrt(prod(self.plan.shapes[move.step.inputs[0]]) / len(node.usual))
+        # The reader's sum of centre and correction may be rounded in another way.
+        whole, plain = self.source.whole(move.step), self.source.open_at(move.step, level.planes)
+        size = float(np.linalg.norm(whole) + 4 * np.linalg.norm(plain - dw)) * 2.0**-50
+        other = size * reach(block) * sqrt(move.window.overlap() if move.window else 1)
+        usual = float(np.linalg.norm(node.usual))
+        return dn + other / float(node.scale.min()), (rest + other * usual) * places * UP
+
+
+class _Writer(_Chain):
+    def __init__(
+        self,
+        made: Plan,
+        source: Source,
+        usual: Mapping[str, Habit],
+        parameters: Parameters,
+        a: Mapping[str, Array],
+    ) -> None:
+        p = {key: _small(value, FINE) for key, value in parameters.p.items()}
+        theta = {key: max(round(v * THETA), 4) for key, v in parameters.theta.items()}
+        self._p, self._theta = p, theta
+        self._usual, self._a = usual, a
+        self._nodes: dict[str, SuffixNode] = {}
+        rounded = parameters_of(Suffix(np.zeros((1, 1)), {}, p, theta))
+        super().__init__(made, source, rounded)
+
+    def suffix(self) -> Suffix:
+        self.run(self._tell)
+        last = matrix_of(self.plan.last, params_of(self.plan.last, self.source.tensor))
+        pairs = pairs_of(last, self.parameters.p["scores"])
+        return Suffix(pairs, self._nodes, self._p, self._theta)
+
+    def _tell(self, move: Told, block: Array, torus: Torus) -> None:
+        step = move.step
+        node = SuffixNode(reach(block))
+        if step.node.op in LINEAR:
+            habit = self._usual[step.result]
+            a = self._a.get(step.result, habit.start)
+            mean, unit = _eighth(habit.mean)
+            node = SuffixNode(node.reach, _small(a, FINE), mean, unit)
+            levels = tuple(
+                self._level(move, node, planes, block, torus)
+                for planes in self.source.open_depths(step)
+            )
+            node = SuffixNode(node.reach, node.a, mean, unit, levels)
+        self._nodes[step.result] = node
+
+    def _level(
+        self, move: Told, node: SuffixNode, planes: int, block: Array, torus: Torus
+    ) -> SuffixLevel:
+        """With or without a correction, whichever lets the layer change less."""
+        habit = self._usual[move.step.result]
+        plain = SuffixLevel(planes, 0.0)
+        dn, _ = self.shares(move, node, plain, block, torus)
+        plain = SuffixLevel(planes, dn)
+        if not (node.along.any() and self.source.correctable(move.step)):
+            return plain
+        raw = self.source.weights.tensor(move.step.node.params["weight"], planes)
+        whole = self.source.tensor(move.step.node.params["weight"])
+        along = matrix_of(move.step, {"weight": np.asarray(whole, np.float64) - raw})
+        values, unit = _eighth(np.einsum("oi...,i->o...", along, node.usual).ravel())
+        level = SuffixLevel(planes, 0.0, 0.0, Correction(values, unit))
+        shares = self.shares(move, node, level, block, torus)
+        if shares[0] * habit.moved(node.scale) + shares[1] < WORTH * dn * habit.size(node.scale):
+            return SuffixLevel(planes, *shares, level.correction)
+        return plain
+
+
+class _Checker(_Chain):
+    def __init__(self, made: Plan, source: Source, suffix: Suffix) -> None:
+        super().__init__(made, source, parameters_of(suffix))
+        self._suffix = suffix
+        self._found: list[str] = []
+
+    def found(self) -> list[str]:
+        self.run(self._tell)
+        last = matrix_of(self.plan.last, params_of(self.plan.last, self.source.tensor))
+        pairs = pairs_of(last, self.parameters.p["scores"])
+        stored = self._suffix.pairs
+        if stored.shape != pairs.shape or (stored < pairs * _NEARLY).any():
+            self._found.append("its table of pairs is too small")
+        return self._found
+
+    def _tell(self, move: Told, block: Array, torus: Torus) -> None:
+        name = move.step.result
+        node = self._suffix.nodes.get(name)
+        if node is None:
+            return
+        if node.reach < reach(block) * _NEARLY:
+            self._found.append(f"the reach of `{name}` is too small")
+        for level in node.levels:
+            if level.planes not in self.source.open_depths(move.step):
+                self._found.append(f"`{name}` has no level of {level.planes} planes")
+                continue
+            dn, rest = self.shares(move, node, level, block, torus)
+            if level.dn < dn * _NEARLY or level.rest < rest * _NEARLY:
+                self._found.append(f"`{name}` after {level.planes} planes is bounded too low")
+
+
+# Another machine may round what is raised by 1e-7 in another way.
+_NEARLY = 1 - 1e-8
+
+
+def _small(values: Array, steps: float) -> NDArray[np.int8]:
+    """Logarithms around their middle, in whole steps."""
+    middle = float(np.median(values)) if len(values) else 0.0
+    found: NDArray[np.int8] = np.clip(np.rint((values - middle) * steps), -127, 127).astype(np.int8)
+    return found
+
+
+def _eighth(values: Array) -> tuple[NDArray[np.int8], int]:
+    """Numbers as 8 bits each, times one power of two."""
+    most = float(np.abs(values).max(initial=0.0))
+    if not most > 2.0**-900:
+        return np.zeros(len(values), np.int8), 0
+    unit = int(np.frexp(most / 127)[1])
+    found: NDArray[np.int8] = np.rint(np.ldexp(values, -unit)).astype(np.int8)
+    return found, unit

@@ -1,0 +1,213 @@
+"""What a writer stores of the form M, as the key `suffix` of a bounds record.
+
+Numbers of one channel are kept as small integers, so that writer and reader have the same ones:
+which ones is a matter of efficiency, the bounds are computed for these.
+"""
+
+from __future__ import annotations
+
+import math
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlv.canonical import number
+from dlv.errors import Damaged
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+Small = NDArray[np.int8]
+
+FINE = 8.0  # steps of p and of A: a factor of 2^(1/8)
+THETA = 256.0
+MOST_CLASSES = 128  # of a table of all pairs
+_MOST_NODES = 1 << 12
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What is added to the centre along the usual input: K * 2^unit, (out, taps)."""
+
+    values: Small
+    unit: int
+
+    @property
+    def floats(self) -> Floats:
+        return np.ldexp(self.values.astype(np.float64), self.unit)
+
+
+@dataclass(frozen=True)
+class SuffixLevel:
+    """After so many planes: the share is `dn` * ||A (x - mean)|| + `rest`.
+
+    Without a correction the mean is not taken off, and there is no rest.
+    """
+
+    planes: int
+    dn: float
+    rest: float = 0.0
+    correction: Correction | None = None
+
+
+@dataclass(frozen=True)
+class SuffixNode:
+    """Of a node that errs, by rounding if it has no weight; `reach` is sqrt(lambda_max(M)).
+
+    `a`: log2 of A in steps of 1/8; `mean`, times 2^unit: of each channel of its input.
+    """
+
+    reach: float
+    a: Small | None = None
+    mean: Small | None = None
+    unit: int = 0
+    levels: tuple[SuffixLevel, ...] = ()
+
+    @cached_property
+    def scale(self) -> Floats:
+        assert self.a is not None
+        return np.exp2(self.a / FINE)
+
+    @cached_property
+    def usual(self) -> Floats:
+        assert self.mean is not None
+        return np.ldexp(self.mean.astype(np.float64), self.unit)
+
+    @cached_property
+    def along(self) -> Floats:
+        """The direction that a correction is added in: 1 for the usual input."""
+        direction = self.scale**2 * self.usual
+        size = float(direction @ self.usual)
+        return direction / size if size > 0 else np.zeros(len(direction))
+
+    def level(self, planes: int) -> SuffixLevel | None:
+        return next((level for level in self.levels if level.planes == planes), None)
+
+
+@dataclass(frozen=True)
+class Suffix:
+    """`pairs`: of classes k and j, how far their difference moves for an error of 1.
+
+    `p` and `theta`, in small steps: from them the form can be made anew.
+    """
+
+    pairs: Floats
+    nodes: Mapping[str, SuffixNode]
+    p: Mapping[str, Small] = field(default_factory=dict)
+    theta: Mapping[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        upper = self.pairs[np.triu_indices(len(self.pairs), 1)]
+        return {
+            "classes": len(self.pairs),
+            "pairs": [number(float(value)) for value in upper],
+            "nodes": {name: _node_json(node) for name, node in self.nodes.items()},
+            "p": {key: _text(value) for key, value in self.p.items()},
+            "theta": dict(self.theta),
+        }
+
+
+def _node_json(node: SuffixNode) -> dict[str, Any]:
+    found: dict[str, Any] = {"reach": number(node.reach)}
+    if node.a is not None and node.mean is not None:
+        found |= {"a": _text(node.a), "mean": _text(node.mean), "unit": node.unit}
+        found["levels"] = [
+            {"planes": level.planes, "dn": number(level.dn)}
+            | (
+                {}
+                if level.correction is None
+                else {
+                    "rest": number(level.rest),
+                    "correction": _text(level.correction.values),
+                    "unit": level.correction.unit,
+                }
+            )
+            for level in node.levels
+        ]
+    return found
+
+
+def suffix_from_json(value: Mapping[str, Any], what: str = "bounds record") -> Suffix:
+    """Read it strictly; Damaged where it is not well-formed."""
+    try:
+        return _suffix(value)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Damaged(f"{what}: suffix is malformed", why=str(error), hint="dlv fsck") from error
+
+
+def _suffix(value: Mapping[str, Any]) -> Suffix:
+    _keys(value, {"classes", "pairs", "nodes", "p", "theta"})
+    count = value["classes"]
+    if not _whole(count, 1, MOST_CLASSES):
+        raise ValueError("an impossible number of classes")
+    upper = np.array([_norm(each) for each in value["pairs"]])
+    pairs = np.zeros((count, count))
+    if len(upper) != count * (count - 1) // 2:
+        raise ValueError("its table of pairs has another size")
+    pairs[np.triu_indices(count, 1)] = upper
+    if not 0 < len(value["nodes"]) <= _MOST_NODES:
+        raise ValueError("an impossible number of nodes")
+    for theta in value["theta"].values():
+        if not _whole(theta, 1, 1 << 20):
+            raise ValueError("a theta that is none")
+    return Suffix(
+        pairs + pairs.T,
+        {str(name): _node(node) for name, node in value["nodes"].items()},
+        {str(key): _small(text) for key, text in value["p"].items()},
+        dict(value["theta"]),
+    )
+
+
+def _node(value: Mapping[str, Any]) -> SuffixNode:
+    if "a" not in value:
+        _keys(value, {"reach"})
+        return SuffixNode(_norm(value["reach"]))
+    _keys(value, {"reach", "a", "mean", "unit", "levels"})
+    a, mean = _small(value["a"]), _small(value["mean"])
+    if len(a) != len(mean) or not _whole(value["unit"], -2000, 2000):
+        raise ValueError("numbers of channels that do not fit each other")
+    levels = tuple(map(_level, value["levels"]))
+    depths = [level.planes for level in levels]
+    if depths != sorted(set(depths)):
+        raise ValueError("levels that are not in order")
+    return SuffixNode(_norm(value["reach"]), a, mean, value["unit"], levels)
+
+
+def _level(value: Mapping[str, Any]) -> SuffixLevel:
+    if not _whole(value["planes"], 1, 255):
+        raise ValueError("an impossible number of planes")
+    if "correction" not in value:
+        _keys(value, {"planes", "dn"})
+        return SuffixLevel(value["planes"], _norm(value["dn"]))
+    _keys(value, {"planes", "dn", "rest", "correction", "unit"})
+    if not _whole(value["unit"], -2000, 2000):
+        raise ValueError("an impossible unit")
+    correction = Correction(_small(value["correction"]), value["unit"])
+    return SuffixLevel(value["planes"], _norm(value["dn"]), _norm(value["rest"]), correction)
+
+
+def _keys(value: Mapping[str, Any], wanted: set[str]) -> None:
+    if set(value) != wanted:
+        raise ValueError(f"its keys are not {', '.join(sorted(wanted))}")
+
+
+def _whole(value: Any, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _norm(value: Any) -> float:
+    if not isinstance(value, float) or not math.isfinite(value) or value < 0:
+        raise ValueError("a norm that is none")
+    return value
+
+
+def _text(values: Small) -> str:
+    return b64encode(np.ascontiguousarray(values, np.int8).tobytes()).decode("ascii")
+
+
+def _small(text: str) -> Small:
+    return np.frombuffer(b64decode(text, validate=True), np.int8)
