@@ -5,17 +5,18 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from unittest import mock
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+import dlv.bounding.run as bounding
 from benchmarks.progressive.nets import Data, Net, data_of, module_of
 from benchmarks.storage import models
 from benchmarks.storage.models import Model
@@ -27,6 +28,7 @@ from dlv.pas import packs
 from dlv.repository import Repository
 
 Array = NDArray[Any]
+T = TypeVar("T")
 
 
 @dataclass
@@ -88,16 +90,26 @@ def commit(net: Net, model: Model, seed: int, folder: Path) -> Committed:
     models.save(folder / "weights.safetensors", model)
     network_json.save(net.network(), str(folder / "network.json"))
     made = Committed(net, model, data, folder)
-    calibration = made.file("calibration", data.calibration)
+    made.file("calibration", data.calibration)
     run(folder, *DLV, "init")
     run(folder, *DLV, "add", "weights.safetensors", "network.json")
     begun = time.perf_counter()
-    run(folder, *DLV, "commit", "-m", net.title, "--name", net.name, *BOUNDS, calibration)
+    run(folder, *DLV, "commit", "-m", net.title, "--name", net.name)
+    with Repository.find(folder) as repository:
+        asked = bounding.Request((net.name,), str(folder / "calibration.npz"), "benchmark")
+        bounding.bound(repository, asked, progress=quiet)
     made.seconds = time.perf_counter() - begun
     return made
 
 
-BOUNDS = ("--bounds", "--bounds-data")
+class _Bar:
+    def advance(self, count: int) -> None:
+        """Nobody watches."""
+
+
+@contextmanager
+def quiet(what: str, total: int) -> Iterator[_Bar]:  # noqa: ARG001
+    yield _Bar()
 
 
 @dataclass
@@ -196,16 +208,16 @@ def wrong_labels(committed: Committed, found: Evaluation, x: Array, *, strict: b
 
 
 def ratio(
-    ours: Callable[[int], object], theirs: Callable[[int], object], rounds: int
+    ours: Callable[[T], object], theirs: Callable[[T], object], given: Sequence[T]
 ) -> tuple[float, float]:
     """How long one takes beside the other, in turns: median of the ratios, seconds of theirs."""
     found, seconds = [], []
-    for number in range(rounds):
+    for each in given:
         gc.collect()
         begun = time.perf_counter()
-        ours(number)
+        ours(each)
         between = time.perf_counter()
-        theirs(number)
+        theirs(each)
         ended = time.perf_counter()
         found.append((between - begun) / (ended - between))
         seconds.append(ended - between)

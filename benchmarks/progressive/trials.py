@@ -41,6 +41,22 @@ class Tried:
     violated: int = 0
     used: float = 0.0
 
+    def add(self, other: Tried) -> None:
+        self.trials += other.trials
+        self.told += other.told
+        self.wrong += other.wrong
+        self.pairs += other.pairs
+        self.violated += other.violated
+        self.used = max(self.used, other.used)
+
+    @property
+    def text(self) -> str:
+        return (
+            f"{self.trials} trials (row, level, completion), {self.told} told, {self.wrong} wrong;"
+            f" {self.violated} of {self.pairs} pairs of scores beyond their bound,"
+            f" at most {self.used:.3f} of it used"
+        )
+
 
 def tried(committed: Committed, completions: int, seed: int) -> Tried:
     """Every partial level of the stored schedule, with so many completions each."""
