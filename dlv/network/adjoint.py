@@ -100,6 +100,17 @@ class Adjoint:
         other: NDArray[np.intp],
     ) -> Floats:
         """The least that the reference's scores of two classes can be apart, row by row."""
+        with np.errstate(all="ignore"):
+            return self._apart(inputs, known, rows, top, other)
+
+    def _apart(
+        self,
+        inputs: Mapping[str, Array],
+        known: Known,
+        rows: Places,
+        top: NDArray[np.intp],
+        other: NDArray[np.intp],
+    ) -> Floats:
         scores = known[self._program.scores].centre
         margin = scores[rows, top] - scores[rows, other] - _slack(scores)[rows]
         sizes = sizes_of(self._program.network, inputs)
