@@ -53,6 +53,8 @@ class Place:
         """With its bytes; None if they are not there."""
         file.seek(self.offset)
         data = file.read(self.length)
+        while len(data) < self.length and (more := file.read(self.length - len(data))):
+            data += more  # a file system may give only part of it
         if len(data) != self.length or hash_bytes(data) != self.blake3:
             return None
         encoded = Encoded(self.codec, data, self.raw, self.blake3)

@@ -62,22 +62,26 @@ def alone(repository: Repository) -> Iterator[None]:
 
 def _settle(repository: Repository) -> None:
     named = intended(repository)
-    if not named:
-        return
     known = {name for name, _ in matrices.packs(repository.database)}
     for name in named:
         path = durable.path_of(repository.packs, name, SUFFIX)
         if name not in known and path.exists():
             durable.remove(path)
-    durable.remove(repository.path / INTENT)
+    if (repository.path / INTENT).exists():
+        durable.remove(repository.path / INTENT)
 
 
 def intended(repository: Repository) -> list[str]:
     """Packs that are on their way in or out; none where no archive was interrupted."""
+    path = repository.path / INTENT
     try:
-        packs = json.loads((repository.path / INTENT).read_bytes())["packs"]
+        packs = json.loads(path.read_bytes())["packs"]
         return [name for name in packs if is_hash(name)]
-    except (OSError, ValueError, KeyError, TypeError):
+    except FileNotFoundError:
+        return []
+    except OSError as error:  # or the packs that it names would stay for ever
+        raise durable.storage_error("read", path, error) from error
+    except (ValueError, KeyError, TypeError):
         return []
 
 
@@ -93,9 +97,10 @@ def clear(repository: Repository) -> tuple[int, int]:
     try:
         with _patient(repository), repository.alone("gc.lock"):
             unused = matrices.unused_packs(db)
-            intend(repository, [name for name, _ in unused])
-            with db.atomic():
-                matrices.forget_packs(db, [name for name, _ in unused])
+            if unused:
+                intend(repository, [name for name, _ in unused])
+                with db.atomic():
+                    matrices.forget_packs(db, [name for name, _ in unused])
             _settle(repository)
     except Conflict:
         return 0, len(matrices.unused_packs(db))

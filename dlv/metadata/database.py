@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +127,8 @@ class Database:
     def _translated(self, error: sqlite3.Error | UnicodeDecodeError) -> Exception:
         if isinstance(error, UnicodeDecodeError):
             return _damaged(self.path, error)
+        if _name(error).startswith("SQLITE_CORRUPT") and (unread := _unread(self.path)):
+            return unread
         found = translate(error, self.path, self._busy_seconds)
         # Our own SQL fits the schema; what does not fit is a file that is not as we made it.
         return _damaged(self.path, error) if found is error and not self.as_made() else found
@@ -275,7 +277,7 @@ class Database:
 
 def translate(error: sqlite3.Error, path: Path, waited: float = BUSY_SECONDS) -> Exception:
     """What SQLite says, as an error with an exit code; a fault of our own SQL stays as it is."""
-    name = getattr(error, "sqlite_errorname", None) or ""
+    name = _name(error)
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return Conflict(
             "the catalogue is busy",
@@ -293,6 +295,36 @@ def translate(error: sqlite3.Error, path: Path, waited: float = BUSY_SECONDS) ->
     if any(sign in str(error) for sign in _DAMAGE):
         return _damaged(path, error)
     return error
+
+
+def _name(error: sqlite3.Error) -> str:
+    return getattr(error, "sqlite_errorname", None) or ""
+
+
+def _unread(path: Path) -> StorageError | None:
+    """What is wrong if the disk is at fault, not the content: to SQLite it is the same."""
+    try:
+        with path.open("rb") as file:
+            while file.read(1 << 20):
+                pass
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return StorageError(
+            f"cannot read the catalogue {path}", why=error.strerror, hint="check the disk"
+        )
+    try:
+        with closing(sqlite3.connect(path)) as again:
+            whole = again.execute("PRAGMA integrity_check(1)").fetchone() == ("ok",)
+    except _REFUSED:
+        return None
+    if not whole:
+        return None
+    return StorageError(
+        f"cannot read the catalogue {path}",
+        why="a part of it was not read as it stands there",
+        hint="repeat the command, and check the disk if it happens again",
+    )
 
 
 def _damaged(path: Path, error: Exception) -> Damaged:

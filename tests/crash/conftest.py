@@ -97,9 +97,12 @@ def _weights(seed: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def prepare(fast: Path) -> Prepare:
-    """prepare(name, *commands): a template where the commands have been run, made once."""
+    """prepare(name, *commands): a template where the commands have been run, made once.
 
-    def make(name: str, *commands: Sequence[str], git: bool = False) -> Path:
+    A number among them stands for new files, of this seed.
+    """
+
+    def make(name: str, *commands: Sequence[str] | int, git: bool = False) -> Path:
         folder = fast / f"template-{name}"
         if folder.exists():
             return folder
@@ -115,7 +118,10 @@ def prepare(fast: Path) -> Prepare:
             _run(folder, home, first)
         _write(folder, 2)
         for command in commands:
-            _run(folder, home, command)
+            if isinstance(command, int):
+                _write(folder, command)
+            else:
+                _run(folder, home, command)
         return folder
 
     return make
@@ -152,8 +158,10 @@ def staged(prepare: Prepare) -> Path:
 def drive(preload: Path, fast: Path) -> Iterator[Drive]:
     """drive(template, command, ways, most=0, part=0, of=1, bug=None): a result per point.
 
-    `ways` are pairs of a mode of the shim and the number of an error. With `bug` it ends at the
-    first point with a problem; `order` ("forwards", "backwards", "shuffled") finds it sooner.
+    `ways` are pairs of a mode of the shim and the number of an error; points are the calls that
+    change something, or with `reads` those that read. `settings` are names in settings.py. With
+    `bug` it ends at the first point with a problem; `order` ("forwards", "backwards", "shuffled")
+    finds it sooner.
     """
     with tempfile.TemporaryDirectory(dir=fast) as name:
         below = Path(name) / "place"
@@ -172,6 +180,8 @@ def drive(preload: Path, fast: Path) -> Iterator[Drive]:
             of: int = 1,
             bug: str | None = None,
             order: str = "forwards",
+            reads: bool = False,
+            settings: Sequence[str] = (),
         ) -> list[dict[str, Any]]:
             job: dict[str, Any] = {
                 "template": str(template),
@@ -179,6 +189,7 @@ def drive(preload: Path, fast: Path) -> Iterator[Drive]:
                 "ways": list(ways),
             }
             job |= {"most": most, "part": part, "of": of, "bug": bug, "order": order}
+            job |= {"reads": reads, "settings": list(settings)}
             done = subprocess.run(
                 [sys.executable, "-m", "tests.crash.driver"],
                 input=json.dumps(job),

@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import dlv.cli as cli
-from dlv.metadata import facts, versions
+from dlv.metadata import facts, matrices, versions
 from dlv.metadata.database import Database
 from dlv.repository import Repository
 from tests.crash import shim
 from tests.crash.bugs import BUGS
+from tests.crash.settings import SETTINGS
 
 STATES = ("live", "removed", "undone", "recovered")
 OPERATIONS = ("commit", "tag", "rm", "undo", "copy", "archive")  # they end with an entry in the log
@@ -38,6 +39,10 @@ class Driver:
         self.template = Path(job["template"])
         self.command: list[str] = job["command"]
         self.bug: str | None = job.get("bug")
+        self.reads: bool = job["reads"]
+        self.piecemeal = "batches" in job["settings"]
+        for name in job["settings"]:
+            SETTINGS[name]()
         self.root = Path(os.environ["SHIM_BELOW"]) / "work"
         self.output = self.root.parent.with_suffix(".out")
         self.control = shim.Control(Path(os.environ["SHIM_CONTROL"]))
@@ -48,7 +53,7 @@ class Driver:
 
     def act(self, mode: int, at: int, error: int = 0) -> int:
         """The command in a child: its exit code, negative if it was killed."""
-        self.control.set(mode, at, error)
+        self.control.set(mode, at, error, reads=self.reads)
         child = os.fork()
         if not child:
             os.setpgid(0, 0)
@@ -117,17 +122,29 @@ class Driver:
     def _commits(self) -> bool:
         return self.command[0] == "commit"
 
+    @property
+    def _archives(self) -> bool:
+        return self.command[0] == "archive"
+
     def _goes_on(self, took: bool) -> list[str]:
         """The same command again, or if it had its effect another one; then all is clean."""
         again = ["commit", "--allow-empty", "-q", "-m", "afterwards"] if took else self.command
         problems = _works(*again)
-        if again is not self.command or self._commits:
+        if self._archives:  # also one that was done finishes what was left undone
+            problems += _works(*self.command)
+        if again is not self.command or self._commits or self._archives:
             problems += self._leftovers()
         problems += _works("fsck", "--json")
         return problems + self._rebuilt()
 
     def _leftovers(self) -> list[str]:
         places = [*self.root.glob(".dlv/tmp/*"), *self.root.glob(".dlv/files.git/objects/*obj*")]
+        if self._archives:
+            places += self.root.glob(".dlv/archive.json")
+            with contextlib.closing(Database(Repository.find(self.root).database_file)) as db:
+                known = {name for name, _ in matrices.packs(db)}
+            packs = self.root.glob(".dlv/packs/*/*.pack")
+            places += [path for path in packs if path.stem not in known]
         return [f"left behind: {path.relative_to(self.root)}" for path in places]
 
     def _rebuilt(self) -> list[str]:
@@ -156,6 +173,7 @@ class Driver:
         before, now = _look(self.template), _look(self.root)
         took = now["operations"] > before["operations"]
         uncertain = "whether it was done" in said  # the commit itself could not be synced
+        uncertain |= self.piecemeal  # what was done before the error stays done
         if code not in ((0, IO_ERROR) if strict else (0,)):
             problems.append(f"exit {code}: {said}")
         if "Traceback" in said or "internal" in said:

@@ -1,5 +1,5 @@
-/* Preloaded into dlv and its children: counts the calls that change files below one folder, and
- * at the one it is told to, kills the process group or lets calls fail.
+/* Preloaded into dlv and its children: counts the calls that change files below one folder, or
+ * those that read them, and at the one it is told to, kills the process group or lets calls fail.
  *
  * The numbers live in a file that all processes map, so that a parent can set them for a child
  * that it has forked, and read them when the child is dead. SHIM_CONTROL names it, SHIM_BELOW
@@ -28,6 +28,7 @@ enum { PROCEED, DIE_HALFWAY, FAIL, CUT };
 
 struct control {
     int64_t mode, at, error, count, failed;
+    int64_t reads; /* whether reads are meant, not changes */
     char calls[1 << 16]; /* one letter per call, for the tests that look at the sequence */
 };
 
@@ -73,9 +74,13 @@ __attribute__((noreturn)) static void die(void) {
     for (;;) pause();
 }
 
+/* Whether calls of this kind are meant. */
+static int meant(int reads) {
+    return control && control->mode != OFF && control->reads == reads;
+}
+
 /* What is to happen to this call. `space`: a full disk refuses it. */
-static int step(char letter, int relevant, int may_fail, int space) {
-    if (!control || control->mode == OFF || !relevant) return PROCEED;
+static int decide(char letter, int may_fail, int space) {
     int64_t number = __atomic_add_fetch(&control->count, 1, __ATOMIC_SEQ_CST);
     if (number <= (int64_t)sizeof control->calls) control->calls[number - 1] = letter;
     switch (control->mode) {
@@ -98,6 +103,10 @@ static int step(char letter, int relevant, int may_fail, int space) {
     return PROCEED;
 }
 
+/* Whether the call changes something below the folder is only asked when changes are meant. */
+#define STEP(letter, relevant, may_fail, space)                                  \
+    (meant(0) && (relevant) ? decide(letter, may_fail, space) : PROCEED)
+
 #define REAL(type, name, ...)                                   \
     static type (*real)(__VA_ARGS__);                           \
     if (!real) real = (type (*)(__VA_ARGS__))dlsym(RTLD_NEXT, name)
@@ -105,16 +114,25 @@ static int step(char letter, int relevant, int may_fail, int space) {
 /* A call with a length: it may be done by half. */
 #define SIZED(letter, descriptor, size, call, half)                              \
     int output = descriptor == 1 || descriptor == 2;                             \
-    switch (step(letter, output || fd_inside(descriptor), !output, 1)) {         \
+    switch (STEP(letter, output || fd_inside(descriptor), !output, 1)) {         \
     case FAIL: return -1;                                                        \
     case DIE_HALFWAY: half; die();                                               \
     case CUT: if ((size) > 1) return half;                                       \
     }                                                                            \
     return call
 
+/* A call that reads: dying before it or after it is all the same. */
+#define READS(descriptor, size, call, half)                                      \
+    switch (meant(1) && fd_inside(descriptor) ? decide('i', 1, 0) : PROCEED) {   \
+    case FAIL: return -1;                                                        \
+    case DIE_HALFWAY: die();                                                     \
+    case CUT: if ((size) > 1) return half;                                       \
+    }                                                                            \
+    return call
+
 /* A call that happens or does not. */
 #define WHOLE(letter, relevant, space, call)                                     \
-    switch (step(letter, relevant, 1, space)) {                                  \
+    switch (STEP(letter, relevant, 1, space)) {                                  \
     case FAIL: return -1;                                                        \
     case DIE_HALFWAY: call; die();                                               \
     }                                                                            \
@@ -136,6 +154,24 @@ PWRITE(pwrite64, off64_t)
 ssize_t writev(int fd, const struct iovec *parts, int n) {
     REAL(ssize_t, "writev", int, const struct iovec *, int);
     SIZED('v', fd, n, real(fd, parts, n), real(fd, parts, n > 1 ? n / 2 : 1));
+}
+
+ssize_t read(int fd, void *data, size_t n) {
+    REAL(ssize_t, "read", int, void *, size_t);
+    READS(fd, n, real(fd, data, n), real(fd, data, n / 2));
+}
+
+#define PREAD(name, offset_type)                                                 \
+    ssize_t name(int fd, void *data, size_t n, offset_type at) {                 \
+        REAL(ssize_t, #name, int, void *, size_t, offset_type);                  \
+        READS(fd, n, real(fd, data, n, at), real(fd, data, n / 2, at));          \
+    }
+PREAD(pread, off_t)
+PREAD(pread64, off64_t)
+
+ssize_t readv(int fd, const struct iovec *parts, int n) {
+    REAL(ssize_t, "readv", int, const struct iovec *, int);
+    READS(fd, n, real(fd, parts, n), real(fd, parts, n / 2));
 }
 
 #define PWRITEV(name, offset_type)                                               \
@@ -182,7 +218,7 @@ TRUNCATE(truncate64, const char *, path_inside(AT_FDCWD, target), off64_t)
 #define ALLOCATE(name, offset_type)                                              \
     int name(int fd, offset_type at, offset_type n) {                            \
         REAL(int, #name, int, offset_type, offset_type);                         \
-        switch (step('a', fd_inside(fd), 1, 1)) {                                \
+        switch (STEP('a', fd_inside(fd), 1, 1)) {                                \
         case FAIL: return errno; /* it returns the number itself */              \
         case DIE_HALFWAY: real(fd, at, n); die();                                \
         }                                                                        \

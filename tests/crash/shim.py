@@ -13,7 +13,7 @@ from pathlib import Path
 SOURCE = Path(__file__).with_name("shim.c")
 OFF, COUNT, BEFORE, MIDDLE, FAIL_FROM, FAIL_ONCE, SHORT_FROM = range(7)
 NAMES = ("off", "counted", "before", "within", "failing from", "failing at", "short from")
-_NUMBERS = struct.Struct("<5q")  # mode, at, error, count, failed
+_NUMBERS = struct.Struct("<6q")  # mode, at, error, count, failed, whether reads are meant
 _CALLS = 1 << 16
 
 
@@ -55,10 +55,10 @@ class Control:
             file.truncate(size)
             self._memory = mmap.mmap(file.fileno(), size)
 
-    def set(self, mode: int, at: int = 0, error: int = 0) -> None:
-        """Start to count from nothing."""
-        _NUMBERS.pack_into(self._memory, 0, OFF, at, error, 0, 0)
-        _NUMBERS.pack_into(self._memory, 0, mode, at, error, 0, 0)
+    def set(self, mode: int, at: int = 0, error: int = 0, *, reads: bool = False) -> None:
+        """Start to count from nothing: calls that change something, or those that read."""
+        _NUMBERS.pack_into(self._memory, 0, OFF, at, error, 0, 0, reads)
+        _NUMBERS.pack_into(self._memory, 0, mode, at, error, 0, 0, reads)
 
     def stop(self) -> None:
         """Count no longer; the numbers stay."""

@@ -9,7 +9,7 @@ import pytest
 
 from tests.crash.conftest import Drive, Prepare, bad
 from tests.crash.shim import FAIL_FROM, FAIL_ONCE, SHORT_FROM
-from tests.crash.test_kill import ARCHIVE, COMMIT, SECOND, SLICES
+from tests.crash.test_kill import ARCHIVE, ARCHIVES, COMMIT, SECOND, SLICES
 
 pytestmark = pytest.mark.crash
 
@@ -19,6 +19,8 @@ ERRORS = [
     (FAIL_ONCE, errno.ENOSPC),
     (FAIL_ONCE, errno.EIO),
 ]
+
+READ_ERRORS = [(FAIL_FROM, errno.EIO), (FAIL_ONCE, errno.EIO), (SHORT_FROM, 0)]
 
 
 @pytest.mark.parametrize("part", range(SLICES // 2))
@@ -33,6 +35,14 @@ def test_archive(prepare: Prepare, drive: Drive) -> None:
     results = drive(prepare("archive", *SECOND), ARCHIVE, ERRORS, most=60)
     assert not bad(results)
     assert {result["code"] for result in results} <= {0, 8}
+
+
+def test_reads_of_an_archive(prepare: Prepare, drive: Drive) -> None:
+    """A disk that cannot be read, or gives less at a time."""
+    template = prepare("archive", *SECOND)
+    results = drive(template, ARCHIVE, READ_ERRORS, most=60, reads=True)
+    assert not bad(results)
+    assert sum(result["failed"] > 0 for result in results) > 0.5 * len(results) > 25
 
 
 def test_short_writes_are_continued(prepare: Prepare, drive: Drive) -> None:
@@ -52,7 +62,6 @@ def test_commit_everywhere(staged: Path, drive: Drive, part: int) -> None:
 @pytest.mark.parametrize(
     ("name", "command"),
     [
-        ("archive", [*ARCHIVE]),
         ("add", ["add", "."]),
         ("tag", ["tag", "best", "lenet@1"]),
         ("rm", ["rm", "lenet@1"]),
@@ -63,3 +72,19 @@ def test_commit_everywhere(staged: Path, drive: Drive, part: int) -> None:
 def test_other_commands(prepare: Prepare, drive: Drive, name: str, command: list[str]) -> None:
     before = [] if name == "add" else [["add", "."], ["commit", "-m", "second"]]
     assert not bad(drive(prepare(f"{name}-errors", *before), command, ERRORS))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ARCHIVES)
+def test_archive_everywhere(prepare: Prepare, drive: Drive, which: str) -> None:
+    commands, settings = ARCHIVES[which]
+    template = prepare(f"archive {which}", *commands)
+    assert not bad(drive(template, ARCHIVE, ERRORS, settings=settings))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ARCHIVES)
+def test_reads_of_an_archive_everywhere(prepare: Prepare, drive: Drive, which: str) -> None:
+    commands, settings = ARCHIVES[which]
+    template = prepare(f"archive {which}", *commands)
+    assert not bad(drive(template, ARCHIVE, READ_ERRORS, reads=True, settings=settings))

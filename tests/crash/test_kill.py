@@ -22,6 +22,17 @@ ARCHIVE = ("archive", "-q", "--alpha", "50")
 KILLS = [(BEFORE, 0), (MIDDLE, 0)]
 SLICES = 4  # so that the processes of a test run share the points
 SECOND = (["add", "."], ["commit", "-m", "second"])
+# Archived once, and two versions that came after it: deltas lie upon deltas, and packs of the
+# first archive are written again in part.
+THIRD = [*SECOND, ARCHIVE, 3, ["add", "."], ["commit", "-m", "third"]]
+FOURTH = [*THIRD, 4, ["add", "."], ["commit", "-m", "fourth"]]
+# What differs from one archive to the next: the repository, and limits made small.
+ARCHIVES = {
+    "first": (SECOND, ()),
+    "again": (FOURTH, ()),
+    "spilled": (FOURTH, ("buffer",)),
+    "in batches": (FOURTH, ("buffer", "batches")),
+}
 
 
 @pytest.mark.parametrize("part", range(SLICES))
@@ -50,8 +61,13 @@ def test_archive(prepare: Prepare, drive: Drive, part: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(SLICES))
-def test_archive_everywhere(prepare: Prepare, drive: Drive, part: int) -> None:
-    assert not bad(drive(prepare("archive", *SECOND), ARCHIVE, KILLS, part=part, of=SLICES))
+@pytest.mark.parametrize("which", ARCHIVES)
+def test_archive_everywhere(prepare: Prepare, drive: Drive, which: str, part: int) -> None:
+    commands, settings = ARCHIVES[which]
+    template = prepare(f"archive {which}", *commands)
+    results = drive(template, ARCHIVE, KILLS, part=part, of=SLICES, settings=settings)
+    assert not bad(results)
+    assert sum(result["code"] == -9 for result in results) > 0.9 * len(results) > 25
 
 
 @pytest.mark.slow

@@ -124,6 +124,28 @@ def test_not_a_database(path: Path) -> None:
     assert found.value.hint == "dlv fsck --rebuild"
 
 
+def test_a_disk_that_cannot_be_read_is_no_damage(path: Path) -> None:
+    db = Database(path, wal=False)
+    with db.atomic():
+        for number in range(300):
+            put(db, f"key {number}", "x" * 100)
+    error = sqlite3.DatabaseError("database disk image is malformed")  # as SQLite says of EIO
+    error.sqlite_errorname = "SQLITE_CORRUPT"
+    found = db._translated(error)
+    assert isinstance(found, StorageError)
+    assert found.exit_code == 8
+    content = bytearray(path.read_bytes())
+    content[4096:8192] = b"x" * 4096
+    path.write_bytes(content)
+    assert isinstance(db._translated(error), Damaged)
+    path.unlink()
+    path.mkdir()
+    found = db._translated(error)
+    assert isinstance(found, StorageError)
+    assert found.why == "Is a directory"
+    db.close()
+
+
 def test_a_folder_in_the_way(path: Path) -> None:
     path.mkdir()
     with pytest.raises(StorageError) as found:

@@ -1,0 +1,24 @@
+"""Limits made small, so that little data takes the ways of much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import dlv.archiving.packing as packing
+import dlv.archiving.reencode as reencode
+from dlv.pas.spool import BUFFER
+
+
+def _buffer() -> None:
+    """Lanes of an archive spill into packs of their own."""
+    given = packing.Packing.__init__.__kwdefaults__
+    assert given == {"buffer": BUFFER}
+    given["buffer"] = 8 << 10
+
+
+def _batches() -> None:
+    """An archive switches several times."""
+    reencode.BATCH = 16 << 10
+
+
+SETTINGS: dict[str, Callable[[], None]] = {"buffer": _buffer, "batches": _batches}
