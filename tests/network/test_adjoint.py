@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from dlv.network.ball import F64, STRICT, Norms, Reference
 from dlv.network.interval import Balls, certain
 from dlv.network.layers.layer import NoRule
 from dlv.network.program import Program, params_of, program
+from tests.evaluation.stored_models import conv, fresh, full, network_of, plain
 from tests.progressive.random_nets import RandomNet, random_net
 
 Array = NDArray[Any]
@@ -153,8 +153,23 @@ def test_ties_and_nan_stay_open() -> None:
     assert not tight.told(inputs)[1].any()
 
 
-def test_every_rule_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The random networks above reach nearly each rule, so that it was held against the truth."""
+def branching(seed: int) -> RandomNet:
+    """A network with a node of each kind that has a rule."""
+    window: dict[str, Any] = {"kernel": [2, 2], "stride": [2, 2]}
+    nodes = [conv("c1", "x", 4, pad=1), plain("r1", "RELU", "c1"), conv("c2", "r1", 4, pad=1)]
+    nodes += [plain("s", "ADD", "r1", "c2"), plain("r2", "RELU", "s"), plain("d", "DROPOUT", "r2")]
+    nodes += [plain("m", "POOL", "d", variant="MAX", attrs=window)]
+    nodes += [plain("v", "POOL", "d", variant="AVG", attrs=window)]
+    nodes += [plain("j", "CONCAT", "m", "v", attrs={"axis": 1}), conv("c3", "j", 6)]
+    nodes += [plain("g", "POOL", "c3", variant="MEAN", attrs={"axis": [2, 3]}), full("f", "g", 5)]
+    shapes = {"c1.weight": (4, 2, 3, 3), "c2.weight": (4, 4, 3, 3), "c3.weight": (6, 8, 3, 3)}
+    biases = {"c1.bias": (4,), "c2.bias": (4,), "c3.bias": (6,), "f.bias": (5,)}
+    tensors = fresh({**shapes, **biases, "f.weight": (5, 6)}, seed)
+    x = np.random.default_rng(seed).normal(size=(24, 2, 8, 8)).astype(np.float32)
+    return RandomNet(network_of(nodes, (2, 8, 8)), tensors, x, [*shapes, "f.weight"], "f")
+
+
+def test_through_a_node_of_each_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     used: set[tuple[str, str | None]] = set()
 
     def watched(form: adjoint_rules.Form) -> adjoint_rules.Passed | None:
@@ -165,9 +180,17 @@ def test_every_rule_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
     original = adjoint_rules.passed
     monkeypatch.setattr(adjoint, "passed", watched)
-    for seed in range(40):
-        _, tight, inputs = prepared(random_net(seed), 6, F64)
-        with suppress(NoRule):
-            tight.told(inputs)
-    # No network above drops out, or means over windows often enough.
-    assert used >= set(adjoint_rules._RULES) - {("DROPOUT", None), ("POOL", "AVG")}
+    sure = more = 0
+    for seed in range(6):
+        net = branching(seed)
+        balls, tight, inputs = prepared(net, 7, F64)
+        known, true = tight.known(inputs), scores_of(net)
+        every = np.arange(len(net.x))
+        for top in range(5):
+            for other in set(range(5)) - {top}:
+                least = tight.apart(inputs, known, every, every * 0 + top, every * 0 + other)
+                assert not (least > true[:, top] - true[:, other]).any()
+        sure += int(certain(balls, balls.balls(inputs))[1].sum())
+        more += int(tight.told(inputs)[1].sum())
+    assert used >= set(adjoint_rules._RULES) - {("RESHAPE", None)}
+    assert more > 1.5 * sure
