@@ -49,6 +49,7 @@ KEYS: dict[str, Key] = {
     "commit.recheck": Key("how reused objects are checked", "hash", ("hash", "stat")),
     "commit.scheme": Key("lossy scheme for weights, such as fp16 or uniform:8; empty = exact", ""),
     "commit.archive": Key("store a new version and its parents smaller at once", False),
+    "commit.bounds": Key("store bounds with a new version, for progressive evaluation", False),
     "commit.optimizer": Key("optimizer state in checkpoints", "keep", ("keep", "drop")),
     "archive.algorithm": Key(
         "which solver plans", "best", ("best", "mt", "pt", "last", "mst", "spt")

@@ -1,4 +1,4 @@
-"""`metrics`: what the series of versions come to, and their points."""
+"""`metrics`: what the series of versions and their evaluations come to, and their points."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 
 import dlv.catalogue as catalogue
 import dlv.revisions as revisions
+from dlv.canonical import NON_FINITE, float_of
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.events.downsample import extremes
 from dlv.events.series import Scalars
-from dlv.metadata import metrics
+from dlv.metadata import facts, metrics
+from dlv.metadata.database import Database
 from dlv.metadata.metrics import Summary, summarise
 from dlv.metadata.versions import Version
 from dlv.repository import Repository
@@ -53,6 +55,12 @@ def curves(
         for reference in {r.version.id: r for r in found}.values()
         for summary in metrics.of_version(db, reference.version.key)
     ]
+    tested: dict[tuple[str, str], Scalars] = {}
+    for version in {r.version.id: r.version for r in found}.values():
+        for scalars in evaluations(db, version):
+            summary = catalogue.summary_of(scalars, "")
+            tested[version.id, summary.name] = scalars
+            rows.append((version, summary))
     if series:
         rows = _chosen(rows, series, [reference.version.label for reference in found])
     store = MatrixStore.of(repository)
@@ -60,7 +68,9 @@ def curves(
     for version, summary in rows:
         points = None
         if series or steps or (courses and summary.n <= catalogue.MOST_POINTS):
-            points = catalogue.series(store, summary.hash)
+            points = tested.get((version.id, summary.name))
+            if points is None or summary.hash:
+                points = catalogue.series(store, summary.hash)
             if steps is not None:
                 points = _between(points, first, last)
                 summary = summarise(
@@ -73,6 +83,22 @@ def curves(
     store.close()
     notes = tuple(dict.fromkeys(note for reference in found for note in reference.notes))
     return Curves(made, notes)
+
+
+def evaluations(db: Database, version: Version) -> list[Scalars]:
+    """What evaluations found, as series: a point for each step that was tested on a data set."""
+    found: dict[tuple[str, str], dict[int, float]] = {}
+    for data in facts.evaluations(db, version.id):
+        told = data.get("data")
+        where = str(told["name"]) if isinstance(told, dict) and "name" in told else "evaluation"
+        for name, value in data["metrics"].items():
+            if isinstance(value, (int, float)) or value in NON_FINITE:
+                # The newest of a step counts.
+                found.setdefault((where, name), {})[data["step"] or 0] = float_of(value)
+    return [
+        Scalars(*key, sorted(points), [0.0] * len(points), [points[at] for at in sorted(points)])
+        for key, points in sorted(found.items())
+    ]
 
 
 def step_range(text: str) -> tuple[int | None, int | None]:

@@ -16,7 +16,7 @@ from dlv.errors import UsageError
 from dlv.inventory import Matrix
 from dlv.lineage import Parent
 from dlv.manifest import Manifest, Snapshot
-from dlv.metadata import matrices, metrics, versions
+from dlv.metadata import facts, matrices, metrics, versions
 from dlv.metadata.metrics import Summary as Metric
 from dlv.metadata.versions import Version
 from dlv.network import summary
@@ -54,7 +54,9 @@ class Storage:
 
 @dataclass
 class Description:
-    """A version in parts. Statistics are there for the matrices that were asked for.
+    """A version in parts; of evaluations when they were saved, newest first.
+
+    Statistics are there for the matrices that were asked for.
 
     If only some planes were to be read, `readings` has how each of them was, and `bounds` takes
     the place of statistics unless they are exact all the same.
@@ -72,6 +74,7 @@ class Description:
     snapshots: list[SnapshotLine]
     storage: Storage
     notes: tuple[str, ...]
+    evaluations: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     curves: dict[str, Sequence[float]] = field(default_factory=dict)
     statistics: dict[str, Statistics | None] = field(default_factory=dict)
     bounds: dict[str, StatisticsBounds] = field(default_factory=dict)
@@ -149,6 +152,7 @@ def describe(
         snapshots=lines,
         storage=Storage(sum(s.raw for s in lines), round(sum(stored.values())), len(distinct)),
         notes=found.notes,
+        evaluations=facts.dated_evaluations(db, version.id)[::-1],
     )
     if curves:
         for item in result.metrics:

@@ -7,8 +7,8 @@ import fnmatch
 import heapq
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import dlv.conditions as conditions
@@ -17,7 +17,7 @@ from dlv.canonical import timestamp
 from dlv.conditions import Key
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.lineage import Parent
-from dlv.metadata import metrics, versions
+from dlv.metadata import facts, metrics, versions
 from dlv.metadata.metrics import Summary
 from dlv.metadata.versions import Version
 from dlv.repository import Repository
@@ -91,13 +91,15 @@ def list_versions(repository: Repository, wanted: Filter) -> Listing:
         everything = versions.all_versions(db, (*SHOWN, *HIDDEN))
         head = repository.head
         figures, parameters = metrics.all_of(db), metrics.hyperparameters(db)
+        tested = facts.evaluated(db)
+        results = {v.id: revisions.evaluated(db, v) for v in everything if v.id in tested}
     labels = {version.id: version.label for version in everything}
     entries = [
         Entry(
             version,
             _parents(version, labels),
             version.id == head,
-            {summary.name: summary for summary in figures.get(version.key, ())},
+            _with_results(figures.get(version.key, ()), results.get(version.id, {})),
             parameters.get(version.key, {}),
         )
         for version in everything
@@ -121,6 +123,16 @@ def list_versions(repository: Repository, wanted: Filter) -> Listing:
     if wanted.last is not None:
         found = found[: wanted.last]
     return Listing(found, columns, _usual(found), len(shown))
+
+
+def _with_results(summaries: Iterable[Summary], results: Mapping[str, float]) -> dict[str, Summary]:
+    """Metrics by name; the newest evaluation counts for more than how training ended."""
+    found = {summary.name: summary for summary in summaries}
+    for name, value in results.items():
+        last = value if math.isfinite(value) else None
+        known = found.get(name) or Summary("", name, "", 1, None, last, last, None, last)
+        found[name] = replace(known, last=last)
+    return found
 
 
 def _parents(version: Version, labels: Mapping[str, str]) -> tuple[Parent, ...]:

@@ -207,7 +207,7 @@ def _best(db: Database, name: str, metric: str, given: str | None) -> Version:
     best: tuple[float, Version] | None = None
     known: set[str] = set()
     for candidate in versions.of_name(db, name):
-        values = _evaluated(db, candidate)
+        values = evaluated(db, candidate)
         known.update(values)
         if metric in values:
             found = [values[metric]]
@@ -231,13 +231,13 @@ def _best(db: Database, name: str, metric: str, given: str | None) -> Version:
 
 def _has(db: Database, name: str, metric: str) -> bool:
     return any(
-        metric in _evaluated(db, candidate)
+        metric in evaluated(db, candidate)
         or any(metric in (s.name, s.tag) for s in metrics.of_version(db, candidate.key))
         for candidate in versions.of_name(db, name)
     )
 
 
-def _evaluated(db: Database, version: Version) -> dict[str, float]:
+def evaluated(db: Database, version: Version) -> dict[str, float]:
     """Each metric as the newest evaluation of the version's own weights gave it."""
     own = next((row.step for row in versions.snapshots(db, version.key) if row.own), None)
     found: dict[str, float] = {}

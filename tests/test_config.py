@@ -35,12 +35,14 @@ SAMPLES: dict[str, tuple[str, str, str, str]] = {
     "commit.recheck": ("stat", "hash", "stat", "hash"),
     "commit.optimizer": ("drop", "keep", "drop", "keep"),
     "commit.archive": ("true", "false", "true", "false"),
+    "commit.bounds": ("true", "false", "true", "false"),
     "commit.scheme": ("fp16", "bf16", "uniform:8", "lloyd:4"),
     "archive.algorithm": ("mt", "pt", "last", "spt"),
     "archive.hot": ("0.5", "inf", "2", "0"),
     "archive.normal": ("0.5", "3", "inf", "2.25"),
     "archive.cold": ("1", "2", "3", "0.125"),
     "archive.enough": ("1", "60", "0.5", "inf"),
+    "eval.precision": ("float32", "float64", "float32", "float64"),
 }
 
 

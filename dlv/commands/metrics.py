@@ -47,7 +47,7 @@ def run(
     """Show the last, smallest and largest value of each metric series.
 
     NaN and infinities are counted, but never smallest or largest. With --series the points
-    are in the JSON document.
+    are in the JSON document. What `dlv eval` has saved is listed under the name of its data.
     """
     if md and csv:
         raise UsageError("give one of --md and --csv")
@@ -64,7 +64,9 @@ def run(
     elif csv:
         block = Verbatim(table.csv())
     document = {"series": [_record(curve, precision) for curve in found.curves]}
-    call.output.emit("metrics", document, block, ids=[c.summary.hash for c in found.curves])
+    call.output.emit(
+        "metrics", document, block, ids=[c.summary.hash for c in found.curves if c.summary.hash]
+    )
     if not found.curves:
         call.output.message("no metrics")
 

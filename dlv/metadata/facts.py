@@ -51,12 +51,24 @@ def fact(db: Database, digest: str) -> tuple[str, str | None] | None:
 
 def evaluations(db: Database, version: str) -> list[dict[str, Any]]:
     """The data of all that stand, oldest first."""
+    return [data for _, data in dated_evaluations(db, version)]
+
+
+def dated_evaluations(db: Database, version: str) -> list[tuple[str, dict[str, Any]]]:
+    """The same, with the time of each."""
     rows = db.rows(
-        "SELECT hash, data FROM fact WHERE kind = 'evaluation' AND subject = ?"
+        "SELECT hash, created, data FROM fact WHERE kind = 'evaluation' AND subject = ?"
         " ORDER BY created, hash",
         (version,),
     )
-    return [json.loads(data) for digest, data in rows if not is_undone(db, digest)]
+    return [(at, json.loads(data)) for digest, at, data in rows if not is_undone(db, digest)]
+
+
+def evaluated(db: Database) -> set[str]:
+    """The versions that an evaluation was saved of, whether it stands or not."""
+    return {
+        row[0] for row in db.rows("SELECT DISTINCT subject FROM fact WHERE kind = 'evaluation'")
+    }
 
 
 def is_undone(db: Database, digest: str) -> bool:

@@ -29,6 +29,7 @@ def whole(
     rows = [[key, setting(value)] for key, value in found.manifest.hyperparameters.items()]
     yield from _section("hyperparameters", [Table([Column("key", fixed=True), "value"], rows)])
     yield from _section("metrics", [_metrics(found, output)])
+    yield from _section("evaluations", [_evaluations(found)])
     yield from _section("snapshots", [_snapshots(found)])
     shown = [m for m in found.matrices if everything or m.role != "optimizer"]
     yield from _section("matrices", [_matrices(found, shown), *_optimizer(found, shown)])
@@ -217,6 +218,29 @@ def _metrics(found: Description, output: Output) -> Table:
         for row, item in zip(rows, found.metrics, strict=True):
             row.append(output.sparkline(found.curves.get(item.name, ()), 16))
     return Table(columns, rows)
+
+
+def _evaluations(found: Description) -> Table:
+    rows: list[list[Cell]] = []
+    for created, told in found.evaluations:
+        data, figures = told.get("data"), told["metrics"].items()
+        rows.append(
+            [
+                Time(created),
+                told["step"],
+                data.get("name") if isinstance(data, dict) else None,
+                told.get("rows"),
+                Items([f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in figures]),
+                told.get("mode"),
+            ]
+        )
+    columns: list[Column | str] = [
+        Column("age", key="created"),
+        "step",
+        Column("data", least=12),
+        "rows",
+    ]
+    return Table([*columns, Column("metrics", least=16), "mode"], rows)
 
 
 def _metric(item: Metric) -> list[Cell]:

@@ -96,7 +96,7 @@ def _table(found: Evaluated, output: Output) -> Table:
     progressive = any(each.levels for each in found.results)
     columns: list[Column | str] = [Column("version", fixed=True), "id", "rows"]
     columns += [Column(name, fixed=True) for name in names]
-    columns += ["mode", "labels of", *(["open"] if progressive else []), "read", "of"]
+    columns += ["mode", "reference", *(["open"] if progressive else []), "read", "of"]
     rows: list[list[Cell]] = []
     for each in found.results:
         row: list[Cell] = [Text(each.version, "bold"), Id(each.id), Count(each.rows)]

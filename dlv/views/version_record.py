@@ -24,6 +24,7 @@ def document(found: Description) -> dict[str, Any]:
             {"name": item.name, **{k: v for k, v in asdict(item).items() if k != "hash"}}
             for item in found.metrics
         ],
+        "evaluations": [{"created": at, **told} for at, told in found.evaluations],
         "snapshots": [asdict(line) for line in found.snapshots],
         "matrices": [_matrix_record(found, matrix) for matrix in found.matrices],
         "files": [

@@ -85,7 +85,8 @@ class TestArchives:
         [("X", "Y"), ("images", "labels"), ("data", "targets"), ("x_test", "y_test")],
     )
     def test_usual_names(self, tmp_path: Path, inputs: str, labels: str) -> None:
-        path = saved(tmp_path / "d.npz", "stored", **{labels: np.asarray(Y), inputs: np.asarray(X)})
+        arrays: dict[str, Array] = {labels: Y, inputs: X}
+        path = saved(tmp_path / "d.npz", "stored", **arrays)
         assert np.array_equal(rows_of(opened(path)), X)
         assert np.array_equal(labels_of(opened(path)), Y)
 
