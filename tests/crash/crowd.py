@@ -1,4 +1,7 @@
-"""Many processes in one repository at once: python -m tests.crash.crowd FOLDER WHO COUNT [mixed].
+"""Many processes in one repository at once: python -m tests.crash.crowd FOLDER WHO COUNT [HOW].
+
+HOW is `mixed`: tags, removals, undos and rebuilds between the commits; or `archiving`: reading
+and archives as well.
 
 Everything is imported once, then forked. Each process prints a JSON line per version that was
 acknowledged, and one per error that should not have been.
@@ -6,41 +9,52 @@ acknowledged, and one per error that should not have been.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import save_file
 
+import dlv.archive as archiving
 import dlv.commit as committing
 import dlv.rebuild as rebuild
 import dlv.remove as remove
 import dlv.staging as staging
 import dlv.tags as tags
 import dlv.undo as undo
+from dlv.archiving import proposal
+from dlv.archiving.budgets import Policy
 from dlv.commit import Request
 from dlv.errors import Conflict, NotFound, UnsafeInput
-from dlv.metadata import versions
+from dlv.metadata import storage, versions
 from dlv.repository import Repository
+from dlv.weights import MatrixStore
 
 MATRICES = 6
 NAMES = ("lenet", "wide")
 
 
 def files(root: Path, who: int, turn: int) -> list[str]:
-    """Own weights, of which some matrices are the same for everybody, and an own file."""
+    """Own weights, of which some matrices are the same for everybody, and an own file.
+
+    All are near those of the others: worth storing as differences.
+    """
     folder = root / f"worker{who}"
     folder.mkdir(exist_ok=True)
     shared = np.random.default_rng(turn)
     own = np.random.default_rng([who, turn])
-    weights = {
-        f"w{i}": (shared if i % 2 else own).normal(size=(40, 50 + i)).astype(np.float32)
-        for i in range(MATRICES)
-    }
+    weights = {}
+    for i in range(MATRICES):
+        shape = (400 if i < 2 else 40, 50 + i)  # large enough for chunks of their own, or not
+        common = np.random.default_rng([7, i]).normal(size=shape)
+        little = (shared if i % 2 else own).normal(0, 1e-5, shape)
+        weights[f"w{i}"] = (common + little).astype(np.float32)
     save_file(weights, folder / "weights.safetensors")
     (folder / "notes.txt").write_text(f"{who} {turn}\n")
     return [f"worker{who}/weights.safetensors", f"worker{who}/notes.txt"]
@@ -83,19 +97,57 @@ def other(repository: Repository, who: int, rng: random.Random) -> None:
             raise
 
 
+@contextlib.contextmanager
+def silent(what: str, total: int) -> Iterator[proposal.Bar]:
+    yield Still()
+
+
+class Still:
+    def advance(self, count: int) -> None: ...
+
+
+def archive(repository: Repository, who: int, rng: random.Random) -> None:
+    request = proposal.Request(
+        policy=Policy(alpha=rng.choice([1.5, 50.0])), jobs=2, author=f"worker {who}"
+    )
+    try:
+        archiving.archive(repository, request, progress=silent)
+    except Conflict as error:  # one at a time; and a rebuild may come between
+        if "busy" in error.message:
+            raise
+
+
+def read(repository: Repository, rng: random.Random) -> None:
+    """A version, one matrix after the other or all together: each is held against its name."""
+    db = repository.database
+    live = versions.all_versions(db)
+    if not live:
+        return
+    held = storage.held_snapshots(db, [rng.choice(live).key])
+    names = {digest for snapshot in held for _, _, digest in snapshot.tensors}
+    with contextlib.closing(MatrixStore.of(repository)) as store:
+        for name in sorted(names):
+            store.matrix(name)
+        assert {name for name, _ in store.together(names)} == names
+
+
 def say(line: dict[str, object]) -> None:
     os.write(1, json.dumps(line).encode() + b"\n")
 
 
-def work(root: Path, who: int, turns: int, *, mixed: bool) -> None:
+def work(root: Path, who: int, turns: int, how: str) -> None:
     rng = random.Random(who)
     try:
         with Repository.find(root) as repository:
             for turn in range(turns):
-                if mixed and turn % 2:
-                    other(repository, who, rng)
-                else:
+                if not how or not turn % 2:
                     commit(repository, who, turn)
+                elif how == "mixed" or rng.random() < 0.2:
+                    other(repository, who, rng)
+                elif rng.random() < 0.5:
+                    archive(repository, who, rng)
+                else:
+                    read(repository, rng)
     except BaseException:
         say({"error": traceback.format_exc()})
         os._exit(1)
@@ -107,7 +159,7 @@ def main() -> None:
     for who in range(int(many)):
         child = os.fork()
         if not child:
-            work(Path(root), who, int(turns), mixed=rest == ["mixed"])
+            work(Path(root), who, int(turns), "".join(rest))
             os._exit(0)
         children.append(child)
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]

@@ -11,8 +11,13 @@ from typing import Any
 
 import pytest
 
+import dlv.archive as archiving
+import dlv.archiving.superseded as superseded
 import dlv.check as check
-from dlv.metadata import dump, versions
+import tests.crash.crowd as crowding
+from dlv.archiving import proposal
+from dlv.archiving.budgets import Policy
+from dlv.metadata import dump, matrices, storage, versions
 from dlv.repository import Repository
 from tests.crash.conftest import ROOT, environment
 
@@ -66,6 +71,40 @@ def test_commits(fast: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     made = crowd(folder, tmp_path_factory.mktemp("home"), 8, 5)
     assert len(made) == 40
     whole(folder, made)
+
+
+def archived(folder: Path) -> None:
+    """The packs are those that the catalogue knows, and differences are among them."""
+    with Repository.find(folder) as repository:
+        archiving.archive(
+            repository, proposal.Request(policy=Policy(alpha=50.0)), progress=crowding.silent
+        )
+        known = {name for name, _ in matrices.packs(repository.database)}
+        assert {path.stem for path in repository.packs.glob("*/*.pack")} == known
+        assert not (repository.path / superseded.INTENT).exists()
+        stored = storage.stored_matrices(repository.database)
+        assert any(matrix.delta is not None for matrix in stored)
+        assert check.check(repository).faults == []
+
+
+def test_commits_reading_and_archives(fast: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = fast / "archiving"
+    made = crowd(folder, tmp_path_factory.mktemp("home"), 4, 6, "archiving")
+    assert len(made) == 12
+    whole(folder, made)
+    archived(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("many", [6, 12])
+def test_much_reading_and_many_archives(
+    fast: Path, tmp_path_factory: pytest.TempPathFactory, many: int
+) -> None:
+    folder = fast / f"archiving{many}"
+    made = crowd(folder, tmp_path_factory.mktemp("home"), many, 12, "archiving")
+    assert len(made) == many * 6
+    whole(folder, made)
+    archived(folder)
 
 
 @pytest.mark.slow
