@@ -82,11 +82,12 @@ class Answers:
     confidence: Mapping[str, float] | None = None
     bytes_read: int = 0
     raw_read: int = 0
+    not_finite: int = 0  # rows that were computed, and have a NaN among their scores: no label
 
     @property
     def open(self) -> int:
         """Rows that were not determined."""
-        return int((self.told == OPEN).sum())
+        return int((self.told == OPEN).sum()) - self.not_finite
 
     @property
     def told(self) -> Labels:

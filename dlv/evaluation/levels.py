@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlv.evaluation.answers import Answers, Level, Settings, Told, Watched, first_labels, first_sets
+from dlv.evaluation.answers import (
+    OPEN,
+    Answers,
+    Level,
+    Settings,
+    Told,
+    Watched,
+    first_labels,
+    first_sets,
+)
 from dlv.evaluation.open_rows import Inputs, OpenRows, Places, Rows
 from dlv.evaluation.planes import Moved, Planes
 from dlv.network.forward import Forward
@@ -97,7 +106,14 @@ class Levels:
             self._rows.take(at, _where(told, ~near))
             self._watch(number, levels, examined, before)
         for at, inputs in self._rows.as_they_come(self._rows.mask):
-            self._rows.take(at, self._told(forward(inputs))[0])
+            scores = forward(inputs)
+            unknown = np.isnan(scores).any(axis=1)
+            self._rows.answers.not_finite += int((unknown & self._rows.mask[at]).sum())
+            told, _ = self._told(scores)
+            told.labels[unknown] = OPEN
+            if told.sets is not None:
+                told.sets[unknown] = OPEN
+            self._rows.take(at, told)
 
     def _told(self, scores: Array) -> tuple[Told, NDArray[np.bool_]]:
         """What scores say, and of which rows it hangs on rounding."""
