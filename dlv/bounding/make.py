@@ -18,10 +18,13 @@ from dlv.manifest import Manifest
 from dlv.network.ball import Norms
 from dlv.network.graph import Network
 from dlv.network.inference import node_shapes
+from dlv.network.layers.layer import NoRule
 from dlv.network.program import Program, Step, params_of
 from dlv.network.program import program as program_of
 from dlv.network.schedule import Schedule, Stored, Weights, blind, schedule
 from dlv.network.sizes import Shape
+from dlv.network.suffix import needed, suffix_of
+from dlv.network.suffix_record import Suffix
 from dlv.pas.level import Level
 
 Array = NDArray[Any]
@@ -121,6 +124,7 @@ def make(model: Model, view: View, rows: Mapping[str, Array], *, strict: bool = 
         helps={"f64": False, "strict": False},
     )
     centres.record = record
+    centres.suffix = _suffix(model, centres, depths, rows)
     try:
         found = schedule(model.program, stored, centres, rows)
     except UsageError as error:
@@ -128,7 +132,23 @@ def make(model: Model, view: View, rows: Mapping[str, Array], *, strict: bool = 
             raise
         found = blind(stored, model.program.matrices, error.message)
     record = replace(record, schedule=tuple(map(dict, found.levels)), helps=dict(found.helps))
+    if centres.suffix is not None and any(found.helps.values()):
+        kept = needed(model.program, centres.suffix, found.levels)
+        record = replace(record, suffix=kept.to_json())
     return Made(record, found, stored)
+
+
+def _suffix(
+    model: Model,
+    centres: Centres,
+    depths: Mapping[str, Sequence[int]],
+    rows: Mapping[str, Array],
+) -> Suffix | None:
+    """The tables of the tighter bound; None for networks that it has no rules for."""
+    try:
+        return suffix_of(model.program, centres, depths, rows)
+    except (NoRule, UsageError):
+        return None
 
 
 def usable(view: View, matrix: str) -> tuple[int, ...]:

@@ -20,6 +20,8 @@ from dlv.network.graph import Network
 from dlv.network.interval import Balls, certain
 from dlv.network.layers.layer import NoRule
 from dlv.network.program import Program
+from dlv.network.suffix_radius import Read, SuffixBalls
+from dlv.network.suffix_record import suffix_from_json
 from dlv.weights import MatrixStore
 
 Array = NDArray[Any]
@@ -63,7 +65,10 @@ def progressive(model: Model, rows: Rows, settings: Settings, record: Record | N
         def norms(shapes: Shapes) -> dict[str, Norms]:
             return norms_of(record, model.program, planes, shapes)
 
-        return BallJudge(model.program, planes.tensor, norms, settings)
+        def read(shapes: Shapes) -> Read | None:
+            return _read(record, model.program, planes, shapes)
+
+        return BallJudge(model.program, planes.tensor, norms, settings, read)
 
     return levels.run(schedule, judge)
 
@@ -106,8 +111,10 @@ class BallJudge:
         tensor: Callable[[str], Array],
         norms: Callable[[Shapes], Mapping[str, Norms]],
         settings: Settings,
+        read: Callable[[Shapes], Read | None] = lambda shapes: None,  # noqa: ARG005
     ) -> None:
         self._program = program
+        self._read = read
         self._tensor = tensor
         self._norms = norms
         self._settings = settings
@@ -151,7 +158,11 @@ class BallJudge:
         if shapes not in self._balls:
             norms = self._norms(shapes)
             given = self._program, self._tensor, norms, self._reference
-            self._balls[shapes] = Balls(*given), Adjoint(*given)
+            read = self._read(shapes)
+            balls = Balls(*given)
+            if read is not None:
+                balls = SuffixBalls(self._program, self._tensor, norms, read, self._reference)
+            self._balls[shapes] = balls, Adjoint(*given)
         return self._balls[shapes]
 
 
@@ -167,6 +178,17 @@ def norms_of(record: Record, program: Program, planes: Planes, shapes: Shapes) -
         elif depth is not None:
             raise NoRule(step.node, f"nothing bounds it after {depth} planes")
     return found
+
+
+def _read(record: Record, program: Program, planes: Planes, shapes: Shapes) -> Read | None:
+    """The tighter bound's tables, if there are any for inputs of these shapes."""
+    if record.suffix is None or tuple(map(tuple, shapes)) != record.input:
+        return None
+    depths = {}
+    for step in program.linear:
+        name = _stored(program, step.node.params["weight"])
+        depths[step.result] = None if planes.whole(name) else planes.depths[name]
+    return Read(suffix_from_json(record.suffix), depths)
 
 
 def _stored(program: Program, name: str) -> str:

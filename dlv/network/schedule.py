@@ -16,6 +16,8 @@ from dlv.network.ball import F64, STRICT, Norms, Reference
 from dlv.network.interval import Balls, certain
 from dlv.network.layers.layer import NoRule
 from dlv.network.program import Program
+from dlv.network.suffix_radius import Read, SuffixBalls
+from dlv.network.suffix_record import Suffix
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -45,7 +47,12 @@ class Stored:
 
 
 class Weights:
-    """What is asked of the weights: a tensor and a node's norms at a depth; None = whole."""
+    """What is asked of the weights: a tensor and a node's norms at a depth; None = whole.
+
+    `suffix`: the tables of the tighter bound, where there is one.
+    """
+
+    suffix: Suffix | None = None
 
     def tensor(self, name: str, planes: int | None) -> Array:
         raise NotImplementedError
@@ -114,13 +121,20 @@ class _Search:
                     norms[node] = found
                 elif planes(name) is not None:
                     raise NoRule(self.program.network.node(node), "its weight is not bounded")
-        return Balls(self.program, tensor, norms, reference)
+        if self.weights.suffix is None:
+            return Balls(self.program, tensor, norms, reference)
+        read = {
+            step.result: planes(self.named(step.node.params["weight"]))
+            for step in self.program.linear
+        }
+        held = Read(self.weights.suffix, read)
+        return SuffixBalls(self.program, tensor, norms, held, reference)
 
     def radii(self, depths: Depths, count: int) -> Floats:
         """How far the scores of the first rows may be off."""
         made = self.balls(depths, F64)
         known = made.balls({name: rows[:count] for name, rows in self.rows.items()})
-        found = np.broadcast_to(known[self.program.scores].radius, (count,))
+        found = np.broadcast_to(made.spread(known), (count,))
         return np.nan_to_num(found, nan=_MOST, posinf=_MOST).clip(max=_MOST)
 
     def share(self, depths: Depths, reference: Reference) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod, sqrt
 from typing import Any
 
@@ -116,6 +116,19 @@ def suffix_of(
         last = matrix_of(made.last, params_of(made.last, source.tensor))
         parameters, a = tuned(Objective(made, samples, last), parameters, a, steps)
     return _Writer(made, source, usual, parameters, a).suffix()
+
+
+def needed(program: Program, suffix: Suffix, levels: Sequence[Mapping[str, int]]) -> Suffix:
+    """What a reader of these levels asks for: each says how many planes of a tensor are read."""
+    aliases = program.network.aliases
+    nodes = dict(suffix.nodes)
+    for step in program.linear:
+        if step.result in nodes:
+            node, name = nodes[step.result], step.node.params["weight"]
+            depths = {level.get(aliases.get(name, name)) for level in levels}
+            kept = tuple(level for level in node.levels if level.planes in depths)
+            nodes[step.result] = replace(node, levels=kept)
+    return replace(suffix, nodes=nodes)
 
 
 def steps_of(made: Plan) -> list[tuple[str, Step]]:

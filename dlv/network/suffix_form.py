@@ -64,15 +64,21 @@ class RoughPeaks(Peaks):
         self._rounds = rounds
 
     def of(self, key: str, m: Array) -> tuple[float, int, Array]:
+        return self.of_map(key, m.shape[:2], m.dtype, lambda v: m @ v)
+
+    def of_map(
+        self, key: str, shape: tuple[int, ...], dtype: Any, times: Callable[[Array], Array]
+    ) -> tuple[float, int, Array]:
+        """The same of matrices that are only known by what they make of vectors."""
         v = self._vectors.get(key)
         rounds = self._rounds
-        if v is None or v.shape != m.shape[:2]:
-            v, rounds = np.random.default_rng(0).normal(size=m.shape[:2]).astype(m.dtype), 20
+        if v is None or v.shape != shape:
+            v, rounds = np.random.default_rng(0).normal(size=shape).astype(dtype), 20
         for _ in range(rounds):
-            w = (m @ v[..., None])[..., 0]
+            w = times(v[..., None])[..., 0]
             v = w / np.maximum(np.linalg.norm(w, axis=1, keepdims=True), 1e-300)
         self._vectors[key] = v
-        values = np.einsum("fi,fij,fj->f", v.conj(), m, v, optimize=True).real
+        values = (v.conj() * times(v[..., None])[..., 0]).sum(axis=1).real
         at = int(values.argmax())
         return float(values[at]), at, v[at]
 

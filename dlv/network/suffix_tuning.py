@@ -88,7 +88,12 @@ class Objective:
             scale = np.exp2(-a[name])
             dw = self._unread[name]
             x = dw * np.tile(scale, dw.shape[2] // len(scale))
-            value, at, v = self._peaks.of(f"felt {name}", dagger(x) @ (block @ x))
+            back = dagger(x)
+            shape = (max(len(x), len(block)), x.shape[2])
+            kind = np.result_type(x, block)
+            value, at, v = self._peaks.of_map(
+                f"felt {name}", shape, kind, lambda v: back @ (block @ (x @ v))
+            )
             if not value > 0:
                 return None
             u = x[min(at, len(x) - 1)] @ v
