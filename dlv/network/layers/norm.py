@@ -220,10 +220,13 @@ def _local_bounds(node: Node, ball: Ball, axis: int, run: BallRun) -> Ball:
     if not axis:
         raise NoRule(node, "its channels are the axis of the batch")
     _, grid = grains.grains(ball)[0]
-    near = np.sqrt(_window_sums(node, x * x, axis)) * grains.RAISED + grid
-    energy = grains.most(alpha / size * near * near, 1) * grains.RAISED
+    near = np.sqrt(_window_sums(node, x * x, axis))
+    energy = alpha / size * (near * grains.RAISED + grid) ** 2 * grains.RAISED
+    least = k + alpha / size * np.maximum(near / grains.RAISED - grid, 0) ** 2
+    falling = least**-beta * grains.RAISED
+    steepest = grains.most(falling, 1) * max(1.0, 2 * beta - 1)
+    steepest = steepest + (size - 1) * beta * grains.most(falling * energy / (k + energy), 1)
     flattest = k**-beta
-    steepest = flattest * (max(1.0, 2 * beta - 1) + (size - 1) * beta * energy / (k + energy))
     n = grains.count(x.shape, 1)
     terms = (size + 40) * (1 + beta)
     reached = flattest * (grains.norm(x, 1) + grid)
