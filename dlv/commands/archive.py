@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import dlv.explain as explain
     import dlv.lossy as lossy
     import dlv.views.archive as view
+    import dlv.views.bounded as bounded_view
     import dlv.views.lossy as lossy_view
 else:
     archive = lazy("dlv.archive")
@@ -25,6 +26,7 @@ else:
     lossy = lazy("dlv.lossy")
     lossy_view = lazy("dlv.views.lossy")
     view = lazy("dlv.views.archive")
+    bounded_view = lazy("dlv.views.bounded")
 
 
 _ASKED = "algorithm budget alpha clamp slow export_graph export_plan"
@@ -38,6 +40,7 @@ _PLANNING = f"{_ASKED} explain dry_run"
         "dlv archive --budget lenet@latest=200ms",
         "dlv archive --alpha 3 --algorithm mt --dry-run",
         "dlv archive --scheme fp16 lenet@1",
+        "dlv archive --bounds lenet",
     ],
     exits={9: "no plan keeps the budgets; each is listed with what is possible"},
 )
@@ -57,6 +60,8 @@ _PLANNING = f"{_ASKED} explain dry_run"
 @option("--alpha", type=float, metavar="A", help="All within A times the fastest possible.")
 @option("--clamp", is_flag=True, help="Raise budgets that cannot be kept to what is possible.")
 @option("--scheme", metavar="S", help="Commit a lossy child instead: fp16, uniform:8, and others.")
+@option("--bounds", is_flag=True, help="Store bounds for dlv eval --progressive instead.")
+@option("--calibration", metavar="DATA", help="Typical rows, for --bounds; as dlv eval takes them.")
 @option("--slow", is_flag=True, help="Search longer for a little less.")
 @option("--explain", metavar="MATRIX", help="Show how a matrix would be stored, and why.")
 @option("--export-graph", type=click.Path(path_type=Path), help="Write the storage graph here.")
@@ -74,7 +79,14 @@ def run(call: Invocation, refs: tuple[str, ...], **given: Any) -> None:
 
     With --scheme a smaller, rounded child of each version is committed, and the version itself
     stays as it is.
+
+    With --bounds the weights of each version (of every name the latest, without REF) are stored so
+    that their first bytes tell most labels for certain, with what proves it beside them. Later
+    archives leave these matrices as they are.
     """
+    if given["bounds"] or given["calibration"] is not None:
+        _bounds(call, refs, given)
+        return
     if given["scheme"] is not None:
         _lossy(call, refs, given)
         return
@@ -95,10 +107,24 @@ def run(call: Invocation, refs: tuple[str, ...], **given: Any) -> None:
     )
     document, blocks = view.archived(outcome)
     call.output.emit("archive", document, *blocks)
-    if outcome.waiting:
-        call.output.hint(
-            f"{outcome.waiting} old packs are still being read; the next dlv archive removes them"
-        )
+    planning.tell_waiting(call, outcome.waiting)
+
+
+def _bounds(call: Invocation, refs: tuple[str, ...], given: dict[str, Any]) -> None:
+    if not given["bounds"]:
+        raise UsageError("--calibration is for --bounds", hint="dlv archive --bounds REF")
+    _alone("bounds", given, why="bounds are not planned", others=f"scheme {_PLANNING}")
+    outcome = planning.make_bounds(call, refs, given["calibration"])
+    document, blocks = bounded_view.bounded(outcome)
+    call.output.emit("archive", document, *blocks)
+    planning.tell_waiting(call, outcome.waiting)
+
+
+def _alone(name: str, given: dict[str, Any], *, why: str, others: str) -> None:
+    for other in others.split():
+        if given[other] not in (None, False, ()):
+            words = other.replace("_", "-")
+            raise UsageError(f"--{name} and --{words} exclude each other", why=why)
 
 
 def _lossy(call: Invocation, refs: tuple[str, ...], given: dict[str, Any]) -> None:
@@ -107,24 +133,18 @@ def _lossy(call: Invocation, refs: tuple[str, ...], given: dict[str, Any]) -> No
         raise UsageError(
             "--scheme needs a version", hint=f"dlv archive --scheme {given['scheme']} lenet@latest"
         )
-    others = [name for name in _PLANNING.split() if given[name] not in (None, False, ())]
-    if others:
-        name = "--" + others[0].replace("_", "-")
-        raise UsageError(f"--scheme and {name} exclude each other", why="a scheme plans nothing")
-    made = []
+    _alone("scheme", given, why="a scheme plans nothing", others=_PLANNING)
     with call.progress("round") as bar:
-        for reference in refs:
-            made.append(
-                lossy.scheme_child(
-                    call.repository,
-                    reference,
-                    given["scheme"],
-                    author=call.author,
-                    jobs=call.jobs,
-                    recheck=call.config.get("commit.recheck"),
-                    progress=bar.advance,
-                    total=bar.expect,
-                )
+        made = [
+            lossy.scheme_child(
+                *(call.repository, reference, given["scheme"]),
+                author=call.author,
+                jobs=call.jobs,
+                recheck=call.config.get("commit.recheck"),
+                progress=bar.advance,
+                total=bar.expect,
             )
+            for reference in refs
+        ]
     document, blocks = lossy_view.children(made)
     call.output.emit("archive", document, *blocks)

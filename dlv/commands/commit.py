@@ -46,6 +46,7 @@ else:
 @option("--param", "params", multiple=True, metavar="K=V", help="A hyperparameter; V as JSON.")
 @option("--scheme", metavar="S", help="Store weights lossily: fp16, uniform:8, and others.")
 @option("--archive/--no-archive", default=None, help="Then store it and its parents smaller.")
+@option("--bounds/--no-bounds", default=None, help="Then store bounds for dlv eval --progressive.")
 @option("--allow-empty", is_flag=True, help="Also if nothing is staged.")
 def run(
     call: Invocation,
@@ -61,6 +62,7 @@ def run(
     scheme: str | None,
     allow_empty: bool,
     archive: bool | None,
+    bounds: bool | None,
 ) -> None:
     """Make a version of what is staged.
 
@@ -96,6 +98,9 @@ def run(
     saved = None
     if archive if archive is not None else call.config.get("commit.archive"):
         saved = planning.after_commit(call, made.id, made.parents)
+    record = None
+    if bounds if bounds is not None else call.config.get("commit.bounds"):
+        record = planning.bounds_after_commit(call, made.id)
     for warning in made.warnings:
         call.output.warn(warning)
     if made.rounded:
@@ -104,7 +109,7 @@ def run(
             f"{made.name}@{made.number} is lossy: {many} rounded by {made.scheme}, and the exact"
             " ones are in your files alone"
         )
-    document, line = view.committed(made, saved, terminal=call.output.terminal)
+    document, line = view.committed(made, saved, record, terminal=call.output.terminal)
     call.output.emit("commit", document, line, ids=[made.id])
 
 

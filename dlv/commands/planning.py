@@ -1,4 +1,4 @@
-"""What `archive` and `commit --archive` ask of a storage plan, from options and configuration."""
+"""What `archive` and `commit` ask of a storage plan and of bounds, by options and settings."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     import dlv.archiving.budgets as budgets
     import dlv.archiving.proposal as proposal
     import dlv.archiving.speeds as speeds
+    import dlv.bounding.run as bounding
 else:
     archive = lazy("dlv.archive")
     budgets = lazy("dlv.archiving.budgets")
     proposal = lazy("dlv.archiving.proposal")
     speeds = lazy("dlv.archiving.speeds")
+    bounding = lazy("dlv.bounding.run")
 
 
 def request(call: Invocation, refs: tuple[str, ...], **given: Any) -> proposal.Request:
@@ -53,3 +55,30 @@ def after_commit(call: Invocation, made: str, parents: tuple[str, ...]) -> int |
         call.output.warn(f"the version is committed, but not archived: {error.message}{why}")
         return None
     return outcome.before - outcome.after
+
+
+def make_bounds(
+    call: Invocation, refs: tuple[str, ...], calibration: str | None = None
+) -> bounding.Outcome:
+    """Bounds of these versions, or of the latest ones."""
+    asked = bounding.Request(refs, calibration, call.author)
+    return bounding.bound(call.repository, asked, progress=call.progress)
+
+
+def tell_waiting(call: Invocation, packs: int) -> None:
+    """Old packs that an archive could not remove yet."""
+    if packs:
+        call.output.hint(
+            f"{packs} old packs are still being read; the next dlv archive removes them"
+        )
+
+
+def bounds_after_commit(call: Invocation, made: str) -> str | None:
+    """Bounds of a new version, if it is one that can have them: the record's hash."""
+    try:
+        outcome = make_bounds(call, (made,))
+    except DlvError as error:
+        why = f" ({error.why})" if error.why else ""
+        call.output.warn(f"the version is committed, but without bounds: {error.message}{why}")
+        return None
+    return outcome.versions[0].record

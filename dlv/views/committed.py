@@ -9,8 +9,12 @@ from dlv.output import Line
 from dlv.table import Bytes, Id, Text, human_bytes
 
 
-def committed(made: Committed, saved: int | None, *, terminal: bool) -> tuple[dict[str, Any], Line]:
-    """JSON and the one line; `saved` are bytes of packs that storing it anew has freed."""
+def committed(
+    made: Committed, saved: int | None, bounds: str | None = None, *, terminal: bool
+) -> tuple[dict[str, Any], Line]:
+    """JSON and the one line; `saved` are bytes of packs that storing it anew has freed,
+    `bounds` names the record made for it.
+    """
     document = {
         "id": made.id,
         "name": made.name,
@@ -25,6 +29,7 @@ def committed(made: Committed, saved: int | None, *, terminal: bool) -> tuple[di
         "scheme": made.scheme,
         "rounded": made.rounded,
         "saved": saved,
+        "bounds": bounds,
     }
     label = Text(f"{made.name}@{made.number}", "bold")
     if not terminal:
