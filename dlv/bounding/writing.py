@@ -13,13 +13,15 @@ from dlv.bounds import KIND, Record, decode
 from dlv.errors import Damaged
 from dlv.metadata import bounds
 from dlv.metadata.database import Database
-from dlv.pas.encode import SMALL
 from dlv.pas.footer import Encoding
 from dlv.repository import Repository
 from dlv.weight_writer import PackRecord
 from dlv.weights import MatrixStore
 
 Advance = Callable[[int], None]
+
+# Up to this matrices share chunks: of larger ones a level should not read more than it needs.
+POOLED = 16 << 10
 
 
 def write(
@@ -77,7 +79,7 @@ def _known(view: View, matrix: str) -> Encoding:
 def _encode(packing: Packing, view: View, encoding: Encoding) -> None:
     """Own chunks for a large matrix; a small one's planes share theirs."""
     attempt = view.made[encoding.matrix]
-    if (encoding.nbytes or 0) > SMALL:
+    if (encoding.nbytes or 0) > POOLED:
         for part in attempt.parts():
             packing.put(encoding, part)
         return

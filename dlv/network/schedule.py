@@ -5,7 +5,7 @@ It is a matter of efficiency alone: whatever is read, a label is told only where
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from dlv.network.layers.layer import NoRule
 from dlv.network.program import Program
 from dlv.network.suffix_radius import Read, SuffixBalls
 from dlv.network.suffix_record import Suffix
+from dlv.network.suffix_schedule import Allocation
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -26,6 +27,8 @@ Depths = Mapping[str, int]
 
 SMALLEST = 0.02  # of the bytes: the smallest tensors up to this are read whole from the start
 SHARES = (0.5, 0.9, 0.98, 1.0)  # of the rows: a level for each, and then everything
+# Other rows may be harder: where fewer levels do, further ones at this part of the error.
+TIGHTER = 0.5
 GREEDY_ROWS = 12
 BATCH = 32
 _MOST = 1e300
@@ -133,18 +136,22 @@ class _Search:
     def radii(self, depths: Depths, count: int) -> Floats:
         """How far the scores of the first rows may be off."""
         made = self.balls(depths, F64)
-        known = made.balls({name: rows[:count] for name, rows in self.rows.items()})
-        found = np.broadcast_to(made.spread(known), (count,))
+        parts = [made.spread(made.balls(each)) for each in self.batches(count)]
+        found = np.concatenate(parts)
         return np.nan_to_num(found, nan=_MOST, posinf=_MOST).clip(max=_MOST)
 
     def share(self, depths: Depths, reference: Reference) -> float:
         """Which part of the rows is determined."""
         made = self.balls(depths, reference)
-        sure = 0
-        for start in range(0, self.count, BATCH):
-            rows = {name: found[start : start + BATCH] for name, found in self.rows.items()}
-            sure += int(certain(made, made.balls(rows))[1].sum())
+        sure = sum(int(certain(made, made.balls(rows))[1].sum()) for rows in self.batches())
         return sure / self.count
+
+    def batches(self, count: int | None = None) -> Iterator[Inputs]:
+        """The first rows, a batch at a time."""
+        count = self.count if count is None else count
+        for start in range(0, count, BATCH):
+            stop = min(start + BATCH, count)
+            yield {name: found[start:stop] for name, found in self.rows.items()}
 
 
 def schedule(
@@ -160,8 +167,8 @@ def schedule(
     first = _start(stored, search.nodes)
     everything = {name: each.planes for name, each in stored.items()}
     try:
-        path = _path(search, first)
-        levels, shares = _kept(search, path)
+        path, errors = _path(search, first)
+        levels, shares = _kept(search, path, errors)
     except NoRule as error:
         return blind(stored, search.nodes, error.args[0])
     helps = {"f64": bool(shares) and shares[-1] > 0, "strict": False}
@@ -185,8 +192,8 @@ def _start(stored: Mapping[str, Stored], linear: Iterable[str]) -> dict[str, int
     return depths
 
 
-def _path(search: _Search, first: Depths) -> list[dict[str, int]]:
-    """Depths from the start to everything, one step after the other."""
+def _path(search: _Search, first: Depths) -> tuple[list[dict[str, int]], list[float]]:
+    """Depths from the start to everything, one step after the other, and how far scores are off."""
     stored = search.stored
     count = min(GREEDY_ROWS, search.count)
     open_ones = [name for name in search.nodes if first[name] < stored[name].planes]
@@ -201,9 +208,11 @@ def _path(search: _Search, first: Depths) -> list[dict[str, int]]:
     depths = dict(first)
     path = [dict(depths)]
     floor = np.maximum(rest, np.finfo(np.float64).tiny)
+    off: list[float] = []
     while any(depths[name] < stored[name].planes for name in open_ones):
         errors = {name: alone[name, depths[name]] for name in open_ones}
         total = floor + sum(errors.values())
+        off.append(float(np.median(total)))
         best: tuple[float, float, str, int] | None = None
         for name in open_ones:
             now = stored[name].bytes[depths[name]]
@@ -217,10 +226,12 @@ def _path(search: _Search, first: Depths) -> list[dict[str, int]]:
         assert best is not None
         depths[best[2]] = best[3]
         path.append(dict(depths))
-    return path
+    return path, off
 
 
-def _kept(search: _Search, path: Sequence[Depths]) -> tuple[list[Depths], list[float]]:
+def _kept(
+    search: _Search, path: Sequence[Depths], off: Sequence[float]
+) -> tuple[list[Depths], list[float]]:
     """Of the steps before the last, the first ones that determine so many of the rows."""
     known: dict[int, float] = {}
 
@@ -243,6 +254,12 @@ def _kept(search: _Search, path: Sequence[Depths]) -> tuple[list[Depths], list[f
     if not chosen and len(path) > 1 and share(len(path) - 2) > 0:
         chosen.append(len(path) - 2)
     chosen.sort()
+    while chosen and len(chosen) < len(SHARES):
+        goal = TIGHTER * off[chosen[-1]]
+        further = [at for at in range(chosen[-1] + 1, len(path) - 1) if off[at] <= goal]
+        if not further:
+            break
+        chosen.append(further[0])
     return [path[at] for at in chosen], [share(at) for at in chosen]
 
 
