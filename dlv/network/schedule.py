@@ -167,8 +167,10 @@ def schedule(
     first = _start(stored, search.nodes)
     everything = {name: each.planes for name, each in stored.items()}
     try:
-        path, errors = _path(search, first)
-        levels, shares = _kept(search, path, errors)
+        if weights.suffix is not None:
+            levels, shares = _by_suffix(search, weights.suffix, everything)
+        else:
+            levels, shares = _kept(search, *_path(search, first))
     except NoRule as error:
         return blind(stored, search.nodes, error.args[0])
     helps = {"f64": bool(shares) and shares[-1] > 0, "strict": False}
@@ -261,6 +263,35 @@ def _kept(
             break
         chosen.append(further[0])
     return [path[at] for at in chosen], [share(at) for at in chosen]
+
+
+def _by_suffix(
+    search: _Search, suffix: Suffix, everything: Depths
+) -> tuple[list[Depths], list[float]]:
+    """Levels for an error that is a sum over the tensors; those that determine more and more."""
+    whole = search.balls({}, F64)
+    parts = [whole.balls(each) for each in search.batches()]
+    scores = np.concatenate([known[search.program.scores].centre for known in parts])
+    rest = search.radii({}, search.count)
+    errors = {
+        name: {
+            depth: np.maximum(search.radii({name: depth}, search.count) - rest, 0)
+            for depth in search.stored[name].depths
+            if depth < search.stored[name].planes
+        }
+        for name in search.nodes
+    }
+    sizes = {name: search.stored[name].bytes for name in search.nodes}
+    allocation = Allocation(errors, sizes, suffix.budget(scores) - rest)
+    found: list[Depths] = []
+    shares: list[float] = []
+    for depths in allocation.levels():
+        level = {**everything, **depths}
+        share = search.share(level, F64) if level != everything else 0.0
+        if share > 0 and share >= max(shares, default=0.0):
+            found.append(level)
+            shares.append(share)
+    return found, shares
 
 
 def blind(stored: Mapping[str, Stored], linear: Iterable[str], why: str | None) -> Schedule:

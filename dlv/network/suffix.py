@@ -36,8 +36,8 @@ Floats = NDArray[np.float64]
 
 # Numbers of one form at most: beyond, the recursion of norms has to do.
 MOST = 1 << 26
-# A correction must shrink the layer's share so far.
-WORTH = 0.95
+# A correction must spare so many times the bytes that it takes, where they are read.
+WORTH = 1.5
 LINEAR = ("CONV", "FULL")
 
 
@@ -283,7 +283,9 @@ class _Writer(_Chain):
         values, unit = _eighth(np.einsum("oi...,i->o...", along, node.usual).ravel())
         level = SuffixLevel(planes, 0.0, 0.0, Correction(values, unit))
         shares = self.shares(move, node, level, block, torus)
-        if shares[0] * habit.moved(node.scale) + shares[1] < WORTH * dn * habit.size(node.scale):
+        after = shares[0] * habit.moved(node.scale) + shares[1]
+        before = dn * habit.size(node.scale)
+        if after > 0 and np.log2(before / after) * whole.size / 8 > WORTH * len(values):
             return SuffixLevel(planes, *shares, level.correction)
         return plain
 

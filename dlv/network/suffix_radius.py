@@ -100,6 +100,16 @@ class SuffixBalls(Balls):
         return (level.dn * size + level.rest) * UP
 
     def spread(self, known: Mapping[Port, Ball]) -> Floats:
+        """R, and what stands for it of the last weight's unread part."""
+        found = self._spread(known)
+        pairs, last = self.read.suffix.pairs, self._last
+        if last is None or not pairs.any():
+            return found
+        own = self._own_errors(last, known[last.inputs[0]]).max(axis=1)
+        typical: Floats = found + 2 * own / pairs[pairs > 0].mean()
+        return typical
+
+    def _spread(self, known: Mapping[Port, Ball]) -> Floats:
         rows = len(known[self.program.scores].radius)
         return np.broadcast_to(np.asarray(self._total), (rows,))
 
@@ -109,7 +119,7 @@ class SuffixBalls(Balls):
         if last is None or len(pairs) != found.shape[1]:
             return found
         e = self._own_errors(last, known[last.inputs[0]])
-        total = self.spread(known)[:, None]
+        total = self._spread(known)[:, None]
         share = pairs[tops] * total + np.take_along_axis(e, tops[:, None], 1) + e
         # Either bound alone is sound; one that is NaN says nothing.
         return np.fmin(found, share * UP)

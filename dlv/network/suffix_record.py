@@ -100,6 +100,16 @@ class Suffix:
     p: Mapping[str, Small] = field(default_factory=dict)
     theta: Mapping[str, int] = field(default_factory=dict)
 
+    def budget(self, scores: Array) -> Floats:
+        """What R each row bears before its first class is no longer certain."""
+        rows = np.arange(len(scores))
+        tops = scores.argmax(axis=1)
+        with np.errstate(all="ignore"):
+            found = (scores[rows, tops][:, None] - scores) / self.pairs[tops]
+        found[rows, tops] = np.inf
+        least: Floats = np.nan_to_num(found.min(axis=1), nan=0.0, posinf=0.0)
+        return least
+
     def to_json(self) -> dict[str, Any]:
         upper = self.pairs[np.triu_indices(len(self.pairs), 1)]
         return {

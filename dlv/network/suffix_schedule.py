@@ -1,0 +1,129 @@
+"""Which planes to read, where the error of the scores is a sum over the weights.
+
+Level by level the fewest bytes are looked for whose error, times a reserve, is within what most
+rows can bear: rows in use are harder than those that a network was trained on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+Depths = Mapping[str, int]
+
+MOST_ROWS = 0.9
+RESERVES = (0.6, 1.0, 1.6, 2.5, 4.0, 7.0)
+_TRIES = 24
+
+
+class Allocation:
+    """`errors`: by tensor and depth, of each row; `budget`: what each row bears.
+
+    `bytes`: what a depth of a tensor takes; whole tensors add no error.
+    """
+
+    def __init__(
+        self,
+        errors: Mapping[str, Mapping[int, Floats]],
+        bytes_of: Mapping[str, Mapping[int, float]],
+        budget: Floats,
+    ) -> None:
+        self._names = sorted(errors)
+        self._depths = {name: sorted(bytes_of[name]) for name in self._names}
+        self._bytes = bytes_of
+        share = np.maximum(budget, np.finfo(np.float64).tiny)
+        none = np.zeros(len(budget))
+        self._errors = {
+            (name, depth): errors[name].get(depth, none) / share
+            for name in self._names
+            for depth in self._depths[name]
+        }
+        self._place = max(int(np.ceil(MOST_ROWS * len(budget))) - 1, 0)
+
+    def levels(self, reserves: Sequence[float] = RESERVES) -> list[dict[str, int]]:
+        """Depths for each reserve, none less deep than the one before."""
+        found: list[dict[str, int]] = []
+        least = {name: self._depths[name][0] for name in self._names}
+        for reserve in reserves:
+            least = self._best(least, reserve)
+            if not found or least != found[-1]:
+                found.append(least)
+        return found
+
+    def _total(self, depths: Depths) -> Floats:
+        found: Floats = np.sum([self._errors[n, depths[n]] for n in self._names], axis=0)
+        return found
+
+    def _worst(self, total: Floats) -> float:
+        return float(np.partition(total, self._place)[self._place])
+
+    def _cost(self, depths: Depths) -> float:
+        return sum(self._bytes[name][depths[name]] for name in self._names)
+
+    def _best(self, least: Depths, reserve: float) -> dict[str, int]:
+        """Few bytes with an error of at most 1 / reserve: from everything down, then by turns."""
+        whole = {name: self._depths[name][-1] for name in self._names}
+        limit = 1 / reserve
+        best = self._down(whole, least, limit)
+        for _ in range(_TRIES):
+            better = min(
+                (self._swapped(best, name, least, limit) for name in self._names),
+                key=self._cost,
+                default=best,
+            )
+            if not self._cost(better) < self._cost(best):
+                break
+            best = better
+        return best
+
+    def _down(self, depths: Depths, least: Depths, limit: float) -> dict[str, int]:
+        """One plane less at a time, where that costs the least error per byte."""
+        found = dict(depths)
+        while True:
+            total = self._total(found)
+            now, moves = self._worst(total), []
+            for name in self._names:
+                lower = self._next(name, found[name], -1)
+                if lower is None or lower < least[name]:
+                    continue
+                moved = total - self._errors[name, found[name]] + self._errors[name, lower]
+                after = self._worst(moved)
+                spared = self._bytes[name][found[name]] - self._bytes[name][lower]
+                if after <= limit:
+                    moves.append(((after - now) / max(spared, 1.0), name, lower))
+            if not moves:
+                return found
+            _, name, lower = min(moves)
+            found[name] = lower
+
+    def _swapped(self, depths: Depths, name: str, least: Depths, limit: float) -> dict[str, int]:
+        """One plane of a tensor less, others more for it, and then less again where it fits."""
+        lower = self._next(name, depths[name], -1)
+        if lower is None or lower < least[name]:
+            return dict(depths)
+        found = {**depths, name: lower}
+        total = self._total(found)
+        while (now := self._worst(total)) > limit:
+            moves = []
+            for other in self._names:
+                upper = self._next(other, found[other], 1)
+                if upper is None or other == name:
+                    continue
+                moved = total - self._errors[other, found[other]] + self._errors[other, upper]
+                paid = self._bytes[other][upper] - self._bytes[other][found[other]]
+                moves.append(((self._worst(moved) - now) / max(paid, 1.0), other, upper, moved))
+            if not moves or self._cost(found) >= self._cost(depths):
+                return dict(depths)
+            _, other, upper, total = min(moves, key=lambda move: move[:3])
+            found[other] = upper
+        return self._down(found, least, limit)
+
+    def _next(self, name: str, depth: int, way: int) -> int | None:
+        depths = self._depths[name]
+        at = depths.index(depth) + way
+        return depths[at] if 0 <= at < len(depths) else None
