@@ -117,7 +117,7 @@ def _against(
 def _attempt(folder: Path, encode: Callable[[Put], Encoding]) -> Attempt:
     attempt = Attempt(folder)
     try:
-        return attempt.make(encode)
+        return attempt.make(lambda made: encode(made.put))
     except BaseException:
         attempt.close()
         raise
