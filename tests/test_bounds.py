@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -230,3 +231,27 @@ def test_a_record_is_stale() -> None:
     assert "other numbers" in (made.stale(C, {"fc.weight": B}, known.get) or "")
     moved = {**known, A: encoding(A, layout="fixed")}
     assert "`conv.weight` is stored in another way" in (made.stale(C, hashes, moved.get) or "")
+
+
+# Golden bytes
+
+GOLDEN = Path(__file__).parent / "golden" / "bounds" / "1"
+
+
+def test_golden() -> None:
+    data = (GOLDEN / "record.json").read_bytes()
+    found = decode(data)
+    assert found.encode() == data
+    assert found.hash == (GOLDEN / "record.id").read_text().strip()
+    assert found.input == ((1, 28, 28), (7,))
+    assert found.matrices[2] == BoundMatrix("größe", "e" * 64, "f" * 64)
+    assert found.nodes[0].levels == (
+        LevelNorms(1, 0.01, 0.02, None, 0.0075),
+        LevelNorms(3, 1e-07, 2e-07, None, None),
+    )
+    assert found.nodes[1].rows == (1.0, 0.5)
+    assert found.nodes[2].opn == math.inf
+    assert math.isnan(found.nodes[2].fro)
+    assert not found.finite
+    assert [level["conv.weight"] for level in found.schedule] == [1, 3, 4]
+    assert found.helps == {"f64": True, "strict": False}
