@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ Floats = NDArray[np.float64]
 Tensors = dict[str, Array]
 
 UP = 1 + 1e-7
+OVERLAP = 3.0  # of 3x3 kernels, in norm
 
 
 @dataclass
@@ -144,6 +145,16 @@ class _Pack:
         return MatrixStore(self.folder / "packs", self.folder / "tmp", self.index)
 
 
+def _unread(found: Level) -> float:
+    """The norm of dW at most, whatever the unread bits are."""
+    return float(np.linalg.norm(np.maximum(found.high - found.centre, found.centre - found.low)))
+
+
+def any_completion(name: str, depth: int, weight: Array, found: Level) -> float:
+    """A `change` whose bounds hold for every matrix with these first planes."""
+    return _unread(found) * UP
+
+
 def _encoded(array: Array, layout: Layout, base: Array | None, into: list[Part]) -> Encoding:
     raw, dtype, shape = array.tobytes(), array.dtype.name, array.shape
     name = matrix_hash(dtype, shape, raw)
@@ -205,7 +216,18 @@ def record_of(
     nodes = []
     for step in steps.linear:
         name = network.aliases.get(step.node.params["weight"], step.node.params["weight"])
-        nodes.append(_norms(step, name, store, hashes[name], tensors, change))
+        found = _norms(step, name, store, hashes[name], tensors, change)
+        if change is not None:
+            # The completions have other norms themselves.
+            more = 2 * found.levels[schedule[0] - 1].dn
+            found = replace(
+                found,
+                opn=found.opn + more * OVERLAP,
+                opn_any=found.opn_any + more * OVERLAP,
+                fro=found.fro + more,
+                absmax=found.absmax + more,
+            )
+        nodes.append(found)
     names = [name for name in tensors if name in hashes]
     whole = {name: _planes(store, hashes[name]) for name in names}
     levels = []
@@ -387,13 +409,13 @@ def trained(kind: str, seed: int = 0) -> tuple[Network, Tensors, Array, Array]:
     module.train()
     optimizer = torch.optim.Adam([p for p in module.parameters() if p.requires_grad], 3e-3)
     order = np.random.default_rng(seed)
-    for _ in range(250):
+    for _ in range(160):
         some = order.integers(0, 1200, 64)
         loss = torch.nn.functional.cross_entropy(
             module(torch.from_numpy(x[some])), torch.from_numpy(labels[some])
         )
         optimizer.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         optimizer.step()
     found = {name: value.detach().numpy().copy() for name, value in module.state_dict().items()}
     return network, {name: found[name] for name in tensors}, x[1200:], labels[1200:]

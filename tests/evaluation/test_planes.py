@@ -174,7 +174,8 @@ def test_an_archive_in_between_is_noticed(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_moved_pack_is_looked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = model(tmp_path)
     planes = Planes(found.store, found.hashes)
-    original, failed = planes_module.level, []
+    original: Any = level
+    failed: list[Any] = []
 
     def once(*given: Any) -> Any:
         if not failed:
@@ -211,7 +212,7 @@ def test_numbers_of_other_kinds_are_read_whole_and_kept(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
     index = MemoryIndex()
     store = MatrixStore(tmp_path / "packs", tmp_path / "tmp", index)
-    arrays = {
+    arrays: dict[str, Any] = {
         "count": np.array([2**62 + 1, -5], np.int64),
         "empty": np.zeros((0, 3), np.float32),
         "wide": np.array([[1e-310, np.inf, np.nan]]),
