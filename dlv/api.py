@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import getpass
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -23,10 +21,10 @@ from dlv.live_model import unwrapped
 from dlv.manifest import check_name
 from dlv.metadata import staged, versions
 from dlv.metadata.staged import StagedFile
-from dlv.repository import Repository, author_of
+from dlv.repository import Repository
 from dlv.runs import Run, Spool
 from dlv.staging import Request as AddRequest
-from dlv.version import Version
+from dlv.version import Version, author
 
 __all__ = ["Repo", "Version", "log_model", "open", "unwrapped"]
 
@@ -238,13 +236,10 @@ class Repo:
         network: Checkpoint | None = None,
     ) -> Committed:
         config = self._config
-        login = ""
-        with contextlib.suppress(OSError, KeyError):
-            login = getpass.getuser()
         waiting = staged.everything(self.repository.database)
         request = committing.Request(
             message=message,
-            author=author_of(str(config.get("user.name")), str(config.get("user.email")), login),
+            author=author(self.repository),
             name=name,
             parents=parents,
             orphan=orphan,

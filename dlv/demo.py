@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import dlv.add as adding
 import dlv.commit as committing
 import dlv.demo_training as demo_training
@@ -21,6 +23,7 @@ from dlv.staging import Request as AddRequest
 
 TAG = "candidate"
 NEXT_STEP = 700
+TEST_DATA = "test.npz"  # what the accuracy of the log is about
 
 _BASE: dict[str, Any] = {
     "seed": 1,
@@ -108,6 +111,8 @@ def demo(directory: Path, author: str) -> Demo:
         config = {**config, "seed": 4, "first": 600, "last": NEXT_STEP}
         *_, (_, weights) = demo_training.train(config, trained)
         demo_training.save(directory / waiting, weights)
+        x, y = demo_training.images(np.random.default_rng(0), 500)
+        np.savez(directory / TEST_DATA, x=x, y=y)
         found = [versions.by_id(repository.database, made.id) for made in make.made]
         return Demo(directory, tuple(filter(None, found)), waiting)
     finally:

@@ -47,9 +47,15 @@ class Told:
 
 @dataclass
 class Request:
-    """What was asked for; `words`: the references, and the data if it is named."""
+    """What was asked for.
+
+    `words`: the references, and the data if it is named there and not in `data`; `arrays`: the
+    data itself, where Python holds it.
+    """
 
     words: Sequence[str]
+    data: str | None = None
+    arrays: Any = None
     directory: Path = Path()
     config: str | None = None
     sets: Sequence[str] = ()
@@ -118,7 +124,9 @@ def evaluate(repository: Repository, request: Request) -> Evaluated:
     asked = settings.asked(
         None if request.config is None else str(request.directory / request.config), request.sets
     )
-    references, named = given_data.split(repository, request.words, request.directory)
+    references, named = list(request.words), request.data
+    if request.arrays is None and named is None:
+        references, named = given_data.split(repository, request.words, request.directory)
     if request.activations and len(references) != 1:
         raise UsageError("--activations is about one version")
     options = Options(
@@ -129,7 +137,10 @@ def evaluate(repository: Repository, request: Request) -> Evaluated:
     for path, suffixes in ((request.out, (".npz",)), (request.labels_out, _LABELS)):
         if path is not None:
             written.check(request.directory / path, suffixes, force=request.force)
-    source = given_data.given(repository, named or asked.input_data, references, request.directory)
+    source = given_data.Given("arrays", arrays=request.arrays)
+    if request.arrays is None:
+        named = named or asked.input_data
+        source = given_data.given(repository, named, references, request.directory)
     results: list[Evaluation] = []
     notes: list[str] = []
     files: list[Path] = []
@@ -244,6 +255,7 @@ def _of_answers(model: Model, rows: Rows, answers: Answers, top_k: int) -> Evalu
         mode=answers.mode,
         reference=answers.reference,
         confidence=answers.confidence,
+        not_finite=answers.not_finite,
         fallback=answers.fallback,
         levels=answers.levels,
         bytes_read=answers.bytes_read,

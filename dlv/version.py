@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import getpass
+import json
+import os
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +15,7 @@ import dlv.catalogue as catalogue
 import dlv.reading.retrieval as retrieval
 import dlv.revisions as revisions
 from dlv.adapters.checkpoint import Raw
+from dlv.config import Config
 from dlv.errors import NotFound, nearest
 from dlv.events.series import Scalars
 from dlv.files import FileStore
@@ -19,16 +24,28 @@ from dlv.manifest import Manifest, Snapshot
 from dlv.metadata import metrics, versions
 from dlv.network.graph import Network
 from dlv.reading.reader import Reader
-from dlv.repository import Repository
+from dlv.repository import Repository, author_of
 from dlv.weights import MatrixStore
 
 if TYPE_CHECKING:
+    import dlv.evaluate as evaluating
     import dlv.network.torch_module as torch_module
+    from dlv.evaluation.outcome import Evaluation
     from dlv.network.torch_module import NetworkModule
-else:  # needs torch
+else:  # the one is large, the other needs torch
+    evaluating = lazy("dlv.evaluate")
     torch_module = lazy("dlv.network.torch_module")
 
 _MODEL_ROLES = ("weight", "buffer")
+
+
+def author(repository: Repository) -> str:
+    """Who stands in commits and facts that Python makes: user.name and user.email, or the login."""
+    config = Config.load(repository.config_file, os.environ)
+    login = ""
+    with contextlib.suppress(OSError, KeyError):
+        login = getpass.getuser()
+    return author_of(str(config.get("user.name")), str(config.get("user.email")), login)
 
 
 class Version:
@@ -228,6 +245,45 @@ class Version:
         made = torch_module.build(network, tensors, constants, buffers=buffers)
         made.train(train)
         return made
+
+    def evaluate(
+        self,
+        data: Any = None,
+        *,
+        progressive: bool | str = False,
+        top_k: int = 1,
+        confusion: bool = False,
+        batch: int | None = None,
+        precision: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        save: bool = True,
+        **options: Any,
+    ) -> Evaluation:
+        """Test this snapshot, as `dlv eval` does: labels and figures of each row of the data.
+
+        `data`: a path, `python:module:function`, x, (x, y) or a dict of arrays; None: what was
+        added with the version. `progressive`: True, or "calibrated". `settings`: of the data,
+        {"scale": "1/255"}. Kept with the version unless `save` is False.
+        """
+        named = isinstance(data, (str, os.PathLike))
+        reference = self.id if self._index is None else f"{self.id}/{self.step}"
+        request = evaluating.Request(
+            words=[reference],
+            data=os.fspath(data) if named else None,
+            arrays=None if named else data,
+            sets=[f"data.{key}={json.dumps(value)}" for key, value in (settings or {}).items()],
+            progressive="guaranteed" if progressive is True else progressive or None,
+            top_k=top_k,
+            confusion=confusion,
+            batch=batch,
+            precision=precision,
+            **options,
+        )
+        found = evaluating.evaluate(self.repository, request)
+        if save:
+            found.save(self.repository, author(self.repository))
+        (result,) = found.results
+        return result
 
     @property
     def metrics(self) -> dict[str, metrics.Summary]:

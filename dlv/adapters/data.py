@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import dlv.adapters.data_code as data_code
 import dlv.adapters.data_csv as data_csv
@@ -87,6 +88,11 @@ def open_data(
         f"{where} is no data that dlv reads",
         why="it reads .npz, .npy, .csv, a folder of images or of .npy, python:module:function",
     )
+
+
+def of_arrays(name: str, given: Any, settings: Settings, wanted: Sequence[Wanted]) -> Data:
+    """The rows of what Python holds: x, (x, y), a dict of arrays, an iterator over batches."""
+    return _chosen(name, data_code.columns_of(given, name), None, settings, wanted)
 
 
 def fingerprint(path: Path) -> str:

@@ -37,7 +37,7 @@ def call(where: str, directory: Path) -> Called:
     function = _function(_module(module_name, directory), function_name, module_name)
     try:
         made = function()
-        columns = _columns(made, where)
+        columns = columns_of(made, where)
     except DlvError:
         raise
     except Exception as error:
@@ -83,7 +83,8 @@ def _function(module: ModuleType, name: str, module_name: str) -> Any:
     return found
 
 
-def _columns(made: Any, where: str) -> dict[str, Column]:
+def columns_of(made: Any, where: str) -> dict[str, Column]:
+    """x, (x, y), arrays by name, or an iterator over batches of these, as named columns."""
     if isinstance(made, Mapping):
         return {str(name): Held(f"{name} of {where}", _array(v)) for name, v in made.items()}
     if isinstance(made, tuple) and len(made) == 2:

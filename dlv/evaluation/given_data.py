@@ -6,9 +6,10 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import dlv.revisions as revisions
-from dlv.adapters.data import Data, Wanted, open_data
+from dlv.adapters.data import Data, Wanted, of_arrays, open_data
 from dlv.adapters.data_settings import Settings
 from dlv.errors import DlvError, NotFound, UsageError, nearest
 from dlv.files import FileStore
@@ -22,10 +23,11 @@ ROLE = "data"
 
 @dataclass(frozen=True)
 class Given:
-    """`where` as it is opened; `entry`: the stored file that it is instead."""
+    """`where` as it is opened; `entry`, `arrays`: a stored file or the data itself instead."""
 
     where: str
     entry: FileEntry | None = None
+    arrays: Any = None
 
 
 def split(
@@ -86,6 +88,8 @@ def open_given(
     directory: Path,
 ) -> Data:
     """The rows; those of a stored file are taken out of the repository for as long as it takes."""
+    if data.arrays is not None:
+        return of_arrays(data.where, data.arrays, settings, wanted)
     if data.entry is None:
         return open_data(data.where, settings, wanted, directory)
     content = FileStore(repository.files_git).read(data.entry)

@@ -61,4 +61,6 @@ class Evaluation:
 
     @property
     def open(self) -> int:
-        return int((self.labels == OPEN).sum()) - self.not_finite
+        """Rows that were not determined; with `top_k` > 1, whose set was not."""
+        told = self.labels if self.sets is None else self.sets[:, 0]
+        return int((told == OPEN).sum()) - self.not_finite
