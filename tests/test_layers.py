@@ -45,7 +45,7 @@ EXTRA = {
     "files": "lazy",
     "adapters": "lazy",
     "live_model": "lazy",
-    "version": "lazy",
+    "version": "lazy evaluate",
     "staging": "lazy",
     "durable": "lazy",
     "repository": "lazy",
@@ -124,6 +124,7 @@ HOMES = {
     "pytorch_lightning": "integrations/lightning.py",
     "transformers": "integrations/transformers.py",
     "keras": "integrations/keras.py",
+    "onnxruntime": "evaluation/engines.py",
 }
 # No numpy in these, nor in anything that they import when they are loaded.
 WITHOUT_NUMPY = (
