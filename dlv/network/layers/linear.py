@@ -122,14 +122,16 @@ def box(
     theirs = balls.gamma(reach.terms + 3, run.reference.unit)
     ours = balls.gamma(reach.terms + 3, balls.UNIT)
     whole = rows + open_rows
-    by_moved = whole * (1 + theirs)
-    by_patch = open_rows + theirs * whole + ours * rows
-    found: Floats = moved[..., None] * by_moved + patch[..., None] * by_patch
     alone = np.full(rows.shape, lost(run, reach))
     if bias is not None:
         alone += (theirs + ours) * np.abs(bias).reshape(rows.shape)
-    found = (found + alone) * balls.UP
-    return found.reshape(*found.shape[:-2], -1)
+    by_moved, by_patch = whole * (1 + theirs), open_rows + theirs * whole + ours * rows
+    # One product of matrices, (groups, places, 3) and (groups, 3, out / groups).
+    shares = np.stack([by_moved, by_patch, alone], axis=1) * balls.UP
+    sizes = np.stack([moved, patch, np.ones_like(patch)], axis=-1)
+    flat = np.moveaxis(sizes, -2, 0).reshape(len(rows), -1, 3)
+    found: Floats = np.moveaxis(np.matmul(flat, shares), 0, 1)
+    return found.reshape(*patch.shape[:-1], -1)
 
 
 def root(squares: Floats, terms: int) -> Floats:
