@@ -1,0 +1,259 @@
+"""What computes the scores of a program: dlv itself by numpy, or torch or onnxruntime.
+
+All of them give the same up to rounding. torch and onnxruntime run operations outside dlv's
+vocabulary, too; the exported calls of torch are run by torch alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+import dlv.processors as processors
+from dlv.adapters.checkpoint import Beside, Tensor
+from dlv.adapters.onnx_out.writer import save_network
+from dlv.errors import UsageError, nearest, require
+from dlv.network.forward import Forward, sizes_of
+from dlv.network.graph import Network, Port
+from dlv.network.program import Program
+
+Array = NDArray[Any]
+TensorOf = Callable[[str], Array]
+
+ENGINES = ("numpy", "torch", "onnxruntime")
+_PRECISIONS = ("float64", "float32")
+_NARROWER = ("float32", "float16", "bfloat16")
+_MOST_IN_MEMORY = 1 << 30  # a larger model is written beside its tensors, which are mapped
+
+
+class Engine(Protocol):
+    """A program with its tensors at hand; called once per batch."""
+
+    def scores(self, inputs: Mapping[str, Array]) -> Array:
+        """The scores of a batch."""
+
+    def values(self, inputs: Mapping[str, Array]) -> Mapping[Port, Array]:
+        """The scores, and what the program was asked to keep, by where they are known."""
+
+
+def engine(name: str, program: Program, tensor: TensorOf, precision: str = "float64") -> Engine:
+    """The engine of that name. `tensor` gives a tensor or constant by its name."""
+    if name not in ENGINES:
+        raise UsageError(f"there is no engine `{name}`", did_you_mean=nearest(name, ENGINES))
+    if precision not in _PRECISIONS:
+        raise UsageError(
+            f"there is no precision `{precision}`", did_you_mean=nearest(precision, _PRECISIONS)
+        )
+    if name == "torch":
+        return Torch(program, tensor, precision)
+    if name == "onnxruntime":
+        return OnnxRuntime(program, tensor, precision)
+    return Numpy(program, tensor, precision)
+
+
+class Numpy:
+    """dlv itself."""
+
+    def __init__(self, program: Program, tensor: TensorOf, precision: str) -> None:
+        self._forward = Forward(program, tensor, precision)
+
+    def scores(self, inputs: Mapping[str, Array]) -> Array:
+        return self._forward(inputs)
+
+    def values(self, inputs: Mapping[str, Array]) -> Mapping[Port, Array]:
+        return self._forward.values(inputs)
+
+
+class _Other:
+    """An engine that is handed a whole network, cut to what is wanted of it."""
+
+    def __init__(self, program: Program, tensor: TensorOf, precision: str) -> None:
+        self.dtype = np.dtype(precision)
+        self.scored = program.scores
+        self.ports = tuple(dict.fromkeys([program.scores, *program.kept.values()]))
+        self.network = cut(program.network, self.ports)
+        self.program = program
+        self.tensor = tensor
+
+    def scores(self, inputs: Mapping[str, Array]) -> Array:
+        return self.values(inputs)[self.scored]
+
+    def values(self, inputs: Mapping[str, Array]) -> Mapping[Port, Array]:
+        sizes_of(self.program.network, inputs)
+        given = {name: self.of_dtype(np.asarray(inputs[name])) for name in self.program.given}
+        return dict(zip(self.ports, self.run(given), strict=True))
+
+    def run(self, inputs: Mapping[str, Array]) -> Sequence[Array]:
+        raise NotImplementedError
+
+    def of_dtype(self, x: Array) -> Array:
+        """Floats in the precision of the run."""
+        return x.astype(self.dtype, copy=False) if x.dtype.kind == "f" else x
+
+    def held(self, names: Sequence[str]) -> dict[str, Array]:
+        return {name: self.of_dtype(np.asarray(self.tensor(name))) for name in names}
+
+
+def cut(network: Network, ports: Sequence[Port]) -> Network:
+    """The part of a network that leads to these ports, which are its outputs."""
+    wanted = {name for name, _ in ports}
+    for node in reversed(network.topological()):
+        if node.name in wanted:
+            wanted.update(name for name, _ in node.inputs)
+    return replace(
+        network,
+        nodes=tuple(node for node in network.nodes if node.name in wanted),
+        inputs=tuple(item for item in network.inputs if item.name in wanted),
+        constants={name: h for name, h in network.constants.items() if name in wanted},
+        outputs=tuple(ports),
+    )
+
+
+def widened(network: Network) -> Network:
+    """Where a narrower float is named, float64: what is computed has one precision."""
+    nodes = tuple(
+        replace(node, source=_wide(node.source), attrs=_wide(node.attrs)) for node in network.nodes
+    )
+    return replace(network, nodes=nodes)
+
+
+def _wide(item: Any) -> Any:
+    if isinstance(item, Mapping):
+        if isinstance(item.get("dtype"), str) and item["dtype"] in _NARROWER:
+            return {**item, "dtype": "float64"}
+        return {key: _wide(value) for key, value in item.items()}
+    return [_wide(each) for each in item] if isinstance(item, list) else item
+
+
+def threads() -> int:
+    """As many as the user allows, else the processors that are free."""
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    return max(int(told), 1) if told.isdecimal() else processors.free()
+
+
+class Torch(_Other):
+    """torch, which runs exported operations exactly as they were exported."""
+
+    def __init__(self, program: Program, tensor: TensorOf, precision: str) -> None:
+        made: Any = require("dlv.network.torch_module", "torch")
+        self.torch = made.torch
+        super().__init__(program, tensor, precision)
+        if precision == "float64":
+            self.network = widened(self.network)
+        tensors = {
+            n: self._of(x) for n, x in self.held(sorted(self.network.tensor_names())).items()
+        }
+        constants = {n: self._of(x) for n, x in self.held(list(self.network.constants)).items()}
+        self._module: Any = made.build(self.network, tensors, constants)
+        self._module.eval()
+
+    def _of(self, x: Array) -> Any:
+        # A copy where it is needed: torch takes no array that may not be written to.
+        return self.torch.from_numpy(np.array(x, order="C"))
+
+    def run(self, inputs: Mapping[str, Array]) -> Sequence[Array]:
+        given = {name: self._of(x) for name, x in inputs.items()}
+        with _threads_of(self.torch, threads()), self.torch.inference_mode():
+            try:
+                found = self._module(**given)
+            except (RuntimeError, TypeError, ValueError, IndexError) as error:
+                notes = getattr(error, "__notes__", [])
+                raise UsageError(
+                    " ".join(["torch cannot run this batch", *notes]),
+                    why=str(error).strip()[:300],
+                ) from error
+        outputs = found if len(self.ports) > 1 else (found,)
+        return [np.asarray(value) for value in outputs]
+
+
+@contextlib.contextmanager
+def _threads_of(torch: Any, count: int) -> Iterator[None]:
+    """The number is torch's own, for the whole process: it is put back."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class OnnxRuntime(_Other):
+    """onnxruntime on the processor, through the ONNX file that dlv writes; float32 only."""
+
+    def __init__(self, program: Program, tensor: TensorOf, precision: str) -> None:
+        runtime: Any = require("onnxruntime", "onnxruntime")
+        if precision != "float32":
+            raise UsageError(
+                f"onnxruntime computes in float32, not in {precision}",
+                why="it has no float64 form of convolution and average pooling on the processor",
+                hint="--precision float32, or --engine torch",
+            )
+        super().__init__(program, tensor, precision)
+        names = sorted(self.network.tensor_names())
+        tensors = [_stored(name, x) for name, x in self.held(names).items()]
+        constants = [_stored(n, x) for n, x in self.held(list(self.network.constants)).items()]
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = threads(), 1
+        options.log_severity_level = 4
+        # Nodes outside the vocabulary are written, too, where ONNX has a word for them.
+        with contextlib.ExitStack() as stack:
+            model = _written(self.network, tensors, constants, stack)
+            try:
+                self._session = runtime.InferenceSession(
+                    model, options, providers=["CPUExecutionProvider"]
+                )
+            except Exception as error:  # of a class of its own
+                raise UsageError(
+                    "onnxruntime cannot run this network",
+                    why=str(error).strip()[:300],
+                    hint="--engine torch",
+                ) from error
+
+    def run(self, inputs: Mapping[str, Array]) -> Sequence[Array]:
+        names = [item.name for item in self._session.get_inputs()]
+        given = [item.name for item in self.network.inputs]
+        # The file has its inputs in the network's order; a name that stands twice is changed.
+        feeds = {
+            name: np.ascontiguousarray(inputs[own]) for name, own in zip(names, given, strict=True)
+        }
+        try:
+            found: list[Array] = self._session.run(None, feeds)
+        except Exception as error:
+            raise UsageError(
+                "onnxruntime cannot run this batch", why=str(error).strip()[:300]
+            ) from error
+        return found
+
+
+def _stored(name: str, x: Array) -> Tensor:
+    raw = np.ascontiguousarray(x).tobytes()
+    return Tensor(name, str(x.dtype), x.shape, len(raw), lambda: raw)
+
+
+def _written(
+    network: Network,
+    tensors: Sequence[Tensor],
+    constants: Sequence[Tensor],
+    stack: contextlib.ExitStack,
+) -> bytes | str:
+    """The model in memory, or the path of a file that is there until the stack is left."""
+    out = io.BytesIO()
+    if sum(tensor.nbytes for tensor in (*tensors, *constants)) < _MOST_IN_MEMORY:
+        save_network(out, network, tensors, constants)
+        return out.getvalue()
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    data = stack.enter_context((folder / "model.data").open("wb"))
+    beside = Beside("model.data", lambda: data)
+    with (folder / "model.onnx").open("wb") as file:
+        save_network(file, network, tensors, constants, beside=beside, most=_MOST_IN_MEMORY)
+    data.flush()
+    return str(folder / "model.onnx")
