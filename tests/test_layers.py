@@ -125,6 +125,7 @@ HOMES = {
     "transformers": "integrations/transformers.py",
     "keras": "integrations/keras.py",
     "onnxruntime": "evaluation/engines.py",
+    "onnxruntime": "evaluation/engines.py",
 }
 # No numpy in these, nor in anything that they import when they are loaded.
 WITHOUT_NUMPY = (
