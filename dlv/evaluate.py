@@ -63,6 +63,7 @@ class Request:
     strict: bool = False
     tighten: bool = False
     precision: str | None = None
+    engine: str | None = None
     usual_precision: str = "float64"
     max_bytes: int | None = None
     top_k: int | None = None
@@ -88,6 +89,11 @@ class Request:
             raise UsageError(
                 "--progressive and --precision exclude each other",
                 why="its labels are those of float64, or with --strict of any float32",
+            )
+        if self.progressive is not None and self.engine not in (None, "numpy"):
+            raise UsageError(
+                f"--progressive and --engine {self.engine} exclude each other",
+                why="only dlv's own arithmetic is bounded",
             )
         if bool(self.activations) != (self.out is not None):
             raise UsageError(
@@ -131,6 +137,7 @@ def evaluate(repository: Repository, request: Request) -> Evaluated:
         raise UsageError("--activations is about one version")
     options = Options(
         precision=request.precision or asked.precision or request.usual_precision,
+        engine=request.engine or asked.engine or "numpy",
         batch=request.batch or asked.batch or plain.BATCH,
         top_k=request.top_k or asked.top_k or 1,
     )
@@ -241,7 +248,7 @@ def _progressive(
             nothing.fallback = error.why
             return _of_answers(model, rows, nothing, options.top_k)
         precision = "float32" if request.strict else "float64"
-        found = plain.evaluate(model, rows, replace(options, precision=precision))
+        found = plain.evaluate(model, rows, replace(options, precision=precision, engine="numpy"))
         found.reference, found.fallback = reference, error.why
         return found
     return _of_answers(model, rows, answers, options.top_k)

@@ -92,6 +92,19 @@ def test_progressive_labels_are_those_of_all_the_weights(repo: Repo, said: dict[
     assert found.levels[-1].bytes_read == found.bytes_read
 
 
+@pytest.mark.parametrize("engine", ["torch", "onnxruntime"])
+def test_engines(repo: Repo, engine: str) -> None:
+    pytest.importorskip(engine)
+    found = run(repo, engine=engine, precision="float32")
+    assert (found.engine, found.reference) == (engine, "float32")
+    whole = run(repo)
+    assert found.metrics["loss"] == pytest.approx(whole.metrics["loss"], rel=1e-4)
+    assert np.array_equal(found.labels, whole.labels)
+    assert found.bytes_read == whole.bytes_read
+    with pytest.raises(UsageError, match="exclude each other"):
+        run(repo, engine=engine, progressive="guaranteed")
+
+
 def test_calibrated(repo: Repo) -> None:
     found = run(repo, progressive="calibrated")
     assert found.mode == "calibrated"

@@ -46,6 +46,7 @@ EXTRA = {
     "adapters": "lazy",
     "live_model": "lazy",
     "version": "lazy evaluate",
+    "evaluation": "lazy",
     "staging": "lazy",
     "durable": "lazy",
     "repository": "lazy",
@@ -124,7 +125,6 @@ HOMES = {
     "pytorch_lightning": "integrations/lightning.py",
     "transformers": "integrations/transformers.py",
     "keras": "integrations/keras.py",
-    "onnxruntime": "evaluation/engines.py",
     "onnxruntime": "evaluation/engines.py",
 }
 # No numpy in these, nor in anything that they import when they are loaded.

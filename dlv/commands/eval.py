@@ -73,6 +73,11 @@ class _AfterEquals(Option):
 @option("--strict", is_flag=True, help="Determined for any float32 evaluation, not float64 alone.")
 @option("--tighten", is_flag=True, help="Bound open rows once more, backwards: slower, less read.")
 @option("--precision", type=click.Choice(["float64", "float32"]), help="Of the full evaluation.")
+@option(
+    "--engine",
+    type=click.Choice(["numpy", "torch", "onnxruntime"]),
+    help="What computes the full evaluation; numpy if not said.",
+)
 @option("--max-bytes", type=click.IntRange(0), metavar="N", help="Read no more; rows stay open.")
 @option("--top-k", type=click.IntRange(1), metavar="K", help="Also whether the K first hold it.")
 @option("--confusion", is_flag=True, help="Count which class was taken for which.")

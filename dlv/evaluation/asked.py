@@ -10,9 +10,10 @@ from typing import Any
 import dlv.adapters.settings as files
 from dlv.adapters.data_settings import Settings
 from dlv.errors import UnsafeInput, UsageError, nearest
+from dlv.evaluation.engines import ENGINES
 
 # Where data comes from and how it is computed; other keys of a file are a trainer's.
-KEYS = ("input_data", "batch_size", "precision", "top_k", "data")
+KEYS = ("input_data", "batch_size", "precision", "engine", "top_k", "data")
 PRECISIONS = ("float64", "float32")
 CODE = "python:"
 
@@ -25,6 +26,7 @@ class Asked:
     input_data: str | None = None
     batch: int | None = None
     precision: str | None = None
+    engine: str | None = None
     top_k: int | None = None
 
 
@@ -50,6 +52,7 @@ def asked(path: str | None, settings: Sequence[str]) -> Asked:
         input_data=_text(found, "input_data"),
         batch=_count(found, "batch_size"),
         precision=_one_of(found, "precision", PRECISIONS),
+        engine=_one_of(found, "engine", ENGINES),
         top_k=_count(found, "top_k"),
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import dlv.evaluation.engines as engines
 from dlv.adapters.columns import Spooled
 from dlv.errors import UsageError
 from dlv.evaluation.model import Model
@@ -16,7 +17,6 @@ from dlv.evaluation.outcome import Evaluation
 from dlv.evaluation.planes import Planes
 from dlv.evaluation.rows import Rows
 from dlv.evaluation.scores import Tally
-from dlv.network.forward import Forward
 from dlv.network.graph import Port
 
 Array = NDArray[Any]
@@ -82,11 +82,11 @@ def evaluate(model: Model, rows: Rows, options: Options, kept: Kept | None = Non
         empty = not np.prod(model.shapes[model.aliases.get(name, name)][1], dtype=object)
         return model.tensor(name) if empty else planes.tensor(name)
 
-    values = _runner(model, tensor, options)
+    made = engines.engine(options.engine, model.program, tensor, options.precision)
     tally = Tally(rows, options.top_k)
     program, done = model.program, 0
     for batch in rows.batches(options.batch):
-        computed = values(batch.inputs)
+        computed = made.values(batch.inputs)
         tally.add(computed[program.scores], batch.labels)
         for name, port in program.kept.items() if kept is not None else ():
             assert kept is not None
@@ -98,9 +98,3 @@ def evaluate(model: Model, rows: Rows, options: Options, kept: Kept | None = Non
     found.bytes_read = found.bytes_whole = planes.bytes_read
     found.raw_read = found.raw_whole
     return found
-
-
-def _runner(
-    model: Model, tensor: Callable[[str], Array], options: Options
-) -> Callable[[Mapping[str, Array]], Mapping[Port, Array]]:
-    return Forward(model.program, tensor, options.precision).values
