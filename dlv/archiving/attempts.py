@@ -73,11 +73,11 @@ class Attempt:
             IN_MEMORY, dir=str(folder)
         )
 
-    def make(self, encode: Callable[[Callable[[Part], None]], Encoding]) -> Self:
-        self.encoding = encode(self._put)
+    def make(self, encode: Callable[[Attempt], Encoding]) -> Self:
+        self.encoding = encode(self)
         return self
 
-    def _put(self, part: Part) -> None:
+    def put(self, part: Part) -> None:
         encoded = part.encoded
         self.places.append(
             Place(
@@ -90,6 +90,16 @@ class Attempt:
         except OSError as error:
             raise storage_error("write in", self.folder, error) from error
         self.stored += len(encoded.data)
+
+    def anew(self) -> None:
+        """Forget what was put so far."""
+        self.places.clear()
+        self.stored = 0
+        try:
+            self._file.seek(0)
+            self._file.truncate()
+        except OSError as error:
+            raise storage_error("write in", self.folder, error) from error
 
     def parts(self) -> Iterator[Part]:
         """All of them again, one at a time."""

@@ -27,7 +27,7 @@ from dlv.repository import Repository
 from dlv.weights import MatrixStore
 
 WORTH = 0.01  # of the bytes; for less nothing is written anew
-MEMORY = 128 << 20  # of decoded matrices kept while encodings are tried
+MEMORY = 64 << 20  # of decoded matrices kept while encodings are tried
 
 
 class Bar(Protocol):

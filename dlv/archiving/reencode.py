@@ -74,19 +74,25 @@ def work(repository: Repository, choices: Sequence[tuple[Choice, Encoding]]) -> 
     db = repository.database
     found = Work(choices)
     changed = {choice.matrix for choice, _ in choices}
-    dead = storage.packs_of(db, changed)
+    dead, used = storage.packs_of(db, changed), storage.used_bytes(db)
+    tables = storage.tables_named(db, changed)
     index = PackIndex(db)
     seen: set[str] = set(changed)
+    objects: dict[tuple[str, str], None] = {}
     for name, size in matrices.packs(db):
-        lost = dead.get(name, 0.0)
-        if not lost or (size > LITTLE and lost < DEAD * size):
+        lost, live = dead.get(name, 0.0), used.get(name, 0.0)
+        little = lost > 0 and size <= LITTLE
+        if not live or not (little or size - live + lost > DEAD * size):
             continue
-        held, objects = storage.used_in(db, name)
         try:
             with Pack(durable.path_of(repository.packs, name, SUFFIX)) as pack:
                 empty = [row.matrix for row in pack.encodings if row.empty]
+                chunks = sum(chunk.length for chunk in pack.footer.chunks)
         except FileNotFoundError as error:
             raise gone(name) from error
+        if not little and chunks - live + lost < DEAD * size:  # it was but a large footer
+            continue
+        held, others = storage.used_in(db, name)
         for digest in [*held, *empty]:
             row = index.encoding(digest)
             if digest not in seen and row is not None:
@@ -94,7 +100,8 @@ def work(repository: Repository, choices: Sequence[tuple[Choice, Encoding]]) -> 
                 found.carried.append(
                     Encoding(digest, row.dtype, row.shape, row.layout, row.delta, row.planes)
                 )
-        found.objects += [pair for pair in objects if pair not in found.objects]
+        objects |= {(kind, o): None for kind, o in others if kind != "table" or o in tables}
+    found.objects = list(objects)
     return found
 
 
@@ -126,6 +133,7 @@ def carry_out(
                     packing.carry_object(kind, name)
                 plan.carried, plan.objects = [], []
             made = packing.finish(lambda names: superseded.intend(repository, names))
+        tryouts.pause()
         verify(repository, store, made, advance)
         switch(repository, store, made, author, summary)
         written += sum(pack.bytes for pack in made)

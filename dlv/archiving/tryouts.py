@@ -28,7 +28,6 @@ from dlv.pas.codecs import choose
 from dlv.pas.encode import (
     SMALL,
     Part,
-    Put,
     encode_materialised,
     encode_sub_fast,
     encode_xor,
@@ -78,7 +77,7 @@ class _Note:
 
 
 class Matrices:
-    """Decoded matrices, the last few kept."""
+    """Decoded matrices, the last few kept: a target and its base however large they are."""
 
     def __init__(self, read: Callable[[str], Raw], limit: int) -> None:
         self._read = read
@@ -97,9 +96,14 @@ class Matrices:
             if matrix not in self._held:
                 self._held[matrix] = raw
                 self._bytes += len(raw)
-                while self._bytes > self._limit and len(self._held) > 1:
+                while self._bytes > self._limit and len(self._held) > 2:
                     self._bytes -= len(self._held.popitem(last=False)[1])
         return raw
+
+    def clear(self) -> None:
+        with self._lock:
+            self._held.clear()
+            self._bytes = 0
 
 
 def settle(folder: Path, stored: Set[str]) -> None:
@@ -227,6 +231,11 @@ class Tryouts:
         made = replace(encoding, layout=layout.get_config(), delta=delta, planes=len(planes))
         return made, planes
 
+    def pause(self) -> None:
+        """Hold no decoded matrix: for a while none is asked for."""
+        if isinstance(self._matrices, Matrices):
+            self._matrices.clear()
+
     def close(self) -> None:
         self._journal.close()
         self._bytes.close()
@@ -251,16 +260,17 @@ class Tryouts:
         base = self._matrices(choice.base)
         given = (target, base, dtype, shape, choice.matrix, choice.base)
 
-        def encode(put: Put) -> Encoding:
+        def encode(attempt: Attempt) -> Encoding:
             if choice.kind == "xor":
-                return encode_xor(*given, put, layout=default_layout())
+                return encode_xor(*given, attempt.put, layout=default_layout())
             if choice.kind == "sub":
-                return encode_sub_fast(*given, put, layout=default_layout())
+                return encode_sub_fast(*given, attempt.put, layout=default_layout())
             return small.encode_small(
-                *(*given, put),
+                *(*given, attempt.put),
                 scale=(given[-1], None),
                 slow=self._slow,
                 fast_coder=self._fast_coder,
+                anew=attempt.anew,
             )
 
         return _attempt(self._folder, encode)
@@ -341,7 +351,7 @@ class Tryouts:
                 yield line
 
 
-def _attempt(folder: Path, encode: Callable[[Put], Encoding]) -> Attempt:
+def _attempt(folder: Path, encode: Callable[[Attempt], Encoding]) -> Attempt:
     attempt = Attempt(folder)
     try:
         return attempt.make(encode)
@@ -360,7 +370,7 @@ def _materialised(target: Raw, encoding: Encoding, folder: Path) -> Attempt:
     for layout in layouts:
         encode = partial(encode_materialised, *given, layout=layout, effort="small")
         try:
-            made = _attempt(folder, lambda put, encode=encode: encode(put=put))  # type: ignore[misc]
+            made = _attempt(folder, lambda to, encode=encode: encode(put=to.put))  # type: ignore[misc]
         except BaseException:
             if best is not None:
                 best.close()

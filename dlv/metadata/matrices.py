@@ -275,17 +275,34 @@ def supersede(db: Database, packs: Sequence[tuple[str, int, Mapping[str, Any]]])
     insert_packs(db, packs)
 
 
+# Chunks of a pack that are needed: not a table of frequencies that no chunk names any more.
+_NEEDED = (
+    "SELECT 1 FROM chunk WHERE pack_id = pack.id AND (kind != 'table' OR EXISTS"
+    " (SELECT 1 FROM member JOIN named_object ON named_object.id = object_id"
+    " WHERE chunk_id = chunk.id AND named_object.hash IN named))"
+)
+
+
 def unused_packs(db: Database) -> list[tuple[str, int]]:
-    """(hash, bytes) of packs that the index finds nothing in any more."""
+    """(hash, bytes) of packs that the index finds nothing in that is needed."""
     return [
         (row[0], row[1])
         for row in db.rows(
-            "SELECT hash, bytes FROM pack"
-            " WHERE NOT EXISTS (SELECT 1 FROM chunk WHERE pack_id = pack.id) ORDER BY id"
+            "WITH named(hash) AS (SELECT DISTINCT json_extract(codec, '$.table')"
+            " FROM chunk WHERE codec LIKE '%\"table\"%')"
+            f" SELECT hash, bytes FROM pack WHERE NOT EXISTS ({_NEEDED}) ORDER BY id"
         )
     ]
 
 
 def forget_packs(db: Database, names: Iterable[str]) -> None:
-    """Drop the rows of packs that are used for nothing."""
-    db.many("DELETE FROM pack WHERE hash = ?", [(name,) for name in names])
+    """Drop the rows of packs that are used for nothing, those of needless tables first."""
+    packs = [(name,) for name in names]
+    ours = "SELECT id FROM chunk WHERE pack_id = (SELECT id FROM pack WHERE hash = ?)"
+    db.many(f"DELETE FROM member WHERE chunk_id IN ({ours})", packs)
+    db.many(f"DELETE FROM chunk WHERE id IN ({ours})", packs)
+    db.many("DELETE FROM pack WHERE hash = ?", packs)
+    db.execute(
+        "DELETE FROM named_object WHERE kind = 'table'"
+        " AND NOT EXISTS (SELECT 1 FROM member WHERE object_id = named_object.id)"
+    )

@@ -101,6 +101,29 @@ def packs_of(db: Database, matrices: Iterable[str]) -> dict[str, float]:
     return found
 
 
+def used_bytes(db: Database) -> dict[str, float]:
+    """Pack -> the bytes of its chunks that the index finds something in."""
+    return dict(
+        db.rows(
+            "SELECT pack.hash, sum(CASE WHEN raw > 0 THEN length * 1.0 * used / raw ELSE length"
+            " END) FROM (SELECT chunk_id, sum(n) AS used FROM member GROUP BY chunk_id)"
+            " JOIN chunk ON chunk.id = chunk_id JOIN pack ON pack.id = pack_id GROUP BY pack.id"
+        )
+    )
+
+
+def tables_named(db: Database, besides: Iterable[str] = ()) -> set[str]:
+    """Tables of frequencies that chunks name, those of some matrices left out."""
+    rows = db.rows(
+        "SELECT DISTINCT json_extract(codec, '$.table') FROM chunk JOIN member"
+        " ON chunk_id = chunk.id JOIN encoding ON encoding.id = encoding_id"
+        " JOIN matrix ON matrix.id = matrix_id WHERE codec LIKE '%\"table\"%'"
+        " AND matrix.hash NOT IN (SELECT value FROM json_each(?))",
+        (json.dumps(list(besides)),),
+    )
+    return {row[0] for row in rows if row[0] is not None}
+
+
 def used_in(db: Database, pack: str) -> tuple[list[str], list[tuple[str, str]]]:
     """What the index finds in a pack: matrices, and (kind, hash) of objects."""
     matrices = db.rows(

@@ -41,7 +41,8 @@ Bytes = NDArray[np.uint8]
 
 # Matrices up to this share chunks with others, which no contexts reach.
 SMALL = 64 << 10
-# Up to this a matrix's parts are held until it is clear that they pay; above, coded twice.
+# Up to this a matrix's parts are held until it is clear that they pay, where whoever takes them
+# cannot begin anew; above, coded twice.
 HOLD = 64 << 20
 # What any encoding may take more than the fast tier.
 SLACK = 16
@@ -72,10 +73,12 @@ def encode_small(
     slow: bool = False,
     fast_coder: bool = False,
     tables: TableStore | None = None,
+    anew: Callable[[], None] | None = None,
 ) -> Encoding:
     """A matrix as the difference from a base of the same dtype and shape.
 
     `scale` names the matrix whose exponents count, with them; None: those of the base.
+    `anew` tells whoever takes the parts to forget those so far.
     """
     words, based = words_in(target, dtype), words_in(base, dtype)
     if len(words) != len(based):
@@ -88,14 +91,21 @@ def encode_small(
     if len(target):
         large = len(target) > SMALL
         found = find_predictors(pair, slow=slow) if large else NONE
-        found = _cheapest(coder, pair, found, large, put)
+        found = _cheapest(coder, pair, found, large, put, anew)
     made = Delta("sub", base_name, None, tuple(found[0]))
     layout = Ieee()
     config = made.get_config()
     return Encoding(name, dtype, tuple(shape), layout.get_config(), config, layout.planes(dtype))
 
 
-def _cheapest(coder: _Coder, pair: Pair, found: Found, large: bool, put: Put) -> Found:
+def _cheapest(
+    coder: _Coder,
+    pair: Pair,
+    found: Found,
+    large: bool,
+    put: Put,
+    anew: Callable[[], None] | None,
+) -> Found:
     """Code with all that was found, or with less where the fast tier is smaller."""
     fast = sum(
         len(choose(plane)[1])
@@ -106,12 +116,14 @@ def _cheapest(coder: _Coder, pair: Pair, found: Found, large: bool, put: Put) ->
     attempts += [(found, large, False)]
     if found[0]:
         attempts += [(NONE, large, False)]
-    hold = len(pair.target) * pair.form.width <= HOLD
+    hold = anew is None and len(pair.target) * pair.form.width <= HOLD
     for predicted, contexts, ranged in attempts:
         parts: list[Part] = []
-        total = _Total(parts.append if hold else lambda _: None)
+        total = _Total(put if anew else parts.append if hold else lambda _: None)
         tables = coder.encode(pair, predicted, contexts, total.put, ranged=ranged)
         if total.bytes + sum(len(choose_text(table)[1]) for table in tables) > fast + SLACK:
+            if anew is not None:
+                anew()
             continue
         for table in tables:
             assert coder.tables is not None
@@ -119,7 +131,7 @@ def _cheapest(coder: _Coder, pair: Pair, found: Found, large: bool, put: Put) ->
         if hold:
             for part in parts:
                 put(part)
-        else:
+        elif anew is None:
             coder.encode(pair, predicted, contexts, put, ranged=ranged)
         return predicted
     coder.encode(pair, NONE, False, put)

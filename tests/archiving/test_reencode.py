@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import dlv.archiving.reencode as reencode
 import dlv.archiving.superseded as superseded
 import dlv.check as check
 import dlv.durable as durable
 from dlv.archiving.packing import Packing
-from dlv.archiving.reencode import carry_out, work
+from dlv.archiving.reencode import Work, carry_out, work
 from dlv.archiving.tryouts import Choice, Tryouts
 from dlv.canonical import matrix_hash
 from dlv.metadata import matrices, storage, usage
@@ -140,28 +141,70 @@ def test_tables_count_as_needed(repository: Repository) -> None:
     store.close()
 
 
-def test_tables_move_along(repository: Repository) -> None:
-    """Another matrix of their pack is stored anew, the pack is written again and goes."""
-    second = models()[1]
+def store_alone(repository: Repository, *names: str) -> Work:
+    """Store matrices on their own; what else had to move."""
     held = {row.matrix: row for row in _encodings(repository)}
-    choice = Choice(name_of(second["a"]), None, "materialise")
-    before = tables_of(repository)
-    old = {
-        piece.pack
-        for t in before
-        for piece in PackIndex(repository.database).object_chunks("table", t)
-    }
     store = MatrixStore.of(repository)
     with repository.writing(), Tryouts(repository.cache, store.matrix) as tried:
-        plan = work(repository, [(choice, held[choice.matrix])])
-        assert {name for kind, name in plan.objects if kind == "table"} == set(before)
-        carry_out(repository, plan, tried, AUTHOR, "one stored by itself")
+        plan = work(repository, [(Choice(name, None, "materialise"), held[name]) for name in names])
+        moved = Work(plan.choices, list(plan.carried), list(plan.objects))
+        carry_out(repository, plan, tried, AUTHOR, "stored by themselves")
     store.close()
     superseded.clear(repository)
-    for pack in old:
-        assert not durable.path_of(repository.packs, pack, SUFFIX).exists()
-    assert set(tables_of(repository)) == set(before)
+    return moved
+
+
+def named_by(repository: Repository, name: str) -> set[str]:
+    """The tables that chunks of a matrix name."""
+    chunks = PackIndex(repository.database).chunks(name)
+    return {str(chunk.codec["table"]) for chunk in chunks if "table" in chunk.codec}
+
+
+def packs_there(repository: Repository) -> set[str]:
+    return {path.stem for path in repository.packs.glob(f"*/*{SUFFIX}")}
+
+
+def test_tables_move_along_with_those_that_name_them(repository: Repository) -> None:
+    """Another matrix of their pack is stored anew, the pack is written again and goes."""
+    second = models()[1]
+    names = [name_of(second["a"]), name_of(second["b"])]
+    before, tables = packs_there(repository), set(tables_of(repository))
+    needed = named_by(repository, names[1])
+    assert needed < tables == named_by(repository, names[0]) | needed
+    moved = store_alone(repository, names[0])
+    assert {name for kind, name in moved.objects if kind == "table"} == needed
+    assert set(tables_of(repository)) == needed
+    assert len(before & packs_there(repository)) == len(before) - 1
     whole(repository)
+    moved = store_alone(repository, names[1])
+    assert not [name for kind, name in moved.objects if kind == "table"]
+    assert not tables_of(repository)
+    assert packs_there(repository) == {name for name, _ in matrices.packs(repository.database)}
+    whole(repository)
+    assert not check.rebuild(repository).faults
+    whole(repository)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.99])
+def test_what_is_dead_already_counts(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    """A large pack is written again when much of it is dead, however little each archive left."""
+    monkeypatch.setattr(reencode, "LITTLE", 0)
+    first, second = models()
+    names = [name_of(first["a"]), name_of(second["a"]), name_of(second["b"])]
+    monkeypatch.setattr(reencode, "DEAD", 1.1)
+    assert not store_alone(repository, names[1]).carried
+    before = packs_there(repository)
+    whole(repository)
+    monkeypatch.setattr(reencode, "DEAD", share)
+    # Nothing of the pack that was left half dead is touched now.
+    moved = store_alone(repository, names[0])
+    gone = before - packs_there(repository)
+    assert (names[2] in {encoding.matrix for encoding in moved.carried}) == (share < 0.5)
+    assert len(gone) == (2 if share < 0.5 else 0)
+    whole(repository)
+    assert not check.rebuild(repository).faults
 
 
 def test_tables_survive_a_removal_and_a_rebuild(repository: Repository) -> None:

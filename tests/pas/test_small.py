@@ -288,6 +288,29 @@ def test_a_matrix_that_is_not_held_is_the_same(monkeypatch: pytest.MonkeyPatch) 
     assert parts == again
 
 
+def test_parts_that_did_not_pay_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    base, target = pair(200, 300)
+    given_ = (target.tobytes(), base.tobytes(), "float32", base.shape)
+    *_, parts, _ = stored(*given_)
+    monkeypatch.setattr(small, "SLACK", -(1 << 30))  # nothing but the fast tier pays
+    *_, plain, _ = stored(*given_)
+    assert plain != parts
+    for slack, expected in [(16, parts), (-(1 << 30), plain)]:
+        monkeypatch.setattr(small, "SLACK", slack)
+        put: list[Part] = []
+        begun: list[int] = []
+
+        def anew(put: list[Part] = put, begun: list[int] = begun) -> None:
+            begun.append(len(put))
+            put.clear()
+
+        names = [matrix_hash("float32", base.shape, one) for one in given_[:2]]
+        scale = names[1], None
+        encode_small(*given_, names[0], names[1], put.append, scale=scale, anew=anew)
+        assert put == expected
+        assert bool(begun) == (slack < 0)
+
+
 @pytest.mark.parametrize("codec", [ContextZstd, ContextPacked])
 def test_a_codec_that_loses_a_bit_is_caught(
     codec: type[ContextZstd], monkeypatch: pytest.MonkeyPatch
