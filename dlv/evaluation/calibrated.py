@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlv.bounds import Record
+from dlv.bounds import KIND, Record
 from dlv.canonical import hash_bytes
 from dlv.evaluation.answers import Answers, NoBounds, Settings, Told, first_sets
 from dlv.evaluation.levels import Batches, Levels
@@ -42,6 +42,8 @@ def calibrated(model: Model, rows: Rows, settings: Settings, record: Record | No
     """
     planes = planes_of(model, intervals=True)
     levels = Levels(model.program, planes, rows, settings)
+    if record is not None:
+        planes.chunks.count(model.store.object_chunks(KIND, record.hash))
     schedule = levels.worthwhile(depths_of(record, model.program, planes))
     if not schedule:
         raise NoBounds("its first planes take as many bytes as all of it")
