@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dlv.network.ball import F64, STRICT, Ball, Reference
+from dlv.network.ball import F64, STRICT, Ball, Reference, point
 from dlv.network.graph import Node
 from dlv.network.layers.layer import NoRule
 from tests.network.layers.oracle import ball, bounded, by_torch, check, node_of, torch
@@ -172,7 +172,7 @@ def attention(
     return found
 
 
-def masks() -> dict[str, Ball | None]:
+def masks() -> dict[str, Any]:
     rng = np.random.default_rng(0)
     flags = rng.uniform(size=(2, 1, 5, 6)) < 0.6
     flags[..., 0] = True
@@ -180,7 +180,7 @@ def masks() -> dict[str, Ball | None]:
     lowest = np.where(flags, 0.0, float(np.finfo(np.float32).min))
     return {
         "none": None,
-        "flags": Ball(flags, np.zeros(2)),
+        "flags": point(flags),
         "numbers": Ball(sums.astype(np.float32).astype(np.float64), np.zeros(2)),
         "lowest": Ball(lowest, np.zeros(2)),
         "infinite": Ball(np.where(flags, 0, -np.inf), np.zeros(2)),
@@ -239,7 +239,7 @@ def test_a_query_that_may_look_at_nothing_is_open() -> None:
     balls = attention(5, 1e-4, tokens=True)
     flags = np.ones((2, 1, 5, 6), bool)
     flags[0, 0, 2] = False
-    [found] = bounded(node_of("ATTENTION", inputs=4), [*balls, Ball(flags, np.zeros(2))], F64)
+    [found] = bounded(node_of("ATTENTION", inputs=4), [*balls, point(flags)], F64)
     assert found.radius[0] == np.inf
     assert np.isfinite(found.radius[1])
 
@@ -276,7 +276,7 @@ def test_the_range_over_an_interval(place: int) -> None:
 @pytest.mark.parametrize("reference", REFERENCES, ids=lambda each: each.name)
 @pytest.mark.parametrize("variant", ["LAYER", "GROUP", "INSTANCE"])
 def test_rounding_where_the_mean_is_large(variant: str, reference: Reference) -> None:
-    attrs = {"groups": 1} if variant == "GROUP" else {}
+    attrs: dict[str, Any] = {"groups": 1} if variant == "GROUP" else {}
     node = node_of("NORM", variant, **attrs)
     for away in (30.0, 1000.0):
         centre = (numbers((4, 3, 200), 2) + away).astype(np.float32).astype(np.float64)
