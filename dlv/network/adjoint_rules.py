@@ -19,8 +19,16 @@ import dlv.network.grains as grains
 from dlv.network.ball import UNIT, UP, Ball, BallRun, gamma, l2
 from dlv.network.graph import Node
 from dlv.network.layers import linear
-from dlv.network.layers.pooling import Window, adaptive, divisors, most_places, overlap, sums
-from dlv.network.layers.windows import channels_back, channels_last, kernel_first, sliding, spread
+from dlv.network.layers.pooling import adaptive, divisors, most_places, sums
+from dlv.network.layers.windows import (
+    Window,
+    channels_back,
+    channels_last,
+    kernel_first,
+    overlap,
+    sliding,
+    spread,
+)
 from dlv.network.sizes import axis_of
 
 Array = NDArray[Any]
