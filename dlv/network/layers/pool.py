@@ -12,7 +12,6 @@ from dlv.network.layers import linear
 from dlv.network.layers.conv import feature_map, spatial
 from dlv.network.layers.layer import Layer, NoRule, Run, Shapes, with_rank
 from dlv.network.layers.pooling import (
-    Window,
     adaptive,
     divisors,
     largest,
@@ -20,9 +19,8 @@ from dlv.network.layers.pooling import (
     mean_norm,
     means,
     most_places,
-    overlap,
 )
-from dlv.network.layers.windows import sliding
+from dlv.network.layers.windows import Window, overlap, sliding
 from dlv.network.sizes import Shape, axis_of, window
 
 if TYPE_CHECKING:

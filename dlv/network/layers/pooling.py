@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from dlv.lazy import lazy
-from dlv.network.layers.windows import Axis
+from dlv.network.layers.windows import Axis, Parts, Window
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,28 +20,6 @@ else:
 
 # Above so many entries the norm of an axis of means is bounded, not computed.
 _MATRIX = 1 << 20
-
-
-class Parts:
-    """Windows of different sizes that share an axis out among `count` outputs."""
-
-    def __init__(self, length: int, count: int) -> None:
-        self.length, self.count = length, count
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Parts) and vars(self) == vars(other)
-
-    def __hash__(self) -> int:
-        return hash((self.length, self.count))
-
-    def taps(self) -> Iterator[tuple[int, slice, slice]]:
-        for o in range(self.count):
-            start, stop = o * self.length // self.count, -(-(o + 1) * self.length // self.count)
-            for t in range(stop - start):
-                yield t, slice(o, o + 1), slice(start + t, start + t + 1)
-
-
-Window = Axis | Parts
 
 
 def adaptive(length: int, count: int) -> Window:
@@ -149,8 +127,7 @@ def mean_norm(window: Window, after: int, count_pad: bool) -> float:
         gram = matrix @ matrix.T if window.count <= window.length else matrix.T @ matrix
         top = float(np.linalg.eigvalsh(gram).max(initial=0.0))
         return float(np.sqrt(max(top, 0.0))) * (1 + 1e-7)
-    rows_most, columns = 0.0, np.zeros(window.length)
-    held = np.zeros(window.count)
+    held, columns = np.zeros(window.count), np.zeros(window.length)
     for _, outputs, places in window.taps():
         held[outputs] += 1
         columns[places] += 1 / count[outputs]
@@ -161,14 +138,3 @@ def mean_norm(window: Window, after: int, count_pad: bool) -> float:
 def most_places(windows: Sequence[Window]) -> int:
     """The most places that one window holds."""
     return prod(int(divisors(window, 0, False).max(initial=0)) for window in windows)
-
-
-def overlap(windows: Sequence[Window]) -> int:
-    """The most windows that hold one place."""
-    result = 1
-    for window in windows:
-        held = np.zeros(window.length, np.int64)
-        for _, _, places in window.taps():
-            held[places] += 1
-        result *= int(held.max(initial=0))
-    return result

@@ -64,11 +64,26 @@ class Axis:
         return self.before == 0 and self.reach <= self.length
 
 
+@dataclass(frozen=True)
+class Parts:
+    """Windows of different sizes that share an axis out among `count` outputs."""
+
+    length: int
+    count: int
+
+    def taps(self) -> Iterator[tuple[int, slice, slice]]:
+        for o in range(self.count):
+            start, stop = o * self.length // self.count, -(-(o + 1) * self.length // self.count)
+            for t in range(stop - start):
+                yield t, slice(o, o + 1), slice(start + t, start + t + 1)
+
+
 Axes = tuple[Axis, ...]
+Window = Axis | Parts
 
 
 @lru_cache(maxsize=256)
-def multiplicity(axis: Axis) -> Array:
+def multiplicity(axis: Window) -> Array:
     """How many windows hold each place."""
     found = np.zeros(axis.length, np.int64)
     for _, _, places in axis.taps():
@@ -76,7 +91,7 @@ def multiplicity(axis: Axis) -> Array:
     return found
 
 
-def overlap(axes: Axes) -> int:
+def overlap(axes: Sequence[Window]) -> int:
     """The most windows that hold one place."""
     return prod(int(multiplicity(axis).max(initial=0)) for axis in axes)
 
