@@ -35,7 +35,7 @@ def agree(
         held = {slot: x.astype(dtype) for slot, x in params.items()}
         wanted = by_torch(node, given_, held, **sizes)
         for order in ("C", "F"):
-            turned = [np.array(x, order=order) if x.ndim else x for x in given_]  # type: ignore[call-overload]
+            turned = [np.array(x, order=order) if x.ndim else x for x in given_]
             found = by_numpy(node, turned, held, **sizes)
             assert len(found) == len(wanted)
             for ours, theirs in zip(found, wanted, strict=True):
@@ -177,7 +177,10 @@ def test_attention(data: st.DataObject) -> None:
     form = draw(st.sampled_from(["split", "heads", "shared", "three", "two"]))
     heads = draw(st.integers(1, 3))
     if form == "split":
-        shapes = [(batch, asked, heads * width), (batch, kept, heads * width)]
+        shapes: list[tuple[int, ...]] = [
+            (batch, asked, heads * width),
+            (batch, kept, heads * width),
+        ]
         shapes.append((batch, kept, heads * wide))
     else:
         first = {
@@ -197,7 +200,7 @@ def test_attention(data: st.DataObject) -> None:
         flags = np.random.default_rng(seed).uniform(size=own) < 0.7
         flags[..., 0] = True
         inputs.append(flags if masked == "flags" else np.where(flags, 0, -1e4) + numbers(3, *own))
-    attrs = {"heads": heads} if form == "split" else {}
+    attrs: dict[str, Any] = {"heads": heads} if form == "split" else {}
     node = node_of("ATTENTION", inputs=len(inputs), causal=causal, scale=scale, **attrs)
     agree(node, inputs)
 
@@ -326,10 +329,14 @@ def test_numbers_about_shapes() -> None:
     x = np.zeros((2, 3, 4))
     assert by_numpy(node_of("RESHAPE", kind="size", axis=-1), [x])[0] == 4
     filled = node_of("RESHAPE", inputs=1, kind="fill", size=[2, "B", None], const=1.5)
-    for given_, sizes in (([np.array(5), np.array(3)], {}), ([np.array(3)], {"B": 5})):
-        made = by_numpy(filled, given_, **sizes)[0]
-        assert (made.shape, made.dtype, made.min()) == ((2, 5, 3), np.float32, 1.5)
-    for word, given_, wanted in (
+    for made in (
+        by_numpy(filled, [np.array(5), np.array(3)])[0],
+        by_numpy(filled, [np.array(3)], B=5)[0],
+    ):
+        assert made.shape == (2, 5, 3)
+        assert made.dtype == np.float32
+        assert made.min() == made.max() == 1.5
+    words: list[tuple[str, list[Any], Any]] = [
         ("mul", [3, 4], 12),
         ("operator.floordiv", [7, 2], 3),
         ("truediv", [7, 2], 3.5),
@@ -340,7 +347,8 @@ def test_numbers_about_shapes() -> None:
         ("neg", [3], -3),
         ("math.ceil", [2.5], 3),
         ("eq", [2, 2], True),
-    ):
+    ]
+    for word, given_, wanted in words:
         node = node_of("RESHAPE", inputs=len(given_), kind="arithmetic", operator=word)
         found = by_numpy(node, [np.asarray(each) for each in given_])[0]
         assert found == wanted
@@ -391,7 +399,8 @@ def test_conversions_keep_the_precision_of_the_run() -> None:
             assert found.dtype == dtype
             np.testing.assert_array_equal(found, x)
         found = by_numpy(node_of("RESHAPE", kind="to", dtype="int64"), [x])[0]
-        assert (found.dtype, found.tolist()) == (np.int64, [[0, -1]])
+        assert found.dtype == np.int64
+        assert found.tolist() == [[0, -1]]
         assert by_numpy(node_of("RESHAPE", kind="to", dtype="bool"), [x])[0].all()
 
 
