@@ -121,10 +121,11 @@ def plans(data: dict[str, Any], stem: Path) -> None:
 
 def progressive(data: dict[str, Any], stem: Path) -> None:
     """6(d)"""
+    # Wider lines lie below narrower ones, so that equal ones can be seen.
     ways = {
-        "paper, IEEE planes": (COLOURS[5], "s"),
-        "paper, fixed point": (COLOURS[1], "^"),
-        "dlv": (COLOURS[0], "o"),
+        "paper, IEEE planes": (COLOURS[5], "s", 2.6),
+        "paper, fixed point": (COLOURS[1], "^", 1.6),
+        "dlv": (COLOURS[0], "o", 1.2),
     }
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(9.6, 5.6), layout="constrained")
@@ -132,13 +133,14 @@ def progressive(data: dict[str, Any], stem: Path) -> None:
         for axes, (title, series) in zip(panels.flat, data["series"].items(), strict=False):
             for name, points in series.items():
                 way, top = name.rsplit(", top-", 1)
-                colour, marker = ways[way]
+                colour, marker, width = ways[way]
                 axes.plot(
                     [100 * point["read"] for point in points],
                     [100 * point["open"] for point in points],
                     marker=marker,
                     markersize=4.5,
-                    linewidth=1.3,
+                    linewidth=width,
+                    drawstyle="steps-post",  # until the next level is read nothing changes
                     linestyle="-" if top == "1" else ":",
                     markerfacecolor=colour if top == "1" else "white",
                     color=colour,
