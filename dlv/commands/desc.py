@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,12 +13,16 @@ from dlv.errors import UsageError
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
+    import dlv.activations as activations
     import dlv.describe as describe
+    import dlv.views.activations as activations_view
     import dlv.views.bounds as bounds
     import dlv.views.description as view
     import dlv.views.figures as figures
     import dlv.views.version_record as record
 else:
+    activations = lazy("dlv.activations")
+    activations_view = lazy("dlv.views.activations")
     describe = lazy("dlv.describe")
     bounds = lazy("dlv.views.bounds")
     view = lazy("dlv.views.description")
@@ -34,6 +39,7 @@ else:
         "dlv desc lenet@1 --matrix conv1.weight",
         "dlv desc lenet@2 --stats --json",
         "dlv desc lenet@1 --matrix conv1.weight --planes 2",
+        "dlv desc lenet --activations conv1 --activations fc1 --data test.npz",
     ],
     exits={4: "no such version, snapshot or matrix"},
 )
@@ -44,6 +50,10 @@ else:
 @option("--stats", is_flag=True, help="Only figures of all matrices: min, max, mean, std, L2, ..")
 @option("--planes", type=click.IntRange(1), metavar="K", help="Bounds from K planes of each.")
 @option("--exact", is_flag=True, help="Read all planes, as is done without --planes, too.")
+@option("--activations", multiple=True, metavar="NODE", complete="layer", help="Of data.")
+@option("--data", metavar="DATA", help="What they are computed for, as dlv eval reads it.")
+@option("--set", "sets", multiple=True, metavar="K=V", help="A setting of the data.")
+@option("--out", type=click.Path(path_type=Path), metavar="F.npz", help="Write activations here.")
 @option("--all", "everything", is_flag=True, help="List the matrices of the optimizer, too.")
 def run(
     call: Invocation,
@@ -55,20 +65,28 @@ def run(
     planes: int | None,
     exact: bool,
     everything: bool,
+    **given: Any,
 ) -> None:
     """Describe a version: network, metrics, matrices, storage.
 
     REF is a version such as lenet@2, or a snapshot of it such as lenet@2/1000; HEAD, if it is
     left out. Weights are read only for --matrix and --stats. NaN and infinities are counted and
     left out of the figures. With --planes they are read in part, and each figure is shown as
-    the two ends between which it lies.
+    the two ends between which it lies; --activations then come with a radius, within which
+    all of the weights would have them (it needs what `dlv archive --bounds` stores).
     """
-    if sum((layers, stats, drawn, matrix is not None)) > 1:
-        raise UsageError("give one of --network, --layers, --matrix, --stats")
+    named = bool(given["activations"])
+    if sum((layers, stats, drawn, named, matrix is not None)) > 1:
+        raise UsageError("give one of --network, --layers, --matrix, --stats, --activations")
     if planes is not None and exact:
         raise UsageError("give one of --planes and --exact")
-    if planes is not None and matrix is None and not stats:
+    if planes is not None and matrix is None and not stats and not named:
         raise UsageError("--planes is about figures", hint="--matrix M or --stats")
+    if not named and any(given.values()):
+        raise UsageError("--data, --set and --out are about --activations")
+    if named:
+        _activations(call, ref, planes, **given)
+        return
     brief = layers or stats or matrix is not None
     with call.progress("read") as bar:
         found = describe.describe(
@@ -94,3 +112,20 @@ def run(
     else:
         blocks = view.whole(found, call.output, drawn=drawn, everything=everything)
         call.output.emit("desc", document, *blocks, ids=ids)
+
+
+def _activations(call: Invocation, ref: str, planes: int | None, **given: Any) -> None:
+    """What nodes compute on data."""
+    found = describe.describe(call.repository, ref)
+    request = activations.Request(
+        nodes=given["activations"],
+        data=given["data"],
+        directory=call.directory,
+        sets=given["sets"],
+        planes=planes,
+        out=given["out"],
+    )
+    computed = activations.activations(call.repository, ref, request)
+    document = record.matrix_document(found) | activations_view.document(computed)
+    table = activations_view.table(computed)
+    call.output.emit("desc", document, *table, ids=[found.version.id])

@@ -78,10 +78,7 @@ def evaluate(model: Model, rows: Rows, options: Options, kept: Kept | None = Non
         planes.read({name: planes.planes(name)})
         options.watch(Watched(rows.count, 0, planes.bytes_read))
 
-    def tensor(name: str) -> Array:
-        empty = not np.prod(model.shapes[model.aliases.get(name, name)][1], dtype=object)
-        return model.tensor(name) if empty else planes.tensor(name)
-
+    tensor = tensors_of(model, planes)
     made = engines.engine(options.engine, model.program, tensor, options.precision)
     tally = Tally(rows, options.top_k)
     program, done = model.program, 0
@@ -98,3 +95,13 @@ def evaluate(model: Model, rows: Rows, options: Options, kept: Kept | None = Non
     found.bytes_read = found.bytes_whole = planes.bytes_read
     found.raw_read = found.raw_whole
     return found
+
+
+def tensors_of(model: Model, planes: Planes) -> Callable[[str], Array]:
+    """The numbers of tensors that were read; those without elements have no planes."""
+
+    def tensor(name: str) -> Array:
+        empty = not np.prod(model.shapes[model.aliases.get(name, name)][1], dtype=object)
+        return model.tensor(name) if empty else planes.tensor(name)
+
+    return tensor
