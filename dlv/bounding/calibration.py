@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import dlv.adapters.data as data
 from dlv.adapters.data import Data, Wanted
 from dlv.adapters.data_settings import Settings
-from dlv.errors import DlvError
+from dlv.errors import DlvError, UsageError
 from dlv.files import FileStore
 from dlv.manifest import Manifest
 from dlv.network.graph import Input, Network
@@ -79,6 +79,14 @@ def _read(found: Data, inputs: Sequence[Input]) -> dict[str, Array]:
     rows = {}
     for item in inputs:
         column = found.inputs[item.name]
+        wanted = _row_shape(item)
+        if len(column.shape) != len(wanted) or any(
+            size not in (None, length) for size, length in zip(wanted, column.shape, strict=True)
+        ):
+            raise UsageError(
+                f"the rows of {column.name} have another shape than the input `{item.name}`",
+                why=f"they are {list(column.shape)}, the network wants {list(wanted)}",
+            )
         rows[item.name] = np.concatenate([column.read(at, at + 1) for at in places.tolist()])
     return rows
 

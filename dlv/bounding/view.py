@@ -27,7 +27,7 @@ Array = NDArray[Any]
 class _Fresh:
     """A piece of an encoding that is in no pack yet."""
 
-    matrix: str
+    attempt: Attempt
     place: Place
 
     pack = ""
@@ -97,6 +97,9 @@ class View:
         """From now on a matrix counts as encoded so, or under another layout of equal planes."""
         encoding = encoding or attempt.encoding
         assert encoding is not None
+        before = self.made.get(encoding.matrix)
+        if before is not None and before is not attempt:
+            before.close()
         self.made[encoding.matrix] = attempt
         self._encodings[encoding.matrix] = encoding
 
@@ -105,13 +108,14 @@ class View:
 
     def chunks(self, matrix: str) -> Sequence[Piece]:
         if matrix in self.made:
-            return [_Fresh(matrix, place) for place in self.made[matrix].places]
+            attempt = self.made[matrix]
+            return [_Fresh(attempt, place) for place in attempt.places]
         return self._store.chunks(matrix)
 
     def stored(self, piece: Piece) -> Raw:
         if not isinstance(piece, _Fresh):
             return self._store.stored(piece)
-        part = self.made[piece.matrix].read(piece.place)
+        part = piece.attempt.read(piece.place)
         if part is None:
             raise StorageError(
                 "what was encoded does not read back",

@@ -1,0 +1,71 @@
+"""Rows for schedules: those that are given, else the version's own data, else noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dlv.add as adding
+import dlv.commit as committing
+from dlv.bounding.calibration import ROWS, rows_for
+from dlv.commit import Request
+from dlv.errors import DlvError
+from dlv.network.graph import Input, Network, Node
+from dlv.network.program import program
+from dlv.repository import Repository
+from dlv.staging import Request as AddRequest
+from tests.bounding.nets import MLP, digits, trained
+from tests.bounding.test_run import model, version
+
+
+@pytest.fixture
+def own(tmp_path: Path, commit_model: Callable[..., str]) -> Iterator[Repository]:
+    """A version with a data file beside its weights, and one that does not fit."""
+    repository, _ = Repository.init(tmp_path)
+    commit_model(repository, "mlp", trained("mlp")[0], MLP)
+    np.savez(tmp_path / "a.npz", x=np.zeros((3, 5), "f4"))
+    np.savez(tmp_path / "rows.npz", x=digits()[0][:500])
+    adding.add(repository, tmp_path, ["a.npz", "rows.npz"], AddRequest(role="data"))
+    committing.commit(repository, Request("data", "Ada <ada@example.org>"))
+    yield repository
+    repository.close()
+
+
+def test_in_this_order(own: Repository, rows: str) -> None:
+    made = model(own, "mlp@2").program
+    given = rows_for(own, version(own, "mlp@2"), made, rows)
+    assert given.source == rows
+    assert given.rows["x"].shape == (ROWS, 1, 8, 8)
+    committed = rows_for(own, version(own, "mlp@2"), made, None)
+    assert committed.source == "rows.npz"  # the other file does not fit
+    places = np.unique(np.linspace(0, 499, ROWS).round().astype(int))
+    np.testing.assert_array_equal(committed.rows["x"], digits()[0][:500][places])
+    noise = [rows_for(own, version(own, "mlp@1"), made, None) for _ in range(2)]
+    assert [each.source for each in noise] == ["noise", "noise"]
+    np.testing.assert_array_equal(noise[0].rows["x"], noise[1].rows["x"])
+    assert noise[0].rows["x"].shape == (ROWS, 1, 8, 8)
+    with pytest.raises(DlvError):
+        rows_for(own, version(own, "mlp@2"), made, "nowhere.npz")
+
+
+def test_noise_for_words(own: Repository) -> None:
+    """Indices within the table, along an axis whose length is open."""
+    network = Network(
+        inputs=(Input("ids", ("B", "T"), "int64"),),
+        nodes=(
+            Node(
+                "words",
+                "EMBED",
+                attrs={"out": 4, "rows": 30},
+                inputs=(("ids", 0),),
+                params={"weight": "w"},
+            ),
+        ),
+        outputs=(("words", 0),),
+    )
+    found = rows_for(own, version(own, "mlp@1"), program(network), None).rows["ids"]
+    assert found.shape == (ROWS, 16)
+    assert 0 <= found.min() <= found.max() < 30
