@@ -42,15 +42,26 @@ def _start(x: Array, axis: int, window: Window, fill: Any) -> Array:
     return np.full_like(x, fill, shape=shape)
 
 
-def largest(x: Array, windows: Sequence[Window], first: int) -> Array:
-    """The largest value of each window; its axes begin at `first`."""
+def _reduced(x: Array, windows: Sequence[Window], first: int, combine: Any, fill: Any) -> Array:
+    """Each window's values combined, one axis after the other."""
     for axis, window in enumerate(windows, first):
-        result = _start(x, axis, window, _lowest(x.dtype))
-        for _, outputs, places in window.taps():
+        taps = [(outputs, places) for _, outputs, places in window.taps()]
+        everywhere = [place for place, tap in enumerate(taps) if tap[0] == slice(0, window.count)]
+        if everywhere:
+            _, places = taps.pop(everywhere[0])
+            result = np.array(x[_along(x.ndim, axis, places)], order="K")
+        else:
+            result = _start(x, axis, window, fill)
+        for outputs, places in taps:
             into = result[_along(x.ndim, axis, outputs)]
-            np.maximum(into, x[_along(x.ndim, axis, places)], out=into)
+            combine(into, x[_along(x.ndim, axis, places)], out=into)
         x = result
     return x
+
+
+def largest(x: Array, windows: Sequence[Window], first: int) -> Array:
+    """The largest value of each window; its axes begin at `first`."""
+    return _reduced(x, windows, first, np.maximum, _lowest(x.dtype))
 
 
 def largest_and_places(x: Array, windows: Sequence[Window], first: int) -> tuple[Array, Array]:
@@ -79,13 +90,7 @@ def largest_and_places(x: Array, windows: Sequence[Window], first: int) -> tuple
 
 def sums(x: Array, windows: Sequence[Window], first: int) -> Array:
     """The sum of each window."""
-    for axis, window in enumerate(windows, first):
-        result = _start(x, axis, window, 0)
-        for _, outputs, places in window.taps():
-            into = result[_along(x.ndim, axis, outputs)]
-            into += x[_along(x.ndim, axis, places)]
-        x = result
-    return x
+    return _reduced(x, windows, first, np.add, 0)
 
 
 @lru_cache(maxsize=256)
