@@ -57,8 +57,16 @@ class Levels:
                 before = cost
         return found
 
-    def run(self, schedule: Sequence[Depths], judge: Callable[[], Judge]) -> Answers:
-        """Through the levels of `schedule`, and at last the reference for what is still open."""
+    def run(
+        self,
+        schedule: Sequence[Depths],
+        judge: Callable[[], Judge],
+        free: Callable[[str, int], bool] = lambda *_: True,
+    ) -> Answers:
+        """Through the levels of `schedule`, and at last the reference for what is still open.
+
+        `free`: which depths of a tensor are of use if they cost nothing.
+        """
         answers, planes = self._rows.answers, self._planes
         levels = [*schedule, self._whole]
         for number, depths in enumerate(levels):
@@ -70,7 +78,7 @@ class Levels:
             if not self._within(depths):
                 break
             try:
-                planes.read(depths)
+                planes.read(depths, free)
                 if last:
                     self._reference(number, len(levels))
                 else:

@@ -175,16 +175,20 @@ class Planes:
                 new.update(self._needs(name, depth))
         return sum(length for key, length in new.items() if not self.chunks.has(key))
 
-    def read(self, depths: Mapping[str, int]) -> None:
+    def read(
+        self, depths: Mapping[str, int], free: Callable[[str, int], bool] = lambda *_: True
+    ) -> None:
         """Read on to these depths, or deeper where the planes bound nothing yet.
 
-        What the chunks read so hold of others comes free.
+        What the chunks read so hold of others comes free, where `free` says that it is of use.
         """
         for name, depth in depths.items():
             self._deepen(name, depth)
         for name in self._hashes:
-            while not self.whole(name) and not self.cost({name: self.depths[name] + 1}):
-                self._deepen(name, self.depths[name] + 1)
+            for depth in range(self.planes(name), self.depths[name], -1):
+                if free(name, depth) and not self.cost({name: depth}):
+                    self._deepen(name, depth)
+                    break
 
     def tensor(self, name: str) -> Array:
         """The numbers of a tensor as far as they are known: in float64 unless they are whole."""

@@ -21,14 +21,11 @@ from dlv.network.interval import Balls, certain
 from dlv.network.layers.layer import NoRule
 from dlv.network.program import Program
 from dlv.network.suffix_radius import Read, SuffixBalls
-from dlv.network.suffix_record import suffix_from_json
+from dlv.network.suffix_record import Suffix, suffix_from_json
 from dlv.weights import MatrixStore
 
 Array = NDArray[Any]
 Shapes = tuple[tuple[int, ...], ...]
-
-# What float32 holds exactly.
-NARROW = ("float32", "float16", "bfloat16")
 
 
 class Model(Protocol):
@@ -58,19 +55,25 @@ def progressive(model: Model, rows: Rows, settings: Settings, record: Record | N
     schedule = levels.worthwhile(depths_of(record, model.program, planes))
     if not schedule:
         raise NoBounds("its first planes take as many bytes as all of it")
-
     _probe(model.program, planes, record, settings, rows)
+
+    suffix = None if record.suffix is None else suffix_from_json(record.suffix)
 
     def judge() -> BallJudge:
         def norms(shapes: Shapes) -> dict[str, Norms]:
             return norms_of(record, model.program, planes, shapes)
 
         def read(shapes: Shapes) -> Read | None:
-            return _read(record, model.program, planes, shapes)
+            if suffix is None or tuple(map(tuple, shapes)) != record.input:
+                return None
+            return Read(suffix, _depths_read(model.program, planes))
 
         return BallJudge(model.program, planes.tensor, norms, settings, read)
 
-    return levels.run(schedule, judge)
+    def useful(name: str, depth: int) -> bool:
+        return depth >= planes.planes(name) or _bounded(record, suffix, model.program, name, depth)
+
+    return levels.run(schedule, judge, useful)
 
 
 def planes_of(model: Model, *, intervals: bool = False) -> Planes:
@@ -161,7 +164,7 @@ class BallJudge:
             read = self._read(shapes)
             balls = Balls(*given)
             if read is not None:
-                balls = SuffixBalls(self._program, self._tensor, norms, read, self._reference)
+                balls = SuffixBalls(*given[:3], read, self._reference)
             self._balls[shapes] = balls, Adjoint(*given)
         return self._balls[shapes]
 
@@ -180,15 +183,28 @@ def norms_of(record: Record, program: Program, planes: Planes, shapes: Shapes) -
     return found
 
 
-def _read(record: Record, program: Program, planes: Planes, shapes: Shapes) -> Read | None:
-    """The tighter bound's tables, if there are any for inputs of these shapes."""
-    if record.suffix is None or tuple(map(tuple, shapes)) != record.input:
-        return None
-    depths = {}
+def _depths_read(program: Program, planes: Planes) -> dict[str, int | None]:
+    """By the result of each linear node, the planes read of its weight; None: all."""
+    found: dict[str, int | None] = {}
     for step in program.linear:
         name = _stored(program, step.node.params["weight"])
-        depths[step.result] = None if planes.whole(name) else planes.depths[name]
-    return Read(suffix_from_json(record.suffix), depths)
+        found[step.result] = None if planes.whole(name) else planes.depths[name]
+    return found
+
+
+def _bounded(
+    record: Record, suffix: Suffix | None, program: Program, name: str, depth: int
+) -> bool:
+    """Whether every bound of a weight that there is at all goes so deep."""
+    for step in program.linear:
+        if _stored(program, step.node.params["weight"]) != name:
+            continue
+        if record.norms(step.node.name, depth) is None:
+            return False
+        node = None if suffix is None else suffix.nodes.get(step.result)
+        if node is not None and node.levels and node.level(depth) is None:
+            return False
+    return True
 
 
 def _stored(program: Program, name: str) -> str:
