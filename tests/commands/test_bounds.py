@@ -1,0 +1,138 @@
+"""`dlv archive --bounds` and `dlv commit --bounds`: what they print, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from tests.bounding.nets import MLP, digits, trained
+
+Dlv = Callable[..., Any]
+
+
+@pytest.fixture
+def staged(dlv: Dlv, workspace: Path) -> Path:
+    """A trained network that is staged, and rows like those that it was trained on."""
+    dlv("init")
+    save_file(trained("mlp")[0], workspace / "mlp.safetensors")
+    image = {"name": "x", "shape": ["B", 1, 8, 8], "dtype": "float32"}
+    network = {"dlv_network": 1, "inputs": [image], "nodes": MLP, "outputs": ["fc2"]}
+    (workspace / "network.json").write_text(json.dumps(network))
+    np.savez(workspace / "rows.npz", x=digits()[0][1200:1400])
+    assert dlv("add", "mlp.safetensors", "network.json").code == 0
+    return workspace
+
+
+@pytest.fixture
+def committed(dlv: Dlv, staged: Path) -> Path:
+    assert dlv("commit", "-m", "first", "--name", "mlp").code == 0
+    return staged
+
+
+def test_json(dlv: Dlv, committed: Path) -> None:
+    found = dlv("archive", "--bounds", "mlp", "--calibration", "rows.npz", json=True)
+    assert found.code == 0
+    (row,) = found.document["bounded"]
+    assert (row["version"], row["made"], row["calibration"]) == ("mlp@1", True, "rows.npz")
+    assert (row["changed"], row["matrices"], row["why"]) == (1, 4, None)  # fc2 is small
+    assert row["helps"] == {"f64": True, "strict": True}
+    shares = [level["share"] for level in row["levels"]]
+    assert shares == sorted(shares)
+    assert (shares[-1], row["levels"][-1]["determined"]) == (1.0, 1.0)
+    assert row["levels"][-1]["planes"] == dict.fromkeys(row["levels"][0]["planes"], 4)
+    assert found.document["skipped"] == []
+    again = dlv("archive", "--bounds", json=True).document["bounded"]
+    assert [(each["made"], each["record"]) for each in again] == [(False, row["record"])]
+    assert dlv("fsck").code == 0
+
+
+def test_text(dlv: Dlv, committed: Path) -> None:
+    rows = dlv("archive", "--bounds", "--calibration", "rows.npz").stdout.splitlines()
+    cells = rows[0].split("\t")
+    assert cells[0] == "mlp@1"
+    assert cells[2] == "1 of 4"
+    assert "% -> " in cells[5]
+    assert cells[6] == "rows.npz"
+    screen = dlv("archive", "--bounds", tty=True).stdout
+    assert "as before" in screen
+    assert "determined" in screen
+    assert len(dlv("archive", "--bounds", "-q").stdout.split()[0]) == 64
+
+
+def test_versions_without_a_network(dlv: Dlv, committed: Path) -> None:
+    save_file({"w": np.ones((40, 40), "f4")}, committed / "bare.safetensors")
+    dlv("add", "bare.safetensors")
+    assert dlv("commit", "-m", "bare", "--name", "bare", "--orphan").code == 0
+    said = dlv("archive", "--bounds").stdout
+    assert "bare@1: no bounds, it has no network" in said
+    assert "mlp@1" in said
+    refused = dlv("archive", "--bounds", "bare@1")
+    assert refused.code == 2
+    assert "it has no network" in refused.stderr
+    assert dlv("archive", "--bounds", "nowhere@1").code == 4
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        ["--dry-run"],
+        ["--budget", "mlp@1=1s"],
+        ["--scheme", "fp16"],
+        ["--explain", "fc1.weight"],
+        ["--algorithm", "mst"],
+    ],
+)
+def test_what_does_not_go_with_it(dlv: Dlv, committed: Path, others: list[str]) -> None:
+    refused = dlv("archive", "--bounds", *others)
+    assert refused.code == 2
+    assert "exclude each other" in refused.stderr
+
+
+def test_calibration_alone(dlv: Dlv, committed: Path) -> None:
+    refused = dlv("archive", "--calibration", "rows.npz")
+    assert refused.code == 2
+    assert "--calibration is for --bounds" in refused.stderr
+
+
+def test_at_commit(dlv: Dlv, staged: Path) -> None:
+    made = dlv("commit", "-m", "first", "--name", "mlp", "--bounds", json=True).document
+    assert made["bounds"] is not None
+    row = dlv("archive", "--bounds", json=True).document["bounded"][0]
+    assert (row["made"], row["record"]) == (False, made["bounds"])
+    (staged / "note.txt").write_text("no weights are new")
+    dlv("config", "commit.bounds", "true", "--repo")
+    dlv("add", "note.txt")
+    more = dlv("commit", "-m", "a note", json=True).document
+    assert more["bounds"] == made["bounds"]  # the same network and matrices
+    dlv("add", "--remove", "note.txt")
+    assert dlv("commit", "-m", "none", "--no-bounds", json=True).document["bounds"] is None
+
+
+def test_a_commit_stands_where_bounds_cannot_be(dlv: Dlv, workspace: Path) -> None:
+    dlv("init")
+    save_file({"w": np.ones((40, 40), "f4")}, workspace / "bare.safetensors")
+    dlv("add", "bare.safetensors")
+    made = dlv("commit", "-m", "bare", "--name", "bare", "--bounds")
+    assert made.code == 0
+    assert "committed, but without bounds: bare@1 has no bounds (it has no network)" in made.stderr
+    assert dlv("list", json=True).document["versions"][0]["version"] == "bare@1"
+
+
+def test_a_lowered_norm_is_found(
+    dlv: Dlv, committed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a writer with a fault would store."""
+    with monkeypatch.context() as faulty:
+        faulty.setattr("dlv.network.norms.RAISED", 0.999)
+        faulty.setattr("dlv.bounding.make.suffix_of", lambda *_: None)
+        assert dlv("archive", "--bounds", "--calibration", "rows.npz").code == 0
+    found = dlv("fsck")
+    assert found.code == 6
+    assert "mlp@1" in found.stdout
+    assert "node `fc1`: opn is" in found.stdout
