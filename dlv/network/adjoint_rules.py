@@ -22,7 +22,6 @@ from dlv.network.layers import linear
 from dlv.network.layers.pooling import adaptive, divisors, most_places, sums
 from dlv.network.layers.windows import (
     Window,
-    Window,
     channels_back,
     channels_last,
     kernel_first,
