@@ -16,6 +16,8 @@ from dlv.errors import DlvError
 from dlv.manifest import Manifest
 from dlv.metadata import bounds
 from dlv.metadata.database import Database
+from dlv.network.suffix import faults
+from dlv.network.suffix_record import suffix_from_json
 from dlv.weights import MatrixStore
 
 Array = NDArray[Any]
@@ -65,7 +67,8 @@ def _fault(store: MatrixStore, manifest: Manifest, record: Record) -> str | None
         return None
     model = Model.of(manifest, catalogue.network(store, manifest.network.id), hashes)
     view = View(store)
-    return _shape_fault(model, view, record) or _norms_fault(model, view, record)
+    why = _shape_fault(model, view, record) or _norms_fault(model, view, record)
+    return why or _suffix_fault(model, view, record)
 
 
 def _shape_fault(model: Model, view: View, record: Record) -> str | None:
@@ -88,16 +91,12 @@ def _norms_fault(model: Model, view: View, record: Record) -> str | None:
     nodes = {step.node.name: step.node for step in model.program.linear}
     if unknown := [node.name for node in record.nodes if node.name not in nodes]:
         return f"the network has no linear node `{unknown[0]}`"
-    depths: dict[str, tuple[int, ...]] = {}
+    depths = _depths(model, view)
     for node in record.nodes:
-        name = model.named(nodes[node.name].params["weight"])
-        known = usable(view, model.hash(name))
+        known = depths[model.named(nodes[node.name].params["weight"])]
         for level in node.levels:
             if level.planes not in known:
                 return f"node `{node.name}`: {level.planes} planes bound nothing"
-        depths[name] = known
-    for name in model.program.matrices:
-        depths.setdefault(name, ())
     shapes = dict(zip(model.program.given, record.input, strict=True))
     centres = Centres(model, view)
     for found in norms_of(model, centres, depths, shapes, raised=False):
@@ -106,6 +105,20 @@ def _norms_fault(model: Model, view: View, record: Record) -> str | None:
         if why is not None:
             return f"node `{found.name}`: {why}"
     return None
+
+
+def _suffix_fault(model: Model, view: View, record: Record) -> str | None:
+    """The same of the tables of the tighter bound."""
+    if record.suffix is None:
+        return None
+    suffix = suffix_from_json(record.suffix)
+    shapes = dict(zip(model.program.given, record.input, strict=True))
+    found = faults(model.program, Centres(model, view), _depths(model, view), shapes, suffix)
+    return next(found, None)
+
+
+def _depths(model: Model, view: View) -> dict[str, tuple[int, ...]]:
+    return {name: usable(view, model.hash(name)) for name in model.program.matrices}
 
 
 def _below(stored: NodeNorms, found: NodeNorms) -> str | None:
