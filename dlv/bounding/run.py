@@ -26,11 +26,15 @@ from dlv.weights import MatrixStore
 
 @dataclass(frozen=True)
 class Request:
-    """`calibration`: data to make the schedule with, as `eval` takes it."""
+    """`calibration`: data to make the schedule with, as `eval` takes it.
+
+    `lenient`: a version that cannot have bounds is passed over, though it is named.
+    """
 
     references: tuple[str, ...] = ()
     calibration: str | None = None
     author: str = ""
+    lenient: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ def bound(repository: Repository, request: Request, *, progress: Progress) -> Ou
         superseded.settle(repository)
         for version in _chosen(repository, request):
             why = _unfit(repository, version)
-            if why is not None and request.references:
+            if why is not None and request.references and not request.lenient:
                 raise UsageError(f"{version.label} has no bounds", why=why)
             if why is not None:
                 outcome.skipped.append((version.label, why))

@@ -58,10 +58,14 @@ def after_commit(call: Invocation, made: str, parents: tuple[str, ...]) -> int |
 
 
 def make_bounds(
-    call: Invocation, refs: tuple[str, ...], calibration: str | None = None
+    call: Invocation,
+    refs: tuple[str, ...],
+    calibration: str | None = None,
+    *,
+    lenient: bool = False,
 ) -> bounding.Outcome:
     """Bounds of these versions, or of the latest ones."""
-    asked = bounding.Request(refs, calibration, call.author)
+    asked = bounding.Request(refs, calibration, call.author, lenient)
     return bounding.bound(call.repository, asked, progress=call.progress)
 
 
@@ -73,12 +77,15 @@ def tell_waiting(call: Invocation, packs: int) -> None:
         )
 
 
-def bounds_after_commit(call: Invocation, made: str) -> str | None:
-    """Bounds of a new version, if it is one that can have them: the record's hash."""
+def bounds_after_commit(call: Invocation, made: str, *, asked: bool) -> str | None:
+    """Bounds of a new version, if it is one that can have them: the record's hash.
+
+    `asked`: for this very version, so that it is worth a word if it cannot.
+    """
     try:
-        outcome = make_bounds(call, (made,))
+        outcome = make_bounds(call, (made,), lenient=not asked)
     except DlvError as error:
         why = f" ({error.why})" if error.why else ""
         call.output.warn(f"the version is committed, but without bounds: {error.message}{why}")
         return None
-    return outcome.versions[0].record
+    return outcome.versions[0].record if outcome.versions else None

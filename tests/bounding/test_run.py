@@ -31,6 +31,7 @@ from dlv.metadata import bounds
 from dlv.network.ball import F64, REFERENCES
 from dlv.network.forward import Forward
 from dlv.network.interval import Balls, certain
+from dlv.network.suffix_record import suffix_from_json
 from dlv.pas.level import Level
 from dlv.remove import remove
 from dlv.repository import Repository
@@ -395,6 +396,23 @@ def test_a_norm_that_is_too_low_is_damage(
 def test_a_norm_that_is_too_high_is_none(repository: Repository) -> None:
     report = doctored(repository, lambda made: with_level(made, 1, dn=9.0, dfro=9.0, dopn=None))
     assert report.faults == []
+
+
+def test_a_table_of_the_suffix_metric_that_is_too_low_is_damage(repository: Repository) -> None:
+    def looser(made: Record, node: str, factor: float) -> Record:
+        assert made.suffix is not None
+        suffix = suffix_from_json(made.suffix)
+        levels = tuple(
+            replace(level, dn=level.dn * factor, rest=level.rest * factor)
+            for level in suffix.nodes[node].levels
+        )
+        nodes = {**suffix.nodes, node: replace(suffix.nodes[node], levels=levels)}
+        return replace(made, suffix=replace(suffix, nodes=nodes).to_json())
+
+    assert doctored(repository, lambda made: looser(made, "norm", 1.5)).faults == []
+    report = doctored(repository, lambda made: looser(made, "norm", 0.6))
+    assert [(fault.kind, fault.versions) for fault in report.faults] == [("bounds", ("conv@1",))]
+    assert "`norm` after" in report.faults[0].why
 
 
 def test_the_wrong_matrices_or_planes_are_damage(repository: Repository) -> None:
