@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from types import ModuleType
 from typing import Any
 
 
 class _Lazy(ModuleType):
     def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module(self.__name__), name)
+        # Numeric code comes here for each function that it calls, so the usual way is short.
+        try:
+            return getattr(sys.modules[self.__name__], name)
+        except (KeyError, AttributeError):
+            return getattr(importlib.import_module(self.__name__), name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(importlib.import_module(self.__name__), name, value)
