@@ -91,14 +91,18 @@ class Matrices:
             if matrix in self._held:
                 self._held.move_to_end(matrix)
                 return self._held[matrix]
+            self._shrink(self._limit // 2, 1)  # reading takes room, too
         raw = self._read(matrix)
         with self._lock:
             if matrix not in self._held:
                 self._held[matrix] = raw
                 self._bytes += len(raw)
-                while self._bytes > self._limit and len(self._held) > 2:
-                    self._bytes -= len(self._held.popitem(last=False)[1])
+                self._shrink(self._limit, 2)
         return raw
+
+    def _shrink(self, limit: int, least: int) -> None:
+        while self._bytes > limit and len(self._held) > least:
+            self._bytes -= len(self._held.popitem(last=False)[1])
 
     def clear(self) -> None:
         with self._lock:
