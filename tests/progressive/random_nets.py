@@ -52,8 +52,10 @@ class RandomNet:
     def normalised(self) -> bool:
         return any(node.variant == "BATCH" for node in self.network.nodes)
 
-    def scores(self, changed: Mapping[str, Array] | None = None) -> Array:
-        return self.values([self.scores_of], changed)[self.scores_of]
+    def scores(
+        self, changed: Mapping[str, Array] | None = None, dtype: Any = torch.float64
+    ) -> Array:
+        return self.values([self.scores_of], changed, dtype)[self.scores_of]
 
     def gradients(self, row: int, up: int, down: int) -> dict[str, Array]:
         """Of score `up` minus score `down` of one row, for each weight matrix."""
@@ -74,6 +76,7 @@ class RandomNet:
 @dataclass
 class _Drawing:
     rng: np.random.Generator
+    times: int = 1  # as wide
     nodes: list[dict[str, Any]] = field(default_factory=list)
     tensors: dict[str, Array] = field(default_factory=dict)
     matrices: list[str] = field(default_factory=list)
@@ -122,7 +125,7 @@ def _pick(rng: np.random.Generator, *choices: Any) -> Any:
 def _convolution(d: _Drawing) -> None:
     rng, (c, h, w) = d.rng, d.shape
     groups = c if c > 1 and rng.random() < 0.2 else 1
-    out = groups * int(rng.integers(1, 4)) if groups > 1 else int(rng.integers(1, 6))
+    out = groups * int(rng.integers(1, 4)) if groups > 1 else d.times * int(rng.integers(1, 6))
     kernel = [int(rng.integers(1, min(4, size + 1))) for size in (h, w)]
     stride = [int(rng.integers(1, 3)) for _ in range(2)]
     pad = [[int(rng.integers(0, k)) for _ in range(2)] for k in kernel]
@@ -231,7 +234,8 @@ def _vector_body(d: _Drawing) -> None:
     for _ in range(d.rng.integers(0, 4)):
 
         def way(drawing: _Drawing) -> None:
-            drawing.full(_pick(d.rng, drawing.shape[0], int(d.rng.integers(2, 30))))
+            out = d.times * int(d.rng.integers(2, 30))
+            drawing.full(_pick(d.rng, drawing.shape[0], out))
 
         _two_ways(d, way) if d.rng.random() < 0.3 else way(d)
         if d.rng.random() < 0.2:
@@ -255,16 +259,17 @@ def _token_body(d: _Drawing) -> None:
     d.node("POOL", d.shape[-1:], variant="MEAN", attrs={"axis": [1]})
 
 
-def random_net(seed: int) -> RandomNet:
+def random_net(seed: int, times: int = 1) -> RandomNet:
+    """`times`: as wide, so that weights are large enough to be stored plane by plane."""
     rng = np.random.default_rng(seed)
-    d = _Drawing(rng)
+    d = _Drawing(rng, times)
     kind = _pick(rng, "vector", "image", "image", "tokens")
     if kind == "vector":
-        d.shape = (int(rng.integers(2, 20)),)
+        d.shape = (times * int(rng.integers(2, 20)),)
     elif kind == "image":
         _images(d)
     else:
-        d.shape = (int(rng.integers(2, 6)), 2 * int(rng.integers(1, 5)))
+        d.shape = (int(rng.integers(2, 6)), 2 * times * int(rng.integers(1, 5)))
     given = d.shape
     {"vector": _vector_body, "image": _image_body, "tokens": _token_body}[kind](d)
     if d.shape[0] < 2 or rng.random() < 0.9 or not d.matrices:
