@@ -81,8 +81,7 @@ def _rows(x: Array, rows: slice, query: Array) -> Array:
 
 
 def _scores(how: How, query: Array, key: Array, mask: Array | None) -> Array:
-    factor = 1 / math.sqrt(query.shape[-1]) if how.scale is None else how.scale
-    scores = (query * factor) @ key.swapaxes(-1, -2)
+    scores = (query * _factor(how, query)) @ key.swapaxes(-1, -2)
     if mask is not None and mask.dtype.kind == "b":
         scores = np.where(mask, scores, -np.inf)
     elif mask is not None:
@@ -117,88 +116,169 @@ def bounds(how: How, inputs: Sequence[Ball], reference: Reference) -> Ball:
     if len(balls) > 3:
         mask_centre = balls[3].centre
         mask_radius = level(grids(balls[3]), mask_centre.shape, mask_centre.ndim)
-    centres, radii = [], []
+    joint = [_of_all_heads(ball, query) for ball in balls[:3]] if query.ndim == 4 else []
+    centres, radii, together = [], [], []
     inner = replace(how, heads=None)
     for rows in _chunks(query, key):
-        part = [_rows(x, rows, query) for x in (query, key, value, rq, rk, rv)]
+        part = Part(*(_rows(x, rows, query) for x in (query, key, value, rq, rk, rv)))
         masks = [None if x is None else _rows(x, rows, query) for x in (mask_centre, mask_radius)]
-        centre, radius = _bounded(inner, part, masks, reference)
+        heads = [_rows(x, rows, query) for x in joint]
+        centre, *found = _bounded(inner, part, masks, heads, reference)
         centres.append(centre)
-        radii.append(radius)
-    found = settled(np.concatenate(centres), [np.concatenate(radii)])
-    return _merged_ball(found) if split else found
+        radii.append(found[0])
+        together += found[1:]
+    grown = [np.concatenate(each) for each in (radii, together) if each]
+    result = settled(np.concatenate(centres), grown)
+    return _merged_ball(result) if split else result
+
+
+def _of_all_heads(ball: Ball, query: Floats) -> Floats:
+    """A bound for each token on the norm over all heads, (N, 1, T, 1)."""
+    shape = ball.centre.shape
+    turned = [np.moveaxis(grid, 1, 2) for grid in grids(ball)]
+    found = level(turned, (shape[0], shape[2], shape[1], shape[3]), 2)
+    # Shared by several heads of queries, the error is there once for each.
+    return np.moveaxis(found, 2, 1) * (math.sqrt(query.shape[1] / shape[1]) * UP)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows of the batch: queries, keys and values, and a radius for each of them."""
+
+    query: Floats
+    key: Floats
+    value: Floats
+    rq: Floats
+    rk: Floats
+    rv: Floats
 
 
 def _bounded(
-    how: How, part: Sequence[Floats], masks: Sequence[Floats | None], reference: Reference
-) -> tuple[Floats, Floats]:
-    """For some rows of the batch: the centre, and the radius of each of its vectors.
+    how: How,
+    part: Part,
+    masks: Sequence[Floats | None],
+    joint: Sequence[Floats],
+    reference: Reference,
+) -> list[Floats]:
+    """The centre, the radius of each vector of it, and that of all heads together.
 
-    A share p changes by a factor between exp(e_j) / Z and exp(-e_j) / Z', where e_j bounds the
-    error of score j; all shares together change by 2 tanh(max e / 2). As their sum does not
-    change, values count by their distance from any one point.
+    What goes into a result is how far the shares of keys move, of which three bounds are known,
+    the values' own error, and rounding.
     """
-    query, key, value, *_, rv = part
     mask, mask_radius = masks
-    scores = _scores(how, query, key, mask)
-    e = _score_errors(how, part, scores, mask, reference)
+    value = part.value
+    scores = _scores(how, part.query, part.key, mask)
+    e, rounded = _score_errors(how, part, scores, mask, reference)
     if mask_radius is not None and mask is not None and mask.dtype.kind != "b":
-        e = e + mask_radius
+        e, rounded = e + mask_radius, rounded + mask_radius
     least = (scores - e).max(axis=-1, keepdims=True)
     live = ~(scores + e <= least - _DEAD)
     e = np.where(live, e, 0)
     p = _weights(scores)
+    centre = np.asarray(p @ value, np.float64)
     worst = e.max(axis=-1, keepdims=True)
-    total = 2 * np.tanh(worst / 2) * UP
-    change = np.where(worst > _STEEP, np.minimum(live, 1.0), _changes(p, np.minimum(e, _STEEP)))
-    away = norm(value - value.mean(axis=-2, keepdims=True), value.ndim - 1)
-    beside = np.where(live, away.swapaxes(-1, -2), 0)
-    moved = np.minimum(
-        (change * beside).sum(axis=-1, keepdims=True), total * beside.max(axis=-1, keepdims=True)
-    )
-    theirs = np.where(live, rv.swapaxes(-1, -2), 0)
-    shares = np.minimum(p * UP + change, 1)
+    change, factor = _changes(p, np.minimum(e, _STEEP))
+    change = np.where(worst > _STEEP, np.minimum(live, 1.0), change)
+    moved = _moved_apart(value, live, change, worst)
+    weights = factor * _distances(centre, value)
+    growth = np.where(worst <= 1, np.expm1(worst) / np.maximum(worst, 1e-300), np.inf) * UP
+    growth = np.where(worst > 0, growth, 1)
+    moved = np.minimum(moved, growth * (weights * e).sum(axis=-1, keepdims=True))
+    theirs = np.where(live, part.rv.swapaxes(-1, -2), 0)
+    shares = np.where(live, np.minimum(p * UP + change, 1), 0)
     carried_on = np.minimum(
         (shares * theirs).sum(axis=-1, keepdims=True), theirs.max(axis=-1, keepdims=True)
     )
+    lost = _lost(value, theirs, live, scores.shape[-1], reference)
+    # What comes of a query that may look at nothing, frameworks disagree about.
+    blind = ~live.any(axis=-1, keepdims=True)
+    found = [centre, np.where(blind, np.inf, (moved + carried_on + lost) * UP)]
+    if joint:
+        rq, rk, rv = joint
+        size = abs(_factor(how, part.query))
+        long, wide = norm(part.query, 3), norm(part.key, 3).swapaxes(-1, -2)
+        keys = (weights * (long + part.rq)).max(axis=1, keepdims=True) * rk.swapaxes(-1, -2)
+        queries = (weights * wide).sum(axis=-1, keepdims=True).max(axis=1, keepdims=True) * rq
+        rest = (weights * rounded).sum(axis=-1, keepdims=True)
+        reach = size * (keys.sum(axis=-1, keepdims=True) + queries) + _over_heads(rest)
+        reach = np.minimum(growth.max(axis=1, keepdims=True) * reach, _over_heads(moved))
+        own = (shares.max(axis=1, keepdims=True) * rv.swapaxes(-1, -2)).sum(axis=-1, keepdims=True)
+        own = np.minimum(own, _over_heads(carried_on))
+        whole = np.minimum((reach + own + _over_heads(lost)) * UP, _over_heads(found[1]))
+        found.append(np.where(blind.any(axis=1, keepdims=True), np.inf, whole))
+    return found
+
+
+def _over_heads(x: Floats) -> Floats:
+    found: Floats = np.sqrt((x * x).sum(axis=1, keepdims=True)) * UP
+    return found
+
+
+def _moved_apart(value: Floats, live: Array, change: Floats, worst: Floats) -> Floats:
+    """How far changed shares move the mixture.
+
+    As their sum does not change, values count by their distance from any one point; and all
+    shares together change by 2 tanh(worst / 2).
+    """
+    away = norm(value - value.mean(axis=-2, keepdims=True), value.ndim - 1)
+    beside = np.where(live, away.swapaxes(-1, -2), 0)
+    total = 2 * np.tanh(worst / 2) * UP
+    found: Floats = np.minimum(
+        (change * beside).sum(axis=-1, keepdims=True), total * beside.max(axis=-1, keepdims=True)
+    )
+    return found
+
+
+def _distances(centre: Floats, value: Floats) -> Floats:
+    """Of each value from each mixture, rounded up: (..., queries, keys)."""
+    width = value.shape[-1]
+    both = (centre * centre).sum(axis=-1)[..., :, None] + (value * value).sum(axis=-1)[..., None, :]
+    squares = both - 2 * (centre @ value.swapaxes(-1, -2))
+    # Of equal vectors the squares cancel: what is left is rounding.
+    found: Floats = np.sqrt(np.maximum(squares, 0) + 8 * (width + 8) * UNIT * both + 1e-300) * UP
+    return found
+
+
+def _lost(value: Floats, theirs: Floats, live: Array, keys: int, reference: Reference) -> Floats:
+    """What both sides round in the shares and in the mixture."""
     size = np.where(live, norm(value, value.ndim - 1).swapaxes(-1, -2), 0)
     largest = (size + theirs).max(axis=-1, keepdims=True)
-    terms, width = 4 * scores.shape[-1] + 40, value.shape[-1]
+    terms, width = 4 * keys + 40, value.shape[-1]
     lost = (gamma(terms, reference.unit) + gamma(terms, UNIT)) * largest
-    lost = lost + terms * math.sqrt(width) * (reference.tiny + 2.0**-1022) * (1 + largest)
-    radius = (moved + carried_on + lost) * UP
-    # What comes of a query that may look at nothing, frameworks disagree about.
-    radius = np.where(live.any(axis=-1, keepdims=True), radius, np.inf)
-    return np.asarray(p @ value, np.float64), radius
+    tiny = reference.tiny + 2.0**-1022
+    found: Floats = lost + terms * math.sqrt(width) * tiny * (1 + largest)
+    return found
+
+
+def _factor(how: How, query: Floats) -> float:
+    return 1 / math.sqrt(query.shape[-1]) if how.scale is None else how.scale
 
 
 def _score_errors(
-    how: How,
-    part: Sequence[Floats],
-    scores: Floats,
-    mask: Floats | None,
-    reference: Reference,
-) -> Floats:
-    """How far each score may be off: what comes in, and what both sides round."""
-    query, key, _, rq, rk, _ = part
-    width = query.shape[-1]
-    factor = abs(1 / math.sqrt(width) if how.scale is None else how.scale)
+    how: How, part: Part, scores: Floats, mask: Floats | None, reference: Reference
+) -> tuple[Floats, Floats]:
+    """How far each score may be off; and the share of it that both sides round."""
+    query, key = part.query, part.key
+    width, factor = query.shape[-1], abs(_factor(how, query))
     long, wide = norm(query, query.ndim - 1), norm(key, key.ndim - 1).swapaxes(-1, -2)
     ours, theirs = gamma(width + 8, UNIT), gamma(width + 8, reference.unit)
-    across = rk.swapaxes(-1, -2)
-    size = long * wide
-    reach = long * across + rq * wide + rq * across
-    e = reach + (ours + theirs) * size + theirs * reach
-    e = factor * e + (width + 8) * (1 + factor) * (reference.tiny + 2.0**-1022)
+    across = part.rk.swapaxes(-1, -2)
+    reach = long * across + part.rq * wide + part.rq * across
+    rounded = factor * ((ours + theirs) * long * wide + theirs * reach)
+    rounded = rounded + (width + 8) * (1 + factor) * (reference.tiny + 2.0**-1022)
     if mask is not None and mask.dtype.kind != "b":
-        both = np.where(np.isfinite(scores), np.abs(scores), 0) + e
+        both = np.where(np.isfinite(scores), np.abs(scores), 0) + factor * reach + rounded
         added = np.where(np.isfinite(mask), np.abs(mask), 0)
-        e = e + (gamma(3, UNIT) + gamma(3, reference.unit)) * (both + 2 * added)
-    return np.asarray(e * UP, np.float64)
+        rounded = rounded + (gamma(3, UNIT) + gamma(3, reference.unit)) * (both + 2 * added)
+    return np.asarray((factor * reach + rounded) * UP), np.asarray(rounded * UP)
 
 
-def _changes(p: Floats, e: Floats) -> Floats:
-    """How far each share may be off, where score j may be by e_j."""
+def _changes(p: Floats, e: Floats) -> tuple[Floats, Floats]:
+    """How far each share may be off, where score j may be by e_j; and the most that it can be.
+
+    A share p changes by a factor between exp(e_j) / Z and exp(-e_j) / Z', with Z the least that
+    the sum of all can become, and Z' the largest.
+    """
     up, down = np.expm1(e), -np.expm1(-e)
     p = p * UP
     # In the numerators only positive terms are added, so that nothing cancels.
@@ -206,7 +286,7 @@ def _changes(p: Floats, e: Floats) -> Floats:
     rise = (p * up).sum(axis=-1, keepdims=True)
     least = (p * np.exp(-e)).sum(axis=-1, keepdims=True) / (UP * UP * UP)
     found: Floats = p * np.maximum((up + fall) / least, rise + down) * UP
-    return np.minimum(found, 1)
+    return np.minimum(found, 1), p * np.exp(e) / least * UP
 
 
 def _split_ball(ball: Ball, heads: int) -> Ball:

@@ -44,13 +44,15 @@ class Ball:
 
     `box`, where it is known, bounds each coordinate. `tokens` bounds each position of a
     sequence, in the norm over the last axis: (N, T) for a centre of (N, T, D), (N, heads, T)
-    for one of (N, heads, T, D).
+    for one of (N, heads, T, D). Each of `groups` has the rank of the centre, and length 1 along
+    the axes over which an entry bounds the norm.
     """
 
     centre: Floats
     radius: Floats
     box: Floats | None = None
     tokens: Floats | None = None
+    groups: tuple[Floats, ...] = ()
 
     @property
     def exact(self) -> bool:
@@ -108,7 +110,8 @@ def l2(x: Array) -> Floats:
 
 def point(x: Array) -> Ball:
     """A ball around numbers that the reference has exactly."""
-    return Ball(_numbers(x), np.zeros(len(x)))
+    # A sequence may be known token by token from here on.
+    return Ball(_numbers(x), np.zeros(len(x)), None, np.zeros(x.shape[:2]) if x.ndim == 3 else None)
 
 
 def constant(x: Array) -> Ball:

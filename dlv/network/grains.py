@@ -20,6 +20,7 @@ Floats = NDArray[np.float64]
 Shape = tuple[int, ...]
 
 RAISED = UP  # what every new radius is multiplied by
+_MOST_GROUPS = 4
 _TINY = 2.0**-1022  # what a product in binary64 may lose, and more
 
 
@@ -71,7 +72,7 @@ def grains(ball: Ball) -> list[tuple[int, Floats]]:
 
 
 def grids(ball: Ball) -> list[Floats]:
-    return [grid for _, grid in grains(ball)]
+    return [*(grid for _, grid in grains(ball)), *ball.groups]
 
 
 def level(found: Iterable[Floats], shape: Sequence[int], lead: int) -> Floats:
@@ -98,7 +99,20 @@ def settled(centre: Floats, found: Sequence[Floats], *, box: bool = False) -> Ba
     if rank > 2 and any(max(grid.shape[1:]) > 1 for grid in found):
         tokens = level(found, shape, rank - 1)[..., 0]
     whole = level(found, shape, rank) if box and rank > 1 else None
-    return Ball(centre, radius, whole, tokens)
+    return Ball(centre, radius, whole, tokens, _others(found, shape))
+
+
+def _others(found: Sequence[Floats], shape: Shape) -> tuple[Floats, ...]:
+    """The grids that are neither rows nor tokens nor coordinates: such as tokens of all heads."""
+    rank = len(shape)
+    long = {axis for axis in range(rank) if shape[axis] > 1}
+    known = [set(range(lead)) & long for lead in (0, 1, rank - 1, rank)]
+    kept: dict[frozenset[int], Floats] = {}
+    for grid in found:
+        whole = frozenset(axis for axis in long if grid.shape[axis] > 1)
+        if whole not in known:
+            kept[whole] = np.minimum(kept[whole], grid) if whole in kept else grid
+    return tuple(kept.values())[:_MOST_GROUPS]
 
 
 def widest(balls: Iterable[Ball]) -> tuple[bool, bool]:

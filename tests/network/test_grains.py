@@ -33,6 +33,9 @@ def holds(ball: Ball, error: Array) -> bool:
         inside &= (np.sqrt((error * error).sum(axis=-1)) <= ball.tokens * MORE).all()
     if ball.box is not None:
         inside &= (np.abs(error) <= ball.box * MORE).all()
+    for grid in ball.groups:
+        axes = tuple(axis for axis in range(error.ndim) if grid.shape[axis] == 1)
+        inside &= (np.sqrt((error * error).sum(axis=axes, keepdims=True)) <= grid * MORE).all()
     return bool(inside)
 
 
@@ -88,6 +91,12 @@ def test_tokens_survive_heads_and_turned_axes() -> None:
     [turned] = bounded(node_of("RESHAPE", kind="transpose", axes=[1, 2]), [heads], F64)
     assert turned.tokens is not None
     np.testing.assert_allclose(turned.tokens[:, 1], ball.tokens, rtol=1e-6)
+    # What bounds all heads of a token together is kept, and is all there is of the joined ones.
+    assert [grid.shape for grid in turned.groups] == [(3, 1, 5, 1)]
+    [back] = bounded(node_of("RESHAPE", kind="transpose", axes=[1, 2]), [turned], F64)
+    [joined] = bounded(node_of("RESHAPE", kind="view", size=[3, 5, 8]), [back], F64)
+    assert joined.tokens is not None
+    np.testing.assert_allclose(joined.tokens, ball.tokens, rtol=1e-6)
     [first] = bounded(node_of("RESHAPE", kind="select", axis=1, index=0), [ball], F64)
     np.testing.assert_allclose(first.radius, ball.tokens[:, 0], rtol=1e-6)
 

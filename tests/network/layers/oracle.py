@@ -141,6 +141,9 @@ def outside(found: Ball, value: Array) -> float:
             shares.append(np.sqrt((error * error).sum(axis=-1)) / found.tokens)
         if found.box is not None:
             shares.append(np.abs(error) / found.box)
+        for grid in found.groups:
+            axes = tuple(axis for axis in range(error.ndim) if grid.shape[axis] == 1)
+            shares.append(np.sqrt((error * error).sum(axis=axes, keepdims=True)) / grid)
         return max(float(np.nan_to_num(share, nan=0.0).max(initial=0)) for share in shares)
 
 
