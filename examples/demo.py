@@ -59,6 +59,20 @@ dlv metrics lenet@1 lenet@2
 dlv stats
 dlv archive
 
+# How good are they? The network and the weights are there, and so is the test data.
+dlv eval lenet@1/100 lenet@1 lenet@2 lenet-adam test.npz
+dlv eval lenet@2 --confusion --no-save
+dlv list --columns version,accuracy,message
+
+# A repository for those who only use the model. Most labels hang on the first bytes of the weights
+# alone: --bounds stores what these leave open, and --progressive reads only as much as surely
+# gives the labels of the full evaluation.
+mkdir served; cp test.npz network.json {digits}/base/step-600.* served
+dlv init served
+dlv -C served add .
+dlv -C served commit -m 'LeNet on digits' --name lenet --bounds
+dlv -C served eval lenet --progressive
+
 # Back to the first version, beside: byte for byte what was added, the .pt files too.
 dlv checkout lenet@1 --to first
 dlv checkout lenet-adam --to adam

@@ -107,7 +107,7 @@ def _table(found: Evaluated, output: Output) -> Table:
         row += [Count(each.open)] if progressive else []
         rows.append([*row, Bytes(each.bytes_read), Bytes(each.bytes_whole)])
     if output.terminal and not progressive:  # all is read, and all are alike
-        hidden = {"mode", "of", "id"} if len(rows) > 1 else {"mode", "of"}
+        hidden = {"mode", "read", "of", *(["id"] if len(rows) > 1 else [])}
         titles = [column if isinstance(column, str) else column.title for column in columns]
         kept = [at for at, title in enumerate(titles) if title not in hidden]
         return Table([columns[at] for at in kept], [[row[at] for at in kept] for row in rows])
