@@ -17,7 +17,7 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from tests.crash.settings import SETTINGS
 
 STATES = ("live", "removed", "undone", "recovered")
 OPERATIONS = ("commit", "tag", "rm", "undo", "copy", "archive")  # they end with an entry in the log
-IO_ERROR = 8
+IO_ERROR, INTERRUPTED = 8, 130
 
 
 class Driver:
@@ -72,6 +72,7 @@ class Driver:
             BUGS[self.bug]()
 
     def _become_command(self) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         os.chdir(self.root)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for path, number in ((str(self.output), 1), (f"{self.output}.err", 2)):
@@ -88,7 +89,9 @@ class Driver:
         if mode in (shim.BEFORE, shim.MIDDLE):
             problems += _child(self.root, lambda: self.after_kill(printed))
         else:
-            problems += _child(self.root, lambda: self.after_error(code, said, strict=error != 0))
+            codes = {shim.SHORT_FROM: (0,), shim.INTERRUPT: (0, INTERRUPTED)}
+            allowed = codes.get(mode, (0, IO_ERROR))
+            problems += _child(self.root, lambda: self.after_error(code, said, allowed))
         return {
             "mode": mode,
             "at": at,
@@ -165,20 +168,21 @@ class Driver:
             problems.append(f"after a rebuild the tags are {now['tags']}")
         return problems
 
-    def after_error(self, code: int, said: str, *, strict: bool) -> list[str]:
-        """Short writes (not `strict`) are no error; the others end with exit 8 and change nothing,
-        unless what failed did not matter."""
+    def after_error(self, code: int, said: str, allowed: Sequence[int]) -> list[str]:
+        """Short writes are no error; the others end with exit 8 and change nothing, unless what
+        failed did not matter. Ctrl-C leaves all as it was, or all done."""
         self.spoil()
         problems = []
         before, now = _look(self.template), _look(self.root)
         took = now["operations"] > before["operations"]
         uncertain = "whether it was done" in said  # the commit itself could not be synced
         uncertain |= self.piecemeal  # what was done before the error stays done
-        if code not in ((0, IO_ERROR) if strict else (0,)):
+        uncertain |= code == INTERRUPTED
+        if code not in allowed:
             problems.append(f"exit {code}: {said}")
         if "Traceback" in said or "internal" in said:
             problems.append(said)
-        if code == IO_ERROR and not said.startswith("error: "):
+        if code and not said.startswith("error: "):
             problems.append(f"no message: {said!r}")
         logged = self.command[0] in OPERATIONS
         if logged and took != (code == 0) and not (took and uncertain):

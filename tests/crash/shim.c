@@ -1,5 +1,5 @@
 /* Preloaded into dlv and its children: counts the calls that change files below one folder, or
- * those that read them, and at the one it is told to, kills the process group or lets calls fail.
+ * those that read them, and at the one it is told to, kills or interrupts the process group or lets calls fail.
  *
  * The numbers live in a file that all processes map, so that a parent can set them for a child
  * that it has forked, and read them when the child is dead. SHIM_CONTROL names it, SHIM_BELOW
@@ -23,7 +23,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { OFF, COUNT, BEFORE, MIDDLE, FAIL_FROM, FAIL_ONCE, SHORT_FROM };
+enum { OFF, COUNT, BEFORE, MIDDLE, FAIL_FROM, FAIL_ONCE, SHORT_FROM, INTERRUPT };
 enum { PROCEED, DIE_HALFWAY, FAIL, CUT };
 
 struct control {
@@ -97,6 +97,9 @@ static int decide(char letter, int may_fail, int space) {
         __atomic_add_fetch(&control->failed, 1, __ATOMIC_SEQ_CST);
         errno = (int)control->error;
         return FAIL;
+    case INTERRUPT:
+        if (number == control->at) kill(0, SIGINT);
+        return PROCEED;
     case SHORT_FROM:
         return number >= control->at && may_fail ? CUT : PROCEED;
     }

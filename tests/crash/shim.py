@@ -11,8 +11,11 @@ import subprocess
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("shim.c")
-OFF, COUNT, BEFORE, MIDDLE, FAIL_FROM, FAIL_ONCE, SHORT_FROM = range(7)
-NAMES = ("off", "counted", "before", "within", "failing from", "failing at", "short from")
+OFF, COUNT, BEFORE, MIDDLE, FAIL_FROM, FAIL_ONCE, SHORT_FROM, INTERRUPT = range(8)
+NAMES = (
+    *("off", "counted", "before", "within", "failing from", "failing at", "short from"),
+    "interrupted at",
+)
 _NUMBERS = struct.Struct("<6q")  # mode, at, error, count, failed, whether reads are meant
 _CALLS = 1 << 16
 
