@@ -119,15 +119,19 @@ def suffix_of(
 
 
 def needed(program: Program, suffix: Suffix, levels: Sequence[Mapping[str, int]]) -> Suffix:
-    """What a reader of these levels asks for: each says how many planes of a tensor are read."""
+    """What a reader of these levels asks for: each says how many planes of a tensor are read.
+
+    Planes beyond them may come free with others: for these depths there are no corrections.
+    """
     aliases = program.network.aliases
     nodes = dict(suffix.nodes)
     for step in program.linear:
         if step.result in nodes:
             node, name = nodes[step.result], step.node.params["weight"]
             depths = {level.get(aliases.get(name, name)) for level in levels}
-            kept = tuple(level for level in node.levels if level.planes in depths)
-            nodes[step.result] = replace(node, levels=kept)
+            both = zip(node.levels, node.plain, strict=True)
+            kept = tuple(best if best.planes in depths else plain for best, plain in both)
+            nodes[step.result] = replace(node, levels=kept, plain=())
     return replace(suffix, nodes=nodes)
 
 
@@ -260,31 +264,32 @@ class _Writer(_Chain):
             a = self._a.get(step.result, habit.start)
             mean, unit = _eighth(habit.mean)
             node = SuffixNode(node.reach, _small(a, FINE), mean, unit)
-            levels = tuple(
-                self._level(move, node, planes, block, torus)
+            plain = tuple(
+                SuffixLevel(
+                    planes, self.shares(move, node, SuffixLevel(planes, 0.0), block, torus)[0]
+                )
                 for planes in self.source.open_depths(step)
             )
-            node = SuffixNode(node.reach, node.a, mean, unit, levels)
+            best = tuple(self._best(move, node, level, block, torus) for level in plain)
+            node = replace(node, levels=best, plain=plain)
         self._nodes[step.result] = node
 
-    def _level(
-        self, move: Told, node: SuffixNode, planes: int, block: Array, torus: Torus
+    def _best(
+        self, move: Told, node: SuffixNode, plain: SuffixLevel, block: Array, torus: Torus
     ) -> SuffixLevel:
-        """With or without a correction, whichever lets the layer change less."""
-        habit = self._usual[move.step.result]
-        plain = SuffixLevel(planes, 0.0)
-        dn, _ = self.shares(move, node, plain, block, torus)
-        plain = SuffixLevel(planes, dn)
+        """With or without a correction, whichever spares more bytes."""
         if not (node.along.any() and self.source.correctable(move.step)):
             return plain
+        habit, planes = self._usual[move.step.result], plain.planes
         raw = self.source.weights.tensor(move.step.node.params["weight"], planes)
         whole = self.source.tensor(move.step.node.params["weight"])
-        along = matrix_of(move.step, {"weight": np.asarray(whole, np.float64) - raw})
+        open_part = np.asarray(whole, np.float64) - raw
+        along = matrix_of(move.step, {"weight": open_part})
         values, unit = _eighth(np.einsum("oi...,i->o...", along, node.usual).ravel())
         level = SuffixLevel(planes, 0.0, 0.0, Correction(values, unit))
         shares = self.shares(move, node, level, block, torus)
         after = shares[0] * habit.moved(node.scale) + shares[1]
-        before = dn * habit.size(node.scale)
+        before = plain.dn * habit.size(node.scale)
         if after > 0 and np.log2(before / after) * whole.size / 8 > WORTH * len(values):
             return SuffixLevel(planes, *shares, level.correction)
         return plain

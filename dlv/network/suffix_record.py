@@ -66,6 +66,8 @@ class SuffixNode:
     mean: Small | None = None
     unit: int = 0
     levels: tuple[SuffixLevel, ...] = ()
+    # The same levels without corrections; known to the writer alone.
+    plain: tuple[SuffixLevel, ...] = ()
 
     @cached_property
     def scale(self) -> Floats:

@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 Depths = Mapping[str, int]
 
 MOST_ROWS = 0.9
-RESERVES = (0.6, 1.0, 1.6, 2.5, 4.0, 7.0)
+RESERVES = (0.7, 1.0, 1.5, 2.0, 2.8, 4.0, 7.0)
 _TRIES = 24
 
 
