@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlv.network.ball import UNIT, UP, Ball, Reference, gamma
+from dlv.network.ball import UNIT, UP, Ball, Reference, gamma, squares
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -33,7 +33,10 @@ def norm(x: Array, lead: int) -> Floats:
     for axis in axes:
         count *= x.shape[axis]
     with np.errstate(all="ignore"):
-        found = np.sqrt((x * x).sum(axis=axes, keepdims=True))
+        if lead == 1:
+            found = np.sqrt(squares(x)).reshape(-1, *(1 for _ in axes))
+        else:
+            found = np.sqrt((x * x).sum(axis=axes, keepdims=True))
         found = found * (1 + max(1e-9, count * 2.0**-52))
     # Squares of tiny numbers vanish; what they would have added to a tiny sum is below this.
     result: Floats = np.where(found < 2.0**-400, found + count * 2.0**-500, found)
