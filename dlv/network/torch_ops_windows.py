@@ -12,6 +12,10 @@ Pairs = Sequence[tuple[int, int]]
 
 
 def channels_first(x: Any, channels: str) -> Any:
+    if channels == "last" and x.shape[-1] == 1:
+        # Moved, one channel keeps the stride 1, and float32 convolutions with a stride of their
+        # own then read beside the map (torch 2.13 on a CPU).
+        return x.squeeze(-1).unsqueeze(1)
     return x.movedim(-1, 1) if channels == "last" else x
 
 

@@ -146,6 +146,25 @@ def test_conv(form: dict[str, Any], data: st.DataObject) -> None:
     same(found, wanted.movedim(1, -1) if last else wanted, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("lengths", "form"),
+    [
+        ((7, 3), {"kernel": [3, 3], "stride": [1, 2], "pad": [[2, 0], [0, 1]], "dilation": [2, 1]}),
+        ((4, 2, 1), {"kernel": [1, 1, 2], "stride": [1, 1, 3], "pad": [[1, 1], [0, 1], [1, 0]]}),
+        ((1, 2, 2), {"kernel": [2, 1, 2], "stride": [2, 1, 2], "pad": [[1, 1], [1, 1], [0, 1]]}),
+        ((6, 6), {"kernel": [3, 3], "stride": [1, 3], "pad": [[1, 0], [0, 2]]}),
+    ],
+)
+def test_one_channel_that_comes_last(lengths: tuple[int, ...], form: dict[str, Any]) -> None:
+    """torch misreads such maps where they are only moved."""
+    x = torch.randn(3, *lengths, 1)
+    weight = torch.randn(2, 1, *form["kernel"])
+    attrs = form | {"out": 2, "channels": "last", "bias": False}
+    found = run("CONV", attrs, [x], {"weight": weight})
+    wanted = run("CONV", attrs, [x.double()], {"weight": weight.double()})
+    same(found, wanted.float(), atol=1e-5)
+
+
 @CASES
 @given(window(), SMALL, SMALL, st.booleans())
 def test_depthwise_conv(form: dict[str, Any], depth: int, each: int, last: bool) -> None:
