@@ -51,6 +51,8 @@ def windowed(op: str, variant: str | None, rng: Rng) -> tuple[Node, tuple[int, .
     if variant == "AVG" and axes == 3:  # torch looks at the map without its padding
         lengths = reach + 1
     lengths = lengths + rng.integers(0, 5 if axes < 3 else 3, axes)
+    if op == "DECONV":
+        lengths = rng.integers(1, (7, 4, 3)[axes - 1], axes)
     channels = ["first", "last"][rng.integers(2)]
     attrs: dict[str, Any] = {
         "kernel": kernel.tolist(),
@@ -140,7 +142,7 @@ class Case:
             params = {"weight": self.truth["weight"]} if self.node.op in LINEAR else {}
             matrix = self.layer.forward(self.node, Run([units], params, {}))[0]
             matrix = matrix.reshape(len(units), -1).T
-            top = np.linalg.svd(matrix)[2][0]
+            top = np.linalg.eigh(matrix.T @ matrix)[1][:, -1]
             signs = np.ones(len(self.x))
             if self.node.op in LINEAR:
                 # As dW turns the centre, so that both errors add up.
