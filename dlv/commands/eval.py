@@ -47,7 +47,7 @@ class _AfterEquals(Option):
     "eval",
     examples=[
         "dlv eval lenet test.npz",
-        "dlv eval lenet@1 lenet@2 lenet@3/500 test.npz --no-save",
+        "dlv eval lenet@1/100 lenet@2 lenet@3 test.npz --no-save",
         "dlv eval lenet test.npz --confusion --labels-out labels.csv",
         "dlv eval lenet test.npz --activations conv1 --out conv1.npz --set data.rows=10",
         "dlv eval lenet test.npz --progressive --json",
