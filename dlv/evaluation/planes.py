@@ -122,6 +122,7 @@ class Planes:
         self.depths = dict.fromkeys(self._hashes, 0)
         self._centres: dict[str, Array] = {}
         self._between: dict[str, tuple[Array, Array]] = {}
+        self._needed: dict[tuple[str, int], dict[Key, int]] = {}
         self._users: dict[Key, set[str]] = {}
         for name in self._hashes:
             for key in self._needs(name, ALL):
@@ -175,6 +176,9 @@ class Planes:
                 new.update(self._needs(name, depth))
         return sum(length for key, length in new.items() if not self.chunks.has(key))
 
+    def _free(self, name: str, depth: int) -> bool:
+        return all(map(self.chunks.has, self._needs(name, depth)))
+
     def read(
         self, depths: Mapping[str, int], free: Callable[[str, int], bool] = lambda *_: True
     ) -> None:
@@ -186,7 +190,7 @@ class Planes:
             self._deepen(name, depth)
         for name in self._hashes:
             for depth in range(self.planes(name), self.depths[name], -1):
-                if free(name, depth) and not self.cost({name: depth}):
+                if free(name, depth) and self._free(name, depth):
                     self._deepen(name, depth)
                     break
 
@@ -236,10 +240,15 @@ class Planes:
 
     def _needs(self, name: str, depth: int) -> dict[Key, int]:
         """The chunks that a depth takes, with their lengths."""
-        pieces = needed(self._hashes[name], depth, self._encodings.get, self.chunks)
-        tables = dict.fromkeys(str(p.codec["table"]) for p in pieces if "table" in p.codec)
-        pieces += [p for table in tables for p in self._store.object_chunks("table", table)]
-        return {(piece.pack, piece.offset): piece.length for piece in pieces}
+        depth = min(depth, self.planes(name))
+        found = self._needed.get((name, depth))
+        if found is None:
+            pieces = needed(self._hashes[name], depth, self._encodings.get, self.chunks)
+            tables = dict.fromkeys(str(p.codec["table"]) for p in pieces if "table" in p.codec)
+            pieces += [p for table in tables for p in self._store.object_chunks("table", table)]
+            found = {(piece.pack, piece.offset): piece.length for piece in pieces}
+            self._needed[name, depth] = found
+        return found
 
     def _release(self, name: str) -> None:
         """A matrix is whole: chunks that were kept for it alone are not needed any more."""
@@ -259,6 +268,7 @@ class Planes:
                 return read()
             except (FileNotFoundError, Damaged) as error:
                 self.chunks.forget_places()
+                self._needed.clear()
                 if left:
                     continue
                 if isinstance(error, FileNotFoundError):
