@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dlv.arrays import to_array
 from dlv.errors import Damaged
+from dlv.pas.centre import centre
 from dlv.pas.footer import Encoding
 from dlv.pas.level import Level, Unusable, level, needed
 from dlv.pas.pieces import Piece
@@ -220,13 +221,18 @@ class Planes:
         if isinstance(found, Unusable):
             self._deepen(name, depth + 1)
             return
-        self._centres[name] = found.centre
-        if self._intervals:
-            self._between[name] = (found.low, found.high)
+        if isinstance(found, Level):
+            if self._intervals:
+                self._between[name] = (found.low, found.high)
+            found = found.centre
+        self._centres[name] = found
         self.depths[name] = depth
 
-    def _level(self, name: str, depth: int) -> Level | Unusable:
-        found = level(self._hashes[name], depth, self._store.encoding, self.chunks)
+    def _level(self, name: str, depth: int) -> Level | Array | Unusable:
+        given = self._hashes[name], depth, self._store.encoding, self.chunks
+        found: Level | Array | Unusable | None = None if self._intervals else centre(*given)
+        if found is None:
+            found = level(*given)
         # Only the whole is held against the matrix's name, so the encoding must be the same.
         if chain(self._hashes[name], self._store.encoding) != self._chains[name]:
             raise Moved(f"`{name}` was archived anew meanwhile")
