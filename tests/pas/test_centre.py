@@ -87,7 +87,7 @@ def test_several_segments() -> None:
     assert isinstance(expected, Level)
     assert found is not None
     assert (found == expected.centre).all()
-    assert array.size > centre_module.SEGMENT
+    assert array.size > SEGMENT
 
 
 def test_what_only_the_level_tells() -> None:
