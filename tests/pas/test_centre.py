@@ -14,7 +14,7 @@ from dlv.pas.encode import encode_materialised, encode_xor
 from dlv.pas.fixed import Fixed
 from dlv.pas.layouts import default_layout
 from dlv.pas.level import Level, level
-from dlv.pas.segments import Layout
+from dlv.pas.segments import SEGMENT, Layout
 from tests.conformance.delta import MemoryStore
 
 SHAPES = ((5, 7), (3, 2, 2, 4), (9,), (), (1, 6), (6, 1), (0, 3))
