@@ -59,7 +59,7 @@ def asked(path: str | None, settings: Sequence[str]) -> Asked:
 
 def value(text: str) -> Any:
     """A value of the command line: JSON, several with commas between them, or a text."""
-    for written in (text, f"[{text}]"):
+    for written in (text, *([f"[{text}]"] if "," in text else [])):
         try:
             return json.loads(written)
         except (ValueError, RecursionError):
