@@ -14,7 +14,7 @@ from dlv.network.ball import UP
 from dlv.network.layers.layer import NoRule
 from dlv.network.program import Program, Step, params_of
 from dlv.network.schedule import Inputs, Weights
-from dlv.network.suffix_errors import felt, matrix_of, over_torus, reach
+from dlv.network.suffix_errors import felt, head_of, matrix_of, over_torus, pairs_of, reach
 from dlv.network.suffix_form import Parameters, Peaks, walk
 from dlv.network.suffix_habits import Habit, habits
 from dlv.network.suffix_plan import Plan, Through, Told, plan
@@ -113,8 +113,8 @@ def suffix_of(
     a = {result: usual[result].start for result in samples.unread}
     parameters = start(made)
     if a and steps:
-        last = matrix_of(made.last, params_of(made.last, source.tensor))
-        parameters, a = tuned(Objective(made, samples, last), parameters, a, steps)
+        head = head_of(source.whole(made.last))
+        parameters, a = tuned(Objective(made, samples, head), parameters, a, steps)
     return _Writer(made, source, usual, parameters, a).suffix()
 
 
@@ -192,24 +192,19 @@ def _check(made: Plan, source: Source) -> None:
             raise NoRule(step.node, "its weight is not finite")
 
 
-def pairs_of(last: Array, p: Array) -> Floats:
-    """sqrt((W_k - W_j)^T diag(1/t) (W_k - W_j)) for all classes, rounded up."""
-    apart = (last[:, None] - last) ** 2 / np.exp2(p)
-    found: Floats = np.sqrt(apart.sum(axis=2)) * UP * UP
-    return found
-
-
 class _Chain:
     """The moves of one plan carried out for one network, exactly."""
 
     def __init__(self, made: Plan, source: Source, parameters: Parameters) -> None:
         self.plan, self.source, self.parameters = made, source, parameters
+        self.last = source.whole(made.last)
+        self.head = head_of(self.last)
 
     def run(self, tell: Callable[[Told, Array, Torus], None]) -> None:
         def through(move: Through | Told, torus: Torus) -> Array:
             return over_torus(self.source.whole(move.step), move.window, torus)
 
-        walk(self.plan, self.parameters, through, tell, Peaks())
+        walk(self.plan, self.head, self.parameters, through, tell, Peaks())
 
     def shares(
         self, move: Told, node: SuffixNode, level: SuffixLevel, block: Array, torus: Torus
@@ -252,9 +247,7 @@ class _Writer(_Chain):
 
     def suffix(self) -> Suffix:
         self.run(self._tell)
-        last = matrix_of(self.plan.last, params_of(self.plan.last, self.source.tensor))
-        pairs = pairs_of(last, self.parameters.p["scores"])
-        return Suffix(pairs, self._nodes, self._p, self._theta)
+        return Suffix(pairs_of(self.last, self.head), self._nodes, self._p, self._theta)
 
     def _tell(self, move: Told, block: Array, torus: Torus) -> None:
         step = move.step
@@ -303,8 +296,7 @@ class _Checker(_Chain):
 
     def found(self) -> list[str]:
         self.run(self._tell)
-        last = matrix_of(self.plan.last, params_of(self.plan.last, self.source.tensor))
-        pairs = pairs_of(last, self.parameters.p["scores"])
+        pairs = pairs_of(self.last, self.head)
         stored = self._suffix.pairs
         if stored.shape != pairs.shape or (stored < pairs * _NEARLY).any():
             self._found.append("its table of pairs is too small")

@@ -18,6 +18,8 @@ from dlv.network.suffix_torus import Torus, Window, transformed
 
 Array = NDArray[Any]
 
+_FLOOR = 0.01  # of the mean eigenvalue
+
 
 def matrix_of(step: Step, params: Mapping[str, Array]) -> Array:
     """The weight of a step as (out, in, *kernel), groups filled up with zeros."""
@@ -66,6 +68,27 @@ def felt(block: Array, dw: Array, a: Array) -> float:
     size = float((np.abs(x) ** 2).sum(axis=(1, 2)).max())
     lost = 32 * EPS * max(block.shape[1], x.shape[2]) * trace * size
     return float(np.sqrt(max(largest, 0.0) * RAISED + lost)) * RAISED
+
+
+def head_of(last: Array) -> Array:
+    """The form behind the last hidden layer: how far scores move, their common part left out.
+
+    A little is added in all directions, so that every form behind it has an inverse.
+    """
+    apart = last - last.mean(axis=0)
+    found: Array = apart.T @ apart
+    more = max(_FLOOR * float(np.trace(found)) / len(found), 2.0**-500)
+    found[np.diag_indices(len(found))] += more
+    return found
+
+
+def pairs_of(last: Array, head: Array) -> Array:
+    """How far a difference of two scores moves for an error of 1 in that form, rounded up."""
+    half = np.linalg.cholesky(head)
+    flat = (last[:, None] - last).reshape(-1, last.shape[1])
+    found: Array = np.linalg.norm(np.linalg.solve(half, flat.T), axis=0) * RAISED
+    pairs: Array = found.reshape(len(last), len(last))
+    return pairs
 
 
 def reach(block: Array) -> float:

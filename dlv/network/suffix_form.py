@@ -89,20 +89,22 @@ def dagger(m: Array) -> Array:
 
 def walk(
     plan: Plan,
+    head: Array,
     parameters: Parameters,
     weights: Callable[[Through | Told, Torus], Array],
     tell: Callable[[Told, Array, Torus], Array | None],
     peaks: Peaks,
     tori: tuple[Torus, ...] | None = None,
 ) -> Callable[[], Gradients]:
-    """Carry out all moves; `tell` gets the block of each result that errs.
+    """Carry out all moves on `head`, the form behind the last hidden layer.
+
+    `tell` gets the block of each result that errs.
 
     What it returns is the derivative of a number by that block, or None; calling what `walk`
     returns sums up that number's derivatives by the parameters.
     """
     tori = plan.tori if tori is None else tori
-    t = np.exp2(parameters.p["scores"])
-    m: Array = np.diag(t)[None]
+    m: Array = head[None]
     backs: list[Back] = []
     for move in plan.moves:
         back: Back | None = None
@@ -132,7 +134,6 @@ def walk(
         g: Array = np.zeros(size)
         for back in reversed(backs):
             g = back(g, found)
-        found.add("scores", np.einsum("fii->i", g).real * t)
         return found
 
     return traced

@@ -174,7 +174,6 @@ class _Planner:
         if len(shape) != 2:
             raise NoRule(last.node, "it is given more than one vector of each row")
         self._replace({}, last.inputs[0], _Slot(shape[1], True))
-        self.sizes["scores"] = shape[1]
 
     def step(self, step: Step) -> None:
         port = (step.result, 0)

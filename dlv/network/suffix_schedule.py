@@ -17,7 +17,8 @@ Floats = NDArray[np.float64]
 Depths = Mapping[str, int]
 
 MOST_ROWS = 0.9
-RESERVES = (0.7, 1.0, 1.5, 2.0, 2.8, 4.0, 7.0)
+RESERVES = (0.7, 1.0, 1.4, 1.9, 2.6, 3.5, 5.0, 8.0)
+ANCHOR = 2.0
 _TRIES = 24
 
 
@@ -45,15 +46,22 @@ class Allocation:
         }
         self._place = max(int(np.ceil(MOST_ROWS * len(budget))) - 1, 0)
 
-    def levels(self, reserves: Sequence[float] = RESERVES) -> list[dict[str, int]]:
-        """Depths for each reserve, none less deep than the one before."""
-        found: list[dict[str, int]] = []
+    def levels(
+        self, reserves: Sequence[float] = RESERVES, anchor: float = ANCHOR
+    ) -> list[dict[str, int]]:
+        """Depths for each reserve, none less deep than the one before.
+
+        The level of the reserve nearest to `anchor` has a free choice; others keep to it.
+        """
         least = {name: self._depths[name][0] for name in self._names}
-        for reserve in reserves:
-            least = self._best(least, reserve)
-            if not found or least != found[-1]:
-                found.append(least)
-        return found
+        most = {name: self._depths[name][-1] for name in self._names}
+        middle = min(range(len(reserves)), key=lambda at: abs(reserves[at] - anchor))
+        found = [self._best(least, most, reserves[middle])]
+        for reserve in reserves[middle + 1 :]:
+            found.append(self._best(found[-1], most, reserve))
+        for reserve in reserves[:middle][::-1]:
+            found.insert(0, self._best(least, found[0], reserve))
+        return [each for at, each in enumerate(found) if not at or each != found[at - 1]]
 
     def _total(self, depths: Depths) -> Floats:
         found: Floats = np.sum([self._errors[n, depths[n]] for n in self._names], axis=0)
@@ -65,14 +73,13 @@ class Allocation:
     def _cost(self, depths: Depths) -> float:
         return sum(self._bytes[name][depths[name]] for name in self._names)
 
-    def _best(self, least: Depths, reserve: float) -> dict[str, int]:
-        """Few bytes with an error of at most 1 / reserve: from everything down, then by turns."""
-        whole = {name: self._depths[name][-1] for name in self._names}
+    def _best(self, least: Depths, most: Depths, reserve: float) -> dict[str, int]:
+        """Few bytes with an error of at most 1 / reserve: from `most` down, then by turns."""
         limit = 1 / reserve
-        best = self._down(whole, least, limit)
+        best = self._down(most, least, limit)
         for _ in range(_TRIES):
             better = min(
-                (self._swapped(best, name, least, limit) for name in self._names),
+                (self._swapped(best, name, (least, most), limit) for name in self._names),
                 key=self._cost,
                 default=best,
             )
@@ -101,8 +108,11 @@ class Allocation:
             _, name, lower = min(moves)
             found[name] = lower
 
-    def _swapped(self, depths: Depths, name: str, least: Depths, limit: float) -> dict[str, int]:
+    def _swapped(
+        self, depths: Depths, name: str, between: tuple[Depths, Depths], limit: float
+    ) -> dict[str, int]:
         """One plane of a tensor less, others more for it, and then less again where it fits."""
+        least, most = between
         lower = self._next(name, depths[name], -1)
         if lower is None or lower < least[name]:
             return dict(depths)
@@ -112,7 +122,7 @@ class Allocation:
             moves = []
             for other in self._names:
                 upper = self._next(other, found[other], 1)
-                if upper is None or other == name:
+                if upper is None or upper > most[other] or other == name:
                     continue
                 moved = total - self._errors[other, found[other]] + self._errors[other, upper]
                 paid = self._bytes[other][upper] - self._bytes[other][found[other]]

@@ -52,7 +52,7 @@ def start(plan: Plan) -> Parameters:
     """p = 1 and theta = 1/2 everywhere."""
     return Parameters(
         {key: np.zeros(size) for key, size in plan.sizes.items()},
-        {key: 0.5 for key in plan.sizes if not key.endswith("/in") and key != "scores"},
+        {key: 0.5 for key in plan.sizes if not key.endswith("/in")},
     )
 
 
@@ -63,15 +63,13 @@ def coarse(plan: Plan) -> tuple[Torus, ...]:
 class Objective:
     """Mean log2 of the shares, and its derivatives."""
 
-    def __init__(self, plan: Plan, samples: Samples, last: Array) -> None:
-        self._plan, self._samples = plan, samples
+    def __init__(self, plan: Plan, samples: Samples, head: Array) -> None:
+        self._plan, self._samples, self._head = plan, samples, head
         self._tori = coarse(plan)
         self._peaks = RoughPeaks()
         self._through: dict[str, Array] = {}
         self._unread: dict[str, Array] = {}
         self._total = sum(samples.counts.values())
-        apart = last[:, None] - last
-        self._apart = (apart**2).sum(axis=(0, 1)) / max(len(last) * (len(last) - 1), 1)
 
     def __call__(self, parameters: Parameters, a: Mapping[str, Array]) -> tuple[float, Gradients]:
         self._sum = 0.0
@@ -113,14 +111,10 @@ class Objective:
                 self._through[name] = over_torus(weight, move.window, torus)
             return self._through[name]
 
-        traced = walk(self._plan, parameters, through, tell, self._peaks, self._tori)
+        traced = walk(self._plan, self._head, parameters, through, tell, self._peaks, self._tori)
         found = traced()
-        t = np.exp2(parameters.p["scores"])
-        spread = self._apart / t
-        value = self._sum + 0.5 * float(np.log2(spread.sum()))
-        found.add("scores", -0.5 * spread / spread.sum())
         found.p.update(own.p)
-        return value, found
+        return self._sum, found
 
 
 def tuned(

@@ -22,7 +22,7 @@ from dlv.network.layers.layer import NoRule
 from dlv.network.norms import level_norms, norms_of
 from dlv.network.program import params_of
 from dlv.network.suffix import faults, needed, suffix_of
-from dlv.network.suffix_errors import matrix_of
+from dlv.network.suffix_errors import head_of
 from dlv.network.suffix_habits import habits
 from dlv.network.suffix_plan import plan, shapes_of
 from dlv.network.suffix_radius import Read, SuffixBalls
@@ -244,8 +244,7 @@ def test_the_derivatives_are_those_of_the_objective(make: Any) -> None:
         {result: source.whole(step).size for result, step in linear},
         habits(case.program, case, rows),
     )
-    last = matrix_of(found.last, params_of(found.last, source.tensor))
-    objective = Objective(found, samples, last)
+    objective = Objective(found, samples, head_of(source.whole(found.last)))
     objective._peaks._rounds = 400
     rng = np.random.default_rng(0)
     parameters = start(found)
