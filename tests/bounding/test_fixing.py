@@ -235,6 +235,18 @@ def test_a_base_that_shares_exponents(shelf: Shelf) -> None:
     check(shelf, names[1], near, (1, 2, 3))
 
 
+def test_a_base_whose_own_planes_are_not_certain(shelf: Shelf) -> None:
+    """XOR against an integer difference would bound nothing."""
+    first, base = random(1), random(1) + random(2, 1e-4)
+    target = base + random(3, 1e-6)
+    layout = Fixed.of([x.tobytes() for x in (first, base, target)], "float32", SHAPE)
+    shelf.whole(first, layout)
+    below = shelf.delta(encode_sub_fast, base, first, layout)
+    name = shelf.whole(target)
+    assert shelf.fix(name, "first", below)
+    assert shelf.encoding(name).delta is None
+
+
 def test_rows_of_kernels_that_count_them_last(shelf: Shelf) -> None:
     assert row_axis(network(layout="in_out").nodes[0]) == "last"
     assert row_axis(network().nodes[0]) == "first"
