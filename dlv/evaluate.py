@@ -16,7 +16,7 @@ import dlv.evaluation.given_data as given_data
 import dlv.evaluation.plain as plain
 import dlv.evaluation.scores as scores
 import dlv.evaluation.written as written
-from dlv.adapters.data import Data
+from dlv.adapters.data import Data, Wanted
 from dlv.bounds import Record
 from dlv.errors import UsageError
 from dlv.evaluation import saving
@@ -148,30 +148,37 @@ def evaluate(repository: Repository, request: Request) -> Evaluated:
     if request.arrays is None:
         named = named or asked.input_data
         source = given_data.given(repository, named, references, request.directory)
-    results: list[Evaluation] = []
-    notes: list[str] = []
-    files: list[Path] = []
     models = [Model.of(repository, each, until=request.activations) for each in references]
-    opened: dict[Any, Data] = {}
-    rows: Rows | None = None
-    for model in models:
-        needs = wanted(model.program)
-        key = tuple(needs)
-        if key not in opened:
-            opened[key] = given_data.open_given(
-                repository, source, asked.data, needs, request.directory
-            )
-        rows = Rows(model.program, opened[key])
+    opened: dict[tuple[Wanted, ...], Data] = {}
+    prepared: list[tuple[Model, Rows]] = []
+    for model in models:  # what does not fit is said before anything is computed
+        needs = tuple(wanted(model.program))
+        try:
+            if needs not in opened:
+                opened[needs] = given_data.open_given(
+                    repository, source, asked.data, needs, request.directory
+                )
+            rows = Rows(model.program, opened[needs])
+            _check_labels(model, rows, options.top_k)
+        except UsageError as error:
+            if len(models) > 1:
+                error.why = f"{model.label}: {error.why}" if error.why else model.label
+            raise
+        prepared.append((model, rows))
+    files: list[Path] = []
+    results: list[Evaluation] = []
+    for model, rows in prepared:
         kept = Kept() if request.activations else None
         results.append(_one(model, rows, request, options, kept))
-        notes += [*model.notes, *opened[key].notes]
         if kept is not None and request.out is not None:
             files.append(request.directory / request.out)
             written.activations(files[-1], kept.columns)
         model.store.close()
-    if rows is not None and request.labels_out is not None:
+    if request.labels_out is not None:
         files.append(request.directory / request.labels_out)
-        written.labels(files[-1], results, rows)
+        written.labels(files[-1], results, prepared[-1][1])
+    notes = [note for model in models for note in model.notes]
+    notes += [note for each in opened.values() for note in each.notes]
     data = next(iter(opened.values()))
     told = {"name": data.name, "fingerprint": data.fingerprint, "settings": asked.data.as_json()}
     return Evaluated(results, told, tuple(dict.fromkeys(notes)), files)
@@ -181,7 +188,6 @@ def _one(
     model: Model, rows: Rows, request: Request, options: Options, kept: Kept | None
 ) -> Evaluation:
     begun = time.perf_counter()
-    _check_labels(model, rows, options.top_k)
 
     def watch(done: int, read: int) -> None:
         request.watch(Told(model.label, rows.count, done, read))

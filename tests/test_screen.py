@@ -49,6 +49,16 @@ def test_slow_work_shows_description_and_bytes(
     assert text.endswith("\x1b[2K") or text.rstrip().endswith("\x1b[?25h")
 
 
+def test_rows_are_counted_with_a_word_on_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(screen, "PATIENCE", 0.0)
+    with shown() as stderr, screen.progress("evaluate", None, colour=False, rows=True) as bar:
+        bar.tell("lenet@2", 30, 360, "[8 %], 1.2 MB read")
+    text = stderr.getvalue()
+    assert "lenet@2" in text
+    assert "30/360" in text
+    assert "[8 %], 1.2 MB read" in text
+
+
 def test_a_failure_ends_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screen, "PATIENCE", 0.0)
     with (
