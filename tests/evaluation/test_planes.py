@@ -13,6 +13,7 @@ import dlv.evaluation.planes as planes_module
 import dlv.pas.packs as packs
 from dlv.errors import Damaged
 from dlv.evaluation.planes import Moved, Planes
+from dlv.pas.centre import centre
 from dlv.pas.footer import Encoding
 from dlv.pas.level import Level, level
 from dlv.weight_writer import WeightWriter
@@ -174,7 +175,7 @@ def test_an_archive_in_between_is_noticed(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_moved_pack_is_looked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = model(tmp_path)
     planes = Planes(found.store, found.hashes)
-    original: Any = level
+    original: Any = centre
     failed: list[Any] = []
 
     def once(*given: Any) -> Any:
@@ -183,10 +184,10 @@ def test_a_moved_pack_is_looked_for_again(tmp_path: Path, monkeypatch: pytest.Mo
             raise FileNotFoundError(2, "gone", "old.pack")
         return original(*given)
 
-    monkeypatch.setattr(planes_module, "level", once)
+    monkeypatch.setattr(planes_module, "centre", once)
     planes.read({"fc1.weight": 1})
     assert planes.depths["fc1.weight"] == 1
-    monkeypatch.setattr(planes_module, "level", _gone)
+    monkeypatch.setattr(planes_module, "centre", _gone)
     with pytest.raises(Damaged, match="pack old is missing"):
         planes.read({"fc2.weight": 1})
 
