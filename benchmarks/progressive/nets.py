@@ -258,6 +258,15 @@ class Data:
         """Training rows, for what a writer tunes: never rows that are tested."""
         return self.x[:CALIBRATION]
 
+    def mixes(self) -> Array:
+        """As many mixes of two test rows each, which are harder to tell."""
+        x = self.test_x
+        rng = np.random.default_rng(0)
+        one, other = (x[rng.integers(0, len(x), len(x))] for _ in range(2))
+        share = rng.uniform(0, 1, (len(x), *[1] * (x.ndim - 1)))
+        mixed: Array = (share * one + (1 - share) * other).astype(np.float32)
+        return mixed
+
 
 def data_of(net: Net, seed: int) -> Data:
     digits = load_digits()

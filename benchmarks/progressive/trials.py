@@ -1,8 +1,9 @@
 """Trials: what would be told if the unread bits were other ones, and whether it would be right.
 
 A trial is one row, one level and one completion of the weights' unread bits: random ones, and for
-some row the worst to first order. The norms that a writer would store with that completion are
-worked out anew, so that planes read and stored norms are those of a weight that may well exist.
+some row the worst to first order. What a writer would store with that completion, norms and the
+tables of the suffix metric, is worked out anew, so that the planes read and what is stored beside
+them are those of a weight that may well exist.
 """
 
 from __future__ import annotations
@@ -19,15 +20,23 @@ import dlv.bounds as bounds
 from benchmarks.progressive.completions import Cells
 from benchmarks.progressive.measure import Committed
 from benchmarks.progressive.nets import module_of
-from benchmarks.progressive.norms import norms_of
+from benchmarks.progressive.norms import Tensor, norms_of
 from dlv.evaluation.model import Model
 from dlv.evaluation.planes import Planes
 from dlv.evaluation.progressive import depths_of, planes_of
+from dlv.network.ball import Norms
 from dlv.network.inference import node_shapes
 from dlv.network.interval import Balls, certain
+from dlv.network.schedule import Weights
+from dlv.network.suffix import suffix_of
+from dlv.network.suffix_radius import Read, SuffixBalls
 from dlv.repository import Repository
 
 Array = NDArray[Any]
+
+# Of the search for tables of the suffix metric: any tables are sound, and fewer steps are faster.
+STEPS = 2
+ROWS = 40
 
 
 @dataclass
@@ -72,21 +81,33 @@ def tried(committed: Committed, completions: int, seed: int) -> Tried:
                 continue
             planes.read(depths)
             rng = np.random.default_rng([seed, number])
-            level = _Level(committed, model, planes)
+            level = _Level(committed, model, planes, suffix=record.suffix is not None)
             for completion in level.completions(rng, completions):
                 level.check(completion, found)
         model.store.close()
     return found
 
 
-class _Level:
-    """The planes of one level, and the test rows."""
+class _Completed(Weights):
+    """A completion as a writer has it; what is read of it is the same for all."""
 
-    def __init__(self, committed: Committed, model: Model, planes: Planes) -> None:
+    def __init__(self, whole: Tensor, centre: Tensor) -> None:
+        self._whole = whole
+        self._centre = centre
+
+    def tensor(self, name: str, planes: int | None) -> Array:
+        return self._whole(name) if planes is None else self._centre(name)
+
+
+class _Level:
+    """The planes of one level, and the rows: those of the test, and mixes of them."""
+
+    def __init__(self, committed: Committed, model: Model, planes: Planes, *, suffix: bool) -> None:
+        self.suffix = suffix
         self.committed = committed
         self.model = model
         self.planes = planes
-        self.x = committed.data.test_x
+        self.x = np.concatenate([committed.data.test_x, committed.data.mixes()])
         self.cells = {}
         for name in planes.names:
             if not planes.whole(name):
@@ -133,6 +154,21 @@ class _Level:
             tensors[name].copy_(torch.from_numpy(values.astype(np.float64)))
         return module
 
+    def _balls(self, whole: Tensor, norms: Mapping[str, Norms]) -> Balls:
+        program, planes = self.model.program, self.planes
+        if not self.suffix:
+            return Balls(program, planes.tensor, norms)
+        weights = _Completed(whole, planes.tensor)
+        depths = {name: [planes.depths[name]] for name in self.cells}
+        rows = {"x": self.committed.data.calibration[:ROWS]}
+        made = suffix_of(program, weights, depths, rows, steps=STEPS)
+        read = {
+            step.result: None if planes.whole(name) else planes.depths[name]
+            for step in program.linear
+            for name in [step.node.params["weight"]]
+        }
+        return SuffixBalls(program, planes.tensor, norms, Read(made, read))
+
     def check(self, completion: Mapping[str, Array], found: Tried) -> None:
         for name, values in completion.items():
             between = self.planes.between(name)
@@ -145,7 +181,7 @@ class _Level:
             return self.planes.tensor(name)
 
         norms = norms_of(self.model.program, whole, self.planes.tensor, self.sides)
-        balls = Balls(self.model.program, self.planes.tensor, norms)
+        balls = self._balls(whole, norms)
         with torch.no_grad():
             truth = self._module(completion)(torch.from_numpy(self.x).double()).numpy()
         for start in range(0, len(self.x), 64):
