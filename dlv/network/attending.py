@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.network.ball import UNIT, UP, Ball, Reference, gamma
-from dlv.network.grains import carried, grids, level, norm, reshaped, settled
+from dlv.network.grains import carried, grids, largest, level, norm, reshaped, settled
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -266,6 +266,10 @@ def _score_errors(
     reach = long * across + part.rq * wide + part.rq * across
     rounded = factor * ((ours + theirs) * long * wide + theirs * reach)
     rounded = rounded + (width + 8) * (1 + factor) * (reference.tiny + 2.0**-1022)
+    # Products of numbers as large as that may overflow.
+    most = largest(reference)
+    fits = (long + part.rq < most) & (wide + across < most)
+    rounded = np.where(fits, rounded, np.inf)
     if mask is not None and mask.dtype.kind != "b":
         both = np.where(np.isfinite(scores), np.abs(scores), 0) + factor * reach + rounded
         added = np.where(np.isfinite(mask), np.abs(mask), 0)

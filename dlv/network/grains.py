@@ -158,11 +158,20 @@ def slip(
 ) -> Floats:
     """What `terms` roundings lose on both sides, as a norm over `n` numbers.
 
-    `size` is the norm of what is rounded at the centre, `size + extra` of the reference's.
+    `size` is the norm of what is rounded at the centre, `size + extra` of the reference's. Where
+    numbers are so large that the reference may overflow on its way, nothing is known.
     """
     theirs, ours = gamma(terms, reference.unit), gamma(terms, UNIT)
     lost = (theirs + ours) * size + theirs * extra
-    return np.asarray((lost + terms * (reference.tiny + _TINY) * np.sqrt(n)) * UP, np.float64)
+    found = (lost + terms * (reference.tiny + _TINY) * np.sqrt(n)) * UP
+    if terms:
+        found = np.where(size + extra < largest(reference), found, np.inf)
+    return np.asarray(found, np.float64)
+
+
+def largest(reference: Reference) -> float:
+    """Numbers below this have squares and cubes that do not overflow."""
+    return 2.0**40 if reference.tiny else 2.0**300
 
 
 def whole_numbers(balls: Sequence[Ball], centre: Array) -> bool:
@@ -171,6 +180,16 @@ def whole_numbers(balls: Sequence[Ball], centre: Array) -> bool:
     return all(ball.exact for ball in balls) and all(
         bool((np.abs(x) < 2.0**24).all() and (x == np.rint(x)).all()) for x in (*given, centre)
     )
+
+
+def held_by(reference: Reference, x: Array) -> Array:
+    """Which numbers the reference's precision has exactly."""
+    if not reference.tiny:
+        return np.ones(x.shape, bool)
+    with np.errstate(all="ignore"):
+        single = x.astype(np.float32)
+        normal = (np.abs(x) >= reference.tiny) | (x == 0)
+    return np.asarray((single == x) & np.isfinite(single) & normal)
 
 
 def exact(centre: Array) -> Ball:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.network.ball import UNIT, UP, Ball, Reference, gamma
-from dlv.network.grains import count, grains, level, most, norm, settled, slip
+from dlv.network.grains import count, grains, largest, level, most, norm, settled, slip
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -56,6 +56,7 @@ def bounds(
     low = np.maximum(spread - radius, least)
     steepest = 2 * root / (spread + low)
     theirs = _lost(n, size + radius, low, reference.unit, reference.tiny)
+    theirs = np.where(size + radius < largest(reference), theirs, np.inf)
     ours = _lost(n, size, spread, UNIT, 2.0**-1022)
 
     made = values(x, tuple(range(lead, x.ndim)), eps, mean=mean)

@@ -124,9 +124,14 @@ class Combine(Layer):
     def both(self, a: Ball, b: Ball, terms: int, run: BallRun) -> Ball:
         """The ball of two of them; all of them together round `terms` times."""
         centre = np.asarray(self.function(a.centre, b.centre), np.float64)
+        shape = centre.shape
+        if a.exact and b.exact:
+            x, y = (np.broadcast_to(each.centre, shape) for each in (a, b))
+            held = [grains.held_by(run.reference, each) for each in (x, y, centre)]
+            if all(each.all() for each in held) and self.unrounded(x, y).all():
+                return grains.exact(centre)
         if grains.whole_numbers([a, b], centre):
             return grains.exact(centre)
-        shape = centre.shape
         found = []
         for lead in grains.leads([a, b], len(shape)):
             first = grains.level(grains.spread(a, shape), shape, lead)
@@ -137,6 +142,10 @@ class Combine(Layer):
             rounding = grains.slip(run.reference, terms, size, extra, n)
             found.append((reach + rounding) * grains.RAISED)
         return grains.settled(centre, found, box=grains.widest([a, b])[1])
+
+    def unrounded(self, x: Array, y: Array) -> Array:
+        """Where the result is one of both, so that it is rounded in no precision."""
+        raise NotImplementedError
 
     def reach(
         self, x: Array, y: Array, rx: Array, ry: Array, lead: int
@@ -163,6 +172,9 @@ class Add(Combine):
     def function(self, a: Array, b: Array) -> Array:
         return a + b
 
+    def unrounded(self, x: Array, y: Array) -> Array:
+        return np.asarray((x == 0) | (y == 0))
+
     def reach(
         self, x: Array, y: Array, rx: Array, ry: Array, lead: int
     ) -> tuple[Array, Array, Array]:
@@ -174,6 +186,9 @@ class Mul(Combine):
 
     def function(self, a: Array, b: Array) -> Array:
         return a * b
+
+    def unrounded(self, x: Array, y: Array) -> Array:
+        return np.isin(x, (-1, 0, 1)) | np.isin(y, (-1, 0, 1))
 
     def reach(
         self, x: Array, y: Array, rx: Array, ry: Array, lead: int

@@ -161,6 +161,37 @@ def test_whole_numbers_stay_exact() -> None:
         assert not found.exact
 
 
+@pytest.mark.parametrize("reference", REFERENCES, ids=lambda each: each.name)
+def test_a_mask_made_of_flags_stays_exact(reference: Reference) -> None:
+    """As networks write it: one less the flags, times the lowest number."""
+    flags = Ball(np.array([[0.0, 1.0, 1.0]]), np.zeros(1))
+    lowest = float(np.finfo(np.float32).min)
+    [turned] = bounded(node_of("MUL", const=-1), [flags], reference)
+    [rest] = bounded(node_of("ADD", const=1), [turned], reference)
+    [mask] = bounded(node_of("MUL", const=lowest), [rest], reference)
+    assert mask.exact
+    np.testing.assert_array_equal(mask.centre, [[lowest, 0, 0]])
+    # A number that float32 does not have is another one there.
+    [mask] = bounded(node_of("MUL", const=-1e9 / 3), [rest], reference)
+    assert mask.exact == (reference is F64)
+
+
+def test_what_may_overflow_in_the_reference_is_open() -> None:
+    layer = node_of("NORM", "LAYER")
+    for node, size, shapes in (
+        (node_of("MUL", inputs=2), 1e30, 2),
+        (node_of("ACT", "GELU", approximate="tanh"), 1e30, 1),
+        (layer, 1e25, 1),
+    ):
+        balls = [ball(numbers((2, 1, 4), 1, size), np.ones(2)) for _ in range(shapes)]
+        [found] = bounded(node, balls, STRICT)
+        assert np.isinf(found.radius).all() or node is layer
+        if node is layer:  # its numbers are bounded, whatever comes in
+            assert (found.radius >= 2).all()
+        [found] = bounded(node, balls, F64)
+        assert np.isfinite(found.radius).all()
+
+
 def attention(
     seed: int, size: float, *, tokens: bool, heads: int = 2, keys: int = 2, scale: float = 1.0
 ) -> list[Ball]:
