@@ -42,7 +42,7 @@ def read(file: Source, settings: Settings) -> Table:
     lines = _lines(file)
     first = next(lines, (1, ""))[1]
     delimiter = max(",;\t", key=lambda mark: re.sub('"[^"]*"', "", first).count(mark))
-    heading = _heading(next(csv.reader([first], delimiter=delimiter), []), file.name)
+    heading = _heading(_cells(first, delimiter, file.name, 1), file.name)
     label = _label(heading, settings, file.name)
     chosen = _columns(heading, label, settings, file.name)
     rows = Spooled(f"the rows of {file.name}", np.float64, (len(chosen),))

@@ -15,6 +15,7 @@ from dlv.lazy import lazy
 if TYPE_CHECKING:
     import dlv.activations as activations
     import dlv.describe as describe
+    import dlv.processors as processors
     import dlv.views.activations as activations_view
     import dlv.views.bounds as bounds
     import dlv.views.description as view
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import dlv.views.version_record as record
 else:
     activations = lazy("dlv.activations")
+    processors = lazy("dlv.processors")
     activations_view = lazy("dlv.views.activations")
     describe = lazy("dlv.describe")
     bounds = lazy("dlv.views.bounds")
@@ -116,6 +118,7 @@ def run(
 
 def _activations(call: Invocation, ref: str, planes: int | None, **given: Any) -> None:
     """What nodes compute on data."""
+    processors.bound_threads(call.environ)
     found = describe.describe(call.repository, ref)
     request = activations.Request(
         nodes=given["activations"],

@@ -456,6 +456,44 @@ class TestCode:
             opened("python:there_is_no_such_module:f")
 
 
+def _read_whole(name: str, content: bytes) -> None:
+    """Whatever the bytes are: rows, or an error that a person can read."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, name)
+        path.write_bytes(content)
+        try:
+            found = opened(path, wanted=[Wanted("x", (2,))])
+            rows_of(found)
+            if found.labels is not None:
+                labels_of(found)
+        except DlvError:
+            return
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.text("0123456789.eE+-,;\t\n\r\"' abxy", max_size=60).map(str.encode) | st.binary(max_size=60)
+)
+def test_any_csv(content: bytes) -> None:
+    _read_whole("d.csv", content)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.booleans(),
+    st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 255)), max_size=4),
+    st.integers(0, 5000),
+)
+def test_any_archive(packed: bool, changes: list[tuple[int, int]], cut: int) -> None:
+    with io.BytesIO() as out:
+        save: Any = np.savez_compressed if packed else np.savez
+        save(out, x=np.arange(60.0).reshape(30, 2), y=np.array(["a", "b"] * 15))
+        raw = bytearray(out.getvalue())
+    for at, byte in changes:
+        raw[at % len(raw)] = byte
+    _read_whole("d.npz", bytes(raw[:cut] if cut < len(raw) else raw))
+
+
 def test_fingerprints_are_of_content(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "1").write_bytes(b"x")
