@@ -153,11 +153,7 @@ class BallJudge:
 
     def _of(self, inputs: Inputs) -> tuple[Balls, Adjoint]:
         """The network in balls, with norms that hold for inputs of these shapes."""
-        shapes = tuple(
-            inputs[item.name].shape[1:]
-            for item in self._program.network.inputs
-            if item.name in inputs
-        )
+        shapes = tuple(inputs[name].shape[1:] for name in self._program.given)
         if shapes not in self._balls:
             norms = self._norms(shapes)
             given = self._program, self._tensor, norms, self._reference
