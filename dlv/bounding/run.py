@@ -16,7 +16,7 @@ from dlv.bounding.make import Made, Model, make
 from dlv.bounding.view import View
 from dlv.bounding.writing import write
 from dlv.bounds import Record, hashes_of, pinned, record_of
-from dlv.errors import StorageError, UsageError
+from dlv.errors import NotFound, StorageError, UsageError
 from dlv.manifest import Manifest
 from dlv.metadata import bounds, matrices, versions
 from dlv.metadata.versions import Version
@@ -87,14 +87,14 @@ def bound(repository: Repository, request: Request, *, progress: Progress) -> Ou
             pass
         superseded.settle(repository)
         for version in _chosen(repository, request):
-            why = _unfit(repository, version)
-            if why is not None and request.references and not request.lenient:
-                raise UsageError(f"{version.label} has no bounds", why=why)
-            if why is not None:
-                outcome.skipped.append((version.label, why))
-                continue
-            with repository.writing():
-                outcome.versions.append(_one(repository, version, request, progress, outcome))
+            try:
+                _check_fit(repository, version)
+                with repository.writing():
+                    outcome.versions.append(_one(repository, version, request, progress, outcome))
+            except (UsageError, NotFound) as error:
+                if request.references and not request.lenient:
+                    raise
+                outcome.skipped.append((version.label, error.why or error.message))
         try:
             outcome.freed, outcome.waiting = superseded.clear(repository)
         except StorageError:  # the new packs count already
@@ -112,16 +112,19 @@ def _chosen(repository: Repository, request: Request) -> list[Version]:
     return [version for version in found if version is not None]
 
 
-def _unfit(repository: Repository, version: Version) -> str | None:
+def _check_fit(repository: Repository, version: Version) -> None:
     manifest = repository.manifest(version.id)
+    why = None
     if manifest.network is None:
-        return "it has no network"
-    if manifest.own is None:
-        return "it has no weights"
-    rows = versions.snapshots(repository.database, version.key)
-    if any(row.index == manifest.own and row.removed for row in rows):
-        return "its weights were removed"
-    return None
+        why = "it has no network"
+    elif manifest.own is None:
+        why = "it has no weights"
+    else:
+        rows = versions.snapshots(repository.database, version.key)
+        if any(row.index == manifest.own and row.removed for row in rows):
+            why = "its weights were removed"
+    if why is not None:
+        raise UsageError(f"{version.label} has no bounds", why=why)
 
 
 def _one(

@@ -214,6 +214,22 @@ def test_without_references_the_latest_of_each_name(
     assert error.value.why == "it has no network"
 
 
+def test_a_network_that_cannot_be_run(
+    repository: Repository, bounded: Bound, commit_model: Commit
+) -> None:
+    """It does not stand in the way of the others."""
+    nodes = [{"name": "flat", "op": "RESHAPE", "attrs": {"kind": "flatten"}, "inputs": ["x"]}]
+    nodes += [{"name": "fc", "op": "FULL", "attrs": {"out": 10}, "inputs": ["flat"]}]
+    commit_model(repository, "open", {"w": np.ones((40, 40), "f4")}, nodes, root=True)
+    outcome = bounded(repository)
+    assert [row.version for row in outcome.versions] == ["conv@2", "mlp@1"]
+    (skipped,) = outcome.skipped
+    assert skipped[0] == "open@1"
+    assert "weight" in skipped[1]
+    with pytest.raises(UsageError):
+        bounded(repository, "open@1")
+
+
 def test_rows_that_do_not_fit(repository: Repository, bounded: Bound, tmp_path: Path) -> None:
     np.savez(tmp_path / "odd.npz", x=np.zeros((5, 3, 8, 8), "f4"))
     before = record(repository, "mlp@1")
