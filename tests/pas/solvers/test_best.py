@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from benchmarks.plans.bound import lower_bound
 from dlv.pas.plan import make_plan
-from dlv.pas.solvers import spt
+from dlv.pas.solvers import best, spt
 from dlv.pas.storage_graph import Budgets, Scheme, StorageGraph
 from tests.conformance.solver import (
     SCHEMES,
@@ -140,3 +140,16 @@ def test_no_larger_than_the_others(scheme: Scheme) -> None:
             for algorithm in ("best", "mt", "pt", "last", "spt")
         }
         assert sizes["best"] == min(sizes.values())
+
+
+def test_random_swaps_gain_where_each_matrix_has_its_own_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = repository(5, 10, 10, 12)
+    assert graph.vertices > best.FEW
+    budgets = [int(2 * m) for m in spt.minima(graph, "parallel")]
+    made = make_plan(graph, budgets, "parallel", "best").plan
+    assert made.keeps(graph, budgets, "parallel")
+    monkeypatch.setattr(best, "SHAKE", 0)
+    without = make_plan(graph, budgets, "parallel", "best").plan.storage(graph)
+    assert made.storage(graph) < 0.998 * without
