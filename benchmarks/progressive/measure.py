@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-import dlv.bounding.run as bounding
 from benchmarks.progressive.nets import Data, Net, data_of, module_of
 from benchmarks.storage import models
 from benchmarks.storage.models import Model
@@ -90,26 +89,14 @@ def commit(net: Net, model: Model, seed: int, folder: Path) -> Committed:
     models.save(folder / "weights.safetensors", model)
     network_json.save(net.network(), str(folder / "network.json"))
     made = Committed(net, model, data, folder)
-    made.file("calibration", data.calibration)
     run(folder, *DLV, "init")
     run(folder, *DLV, "add", "weights.safetensors", "network.json")
     begun = time.perf_counter()
     run(folder, *DLV, "commit", "-m", net.title, "--name", net.name)
-    with Repository.find(folder) as repository:
-        asked = bounding.Request((net.name,), str(folder / "calibration.npz"), "benchmark")
-        bounding.bound(repository, asked, progress=quiet)
+    given = ("--bounds", net.name, "--calibration", made.file("calibration", data.calibration))
+    run(folder, *DLV, "archive", *given)
     made.seconds = time.perf_counter() - begun
     return made
-
-
-class _Bar:
-    def advance(self, count: int) -> None:
-        """Nobody watches."""
-
-
-@contextmanager
-def quiet(what: str, total: int) -> Iterator[_Bar]:  # noqa: ARG001
-    yield _Bar()
 
 
 @dataclass

@@ -39,10 +39,11 @@ def bounds_of(weights: Array, layout: Layout, planes: int) -> tuple[Array, Array
         rows = np.abs(weights.reshape(len(weights), -1)).max(1).astype(np.float64)
         exponents = np.frexp(rows)[1].reshape(-1, *[1] * (weights.ndim - 1))
         unit = np.ldexp(1.0, exponents + 1 - 8 * planes)
+        known = (rows == 0).reshape(exponents.shape)  # rows of zeros
         cells = np.floor(np.abs(weights) / unit)
         sign = np.where(np.signbit(weights), -1.0, 1.0)
         # All but the last plane hold 23 bits of the number; what is below them is open, too.
-        near, far = sign * cells * unit, sign * (cells + 1) * unit
+        near, far = sign * cells * unit, sign * np.where(known, 0, cells + 1) * unit
     return np.minimum(near, far), np.maximum(near, far)
 
 
