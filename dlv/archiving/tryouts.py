@@ -113,7 +113,7 @@ class Matrices:
 def settle(folder: Path, stored: Set[str]) -> None:
     """The plan is carried out: what was measured is kept, of what is still stored; no bytes."""
     path = folder / JOURNAL
-    rows: dict[bytes, dict[str, Any]] = {}
+    rows: dict[bytes, bytes] = {}  # lines: there may be many
     try:
         (folder / BYTES).unlink(missing_ok=True)
         with path.open("rb") as journal:
@@ -121,9 +121,9 @@ def settle(folder: Path, stored: Set[str]) -> None:
                 about = row["choice"] if "choice" in row else row["near"]
                 there = all(name is None or name in stored for name in about[:2])
                 if there and row["manner"].endswith(WRITER):
-                    rows[dumps([row["manner"], about])] = row | {"kept": None}
+                    rows[dumps([row["manner"], about])] = _line(row | {"kept": None})
         fresh = path.with_suffix(".new")
-        fresh.write_bytes(b"".join(map(_line, rows.values())))
+        fresh.write_bytes(b"".join(rows.values()))
         fresh.replace(path)
     except FileNotFoundError:
         return
