@@ -146,9 +146,10 @@ def _suffix(
 ) -> Suffix | None:
     """The tables of the tighter bound; None for networks that it has no rules for."""
     try:
-        return suffix_of(model.program, centres, depths, rows)
+        found = suffix_of(model.program, centres, depths, rows)
     except (NoRule, UsageError):
         return None
+    return found if found.nodes else None  # of a single layer it tells nothing
 
 
 def usable(view: View, matrix: str) -> tuple[int, ...]:

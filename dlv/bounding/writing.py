@@ -13,6 +13,7 @@ from dlv.bounds import KIND, Record, decode
 from dlv.errors import Damaged
 from dlv.metadata import bounds
 from dlv.metadata.database import Database
+from dlv.network.suffix_record import suffix_from_json
 from dlv.pas.footer import Encoding
 from dlv.repository import Repository
 from dlv.weight_writer import PackRecord
@@ -41,6 +42,8 @@ def write(
     data = record.encode()
     if decode(data) != record:
         raise Damaged("the bounds record does not read back", hint="report this fault of dlv")
+    if record.suffix is not None:
+        suffix_from_json(record.suffix)  # nor may this be refused later
     store = MatrixStore.of(repository)
     fresh = [(Choice(name, None, "materialise"), _known(view, name)) for name in view.made]
     beside = reencode.work(repository, fresh)

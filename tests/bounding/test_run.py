@@ -36,7 +36,7 @@ from dlv.pas.level import Level
 from dlv.remove import remove
 from dlv.repository import Repository
 from dlv.weights import MatrixStore
-from tests.bounding.nets import digits, trained
+from tests.bounding.nets import MLP, digits, trained
 
 Array = NDArray[Any]
 Bound = Callable[..., Outcome]
@@ -228,6 +228,16 @@ def test_a_network_that_cannot_be_run(
     assert "weight" in skipped[1]
     with pytest.raises(UsageError):
         bounded(repository, "open@1")
+
+
+def test_a_single_layer(repository: Repository, bounded: Bound, commit_model: Commit) -> None:
+    nodes = [MLP[0], {**MLP[1], "attrs": {"out": 96}}]
+    weights = {name: value for name, value in trained("mlp")[0].items() if "fc1" in name}
+    commit_model(repository, "one", weights, nodes, root=True)
+    (row,) = bounded(repository, "one@1").versions
+    assert row.made
+    assert record(repository, "one@1").suffix is None
+    assert sound(repository)
 
 
 def test_rows_that_do_not_fit(repository: Repository, bounded: Bound, tmp_path: Path) -> None:

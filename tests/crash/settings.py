@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import dlv.archiving.packing as packing
 import dlv.archiving.reencode as reencode
+import dlv.bounding.fixing as fixing
 from dlv.pas.spool import BUFFER
 
 
@@ -21,4 +22,13 @@ def _batches() -> None:
     reencode.BATCH = 16 << 10
 
 
-SETTINGS: dict[str, Callable[[], None]] = {"buffer": _buffer, "batches": _batches}
+def _fixed() -> None:
+    """Small weights go into fixed point too."""
+    fixing.SMALLEST = 1
+
+
+SETTINGS: dict[str, Callable[[], None]] = {
+    "buffer": _buffer,
+    "batches": _batches,
+    "fixed": _fixed,
+}

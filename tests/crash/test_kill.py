@@ -71,6 +71,17 @@ def test_archive_everywhere(prepare: Prepare, drive: Drive, which: str, part: in
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("part", range(SLICES))
+def test_bounds(prepare: Prepare, drive: Drive, part: int) -> None:
+    """Encodings and record count together, or not at all."""
+    template = prepare("bounds", *THIRD)
+    command = ("archive", "-q", "--bounds", "lenet@3")
+    results = drive(template, command, KILLS, part=part, of=SLICES, settings=("fixed",))
+    assert not bad(results)
+    assert sum(result["code"] == -9 for result in results) > 0.9 * len(results) > 12
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "before", "command"),
     [
