@@ -27,6 +27,9 @@ from dlv.weights import MatrixStore
 Array = NDArray[Any]
 Shapes = tuple[tuple[int, ...], ...]
 
+# What stored norms are raised by, relatively, and more.
+_DIGITS = 1e-4
+
 
 class Model(Protocol):
     """What is evaluated."""
@@ -115,9 +118,12 @@ class BallJudge:
         norms: Callable[[Shapes], Mapping[str, Norms]],
         settings: Settings,
         read: Callable[[Shapes], Read | None] = lambda shapes: None,  # noqa: ARG005
+        *,
+        trial: bool = False,
     ) -> None:
         self._program = program
         self._read = read
+        self._trial = trial  # with zeros for weights
         self._tensor = tensor
         self._norms = norms
         self._settings = settings
@@ -161,8 +167,23 @@ class BallJudge:
             balls = Balls(*given)
             if read is not None:
                 balls = SuffixBalls(*given[:3], read, self._reference)
+            if not self._trial:
+                _check_sizes(balls)
             self._balls[shapes] = balls, Adjoint(*given)
         return self._balls[shapes]
+
+
+def _check_sizes(balls: Balls) -> None:
+    """NoRule if norms are of another weight: as one that normalisation was not folded into."""
+    for step in balls.program.linear:
+        norms = balls.norms.get(step.node.name)
+        if norms is None:
+            continue
+        with np.errstate(all="ignore"):
+            size = float(np.linalg.norm(balls.params(step)["weight"]))
+        least, most = norms.fro - norms.dfro, norms.fro + norms.dfro
+        if not least - _DIGITS * most <= size <= most * (1 + _DIGITS):
+            raise NoRule(step.node, "the stored norms are not those of its weight")
 
 
 def norms_of(record: Record, program: Program, planes: Planes, shapes: Shapes) -> dict[str, Norms]:
@@ -258,6 +279,7 @@ def _probe(
     if inputs is None:
         return
     try:
-        BallJudge(program, planes.zeros, norms, replace(settings, tighten=False)).told(inputs)
+        asked = replace(settings, tighten=False)
+        BallJudge(program, planes.zeros, norms, asked, trial=True).told(inputs)
     except NoRule as error:
         raise NoBounds(str(error)) from None

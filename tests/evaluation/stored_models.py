@@ -226,6 +226,7 @@ def record_of(
                 opn_any=found.opn_any + more * OVERLAP,
                 fro=found.fro + more,
                 absmax=found.absmax + more,
+                levels=tuple(replace(each, dfro=each.dfro + more) for each in found.levels),
             )
         nodes.append(found)
     names = [name for name in tensors if name in hashes]

@@ -26,6 +26,7 @@ from dlv.network.forward import Forward
 from dlv.network.graph import Network
 from dlv.network.layers.activation import Relu
 from dlv.network.layers.layer import NoRule
+from dlv.network.program import program
 from dlv.network.torch_module import build
 from tests.evaluation.stored_models import (
     SmallRows,
@@ -192,22 +193,15 @@ def test_bounds_that_are_too_small_are_found_out(tmp_path: Path) -> None:
     network, tensors, x, _ = trained("cnn")
     model = stored_model(tmp_path, network, tensors, x=x)
     right = model.scores(x).argmax(1)
-    nodes = tuple(
-        replace(
-            node,
-            opn=node.opn / 100,
-            opn_any=node.opn_any / 100,
-            levels=tuple(
-                replace(
-                    each, dn=each.dn / 100, dfro=each.dfro / 100,
-                    drows=tuple(row / 100 for row in each.drows or ()),
-                )
-                for each in node.levels
-            ),
-        )
-        for node in model.record.nodes
-    )  # fmt: skip
-    found = progressive(model, SmallRows(x), Settings(), replace(model.record, nodes=nodes))
+    nodes = []
+    for node in model.record.nodes:
+        levels = [
+            replace(each, dn=each.dn / 100, drows=tuple(row / 100 for row in each.drows or ()))
+            for each in node.levels
+        ]
+        opn, any_size = node.opn / 100, node.opn_any / 100
+        nodes.append(replace(node, opn=opn, opn_any=any_size, levels=tuple(levels)))
+    found = progressive(model, SmallRows(x), Settings(), replace(model.record, nodes=tuple(nodes)))
     assert (found.labels != right).any()
 
 
@@ -463,6 +457,18 @@ def test_an_archive_meanwhile_leaves_rows_to_the_end(
     monkeypatch.setattr(progressive_module.BallJudge, "told", meanwhile)
     found = told(model, x)
     assert found.fallback == "`fc.weight` was archived anew meanwhile"
+    assert (found.labels == model.scores(x).argmax(1)).all()
+
+
+def test_norms_of_another_weight_are_not_believed(tmp_path: Path) -> None:
+    """As of one without the normalisation that this program folds into it."""
+    network, tensors, x, _ = trained("bn")
+    model = stored_model(tmp_path, network, tensors, x=x)
+    plainly = program(network, fold=False)
+    assert len(plainly.linear) == len(model.program.linear)
+    assert len(plainly.steps) > len(model.program.steps)
+    found = told(replace(model, program=plainly), x)
+    assert found.fallback == "`c1` (CONV): the stored norms are not those of its weight"
     assert (found.labels == model.scores(x).argmax(1)).all()
 
 
