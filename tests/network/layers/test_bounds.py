@@ -281,6 +281,23 @@ def test_attention_bounds_all_heads_together(reference: Reference) -> None:
     assert max(gained) > 1.1
 
 
+@pytest.mark.parametrize("moving", [0, 1, 2])
+def test_one_head_may_count_for_all(moving: int) -> None:
+    """Only queries, or keys, or values are off, and one head alone has large values."""
+    node = node_of("ATTENTION", inputs=3)
+    most = 0.0
+    for seed in range(3):
+        whole = []
+        for place in range(3):
+            centre = numbers((2, 4, 12), seed + place, 0.5)
+            centre[..., :4] *= (1, 1, 30)[place]
+            size = 1e-4 if place == moving else 0.0
+            whole.append(ball(centre, np.full(2, size), tokens=True))
+        balls = [heads_of(each, 3) for each in whole]
+        most = max(most, check(node, balls, F64, steps=40, trials=4))
+    assert 0.34 < most <= 1
+
+
 def test_attention_without_a_batch() -> None:
     node = node_of("ATTENTION", inputs=3)
     balls = [ball(numbers((5, 4), seed), np.full(5, 0.2)) for seed in (1, 2, 3)]
