@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 import dlv.archiving.reencode as reencode
 import dlv.catalogue as catalogue
 import dlv.check as check
+import dlv.durable as durable
 import dlv.rebuild as rebuilding
 import dlv.revisions as revisions
 from dlv.archive import Archived
@@ -33,6 +34,7 @@ from dlv.network.forward import Forward
 from dlv.network.interval import Balls, certain
 from dlv.network.suffix_record import suffix_from_json
 from dlv.pas.level import Level
+from dlv.pas.packs import SUFFIX
 from dlv.remove import remove
 from dlv.repository import Repository
 from dlv.weights import MatrixStore
@@ -340,6 +342,28 @@ def test_a_rebuild_finds_it(repository: Repository) -> None:
     rebuilding.rebuild(repository)
     assert (record(repository, "conv@1"), record(repository, "mlp@1")) == before
     assert sound(repository)
+
+
+def test_a_damaged_record_is_as_good_as_none(repository: Repository) -> None:
+    made = record(repository, "conv@1")
+    (piece, *_) = MatrixStore.of(repository).object_chunks("bounds", made.hash)
+    path = durable.path_of(repository.packs, piece.pack, SUFFIX)
+    path.chmod(0o600)
+    with path.open("r+b") as pack:
+        pack.seek(piece.offset + piece.length // 2)
+        (byte,) = pack.read(1)
+        pack.seek(-1, 1)
+        pack.write(bytes([byte ^ 1]))
+    left = found(repository, "conv@1")
+    assert isinstance(left, NoRecord)
+    assert "cannot be read" in left.why
+    faults = {fault.kind: fault for fault in check.check(repository).faults}
+    assert set(faults) == {"pack", "bounds"}
+    assert (faults["bounds"].object, faults["bounds"].versions) == (made.hash, ("conv@1",))
+    assert isinstance(found(repository, "mlp@1"), Record)
+    repository.close()
+    assert check.rebuild(repository).rebuilt == 3
+    assert isinstance(found(repository, "mlp@1"), Record)
 
 
 @pytest.mark.parametrize("place", ["verify", "switch"])
