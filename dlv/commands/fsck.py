@@ -86,5 +86,6 @@ def _object(name: str) -> Cell:
 
 
 def _count(kind: str, many: int) -> str:
-    one = {"matrices": "matrix", "bounds": "bounds", "files.git": "files.git"}.get(kind, kind.removesuffix("s"))
+    odd = {"matrices": "matrix", "bounds": "bounds", "files.git": "files.git"}
+    one = odd.get(kind, kind.removesuffix("s"))
     return f"{many} {one if many == 1 else kind}"
