@@ -58,6 +58,13 @@ class Cells:
         found = np.where(gradient > 0, low, high)
         return self._inside(found)
 
+    def along(self, direction: Array) -> Array:
+        """From the middle in this direction, as far as the cells allow for all weights at once."""
+        most = float(np.abs(direction).max(initial=0.0))
+        near, far = self.near.astype(np.float64), self.far.astype(np.float64)
+        part = direction / most if most > 0 else np.zeros(direction.shape)
+        return self._inside(((near + far) / 2 + part * np.abs(far - near) / 2).astype(np.float32))
+
     def mixed(self, other: Array, share: float) -> Array:
         """Between the true weights (0) and other ones of these cells (1)."""
         true = self.weights.astype(np.float64)

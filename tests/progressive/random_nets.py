@@ -72,6 +72,31 @@ class RandomNet:
             for g in [held[name].grad]
         }
 
+    def pushes(
+        self, row: int, name: str, away: Mapping[str, Array], start: Mapping[str, Array]
+    ) -> dict[str, Array]:
+        """How weights must move so that a node's value moves most from that with others.
+
+        `away`: the weights to move away from; `start`: those that move.
+        """
+        network = replace(self.network, outputs=((name, 0),))
+        found = []
+        for changed in (away, start):
+            held = {**self.tensors, **changed}
+            tensors = {each: torch.from_numpy(array.astype("f8")) for each, array in held.items()}
+            module = build(network, tensors, {})
+            module.eval()
+            found.append((module, module(torch.from_numpy(self.x[row : row + 1]).double())))
+        (_, here), (module, there) = found
+        if there.requires_grad:  # else no weight comes before it
+            ((there - here.detach()) ** 2).sum().backward()
+        moved = dict(module.named_parameters())
+        return {
+            each: np.zeros(moved[each].shape) if g is None else g.numpy()
+            for each in start
+            for g in [moved[each].grad]
+        }
+
 
 @dataclass
 class _Drawing:

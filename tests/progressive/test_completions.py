@@ -48,6 +48,7 @@ def test_completions_have_the_same_first_planes(
     first, side = planes_of(held, layout)
     gradient = rng.normal(size=shape)
     found = [cells.near, cells.far, cells.random(rng), cells.ends(rng), cells.against(gradient)]
+    found += [cells.along(gradient), cells.along(0 * gradient)]
     found += [cells.mixed(cells.far, 0.5), cells.mixed(cells.far, 0.0)]
     for other in found:
         assert other.dtype == np.float32

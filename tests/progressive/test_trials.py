@@ -61,7 +61,7 @@ class Case:
         self.shapes = {node: values[name].shape[1:] for node, name in inputs.items()}
 
     def completions(self, rng: np.random.Generator, count: int) -> Iterator[dict[str, Array]]:
-        """Random ones, corners, and the worst for some row, to first order."""
+        """Random ones, corners, and for some row the furthest and the worst to first order."""
         yield {name: self.net.tensors[name] for name in self.cells}
         order = np.argsort(-self.net.scores(self.centre), axis=1)
         for number in range(count):
@@ -69,10 +69,35 @@ class Case:
                 yield {name: cells.random(rng) for name, cells in self.cells.items()}
             elif number % 4 == 1:
                 yield {name: cells.ends(rng) for name, cells in self.cells.items()}
+            elif number % 4 == 2:
+                yield self.furthest(rng)
             else:
                 row = int(rng.integers(len(order)))
                 slope = self.net.gradients(row, order[row, 0], order[row, 1])
                 yield {name: cells.against(slope[name]) for name, cells in self.cells.items()}
+
+    def furthest(self, rng: np.random.Generator) -> dict[str, Array]:
+        """That which moves a node's value far from its centre, along what norms measure.
+
+        Of few weights, or of all: what one leaves open is what the next ones' norms stretch.
+        """
+        name = self.names[int(rng.integers(len(self.names)))]
+        row = int(rng.integers(len(self.net.x)))
+        centre = {each: self.centre[each] for each in self.cells}
+        moving = [each for each in self.cells if rng.random() < 0.5] or list(self.cells)
+        found = {**centre, **{each: self.cells[each].random(rng) for each in moving}}
+        for _ in range(3):
+            pushes = self.net.pushes(row, name, centre, found)
+            found = {
+                each: self.cells[each].along(np.nan_to_num(pushes[each]))
+                if each in moving
+                else found[each]
+                for each in found
+            }
+        return {
+            each: self.cells[each].along(np.zeros(held.shape)) if each not in moving else held
+            for each, held in found.items()
+        }
 
     def balls(self, completion: dict[str, Array], reference: Reference, share: float) -> Balls:
         """In the norms of a completion; of their dW only a share, to see that it is needed."""
