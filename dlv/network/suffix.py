@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlv.network.ball import UP
 from dlv.network.layers.layer import NoRule
 from dlv.network.program import Program, Step, params_of
 from dlv.network.schedule import Inputs, Weights
 from dlv.network.suffix_errors import felt, head_of, matrix_of, over_torus, pairs_of, reach
 from dlv.network.suffix_form import Parameters, Peaks, walk
-from dlv.network.suffix_habits import Habit, habits
+from dlv.network.suffix_habits import Habit, gain, habits
 from dlv.network.suffix_plan import Plan, Through, Told, plan
 from dlv.network.suffix_radius import correction_of
 from dlv.network.suffix_record import (
@@ -36,8 +35,6 @@ Floats = NDArray[np.float64]
 
 # Numbers of one form at most: beyond, the recursion of norms has to do.
 MOST = 1 << 26
-# A correction must spare so many times the bytes that it takes, where they are read.
-WORTH = 1.5
 LINEAR = ("CONV", "FULL")
 
 
@@ -121,18 +118,44 @@ def suffix_of(
 def needed(program: Program, suffix: Suffix, levels: Sequence[Mapping[str, int]]) -> Suffix:
     """What a reader of these levels asks for: each says how many planes of a tensor are read.
 
-    Planes beyond them may come free with others: for these depths there are no corrections.
+    Planes beyond them may come free with others: for these depths there are no corrections,
+    nor where they would make little of the whole error.
     """
     aliases = program.network.aliases
+    names = {step.result: step.node.params["weight"] for step in program.linear}
+    depths = [
+        {result: level.get(aliases.get(name, name)) for result, name in names.items()}
+        for level in levels
+    ]
+    totals = [sum(_usual(suffix, result, at.get(result)) for result in names) for at in depths]
+    weights = sum(node.weights for node in suffix.nodes.values())
     nodes = dict(suffix.nodes)
-    for step in program.linear:
-        if step.result in nodes:
-            node, name = nodes[step.result], step.node.params["weight"]
-            depths = {level.get(aliases.get(name, name)) for level in levels}
-            both = zip(node.levels, node.plain, strict=True)
-            kept = tuple(best if best.planes in depths else plain for best, plain in both)
-            nodes[step.result] = replace(node, levels=kept, plain=())
+    for result in names:
+        node = nodes.get(result)
+        if node is None:
+            continue
+        kept = []
+        for best, plain in zip(node.levels, node.plain, strict=True):
+            parts = [
+                (plain.usual - best.usual) / total
+                for at, total in zip(depths, totals, strict=True)
+                if at[result] == best.planes and total > 0
+            ]
+            taken = len(best.correction.values) if best.correction is not None else 0
+            spared = gain(np.log2(1 + max(parts, default=0.0)), weights, taken)
+            kept.append(best if parts and spared > 0 else plain)
+        rank = max((each.correction.rank for each in kept if each.correction), default=0)
+        assert node.a is not None
+        assert node.basis is not None
+        basis = node.basis[: rank * len(node.a)]
+        nodes[result] = replace(node, levels=tuple(kept), plain=(), basis=basis)
     return replace(suffix, nodes=nodes)
+
+
+def _usual(suffix: Suffix, result: str, depth: int | None) -> float:
+    node = suffix.nodes.get(result)
+    level = node.level(depth) if node is not None and depth is not None else None
+    return 0.0 if level is None else level.usual
 
 
 def steps_of(made: Plan) -> list[tuple[str, Step]]:
@@ -215,17 +238,16 @@ class _Chain:
             correction = correction_of(move.step, node, level.correction)
         dw = self.source.open_at(move.step, level.planes, correction)
         dn = felt(block, over_torus(dw, move.window, torus), node.scale)
-        if correction is None:
+        if level.correction is None:
             return dn, 0.0
-        left = np.einsum("oi...,i->o...", dw, node.usual)[:, None]
-        rest = felt(block, over_torus(left, move.window, torus), np.ones(1))
-        places = sqrt(prod(self.plan.shapes[move.step.inputs[0]]) / len(node.usual))
+        along = node.usual[: level.correction.rank] / node.scale
+        left = np.einsum("oi...,ri->or...", dw, along)
+        rest = felt(block, over_torus(left, move.window, torus), np.ones(len(along)))
         # The reader's sum of centre and correction may be rounded in another way.
         whole, plain = self.source.whole(move.step), self.source.open_at(move.step, level.planes)
         size = float(np.linalg.norm(whole) + 4 * np.linalg.norm(plain - dw)) * 2.0**-50
         other = size * reach(block) * sqrt(move.window.overlap() if move.window else 1)
-        usual = float(np.linalg.norm(node.usual))
-        return dn + other / float(node.scale.min()), (rest + other * usual) * places * UP
+        return dn + other / float(node.scale.min()), rest + other * float(np.linalg.norm(along))
 
 
 class _Writer(_Chain):
@@ -255,36 +277,49 @@ class _Writer(_Chain):
         if step.node.op in LINEAR:
             habit = self._usual[step.result]
             a = self._a.get(step.result, habit.start)
-            mean, unit = _eighth(habit.mean)
-            node = SuffixNode(node.reach, _small(a, FINE), mean, unit)
+            node = SuffixNode(node.reach, _small(a, FINE), np.zeros(0, np.int8))
+            if self.source.correctable(step):
+                whole = self.source.whole(step)
+                basis = habit.directions(node.scale, habit.rank(node.scale, whole.shape))
+                eighths = np.clip(np.rint(basis * 128), -127, 127).astype(np.int8)
+                node = replace(node, basis=eighths.ravel())
             plain = tuple(
-                SuffixLevel(
-                    planes, self.shares(move, node, SuffixLevel(planes, 0.0), block, torus)[0]
-                )
+                self._plain(move, node, planes, block, torus)
                 for planes in self.source.open_depths(step)
             )
             best = tuple(self._best(move, node, level, block, torus) for level in plain)
-            node = replace(node, levels=best, plain=plain)
+            size = self.source.whole(step).size
+            node = replace(node, levels=best, plain=plain, weights=size)
         self._nodes[step.result] = node
+
+    def _plain(
+        self, move: Told, node: SuffixNode, planes: int, block: Array, torus: Torus
+    ) -> SuffixLevel:
+        dn, _ = self.shares(move, node, SuffixLevel(planes, 0.0), block, torus)
+        usual = dn * self._usual[move.step.result].size(node.scale)
+        return SuffixLevel(planes, dn, usual=usual)
 
     def _best(
         self, move: Told, node: SuffixNode, plain: SuffixLevel, block: Array, torus: Torus
     ) -> SuffixLevel:
         """With or without a correction, whichever spares more bytes."""
-        if not (node.along.any() and self.source.correctable(move.step)):
+        rank = len(node.usual)
+        if not rank:
             return plain
         habit, planes = self._usual[move.step.result], plain.planes
         raw = self.source.weights.tensor(move.step.node.params["weight"], planes)
         whole = self.source.tensor(move.step.node.params["weight"])
         open_part = np.asarray(whole, np.float64) - raw
         along = matrix_of(move.step, {"weight": open_part})
-        values, unit = _eighth(np.einsum("oi...,i->o...", along, node.usual).ravel())
-        level = SuffixLevel(planes, 0.0, 0.0, Correction(values, unit))
+        along = np.moveaxis(along.reshape(*along.shape[:2], -1), 1, 2).reshape(-1, along.shape[1])
+        wanted = (along / node.scale) @ np.linalg.pinv(node.usual)
+        values, unit = _rough(wanted.ravel())
+        level = SuffixLevel(planes, 0.0, 0.0, Correction(values, unit, rank))
         shares = self.shares(move, node, level, block, torus)
-        after = shares[0] * habit.moved(node.scale) + shares[1]
-        before = plain.dn * habit.size(node.scale)
-        if after > 0 and np.log2(before / after) * whole.size / 8 > WORTH * len(values):
-            return SuffixLevel(planes, *shares, level.correction)
+        left, taken = habit.split(node.scale, node.usual)
+        after = shares[0] * left + shares[1] * taken
+        if after > 0 and gain(np.log2(plain.usual / after), whole.size, len(values)) > 0:
+            return SuffixLevel(planes, *shares, level.correction, after)
         return plain
 
 
@@ -329,11 +364,11 @@ def _small(values: Array, steps: float) -> NDArray[np.int8]:
     return found
 
 
-def _eighth(values: Array) -> tuple[NDArray[np.int8], int]:
-    """Numbers as 8 bits each, times one power of two."""
+def _rough(values: Array) -> tuple[NDArray[np.int8], int]:
+    """Numbers as 6 bits each, times one power of two."""
     most = float(np.abs(values).max(initial=0.0))
     if not most > 2.0**-900:
         return np.zeros(len(values), np.int8), 0
-    unit = int(np.frexp(most / 127)[1])
+    unit = int(np.frexp(most / 31)[1])
     found: NDArray[np.int8] = np.rint(np.ldexp(values, -unit)).astype(np.int8)
     return found, unit

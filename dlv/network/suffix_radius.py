@@ -29,6 +29,8 @@ Floats = NDArray[np.float64]
 # By the result of each linear step: planes read of its weight; None: all.
 Depths = Mapping[str, int | None]
 
+_ROUNDED = 1e-12
+
 
 @dataclass(frozen=True)
 class Read:
@@ -93,11 +95,18 @@ class SuffixBalls(Balls):
         axis = -1
         if step.node.op == "CONV" and step.node.attrs["channels"] == "first":
             axis = 1
-        channels = np.moveaxis(x, axis, -1)
-        if level.correction is not None:
-            channels = channels - node.usual
-        size: Floats = l2(channels * node.scale)
-        return (level.dn * size + level.rest) * UP
+        y = np.moveaxis(x, axis, -1) * node.scale
+        if level.correction is None:
+            plain: Floats = level.dn * l2(y) * UP
+            return plain
+        usual = node.usual[: level.correction.rank]
+        c = y @ usual.T
+        along: Floats = l2(c)
+        size = l2(y - c @ usual)
+        # What y - Q^T c was rounded by.
+        size = size + _ROUNDED * len(usual) * (size + len(usual) * along)
+        found: Floats = (level.dn * size + level.rest * along) * UP
+        return found
 
     def spread(self, known: Mapping[Port, Ball]) -> Floats:
         """R, and what stands for it of the last weight's unread part."""
@@ -215,7 +224,9 @@ def corrections_of(program: Program, read: Read) -> dict[str, Array]:
 
 def correction_of(step: Step, node: SuffixNode, correction: Correction) -> Array:
     attrs = step.node.attrs
-    taps = correction.floats.reshape(attrs["out"], 1, -1) * node.along[:, None]
+    along = node.usual[: correction.rank] * node.scale
+    taps = (correction.floats @ along).reshape(attrs["out"], -1, len(node.scale))
+    taps = np.moveaxis(taps, 1, 2)
     if step.node.op == "FULL":
         return taps[:, :, 0] if attrs["layout"] == "out_in" else taps[:, :, 0].T
     added: Array = taps.reshape(*taps.shape[:2], *attrs["kernel"])
@@ -236,7 +247,7 @@ def _loosened(
         if level is None or level.correction is None or known is None:
             continue
         node = read.suffix.nodes[step.result]
-        more = float(np.linalg.norm(level.correction.floats) * np.linalg.norm(node.along)) * UP
+        more = float(np.linalg.norm(correction_of(step, node, level.correction))) * UP
         if step.fold is not None:
             params = {slot: tensor(name) for slot, name in step.fold.params.items()}
             scale = params.get("weight", np.ones(1)) / np.sqrt(

@@ -27,47 +27,58 @@ FINE = 8.0  # steps of p and of A: a factor of 2^(1/8)
 THETA = 256.0
 MOST_CLASSES = 128  # of a table of all pairs
 _MOST_NODES = 1 << 12
+_ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+_LETTERS = np.frombuffer(_ALPHABET, np.uint8)
+_NONE = 127
+_NUMBERS = np.full(256, _NONE, np.int8)
+_NUMBERS[_LETTERS] = np.arange(64) - 32
 
 
 @dataclass(frozen=True)
 class Correction:
-    """What is added to the centre along the usual input: K * 2^unit, (out, taps)."""
+    """What is added to the centre along usual inputs: K * 2^unit, (out * taps, rank).
+
+    Each of `values` is between -32 and 31.
+    """
 
     values: Small
     unit: int
+    rank: int
 
     @property
     def floats(self) -> Floats:
-        return np.ldexp(self.values.astype(np.float64), self.unit)
+        return np.ldexp(self.values.astype(np.float64), self.unit).reshape(-1, self.rank)
 
 
 @dataclass(frozen=True)
 class SuffixLevel:
-    """After so many planes: the share is `dn` * ||A (x - mean)|| + `rest`.
+    """After so many planes: the share is `dn` * ||A x - Q^T c|| + `rest` * ||c||, c = Q A x.
 
-    Without a correction the mean is not taken off, and there is no rest.
+    Without a correction nothing is taken off, and there is no rest.
     """
 
     planes: int
     dn: float
     rest: float = 0.0
     correction: Correction | None = None
+    usual: float = 0.0  # the share of usual inputs; known to the writer alone
 
 
 @dataclass(frozen=True)
 class SuffixNode:
     """Of a node that errs, by rounding if it has no weight; `reach` is sqrt(lambda_max(M)).
 
-    `a`: log2 of A in steps of 1/8; `mean`, times 2^unit: of each channel of its input.
+    `a`: log2 of A in steps of 1/8. `basis`: the directions Q that A x mostly has, as (rank,
+    channels) of 1/128; that they are nearly orthonormal helps, and no bound relies on it.
     """
 
     reach: float
     a: Small | None = None
-    mean: Small | None = None
-    unit: int = 0
+    basis: Small | None = None
     levels: tuple[SuffixLevel, ...] = ()
-    # The same levels without corrections; known to the writer alone.
+    # Known to the writer alone: the same levels without corrections, the size of the weight.
     plain: tuple[SuffixLevel, ...] = ()
+    weights: int = 0
 
     @cached_property
     def scale(self) -> Floats:
@@ -76,15 +87,8 @@ class SuffixNode:
 
     @cached_property
     def usual(self) -> Floats:
-        assert self.mean is not None
-        return np.ldexp(self.mean.astype(np.float64), self.unit)
-
-    @cached_property
-    def along(self) -> Floats:
-        """The direction that a correction is added in: 1 for the usual input."""
-        direction = self.scale**2 * self.usual
-        size = float(direction @ self.usual)
-        return direction / size if size > 0 else np.zeros(len(direction))
+        assert self.basis is not None
+        return np.ldexp(self.basis.astype(np.float64), -7).reshape(-1, len(self.scale))
 
     def level(self, planes: int) -> SuffixLevel | None:
         return next((level for level in self.levels if level.planes == planes), None)
@@ -125,8 +129,8 @@ class Suffix:
 
 def _node_json(node: SuffixNode) -> dict[str, Any]:
     found: dict[str, Any] = {"reach": number(node.reach)}
-    if node.a is not None and node.mean is not None:
-        found |= {"a": _text(node.a), "mean": _text(node.mean), "unit": node.unit}
+    if node.a is not None and node.basis is not None:
+        found |= {"a": _text(node.a), "basis": _text(node.basis)}
         found["levels"] = [
             {"planes": level.planes, "dn": number(level.dn)}
             | (
@@ -134,8 +138,9 @@ def _node_json(node: SuffixNode) -> dict[str, Any]:
                 if level.correction is None
                 else {
                     "rest": number(level.rest),
-                    "correction": _text(level.correction.values),
+                    "correction": _letters(level.correction.values),
                     "unit": level.correction.unit,
+                    "rank": level.correction.rank,
                 }
             )
             for level in node.levels
@@ -178,15 +183,18 @@ def _node(value: Mapping[str, Any]) -> SuffixNode:
     if "a" not in value:
         _keys(value, {"reach"})
         return SuffixNode(_norm(value["reach"]))
-    _keys(value, {"reach", "a", "mean", "unit", "levels"})
-    a, mean = _small(value["a"]), _small(value["mean"])
-    if len(a) != len(mean) or not _whole(value["unit"], -2000, 2000):
+    _keys(value, {"reach", "a", "basis", "levels"})
+    a, basis = _small(value["a"]), _small(value["basis"])
+    if not len(a) or len(basis) % len(a):
         raise ValueError("numbers of channels that do not fit each other")
     levels = tuple(map(_level, value["levels"]))
     depths = [level.planes for level in levels]
     if depths != sorted(set(depths)):
         raise ValueError("levels that are not in order")
-    return SuffixNode(_norm(value["reach"]), a, mean, value["unit"], levels)
+    ranks = [level.correction.rank for level in levels if level.correction is not None]
+    if max(ranks, default=0) > len(basis) // len(a):
+        raise ValueError("a correction of more directions than there are")
+    return SuffixNode(_norm(value["reach"]), a, basis, levels)
 
 
 def _level(value: Mapping[str, Any]) -> SuffixLevel:
@@ -195,10 +203,12 @@ def _level(value: Mapping[str, Any]) -> SuffixLevel:
     if "correction" not in value:
         _keys(value, {"planes", "dn"})
         return SuffixLevel(value["planes"], _norm(value["dn"]))
-    _keys(value, {"planes", "dn", "rest", "correction", "unit"})
-    if not _whole(value["unit"], -2000, 2000):
-        raise ValueError("an impossible unit")
-    correction = Correction(_small(value["correction"]), value["unit"])
+    _keys(value, {"planes", "dn", "rest", "correction", "unit", "rank"})
+    if not (_whole(value["unit"], -2000, 2000) and _whole(value["rank"], 1, 1 << 12)):
+        raise ValueError("an impossible unit or rank")
+    correction = Correction(_read(value["correction"]), value["unit"], value["rank"])
+    if len(correction.values) % correction.rank:
+        raise ValueError("a correction that does not fit its rank")
     return SuffixLevel(value["planes"], _norm(value["dn"]), _norm(value["rest"]), correction)
 
 
@@ -219,6 +229,18 @@ def _norm(value: Any) -> float:
 
 def _text(values: Small) -> str:
     return b64encode(np.ascontiguousarray(values, np.int8).tobytes()).decode("ascii")
+
+
+def _letters(values: Small) -> str:
+    """Numbers of 6 bits, a letter for each: entropy coding finds them again."""
+    return _LETTERS[values.astype(np.intp) + 32].tobytes().decode("ascii")
+
+
+def _read(text: str) -> Small:
+    found = _NUMBERS[np.frombuffer(text.encode("ascii"), np.uint8)]
+    if (found == _NONE).any():
+        raise ValueError("letters that are none")
+    return found
 
 
 def _small(text: str) -> Small:

@@ -38,14 +38,18 @@ class Samples:
 
     def centred(self, name: str) -> Array:
         """The unread part without what a correction takes off it."""
-        dw, habit = self.unread[name], self.habits[name]
-        direction = np.exp2(2 * habit.start) * habit.mean
-        size = float(direction @ habit.mean)
-        if not size > 0:
-            return dw
-        along = np.einsum("oi...,i->o...", dw, habit.mean)[:, None]
-        found: Array = dw - along * (direction / size).reshape(1, -1, *[1] * (dw.ndim - 2))
+        dw, scale, usual = self.unread[name], *self._usual(name)
+        along = np.einsum("oi...,ri->or...", dw, usual / scale)
+        found: Array = dw - np.einsum("or...,ri->oi...", along, usual * scale)
         return found
+
+    def power(self, name: str) -> Array:
+        """Mean square of each channel, without the same."""
+        return self.habits[name].left(*self._usual(name))
+
+    def _usual(self, name: str) -> tuple[Array, Array]:
+        habit, scale = self.habits[name], np.exp2(self.habits[name].start)
+        return scale, habit.directions(scale, habit.rank(scale, self.unread[name].shape))
 
 
 def start(plan: Plan) -> Parameters:
@@ -69,6 +73,7 @@ class Objective:
         self._peaks = RoughPeaks()
         self._through: dict[str, Array] = {}
         self._unread: dict[str, Array] = {}
+        self._power = {name: samples.power(name) for name in samples.unread}
         self._total = sum(samples.counts.values())
 
     def __call__(self, parameters: Parameters, a: Mapping[str, Array]) -> tuple[float, Gradients]:
@@ -95,7 +100,7 @@ class Objective:
             if not value > 0:
                 return None
             u = x[min(at, len(x) - 1)] @ v
-            power = self._samples.habits[name].variance * np.exp2(2 * a[name])
+            power = self._power[name] * np.exp2(2 * a[name])
             self._sum += 0.5 * share * (np.log2(value) + np.log2(power.sum()))
             inner = np.abs(v) ** 2
             inner = inner.reshape(-1, len(scale)).sum(axis=0)

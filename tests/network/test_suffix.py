@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 import dlv.network.suffix as suffixes
+import dlv.network.suffix_habits as suffix_habits
 from dlv.canonical import dumps
 from dlv.errors import Damaged
 from dlv.network.ball import F64, STRICT, Norms, Reference
@@ -86,7 +87,8 @@ def worst_ratio(case: Case, balls: SuffixBalls, x: Array, truth: Array) -> float
 @pytest.fixture
 def all_corrected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Corrections wherever they shrink an error, whatever they take."""
-    monkeypatch.setattr(suffixes, "WORTH", 0.0)
+    monkeypatch.setattr(suffix_habits, "WORTH", -1.0)
+    monkeypatch.setattr(suffix_habits, "_ROUGH", 0.0)
 
 
 @pytest.mark.usefixtures("all_corrected")
@@ -190,6 +192,7 @@ def test_made_again_it_says_no_more(name: str) -> None:
     assert list(faults(case.program, case, case.depths, shapes, wrong))
 
 
+@pytest.mark.usefixtures("all_corrected")
 def test_what_no_reader_asks_for_is_left_out() -> None:
     case = mlp()
     suffix = made(case)
