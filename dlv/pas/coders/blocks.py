@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Sequence
 from functools import cache
@@ -47,18 +46,21 @@ def _ends(data: Bytes, counts: NDArray[np.int64]) -> list[int]:
         ends.append(len(data))  # the last byte of packed classes may belong to no run
     if len(ends) == 1:
         return ends
-    sizes = [ends[0], *(after - before for before, after in itertools.pairwise(ends))]
-    runs = zip([0, *ends], ends, strict=False)
-    histograms = [np.bincount(data[start:end], minlength=256) for start, end in runs]
+    table = _histograms(data, ends)
+    lengths = np.diff(ends, prepend=0)
     logs = _logs(len(data).bit_length())
-    costs = [_cost(*pair, logs) for pair in zip(histograms, sizes, strict=True)]
+    single = _costs(table, lengths, logs)
+    both = _costs(table[:-1] + table[1:], lengths[:-1] + lengths[1:], logs)
+    histograms = list(table)
+    sizes: list[int] = lengths.tolist()
+    costs: list[float] = single.tolist()
 
     def gain(i: int) -> float:
         """What joining a block with the next adds; below 0 if they are cheaper together."""
         joined = _cost(histograms[i] + histograms[i + 1], sizes[i] + sizes[i + 1], logs)
         return joined - costs[i] - costs[i + 1]
 
-    gains = [gain(i) for i in range(len(ends) - 1)]
+    gains: list[float] = (both - single[:-1] - single[1:]).tolist()
     # Greedily: the neighbours that are cheapest together, until none are cheaper than apart.
     while gains and (least := min(gains)) < 0:
         best = gains.index(least)
@@ -79,6 +81,12 @@ def _logs(bits: int) -> NDArray[np.float64]:
     return logs
 
 
+def _histograms(data: Bytes, ends: Sequence[int]) -> NDArray[np.int64]:
+    """How often each byte stands in each run."""
+    runs = zip([0, *ends], ends, strict=False)
+    return np.stack([np.bincount(data[start:end], minlength=256) for start, end in runs])
+
+
 def _cost(histogram: NDArray[np.int64], total: int, logs: NDArray[np.float64]) -> float:
     """Bytes that a Huffman code of one block would take, near enough."""
     if not total:
@@ -86,3 +94,13 @@ def _cost(histogram: NDArray[np.int64], total: int, logs: NDArray[np.float64]) -
     used = int(np.count_nonzero(histogram))
     bits = float(logs[total]) - float(np.add.reduce(logs.take(histogram)))
     return min(max(bits, total if used > 1 else 0) / 8 + used / 2, total) + BLOCK
+
+
+def _costs(
+    histograms: NDArray[np.int64], totals: NDArray[np.int64], logs: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """`_cost` of many, to the last bit."""
+    used = np.count_nonzero(histograms, axis=1)
+    bits = logs[totals] - np.add.reduce(logs.take(histograms), axis=1)
+    found = np.minimum(np.maximum(bits, np.where(used > 1, totals, 0)) / 8 + used / 2, totals)
+    return np.where(totals > 0, found + BLOCK, 0.0)
