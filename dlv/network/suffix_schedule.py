@@ -39,11 +39,12 @@ class Allocation:
         self._bytes = bytes_of
         share = np.maximum(budget, np.finfo(np.float64).tiny)
         none = np.zeros(len(budget))
-        self._errors = {
-            (name, depth): errors[name].get(depth, none) / share
-            for name in self._names
-            for depth in self._depths[name]
-        }
+        with np.errstate(over="ignore"):  # a row that is tied bears nothing
+            self._errors = {
+                (name, depth): errors[name].get(depth, none) / share
+                for name in self._names
+                for depth in self._depths[name]
+            }
         self._place = max(int(np.ceil(MOST_ROWS * len(budget))) - 1, 0)
 
     def levels(
