@@ -172,7 +172,7 @@ def test_unread_bits_at_their_worst(seed: int, by_rows: bool, op: str) -> None:
         along = x / np.linalg.norm(x)
         column = -np.sign(a.reshape(-1)) * drows
         if not by_rows:
-            column = -a.reshape(-1) / np.linalg.norm(a) * dn
+            column = -a.reshape(-1) / max(float(np.linalg.norm(a)), 1e-300) * dn
         return {"weight": centre + np.outer(column, along).reshape(size)}
 
     norms = norms_of(centre, dn, drows if by_rows else None)
