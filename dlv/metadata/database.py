@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
@@ -92,12 +93,11 @@ class Database:
         self._turn = threading.RLock()  # a transaction belongs to one thread
         self._busy_seconds = busy_seconds
         try:
-            self._connection = sqlite3.connect(
-                path, timeout=busy_seconds, isolation_level=None, check_same_thread=False
-            )
+            self._connection = self._connect()
         except _REFUSED as error:
             raise self._translated(error) from error
         try:
+            wal = wal and not self.read_only
             # A network disk has no shared memory for WAL; the rollback journal is safe there.
             journal, synchronous = ("WAL", "FULL") if wal else ("DELETE", "EXTRA")
             if wal and self.value("PRAGMA journal_mode") != "wal":
@@ -110,6 +110,35 @@ class Database:
         except BaseException:
             self._connection.close()
             raise
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the file, or the folder that WAL needs, may not be written."""
+        return self.path.is_file() and not (
+            os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK)
+        )
+
+    def _connect(self, *options: str) -> sqlite3.Connection:
+        name: str | Path = self.path
+        if self.read_only:
+            name = f"{self.path.absolute().as_uri()}?{'&'.join(('mode=ro', *options))}"
+        made = sqlite3.connect(
+            name,
+            timeout=self._busy_seconds,
+            isolation_level=None,
+            check_same_thread=False,
+            uri=isinstance(name, str),
+        )
+        if isinstance(name, str) and not options:
+            try:
+                made.execute("SELECT 1 FROM sqlite_schema").fetchone()
+            except sqlite3.OperationalError as error:
+                made.close()
+                if _name(error).startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
+                    # Nobody has it open, and what WAL needs cannot be made: it is all in one file.
+                    return self._connect("immutable=1")
+                raise
+        return made
 
     def _patiently(self, sql: str) -> None:
         """For what SQLite refuses at once, without waiting, while another process writes."""

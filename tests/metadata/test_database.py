@@ -594,3 +594,25 @@ def test_insert_gives_the_new_id(db: Database) -> None:
     assert db.value("SELECT hash FROM tensor_list WHERE id = 2") == "b"
     assert db.value("SELECT hash FROM tensor_list WHERE id = 9") is None
     assert db.row("SELECT id, hash FROM tensor_list WHERE id = 9") is None
+
+
+def test_what_may_not_be_written_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "dlv.db"
+    writer = Database(path)
+    writer.execute("INSERT INTO state(key, value) VALUES ('a', '1')")
+    # Permissions do not hold the superuser, whom tests may run as.
+    monkeypatch.setattr("dlv.metadata.database.os.access", lambda *_: False)
+    beside = Database(path)
+    assert beside.value("SELECT value FROM state WHERE key = 'a'") == "1"
+    writer.execute("UPDATE state SET value = '2'")
+    assert beside.value("SELECT value FROM state WHERE key = 'a'") == "2"
+    beside.close()
+    writer.close()
+    assert not path.with_name("dlv.db-wal").exists()
+    alone = Database(path)
+    assert alone.value("SELECT value FROM state WHERE key = 'a'") == "2"
+    with pytest.raises(StorageError, match="cannot use the catalogue"):
+        alone.execute("UPDATE state SET value = '3'")
+    alone.close()
