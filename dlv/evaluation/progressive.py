@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.bounds import KIND, NoRecord, Record
+from dlv.errors import DlvError
 from dlv.evaluation.answers import Answers, NoBounds, Settings, Told, first_sets
 from dlv.evaluation.levels import Batches, Levels
 from dlv.evaluation.open_rows import Inputs, Places, Rows, first_row
@@ -51,6 +52,7 @@ def progressive(model: Model, rows: Rows, settings: Settings, record: Record | N
     """
     if isinstance(record, NoRecord):
         raise NoBounds(record.why)
+    suffix = _suffix_of(record)
     planes = planes_of(model)
     _check(model.program, planes, record, settings.reference)
     levels = Levels(model.program, planes, rows, settings)
@@ -59,8 +61,6 @@ def progressive(model: Model, rows: Rows, settings: Settings, record: Record | N
     if not schedule:
         raise NoBounds("its first planes take as many bytes as all of it")
     _probe(model.program, planes, record, settings, rows)
-
-    suffix = None if record.suffix is None else suffix_from_json(record.suffix)
 
     def judge() -> BallJudge:
         def norms(shapes: Shapes) -> dict[str, Norms]:
@@ -77,6 +77,14 @@ def progressive(model: Model, rows: Rows, settings: Settings, record: Record | N
         return depth >= planes.planes(name) or _bounded(record, suffix, model.program, name, depth)
 
     return levels.run(schedule, judge, useful)
+
+
+def _suffix_of(record: Record) -> Suffix | None:
+    """The tables of the tighter bound, if there are any; NoBounds if they cannot be read."""
+    try:
+        return None if record.suffix is None else suffix_from_json(record.suffix)
+    except DlvError as error:
+        raise NoBounds(f"the stored bounds cannot be read: {error.message}") from None
 
 
 def planes_of(model: Model, *, intervals: bool = False) -> Planes:

@@ -391,6 +391,8 @@ def test_why_all_has_to_be_read(tmp_path: Path, reads: list[int]) -> None:
     assert "does not help" in refused(model, x, reads)
     with pytest.raises(NoBounds, match="no bounds are stored"):
         progressive(model, SmallRows(x), Settings(), NoRecord("no bounds are stored"))
+    odd = replace(model, record=replace(model.record, suffix={"classes": 10}))
+    assert "cannot be read" in refused(odd, x, reads)
     infinite = {**tensors, "fc2.weight": tensors["fc2.weight"].copy()}
     infinite["fc2.weight"][1, 1] = np.inf
     with np.errstate(all="ignore"):
