@@ -233,6 +233,11 @@ class TestCsv:
         assert found.classes == ("ant", "cat")
         assert labels_of(found).tolist() == [1, 0]
 
+    def test_blanks_around_labels_do_not_count(self, tmp_path: Path) -> None:
+        found = self.read(tmp_path, "a,b,kind\n1,2, cat\n3,4,cat \n5,6,ant\n")
+        assert found.classes == ("ant", "cat")
+        assert labels_of(found).tolist() == [1, 1, 0]
+
     def test_fractions_are_values(self, tmp_path: Path) -> None:
         found = self.read(tmp_path, "a,b,y\n1,2,1\n3,4,0.5\n")
         assert labels_of(found).tolist() == [1.0, 0.5]
