@@ -36,6 +36,7 @@ Floats = NDArray[np.float64]
 # Numbers of one form at most: beyond, the recursion of norms has to do.
 MOST = 1 << 26
 LINEAR = ("CONV", "FULL")
+_LARGEST = 1e90  # of norms: products of two, and sums of these, are far from infinity
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,27 @@ def suffix_of(
     source = Source(program, weights, depths)
     made = plan(program, {name: rows[name].shape[1:] for name in program.given})
     _check(made, source)
+    try:
+        with np.errstate(all="ignore"):
+            found = _suffix(made, source, rows, steps)
+    except np.linalg.LinAlgError:
+        found = None
+    if found is None or not _finite(found):
+        raise NoRule(made.last.node, "numbers behind it are too large or too small")
+    return found
+
+
+def _finite(suffix: Suffix) -> bool:
+    """Whether a reader can reckon with all of it."""
+    norms = [node.reach for node in suffix.nodes.values()]
+    for node in suffix.nodes.values():
+        for level in (*node.levels, *node.plain):
+            norms += [level.dn, level.rest]
+    return bool((np.array(norms) < _LARGEST).all() and (suffix.pairs < _LARGEST).all())
+
+
+def _suffix(made: Plan, source: Source, rows: Inputs, steps: int) -> Suffix:
+    program, weights = source.program, source.weights
     usual = habits(program, weights, rows)
     linear = steps_of(made)
     samples = Samples(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.network.program import Step
-from dlv.network.suffix_form import EPS, RAISED, dagger
+from dlv.network.suffix_form import EPS, RAISED, TINY, dagger
 from dlv.network.suffix_torus import Torus, Window, transformed
 
 Array = NDArray[Any]
@@ -67,7 +67,7 @@ def felt(block: Array, dw: Array, a: Array) -> float:
     trace = float(np.einsum("fii->f", block).real.max())
     size = float((np.abs(x) ** 2).sum(axis=(1, 2)).max())
     lost = 32 * EPS * max(block.shape[1], x.shape[2]) * trace * size
-    return float(np.sqrt(max(largest, 0.0) * RAISED + lost)) * RAISED
+    return float(np.sqrt(max(largest, 0.0) * RAISED + lost + TINY)) * RAISED
 
 
 def head_of(last: Array) -> Array:
@@ -94,4 +94,4 @@ def pairs_of(last: Array, head: Array) -> Array:
 def reach(block: Array) -> float:
     """sqrt(lambda_max(M)), rounded up."""
     largest = float(np.linalg.eigvalsh(block)[:, -1].max())
-    return float(np.sqrt(max(largest, 0.0) * RAISED)) * RAISED
+    return float(np.sqrt(max(largest, 0.0) * RAISED + TINY)) * RAISED

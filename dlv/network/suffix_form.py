@@ -23,6 +23,7 @@ Back = Callable[[Array, "Gradients"], Array]
 EPS = 2.0**-53
 RAISED = 1 + 1e-7  # over every computed eigenvalue
 LEAST_THETA = 1 / 64
+TINY = 2.0**-900  # more than products lose that are too small to be told from zero
 
 
 @dataclass
@@ -179,8 +180,8 @@ def masked(
     own = scaled[:, u, u]
     peak, at, v = peaks.of(move.key, own)
     tau = peak * (0.5 + theta)
-    if peaks.traced and not tau > 0:
-        tau = 1e-30
+    if not tau > TINY:  # of a form that is zero
+        tau = 1e-30 if peaks.traced else TINY
     inner = -own.copy()
     diagonal = np.arange(move.width)
     inner[:, diagonal, diagonal] += 2 * tau
@@ -200,8 +201,9 @@ def masked(
     count = m.shape[1]
     lost = 4 * EPS * count * count * (2 + 1 / theta) * 8
     everywhere = np.arange(count)
-    found[:, everywhere, everywhere] *= 1 + lost
     found = (found + dagger(found)) / 2
+    found[:, everywhere, everywhere] *= 1 + lost
+    found[:, everywhere, everywhere] += TINY
     if not peaks.traced:
         return found, None
 
@@ -257,6 +259,8 @@ def through(m: Array, move: Through, w: Array) -> tuple[Array, Back]:
     found[:, at, at] += 8 * EPS * count * count * lost
     others = new
     found[:, others, others] *= 1 + 8 * EPS * count * count
+    everywhere = np.arange(size)
+    found[:, everywhere, everywhere] += TINY
 
     def back(g: Array, made: Gradients) -> Array:  # noqa: ARG001
         g = _gathered(g, len(m)) if len(g) != len(m) else g
@@ -305,7 +309,7 @@ def relaxed(
     q = np.sqrt(p[before])
     scaled = m / q[:, None] / q
     peak, at, v = peaks.of(move.key, scaled)
-    own = p[after] * peak * move.factor
+    own = p[after] * peak * move.factor + TINY
     found: Array = np.diag(own)[None]
     if not peaks.traced:
         return found, None
