@@ -44,7 +44,7 @@ def main() -> None:
             say(f"evaluating {net.title}")
             found = one_net.measured(committed, verdicts, timed=not given.no_times)
             wrong += found["wrong"]
-            if given.completions and name != "transformer":
+            if given.completions:
                 say(f"trying completions of {net.title}")
                 each = trials.tried(committed, given.completions, given.seed)
                 found["trials"] = vars(each)

@@ -116,10 +116,19 @@ def zero_rows(net: RandomNet) -> None:
     net.tensors["c.weight"][2] = 0
 
 
+def zero_matrix(net: RandomNet) -> None:
+    net.tensors["b.weight"][:] = 0
+
+
 def denormal_rows(net: RandomNet) -> None:
     net.tensors["a.weight"][::4] *= np.float32(1e-40)
     net.tensors["b.weight"][1::4] *= np.float32(1e-43)
     net.tensors["c.weight"][2] *= np.float32(1e-44)
+
+
+def one_huge(net: RandomNet) -> None:
+    net.tensors["a.weight"][3, 4] = 3e38
+    net.tensors["b.weight"][:, 3] = 0
 
 
 def mixed_rows(net: RandomNet) -> None:
@@ -132,10 +141,10 @@ def mixed_rows(net: RandomNet) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        *(scaled(1e18), scaled(1e-18), zero_rows, denormal_rows),
+        *(scaled(1e18), scaled(1e-18), zero_rows, zero_matrix, denormal_rows, one_huge),
         mixed_rows,
     ],
-    ids=["large", "small", "zero rows", "denormal", "mixed"],
+    ids=["large", "small", "zero rows", "zero matrix", "denormal", "one huge", "mixed"],
 )
 @pytest.mark.parametrize("asked", [{}, {"strict": True}, {"top_k": 2}], ids=str)
 def test_weights_of_all_sizes(
