@@ -17,8 +17,8 @@ Floats = NDArray[np.float64]
 Depths = Mapping[str, int]
 
 MOST_ROWS = 0.9
-RESERVES = (0.7, 1.0, 1.4, 1.9, 2.6, 3.5, 5.0, 8.0)
-ANCHOR = 2.0
+RESERVES = (0.7, 1.0, 1.2, 1.5, 1.9, 2.6, 3.5, 5.0, 8.0)
+ANCHOR = 1.9
 _TRIES = 24
 
 
@@ -75,9 +75,17 @@ class Allocation:
         return sum(self._bytes[name][depths[name]] for name in self._names)
 
     def _best(self, least: Depths, most: Depths, reserve: float) -> dict[str, int]:
-        """Few bytes with an error of at most 1 / reserve: from `most` down, then by turns."""
+        """Few bytes with an error of at most 1 / reserve: down and up, then by turns."""
         limit = 1 / reserve
-        best = self._down(most, least, limit)
+        ways = [
+            self._turned(start, least, most, limit)
+            for start in (self._down(most, least, limit), self._up(least, most, limit))
+        ]
+        return min(ways, key=self._cost)
+
+    def _turned(
+        self, best: dict[str, int], least: Depths, most: Depths, limit: float
+    ) -> dict[str, int]:
         for _ in range(_TRIES):
             better = min(
                 (self._swapped(best, name, (least, most), limit) for name in self._names),
@@ -108,6 +116,25 @@ class Allocation:
                 return found
             _, name, lower = min(moves)
             found[name] = lower
+
+    def _up(self, depths: Depths, most: Depths, limit: float) -> dict[str, int]:
+        """One plane more at a time, where it spares most error per byte; then less if it fits."""
+        found = dict(depths)
+        total = self._total(found)
+        while (now := self._worst(total)) > limit:
+            moves = []
+            for name in self._names:
+                upper = self._next(name, found[name], 1)
+                if upper is None or upper > most[name]:
+                    continue
+                moved = total - self._errors[name, found[name]] + self._errors[name, upper]
+                paid = self._bytes[name][upper] - self._bytes[name][found[name]]
+                moves.append(((self._worst(moved) - now) / max(paid, 1.0), name, upper, moved))
+            if not moves:
+                return found
+            _, name, upper, total = min(moves, key=lambda move: move[:3])
+            found[name] = upper
+        return self._down(found, depths, limit)
 
     def _swapped(
         self, depths: Depths, name: str, between: tuple[Depths, Depths], limit: float
