@@ -56,6 +56,12 @@ class Packing:
         kind = "side" if plane is None else "plane"
         self._share((kind, plane, _alike(encoding)), encoding, 0, data)
 
+    def seal(self) -> None:
+        """What comes next shares no chunk with what came so far."""
+        for key in sorted(self._pools, key=repr):
+            self._seal(key, self._pools[key])
+        self._pools.clear()
+
     def declare(self, encoding: Encoding) -> None:
         """A matrix without elements has a row and no chunk."""
         self._empty.append(encoding)
@@ -99,9 +105,7 @@ class Packing:
     def finish(self, announce: Callable[[list[str]], None]) -> list[PackRecord]:
         """Write, sync and name the packs; `announce` hears the names before they are there."""
         try:
-            for key in sorted(self._pools, key=repr):
-                self._seal(key, self._pools[key])
-            self._pools.clear()
+            self.seal()
             packs = self._spool.finish(self._empty)
             files = [file for file, _ in packs]
             names = [file.hexdigest() for file in files]

@@ -18,11 +18,15 @@ from dlv.pas.footer import Encoding
 from dlv.pas.level import Level
 from dlv.pas.links import MAX_CHAIN, chain, link_of
 from dlv.pas.numbers import numbers_of
+from dlv.pas.segments import Ieee
+from dlv.pas.small import SMALL
+from dlv.weights import MatrixStore
 
 SMALLEST = 4096  # bytes of a matrix that is worth it
 LESS = 0.97  # part of the bytes that a difference may take, or it is not worth its base
 LOOSER = 1.05  # times as far off as on its own a first plane may be, where exponents are shared
 BETTER = 0.98  # times as far off a first plane must be where numbers near 0 count as 0
+CROWDED = 1.5  # times their own size, what may be read for the smallest matrices
 _LONGEST = 8  # links of a chain; each of them is read for every level
 
 
@@ -71,6 +75,30 @@ def fix(view: View, matrix: str, rows: str, bases: Iterable[str], folder: Path) 
         made.close()
     view.put(best)
     return True
+
+
+def part(view: View, store: MatrixStore, matrices: Iterable[str], folder: Path) -> None:
+    """Small matrices that lie in one chunk with those of other snapshots: encoded on their own.
+
+    Only where reading them means to read much that belongs to others.
+    """
+    small = {m: e for m in matrices if (e := view.encoding(m)) and (e.nbytes or 0) <= SMALL}
+    chunks = {(p.pack, p.offset): p.length for m in small for p in store.pieces_behind(m)}
+    if sum(chunks.values()) <= CROWDED * sum(each.nbytes or 0 for each in small.values()):
+        return
+    for matrix, encoding in small.items():
+        view.put(_alone(view.raw(matrix), encoding, folder))
+
+
+def _alone(raw: Raw, encoding: Encoding, folder: Path) -> Attempt:
+    def encode(put: Put) -> Encoding:
+        return encode_materialised(
+            *(raw, encoding.dtype, encoding.shape, encoding.matrix, put),
+            layout=Ieee(),
+            effort="small",
+        )
+
+    return _attempt(folder, encode)
 
 
 def _materialised(raw: Raw, encoding: Encoding, layout: Fixed, folder: Path) -> Attempt:

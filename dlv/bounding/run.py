@@ -11,7 +11,7 @@ import dlv.catalogue as catalogue
 import dlv.revisions as revisions
 from dlv.archiving.proposal import Progress
 from dlv.bounding.calibration import rows_for
-from dlv.bounding.fixing import fix, row_axis
+from dlv.bounding.fixing import fix, part, row_axis
 from dlv.bounding.make import Made, Model, make
 from dlv.bounding.view import View
 from dlv.bounding.writing import write
@@ -153,6 +153,7 @@ def _one(
             matrix = model.hash(name)
             if matrix not in keep and matrix not in view.made:
                 fix(view, matrix, rows, _bases(repository, manifest, name), repository.tmp)
+        part(view, store, sorted(held - keep - view.made.keys()), repository.tmp)
         bar.advance(total)
         current = record_of(db, store, manifest, snapshot)
         if isinstance(current, Record) and not view.made and request.calibration is None:

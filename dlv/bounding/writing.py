@@ -51,6 +51,7 @@ def write(
         name = packing.add_object(KIND, data)
         for _, encoding in fresh:
             _encode(packing, view, encoding)
+        packing.seal()  # whoever reads this snapshot should not have to read others
         for encoding in beside.carried:
             packing.carry(encoding)
         for kind, other in beside.objects:

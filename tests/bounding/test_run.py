@@ -287,6 +287,33 @@ def test_a_base_of_what_has_bounds_is_pinned(
     assert sound(repository)
 
 
+def chunks_of(repository: Repository, reference: str) -> dict[tuple[str, int], int]:
+    """What reading a snapshot takes: stored bytes of each chunk."""
+    store, held = MatrixStore.of(repository), model(repository, reference)
+    pieces = [p for m in set(held.hashes.values()) for p in store.pieces_behind(m)]
+    return {(piece.pack, piece.offset): piece.length for piece in pieces}
+
+
+def test_small_matrices_get_chunks_of_their_own(
+    tmp_path: Path, commit_model: Commit, archived: Archive, bounded: Bound, rows: str
+) -> None:
+    """After an archive those of many snapshots lie in one chunk, which would be read for each."""
+    weights = trained("mlp")[0]
+    with Repository.init(tmp_path)[0] as repository:
+        rng = np.random.default_rng(3)
+        for _ in range(24):
+            moved = {n: w + rng.normal(0, 1e-4, w.shape).astype("f4") for n, w in weights.items()}
+            commit_model(repository, "mlp", moved, MLP)
+        archived(repository)
+        before = sum(chunks_of(repository, "mlp@1").values())
+        bounded(repository, "mlp@1", calibration=rows)
+        size = sum(weight.nbytes for weight in weights.values())
+        assert sum(chunks_of(repository, "mlp@1").values()) < 1.1 * size < 0.5 * before
+        assert sound(repository)
+        again = bounded(repository, "mlp@1")
+        assert [one.made for one in again.versions] == [False]
+
+
 # What happens later
 
 
