@@ -51,8 +51,8 @@ PARTS: Mapping[str, tuple[Part, ...]] = {
 
 # Rows told from one plane in calibrated mode, of convolutional networks.
 CALIBRATED = dict.fromkeys(("lenet", "alexnet", "vgg", "resnet"), 0.965)
-# Time of a pass with bounds, beside a plain one of the same precision.
-PASS = 1.2
+# Time of a pass with bounds, beside a plain one of the same precision: where convolutions count.
+PASS = dict.fromkeys(CALIBRATED, 1.2)
 # Time of a progressive evaluation beside loading everything and running it once.
 FASTER = dict.fromkeys(("mlp", "lenet"), (0.9, 8))
 # Bytes of the bounds record, beside those of the weights.

@@ -185,5 +185,7 @@ def clock(committed: Committed, verdicts: list[Verdict]) -> dict[str, Any]:
     passes = times.passes(committed)
     if passes is not None:
         print(f"  a pass with bounds / a plain one: {passes:.3f}")
-        verdicts.append(goals.most(net, "pass with bounds / plain pass", passes, goals.PASS))
+        if net in goals.PASS:
+            limit = goals.PASS[net]
+            verdicts.append(goals.most(net, "pass with bounds / plain pass", passes, limit))
     return {"against_load_and_full": found, "pass": passes}
