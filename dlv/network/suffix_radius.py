@@ -29,7 +29,8 @@ Floats = NDArray[np.float64]
 # By the result of each linear step: planes read of its weight; None: all.
 Depths = Mapping[str, int | None]
 
-_ROUNDED = 1e-12
+_ROUNDED = 1e-9
+_VANISHING = 2.0**-900  # of squares that are too small to be told from zero
 
 
 @dataclass(frozen=True)
@@ -95,16 +96,8 @@ class SuffixBalls(Balls):
         axis = -1
         if step.node.op == "CONV" and step.node.attrs["channels"] == "first":
             axis = 1
-        y = np.moveaxis(x, axis, -1) * node.scale
-        if level.correction is None:
-            plain: Floats = level.dn * l2(y) * UP
-            return plain
-        usual = node.usual[: level.correction.rank]
-        c = y @ usual.T
-        along: Floats = l2(c)
-        size = l2(y - c @ usual)
-        # What y - Q^T c was rounded by.
-        size = size + _ROUNDED * len(usual) * (size + len(usual) * along)
+        rank = 0 if level.correction is None else level.correction.rank
+        size, along = _split(np.moveaxis(x, axis, -1), node, rank)
         found: Floats = (level.dn * size + level.rest * along) * UP
         return found
 
@@ -153,6 +146,25 @@ class SuffixBalls(Balls):
         tiny = terms * (self.reference.tiny + 2.0**-1021)
         found: Floats = (np.outer(size, unread) + ours + theirs + tiny) * UP
         return found
+
+
+def _split(x: Array, node: SuffixNode, rank: int) -> tuple[Floats, Floats]:
+    """||y - Q^T c|| and ||c|| of each row, with y = A x and c = Q y; rounded up."""
+    flat = x.reshape(len(x), -1, x.shape[-1])
+    scale = node.scale
+    squares: Floats = np.einsum("npc,npc->nc", flat, flat) @ scale**2
+    lost = flat[:1].size * _VANISHING * float(scale.max()) ** 2
+    if not rank:
+        return np.sqrt(squares * UP + lost) * UP, np.zeros(len(x))
+    usual = node.usual[:rank]
+    c = flat @ (usual * scale).T
+    pairs = np.matmul(np.swapaxes(c, 1, 2), c)
+    taken = np.einsum("nii->n", pairs)
+    left = squares - 2 * taken + np.einsum("nij,ij->n", pairs, usual @ usual.T)
+    # What these sums, and c itself, were rounded by; c enters as it was computed.
+    most = squares + (1 + rank) ** 2 * taken
+    left = np.maximum(left, 0) + _ROUNDED * most * (1 + flat[:1].size * 2.0**-22)
+    return np.sqrt(left + lost) * UP, np.sqrt(taken * UP + lost) * UP
 
 
 def exact(step: Step) -> bool:

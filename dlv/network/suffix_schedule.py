@@ -20,6 +20,7 @@ MOST_ROWS = 0.9
 RESERVES = (0.7, 1.0, 1.2, 1.5, 1.9, 2.6, 3.5, 5.0, 8.0)
 ANCHOR = 1.9
 _TRIES = 24
+_UNBEARABLE = 1e100  # sums of it can still be told from infinity
 
 
 class Allocation:
@@ -41,7 +42,7 @@ class Allocation:
         none = np.zeros(len(budget))
         with np.errstate(over="ignore"):  # a row that is tied bears nothing
             self._errors = {
-                (name, depth): errors[name].get(depth, none) / share
+                (name, depth): np.minimum(errors[name].get(depth, none) / share, _UNBEARABLE)
                 for name in self._names
                 for depth in self._depths[name]
             }
@@ -129,11 +130,12 @@ class Allocation:
                     continue
                 moved = total - self._errors[name, found[name]] + self._errors[name, upper]
                 paid = self._bytes[name][upper] - self._bytes[name][found[name]]
-                moves.append(((self._worst(moved) - now) / max(paid, 1.0), name, upper, moved))
+                moves.append(((self._worst(moved) - now) / max(paid, 1.0), name, upper))
             if not moves:
                 return found
-            _, name, upper, total = min(moves, key=lambda move: move[:3])
+            _, name, upper = min(moves)
             found[name] = upper
+            total = self._total(found)
         return self._down(found, depths, limit)
 
     def _swapped(
