@@ -23,9 +23,9 @@ LEVELS: dict[float, str] = {
     3.5: "conditions delivery derive draft inventory lineage mlflow_record reachable text_changes"
     " working",
     3.7: "approximate_files matrix_pairs evaluation",
-    4: "activations add commit archive explain diff describe evaluate check status history checkout tags remove"
-    " collect ingest intake intake_mlflow transfer curves stats doctor demo rebuild show undo"
-    " version copying lossy",
+    4: "add commit archive explain diff describe evaluate activations check status history checkout"
+    " tags remove collect ingest intake intake_mlflow transfer curves stats doctor demo rebuild show"
+    " undo version copying lossy",
     5: "training hub report dql views",
     6: "commands api integrations",
 }
