@@ -24,8 +24,8 @@ LEVELS: dict[float, str] = {
     " working",
     3.7: "approximate_files matrix_pairs evaluation",
     4: "add commit archive explain diff describe evaluate activations check status history checkout"
-    " tags remove collect ingest intake intake_mlflow transfer curves stats doctor demo rebuild show"
-    " undo version copying lossy",
+    " tags remove collect ingest intake intake_mlflow transfer curves stats doctor demo rebuild"
+    " show undo version copying lossy",
     5: "training hub report dql views",
     6: "commands api integrations",
 }
