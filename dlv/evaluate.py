@@ -17,7 +17,6 @@ import dlv.evaluation.plain as plain
 import dlv.evaluation.scores as scores
 import dlv.evaluation.written as written
 from dlv.adapters.data import Data, Wanted
-from dlv.bounds import Record
 from dlv.errors import UsageError
 from dlv.evaluation import saving
 from dlv.evaluation.answers import OPEN, Answers, NoBounds, Settings
@@ -239,14 +238,13 @@ def _progressive(
         batch=options.batch,
         watch=lambda w: watch(w.determined, w.bytes_read),
     )
-    record = bounds.record_of(
-        model.repository.database, model.store, model.manifest, model.snapshot
-    )
     try:
         if request.progressive == CALIBRATED:
-            schedule = record if isinstance(record, Record) else None
-            answers = calibrated(model, rows, asked, schedule)
+            answers = calibrated(model, rows, asked)
         else:
+            record = bounds.record_of(
+                model.repository.database, model.store, model.manifest, model.snapshot
+            )
             answers = progressive(model, rows, asked, record)
     except NoBounds as error:
         if request.max_bytes is not None and model.bytes_whole > request.max_bytes:

@@ -133,7 +133,7 @@ def make(model: Model, view: View, rows: Mapping[str, Array], *, strict: bool = 
         found = blind(stored, model.program.matrices, error.message)
     record = replace(record, schedule=tuple(map(dict, found.levels)), helps=dict(found.helps))
     if centres.suffix is not None and any(found.helps.values()):
-        kept = needed(model.program, centres.suffix, found.levels)
+        kept = needed(model.program, centres.suffix, found.levels[: found.sought])
         record = replace(record, suffix=kept.to_json())
     return Made(record, found, stored)
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlv.bounds import KIND, Record
 from dlv.canonical import hash_bytes
 from dlv.evaluation.answers import Answers, NoBounds, Settings, Told, first_sets
 from dlv.evaluation.levels import Batches, Levels
@@ -35,16 +34,14 @@ ROWS = 4096
 NUMBERS = 1 << 24
 
 
-def calibrated(model: Model, rows: Rows, settings: Settings, record: Record | None) -> Answers:
-    """Labels told with great confidence from the first planes; of a record only the schedule.
+def calibrated(model: Model, rows: Rows, settings: Settings) -> Answers:
+    """Labels told with great confidence from the first planes.
 
     NoBounds where no first planes tell anything.
     """
     planes = planes_of(model, intervals=True)
     levels = Levels(model.program, planes, rows, settings)
-    if record is not None:
-        planes.chunks.count(model.store.object_chunks(KIND, record.hash))
-    schedule = levels.worthwhile(depths_of(record, model.program, planes))
+    schedule = levels.worthwhile(depths_of(model.program, planes))
     if not schedule:
         raise NoBounds("its first planes take as many bytes as all of it")
     inputs = first_row(model.network, rows, settings)
@@ -56,14 +53,9 @@ def calibrated(model: Model, rows: Rows, settings: Settings, record: Record | No
     return found
 
 
-def depths_of(record: Record | None, program: Program, planes: Planes) -> list[dict[str, int]]:
-    """A depth for every tensor, level by level: the record's, or one plane more each time."""
+def depths_of(program: Program, planes: Planes) -> list[dict[str, int]]:
+    """A depth for every tensor, one plane more each time; small ones whole from the start."""
     whole = {name: planes.planes(name) for name in planes.names}
-    if record is not None:
-        return [
-            {name: min(max(level.get(name, most), 1), most) for name, most in whole.items()}
-            for level in record.schedule
-        ]
     costs = {name: planes.cost({name: most}) for name, most in whole.items()}
     room = SMALL * sum(costs.values())
     large = []

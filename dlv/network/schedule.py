@@ -30,6 +30,7 @@ SHARES = (0.5, 0.9, 0.98, 1.0)  # of the rows: a level for each, and then everyt
 # Other rows may be harder: where fewer levels do, further ones at this part of the error.
 TIGHTER = 0.5
 GREEDY_ROWS = 12
+SPARED = 0.95  # of the bytes at most, or everything may as well be read
 BATCH = 32
 _MOST = 1e300
 
@@ -68,12 +69,14 @@ class Weights:
 class Schedule:
     """`levels`: planes of every tensor, the last one everything. `helps`: whether the level
     before that determined any row, for each reference. `why`: why there are no bounds, if so.
+    `sought`: how many of the levels were looked for; those after are for the hardest rows.
     """
 
     levels: Sequence[Depths]
     helps: Mapping[str, bool]
     shares: Sequence[float] = ()
     why: str | None = None
+    sought: int = 0
 
 
 @dataclass
@@ -178,7 +181,26 @@ def schedule(
         helps["strict"] = search.share(levels[-1], STRICT) > 0
     if not levels:  # nothing is certain before everything is read
         return blind(stored, search.nodes, None)
-    return Schedule([*levels, everything], helps, [*shares, 1.0])
+    sought = len(levels)
+    for level in _further(stored, search.nodes, levels[-1]):
+        levels = [*levels, level]
+        shares = [*shares, search.share(level, F64)]
+    return Schedule([*levels, everything], helps, [*shares, 1.0], sought=sought)
+
+
+def _further(
+    stored: Mapping[str, Stored], linear: Iterable[str], last: Depths
+) -> Iterator[dict[str, int]]:
+    """For rows harder than these, sets of classes, narrower references: two planes, then three."""
+    whole = sum(each.bytes[each.planes] for each in stored.values())
+    level = dict(last)
+    for planes in (2, 3):
+        for name in linear:
+            usable = [depth for depth in stored[name].depths if depth >= planes]
+            level[name] = max(level[name], min(usable))
+        if level != last and sum(stored[n].bytes[d] for n, d in level.items()) < SPARED * whole:
+            last = dict(level)
+            yield last
 
 
 def _start(stored: Mapping[str, Stored], linear: Iterable[str]) -> dict[str, int]:

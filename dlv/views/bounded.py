@@ -48,12 +48,14 @@ def bounded(outcome: Outcome) -> tuple[dict[str, Any], list[Block]]:
 
 
 def _levels(row: Bounded) -> Cell:
-    """Part of the bytes -> part of the rows, level by level."""
+    """Part of the bytes -> part of the rows, level by level until no row is left."""
     if not row.made:
         return "as before"
     if not row.helps.get("f64"):
         return "nothing early"
     told = [level for level in row.levels[:-1] if level.determined is not None]
+    whole = [at for at, level in enumerate(told) if level.determined == 1]
+    told = told[: whole[0] + 1] if whole else told
     return ", ".join(f"{level.share:.0%} -> {level.determined:.1%}" for level in told)
 
 

@@ -29,20 +29,16 @@ from tests.evaluation.stored_models import (
 Array = NDArray[Any]
 
 
-def told(model: StoredModel, x: Array, *, record: bool = False, **asked: Any) -> Answers:
-    held = model.record if record else None
-    return calibrated(model, SmallRows(x), Settings(**asked), held)
+def told(model: StoredModel, x: Array, **asked: Any) -> Answers:
+    return calibrated(model, SmallRows(x), Settings(**asked))
 
 
 @pytest.mark.parametrize("kind", ["mlp", "cnn", "bn"])
 @pytest.mark.parametrize("layout", ["fixed", "ieee"])
-@pytest.mark.parametrize("record", [False, True])
-def test_labels_are_right_on_clean_rows(
-    tmp_path: Path, kind: str, layout: str, record: bool
-) -> None:
+def test_labels_are_right_on_clean_rows(tmp_path: Path, kind: str, layout: str) -> None:
     network, tensors, x, _ = trained(kind)
     model = stored_model(tmp_path, network, tensors, x=x, layout=layout)
-    found = told(model, x, record=record)
+    found = told(model, x)
     assert (found.labels == model.scores(x).argmax(1)).all()
     assert found.mode == "calibrated"
     assert found.confidence == {"completions": COMPLETIONS, "z": LEAST, "seed": 0}
@@ -150,15 +146,13 @@ def test_reading_ends_at_the_most_bytes(tmp_path: Path) -> None:
     assert found.open == first.open > 0
 
 
-def test_depths_without_a_record(tmp_path: Path) -> None:
+def test_depths(tmp_path: Path) -> None:
     network, tensors, x, _ = trained("mlp")
     model = stored_model(tmp_path, network, tensors, x=x)
     planes = planes_of(model)
-    found = depths_of(None, model.program, planes)
+    found = depths_of(model.program, planes)
     assert [each["fc1.weight"] for each in found] == [1, 2, 3]
     assert all(each["fc1.bias"] == planes.planes("fc1.bias") for each in found)
-    by_record = depths_of(model.record, model.program, planes)
-    assert [each["fc1.weight"] for each in by_record] == [1, 2, 3, 4]
 
 
 def test_why_all_has_to_be_read(tmp_path: Path) -> None:
