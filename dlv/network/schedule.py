@@ -197,7 +197,7 @@ def _further(
     for planes in (2, 3):
         for name in linear:
             usable = [depth for depth in stored[name].depths if depth >= planes]
-            level[name] = max(level[name], min(usable))
+            level[name] = max(level[name], min(usable, default=stored[name].planes))
         if level != last and sum(stored[n].bytes[d] for n, d in level.items()) < SPARED * whole:
             last = dict(level)
             yield last

@@ -22,7 +22,7 @@ _FLOOR = 1e-2
 
 
 # What corrections cost, against the bytes of weights that they spare.
-WORTH = 2.0
+WORTH = 6.0
 RANKS = (1, 2, 3, 4, 6, 8, 12, 16, 24)
 # Of a correction in 6 bits, what is left of what it should take away.
 _ROUGH = 0.03
