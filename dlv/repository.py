@@ -235,7 +235,7 @@ class Repository:
                 hint="if only this host writes there: dlv config --user core.singlehost true",
             )
         with self._locked("gc.lock", fcntl.LOCK_SH):
-            self._check_current()
+            self.check_current()
             durable.clear_dead(self.tmp)
             yield
 
@@ -253,7 +253,7 @@ class Repository:
         finally:
             os.close(descriptor)
 
-    def _check_current(self) -> None:
+    def check_current(self) -> None:
         """A rebuild puts another file in the catalogue's place: what went to the old one is lost.
 
         The old one is closed later, since a transaction may be open in it.

@@ -29,7 +29,7 @@ def settle(repository: Repository) -> bool:
     used = set(matrices.packs(db)).difference(matrices.unused_packs(db))
     if {name for name, _ in used}.issuperset(intended(repository)):
         return False
-    with contextlib.suppress(Conflict), _patient(repository), repository.alone("gc.lock"):
+    with contextlib.suppress(Conflict), _removing(repository):
         _settle(repository)
     return True
 
@@ -57,6 +57,14 @@ def alone(repository: Repository) -> Iterator[None]:
                 why=error.why,
                 hint="repeat it when that has ended",
             ) from error
+        yield
+
+
+@contextlib.contextmanager
+def _removing(repository: Repository) -> Iterator[None]:
+    """Nobody else reads or writes meanwhile: packs may go."""
+    with _patient(repository), repository.alone("gc.lock"):
+        repository.check_current()  # a rebuild may have put all packs that it found into a new one
         yield
 
 
@@ -95,7 +103,7 @@ def clear(repository: Repository) -> tuple[int, int]:
     """Remove packs that nothing uses any more: (bytes that went, packs that must wait)."""
     db = repository.database
     try:
-        with _patient(repository), repository.alone("gc.lock"):
+        with _removing(repository):
             unused = matrices.unused_packs(db)
             if unused:
                 intend(repository, [name for name, _ in unused])

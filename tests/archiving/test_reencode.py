@@ -13,6 +13,7 @@ import dlv.archiving.reencode as reencode
 import dlv.archiving.superseded as superseded
 import dlv.check as check
 import dlv.durable as durable
+import dlv.rebuild as rebuilding
 from dlv.archiving.packing import Packing
 from dlv.archiving.reencode import Work, carry_out, work
 from dlv.archiving.tryouts import Choice, Tryouts
@@ -240,3 +241,19 @@ def _encodings(repository: Repository) -> list[Encoding]:
         Encoding(row.hash, row.dtype, row.shape, row.layout, row.delta, row.planes)
         for row in storage.stored_matrices(repository.database)
     ]
+
+
+def test_after_a_rebuild_no_pack_goes(repository: Repository) -> None:
+    """The old catalogue may not name what the new one, made by another process, does."""
+    with Repository.find(repository.root) as archiving:
+        known = {name for name, _ in matrices.packs(archiving.database)}
+        assert known
+        with archiving.database.atomic():
+            archiving.database.execute("DELETE FROM member")
+            archiving.database.execute("DELETE FROM chunk")
+        with Repository.find(repository.root) as other:
+            rebuilding.rebuild(other)
+        superseded.clear(archiving)
+    with Repository.find(repository.root) as after:
+        assert {name for name, _ in matrices.packs(after.database)} == known
+        assert check.check(after).faults == []
