@@ -99,8 +99,8 @@ def test_prefixes() -> None:
 
 
 def test_no_name_takes_long() -> None:
-    assert "a" * 2000 not in selector("*a" * 40 + "b")
-    assert "1" * 500 not in selector("*[1,11,111]" * 30 + "x")
+    assert "a" * 200 not in selector("*a" * 40 + "b")
+    assert "1" * 200 not in selector("*[1,11,111]" * 30 + "x")
 
 
 NAMES = st.text("ab1.", max_size=12)
