@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -246,16 +246,3 @@ def _lessened(item: Any, place: int) -> Any:
 
 def _is_input(item: Any, place: int) -> bool:
     return isinstance(item, Mapping) and item.get("n") == place
-
-
-def input_tags(item: Any) -> Iterator[int]:
-    """Every position that a recorded call refers to."""
-    todo = [item]
-    while todo:
-        here = todo.pop()
-        if isinstance(here, Mapping):
-            if isinstance(here.get("n"), int):
-                yield here["n"]
-            todo += here.values()
-        elif isinstance(here, list):
-            todo += here

@@ -23,7 +23,6 @@ from dlv.pas.tails import pack_tail, unpack_tail
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 EMPTY = -32768  # exponent of a row of zeros
 CODE_BITS = 23
-SIGN = np.uint32(1 << CODE_BITS)
 MAG = np.uint32((1 << CODE_BITS) - 1)
 
 

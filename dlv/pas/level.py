@@ -25,7 +25,6 @@ from dlv.pas.read import ALL, Builder, check_hash, exponents_of, far_scales, ran
 from dlv.pas.segments import OPAQUE, SEGMENT, Words
 
 Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 HALF = 1 << 23  # the mapped code of +0
 CODES = 1 << 24
