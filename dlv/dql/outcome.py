@@ -1,0 +1,80 @@
+"""What statements give: rows, derived networks, a saved query, a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from dlv.metadata.rows import Column, Row
+from dlv.network.graph import Network
+from dlv.network.reuse import Plan
+from dlv.network.verify import Problem
+from dlv.network.wiring import Edit
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows, which come as they are read. `reasons`: why there was none, asked for only then."""
+
+    columns: Sequence[Column]
+    rows: Iterator[Row]
+    warnings: Sequence[str] = ()
+    reasons: Callable[[], Sequence[str]] = tuple
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network that was derived. `origins`: labels of all versions that give just this one."""
+
+    network: Network
+    origins: tuple[str, ...]
+    source_id: str  # the version that its weights come from, by the full hash
+    edits: tuple[Edit, ...]
+    problems: tuple[Problem, ...] = ()  # warnings of the check; with errors there is no model
+    reuse: Plan | None = None
+    committed: str | None = None  # the label of the version that it became
+
+    @property
+    def id(self) -> str:
+        return self.network.id
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A network that did not pass its check, or an action that could not be done."""
+
+    origin: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Networks:
+    """What slice and construct give. `skipped`: sources in which nothing matched."""
+
+    verb: str
+    name: str
+    models: Sequence[Model]
+    dropped: Sequence[Dropped] = ()
+    skipped: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    into: str | None = None
+
+
+@dataclass(frozen=True)
+class Defined:
+    name: str
+    text: str
+    replaced: bool = False
+
+
+@dataclass(frozen=True)
+class Explained:
+    """The plan as lines to show, and as a document."""
+
+    lines: Sequence[str]
+    document: Mapping[str, Any] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
+
+
+Outcome: TypeAlias = Table | Networks | Defined | Explained

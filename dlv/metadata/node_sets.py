@@ -1,0 +1,54 @@
+"""Sets of nodes of a network as a query speaks of them: `m["conv*"].next[ADD][0]`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from dlv.network.patterns import Pattern
+from dlv.network.selector import Selector
+
+
+@dataclass(frozen=True)
+class Named:
+    """Nodes whose name fits; where a network has none, those whose alias fits."""
+
+    pattern: Selector | re.Pattern[str]
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """Nodes that fit one of these patterns."""
+
+    patterns: tuple[Pattern, ...]
+
+
+Nodal: TypeAlias = Named | Fitting
+
+
+@dataclass(frozen=True)
+class Hop:
+    """To the nodes behind or before; `raw`: plumbing counts as nodes too."""
+
+    forward: bool
+    raw: bool = False
+
+
+@dataclass(frozen=True)
+class Pick:
+    """One of them, in topological order; a negative one counts from the end."""
+
+    place: int
+
+
+Step: TypeAlias = Hop | Nodal | Pick  # Nodal: those of them that fit
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """A set of nodes of the network of a version; empty if it has none."""
+
+    variable: str
+    start: Nodal
+    steps: tuple[Step, ...] = ()

@@ -1,0 +1,93 @@
+"""Patterns of nodes: `POOL("MAX", kernel=2)`, `CONV(out>=64)`, `OP("aten.roll")`."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dlv.network.selector import Selector
+
+Operator = Callable[[Any, Any], bool]
+OPERATORS: Mapping[str, Operator] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+@dataclass(frozen=True)
+class AttributeTest:
+    """`out >= 64`"""
+
+    name: str
+    operator: str
+    value: Any
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.operator}{self.value!r}"
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """What a node has to be: its operation, and whatever else is said. `name`: its name fits."""
+
+    op: str
+    variant: str | None = None
+    name: Selector | None = None
+    tests: tuple[AttributeTest, ...] = ()
+
+    def fits(self, op: str, variant: str | None, name: str, attrs: Mapping[str, Any]) -> bool:
+        return (
+            op == self.op
+            and (self.variant is None or variant == self.variant)
+            and (self.name is None or name in self.name)
+            and all(
+                compare(test.operator, attrs.get(test.name), test.value) is True
+                for test in self.tests
+            )
+        )
+
+
+def compare(sign: str, found: Any, wanted: Any) -> bool | None:
+    """Whether an attribute is as it is wanted; None if it is absent.
+
+    A number stands for a list whose entries are all that number: `kernel=3` is `kernel=[3, 3]`,
+    and `kernel>=3` asks it of every axis. Values of different kinds are just not equal.
+    """
+    if found is None or wanted is None:
+        return None
+    if sign == "!=":
+        same = compare("=", found, wanted)
+        return None if same is None else not same
+    if _is_list(found) and not _is_list(wanted):
+        entries = list(_entries(found))
+        return bool(entries) and all(_single(sign, entry, wanted) for entry in entries)
+    if _is_list(found) and _is_list(wanted):
+        return sign == "=" and _listed(found) == _listed(wanted)
+    return not _is_list(wanted) and _single(sign, found, wanted)
+
+
+def _single(sign: str, found: Any, wanted: Any) -> bool:
+    if isinstance(found, bool) != isinstance(wanted, bool):
+        return False
+    if isinstance(found, str) != isinstance(wanted, str):
+        return False
+    return bool(OPERATORS[sign](found, wanted))
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+def _listed(value: Any) -> Any:
+    return [_listed(each) for each in value] if _is_list(value) else value
+
+
+def _entries(value: Any) -> Iterator[Any]:
+    for each in value:
+        yield from _entries(each) if _is_list(each) else [each]
