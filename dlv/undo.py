@@ -20,7 +20,7 @@ FINAL = {
 }
 # These change how things are stored, nothing that can be seen: plain `undo` passes them by.
 SILENT = ("archive",)
-UNDOABLE_FACTS = ("number", "tag", "removal", "undo", "evaluation")
+UNDOABLE_FACTS = ("number", "tag", "removal", "undo", "evaluation", "query")
 
 
 @dataclass

@@ -133,6 +133,8 @@ def settle(db: Database, fact: Fact) -> None:
         settle_version(db, subject)
     elif kind == "tag" and subject is not None:
         settle_tag(db, subject)
+    elif kind == "query" and subject is not None:
+        settle_query(db, subject)
 
 
 def settle_version(db: Database, digest: str) -> None:
@@ -166,6 +168,17 @@ def settle_tag(db: Database, name: str) -> None:
     db.execute("DELETE FROM tag WHERE name = ?", (name,))
     if row is not None:
         db.execute("INSERT INTO tag(name, version_id) VALUES (?, ?)", (name, row[0]))
+
+
+def settle_query(db: Database, name: str) -> None:
+    found = newest(db, "query", name)
+    db.execute("DELETE FROM saved_query WHERE name = ?", (name,))
+    if found is not None and found[1]["text"] is not None:
+        db.execute(
+            "INSERT INTO saved_query(name, text, created)"
+            " SELECT subject, ?, created FROM fact WHERE hash = ?",
+            (found[1]["text"], found[0]),
+        )
 
 
 def state(db: Database, key: str) -> str | None:

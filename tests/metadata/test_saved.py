@@ -1,0 +1,33 @@
+"""Saved queries as facts give them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dlv.fact import Fact
+from dlv.metadata import facts, saved
+from dlv.metadata.database import Database
+from dlv.metadata.saved import SavedQuery
+
+FIRST, SECOND = "2026-01-01T00:00:00.000000Z", "2026-01-02T00:00:00.000000Z"
+
+
+def tell(db: Database, kind: str, subject: str, created: str, **data: str | None) -> Fact:
+    fact = Fact(kind, subject, "Ada", created, dict(data))
+    facts.record(db, fact)
+    return fact
+
+
+def test_the_newest_fact_that_stands_counts(tmp_path: Path) -> None:
+    db = Database(tmp_path / "dlv.db")
+    with db.atomic():
+        tell(db, "query", "good", FIRST, text="select m")
+        assert saved.by_name(db, "good") == SavedQuery("good", "select m", FIRST)
+        later = tell(db, "query", "good", SECOND, text="select n")
+        assert saved.listing(db) == [SavedQuery("good", "select n", SECOND)]
+        tell(db, "undo", later.hash, SECOND)
+        assert saved.listing(db) == [SavedQuery("good", "select m", FIRST)]
+        tell(db, "query", "good", "2026-01-03T00:00:00.000000Z", text=None)
+        assert saved.by_name(db, "good") is None
+        assert saved.listing(db) == []
+    db.close()
