@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from types import ModuleType
+
+
+@dataclass(frozen=True)
+class Spot:
+    """One thing wrong in a text that somebody typed: a line of it, and a mark under the place."""
+
+    message: str
+    line: str
+    mark: str
+    hint: str | None = None
+    did_you_mean: Sequence[str] = ()
 
 
 class DlvError(Exception):
@@ -12,6 +24,7 @@ class DlvError(Exception):
 
     exit_code = 70
     kind = "internal"
+    spots: Sequence[Spot] = ()  # shown instead of message, why and hint
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
+from dlv.carets import around
 from dlv.errors import DlvError
 from dlv.lazy import lazy
 from dlv.table import CUT, Cell, Table, escape, full, raw, short, style_of
@@ -291,12 +292,29 @@ class Output:
         if self.json:
             self.stderr.write(json.dumps(_jsonable(error.as_json())) + "\n")
             return
+        if error.spots:
+            self._spots(error)
+            return
         styles = {"error:": "bold red", "why:": "bold", "hint:": "cyan"}
         for line in error_lines(error):
             label, space, rest = line.partition(" ")
             if label in styles:
                 label = self.paint(label, styles[label], self.stderr)
             self.stderr.write(_encodable(label + space + rest, self.stderr) + "\n")
+
+    def _spots(self, error: DlvError) -> None:
+        """Each fault in a text with its place; a line that is too long is cut around it."""
+        for spot in error.spots:
+            place, space, rest = escape(spot.message).partition(" ")
+            line, mark = around(spot.line, spot.mark, self.width - 4)
+            hint = hint_text(spot.hint or "", spot.did_you_mean)
+            told = [
+                self.paint(place, "bold red", self.stderr) + space + rest,
+                f"    {escape(line)}",
+                "    " + self.paint(mark, "red", self.stderr),
+                *([f"  {self.paint('hint:', 'cyan', self.stderr)} {escape(hint)}"] if hint else []),
+            ]
+            self.stderr.write(_encodable("\n".join(told), self.stderr) + "\n")
 
     def _say(self, label: str, text: str) -> None:
         lines = "\n".join(escape(line) for line in text.split("\n"))
@@ -305,13 +323,7 @@ class Output:
 
 def error_lines(error: DlvError) -> list[str]:
     """What, why and the next command, in at most six lines."""
-    hint = error.hint or ""
-    if error.did_you_mean and "did you mean" not in hint:
-        names = [f"`{name}`" for name in error.did_you_mean]
-        listed = " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-        if not hint.startswith("dlv "):
-            hint = hint[:1].upper() + hint[1:]
-        hint = f"did you mean {listed}? {hint}".rstrip()
+    hint = hint_text(error.hint or "", error.did_you_mean)
     parts = [("error: ", error.message), ("why:   ", error.why or ""), ("hint:  ", hint)]
     parts = [(label, text.strip()) for label, text in parts if text.strip()]
     most = MAX_ERROR_LINES // len(parts) if parts else 0
@@ -322,6 +334,16 @@ def error_lines(error: DlvError) -> list[str]:
             given = [*given[: most - 1], f"{given[most - 1]} ..."]
         lines += [(label if i == 0 else " " * len(label)) + line for i, line in enumerate(given)]
     return lines
+
+
+def hint_text(hint: str, did_you_mean: Sequence[str]) -> str:
+    if not did_you_mean or "did you mean" in hint:
+        return hint
+    names = [f"`{name}`" for name in did_you_mean]
+    listed = " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    if not hint.startswith("dlv "):
+        hint = hint[:1].upper() + hint[1:]
+    return f"did you mean {listed}? {hint}".rstrip()
 
 
 def sparkline(values: Sequence[float], columns: int, bars: str) -> str:

@@ -16,7 +16,7 @@ LEVELS: dict[float, str] = {
     2: "metadata adapters durable ignore paths arrays mounts",
     3: "repository revisions staging files config weights weight_writer snapshots catalogue"
     " environment bounds live_model weight_statistics processors",
-    3.2: "runs artifacts rounding structure reading",
+    3.2: "runs artifacts rounding structure reading given_data",
     3.3: "archiving",
     3.4: "bounding",
     # What several verbs share.
@@ -78,7 +78,8 @@ ALLOWED: dict[str, set[str]] = {
     "api": below(6) | {"lazy"},
     "integrations": {"api"},
     "cli": {"commands", "lazy", "completion"},
-    "output": {"table", "lazy"},
+    "output": {"table", "carets", "lazy"},
+    "carets": {"table"},
     "table": set(),
     "screen": set(),
     "lazy": set(),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dlv.errors import UsageError, nearest
+from dlv.errors import Spot, UsageError, nearest
 
 END = "the end"
 MOST_EXPECTED = 8
@@ -26,7 +26,10 @@ _PASTED = {
 
 
 class SyntaxFault(UsageError):
-    """A text that is no query. `start`, `length`: the stretch of it that is at fault."""
+    """A text that is no query. `start`, `length`: the stretch of it that is at fault.
+
+    `called`: what the text is, where it is not the one that was typed.
+    """
 
     kind = "query"
 
@@ -40,6 +43,8 @@ class SyntaxFault(UsageError):
         expected: Iterable[str] = (),
         hint: str | None = None,
         did_you_mean: Iterable[str] = (),
+        why: str | None = None,
+        called: str = "dql",
     ) -> None:
         self.text = text
         self.start = start
@@ -47,8 +52,12 @@ class SyntaxFault(UsageError):
         self.expected = list(expected)
         self.line, self.column = place(text, start)
         super().__init__(
-            f"dql:{self.line}:{self.column}: {message}", hint=hint, did_you_mean=list(did_you_mean)
+            f"{called}:{self.line}:{self.column}: {message}",
+            why=why,
+            hint=hint,
+            did_you_mean=list(did_you_mean),
         )
+        self.spots = [Spot(self.message, *self.caret(), hint, self.did_you_mean)]
 
     def caret(self) -> list[str]:
         """The line at fault, and under it a mark."""
