@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 import dlv.bounds as bounds
 import dlv.evaluation.asked as settings
-import dlv.evaluation.given_data as given_data
 import dlv.evaluation.written as written
+import dlv.given_data as given_data
 from dlv.adapters.columns import Spooled
 from dlv.bounds import Record
 from dlv.errors import UsageError

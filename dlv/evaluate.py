@@ -12,10 +12,10 @@ import numpy as np
 
 import dlv.bounds as bounds
 import dlv.evaluation.asked as settings
-import dlv.evaluation.given_data as given_data
 import dlv.evaluation.plain as plain
 import dlv.evaluation.scores as scores
 import dlv.evaluation.written as written
+import dlv.given_data as given_data
 from dlv.adapters.data import Data, Wanted
 from dlv.errors import UsageError
 from dlv.evaluation import saving

@@ -72,7 +72,8 @@ ALLOWED: dict[str, set[str]] = {
     "training": {"network"},
     "hub": below(5),
     "report": below(5),
-    "views": below(5) | {"output", "table"},
+    # Outcomes of queries are laid out too.
+    "views": below(5) | {"output", "table", "dql"},
     "dql": below(5) | {"training", "lazy"},
     "commands": below(6) | {"output", "table", "screen", "lazy", "completion"},
     "api": below(6) | {"lazy"},

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-import dlv.adapters.data as data
+import dlv.given_data as given_data
 from dlv.adapters.data import Data, Wanted
 from dlv.adapters.data_settings import Settings
 from dlv.errors import DlvError, UsageError
-from dlv.files import FileStore
+from dlv.given_data import Given
 from dlv.manifest import Manifest
 from dlv.network.graph import Input, Network
 from dlv.network.program import Program
@@ -29,6 +28,15 @@ _SUFFIXES = (".npz", ".npy", ".csv")
 
 
 @dataclass(frozen=True)
+class Asked:
+    """The data that was named, if any was, and how data is read; names are relative to a folder."""
+
+    data: str | None = None
+    settings: Settings = field(default_factory=Settings)
+    directory: Path = Path()
+
+
+@dataclass(frozen=True)
 class Calibration:
     """Rows of every input; `source` says in a few words where they come from."""
 
@@ -37,23 +45,25 @@ class Calibration:
 
 
 def rows_for(
-    repository: Repository, manifest: Manifest, program: Program, given: str | None
+    repository: Repository, manifest: Manifest, program: Program, asked: Asked
 ) -> Calibration:
     """What there is, best first. Data that was given must fit; the version's own may not."""
     inputs = _inputs(program)
     wanted = [Wanted(each.name, _row_shape(each)) for each in inputs]
-    if given is not None:
-        return Calibration(_read(data.open_data(given, Settings(), wanted), inputs), given)
+
+    def opened(source: Given) -> dict[str, Array]:
+        found = given_data.open_given(repository, source, asked.settings, wanted, asked.directory)
+        return _read(found, inputs)
+
+    if asked.data is not None:
+        source = given_data.given(repository, asked.data, [], asked.directory)
+        return Calibration(opened(source), asked.data)
     for entry in manifest.files:
-        if entry.role == "data" and entry.path.endswith(_SUFFIXES):
-            with tempfile.TemporaryDirectory(dir=repository.tmp) as folder:
-                try:
-                    path = Path(folder) / Path(entry.path).name
-                    path.write_bytes(FileStore(repository.files_git).read(entry))
-                    found = data.open_data(str(path), Settings(), wanted)
-                    return Calibration(_read(found, inputs), entry.path)
-                except DlvError:
-                    continue
+        if entry.role == given_data.ROLE and entry.path.endswith(_SUFFIXES):
+            try:
+                return Calibration(opened(Given(entry.path, entry)), entry.path)
+            except DlvError:
+                continue
     return Calibration(noise(program.network, inputs), "noise")
 
 

@@ -10,7 +10,7 @@ import dlv.archiving.superseded as superseded
 import dlv.catalogue as catalogue
 import dlv.revisions as revisions
 from dlv.archiving.proposal import Progress
-from dlv.bounding.calibration import rows_for
+from dlv.bounding.calibration import Asked, rows_for
 from dlv.bounding.fixing import fix, part, row_axis
 from dlv.bounding.make import Made, Model, make
 from dlv.bounding.view import View
@@ -26,13 +26,13 @@ from dlv.weights import MatrixStore
 
 @dataclass(frozen=True)
 class Request:
-    """`calibration`: data to make the schedule with, as `eval` takes it.
+    """`calibration`: the data to make the schedule with, as `eval` takes it.
 
     `lenient`: a version that cannot have bounds is passed over, though it is named.
     """
 
     references: tuple[str, ...] = ()
-    calibration: str | None = None
+    calibration: Asked = field(default_factory=Asked)
     author: str = ""
     lenient: bool = False
 
@@ -156,10 +156,11 @@ def _one(
         part(view, store, sorted(held - keep - view.made.keys()), repository.tmp)
         bar.advance(total)
         current = record_of(db, store, manifest, snapshot)
-        if isinstance(current, Record) and not view.made and request.calibration is None:
+        given = request.calibration.data is not None
+        if isinstance(current, Record) and not view.made and not given:
             return _bounded(version, model, current, before, before)
         calibration = rows_for(repository, manifest, model.program, request.calibration)
-        made = make(model, view, calibration.rows, strict=request.calibration is not None)
+        made = make(model, view, calibration.rows, strict=given)
         bar.advance(total)
         summary = f"bounds of {version.label}"
         outcome.written += write(

@@ -31,6 +31,7 @@ else:
 
 _ASKED = "algorithm budget alpha clamp slow export_graph export_plan"
 _PLANNING = f"{_ASKED} explain dry_run"
+_ROWS = ("calibration", "config", "sets")
 
 
 @command(
@@ -62,6 +63,10 @@ _PLANNING = f"{_ASKED} explain dry_run"
 @option("--scheme", metavar="S", help="Commit a lossy child instead: fp16, uniform:8, and others.")
 @option("--bounds", is_flag=True, help="Store bounds for dlv eval --progressive instead.")
 @option("--calibration", metavar="DATA", help="Typical rows, for --bounds; as dlv eval takes them.")
+@option("--config", metavar="FILE", help="How these are read: input_data, and the table data.")
+@option(
+    "--set", "sets", multiple=True, metavar="K=V", help="One such setting, as data.scale=1/255."
+)
 @option("--slow", is_flag=True, help="Search longer for a little less.")
 @option("--explain", metavar="MATRIX", help="Show how a matrix would be stored, and why.")
 @option("--export-graph", type=click.Path(path_type=Path), help="Write the storage graph here.")
@@ -84,23 +89,18 @@ def run(call: Invocation, refs: tuple[str, ...], **given: Any) -> None:
     that their first bytes tell most labels for certain, with what proves it beside them. Later
     archives leave these matrices as they are.
     """
-    if given["bounds"] or given["calibration"] is not None:
+    if given["bounds"] or any(given[name] for name in _ROWS):
         _bounds(call, refs, given)
         return
     if given["scheme"] is not None:
         _lossy(call, refs, given)
         return
-    asked = planning.request(
-        call,
-        refs,
-        scheme=given["retrieval"],
-        **{name: given[name] for name in _ASKED.split()},
-    )
+    options = {name: given[name] for name in _ASKED.split()}
+    asked = planning.request(call, refs, scheme=given["retrieval"], **options)
     if given["explain"] is not None:
         found = explain.explain(call.repository, asked, given["explain"], progress=call.progress)
         document, blocks = view.explained(found)
-        ids = [item.matrix for item in found]
-        call.output.emit("archive", document, *blocks, ids=ids)
+        call.output.emit("archive", document, *blocks, ids=[item.matrix for item in found])
         return
     outcome = archive.archive(
         call.repository, asked, dry_run=given["dry_run"], progress=call.progress
@@ -112,9 +112,9 @@ def run(call: Invocation, refs: tuple[str, ...], **given: Any) -> None:
 
 def _bounds(call: Invocation, refs: tuple[str, ...], given: dict[str, Any]) -> None:
     if not given["bounds"]:
-        raise UsageError("--calibration is for --bounds", hint="dlv archive --bounds REF")
+        raise UsageError("--calibration, --config and --set are for --bounds")
     _alone("bounds", given, why="bounds are not planned", others=f"scheme {_PLANNING}")
-    outcome = planning.make_bounds(call, refs, given["calibration"])
+    outcome = planning.make_bounds(call, refs, **{name: given[name] for name in _ROWS})
     document, blocks = bounded_view.bounded(outcome)
     call.output.emit("archive", document, *blocks)
     planning.tell_waiting(call, outcome.waiting)

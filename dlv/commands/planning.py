@@ -13,13 +13,17 @@ if TYPE_CHECKING:
     import dlv.archiving.budgets as budgets
     import dlv.archiving.proposal as proposal
     import dlv.archiving.speeds as speeds
+    import dlv.bounding.calibration as calibrating
     import dlv.bounding.run as bounding
+    import dlv.evaluation.asked as settings
 else:
     archive = lazy("dlv.archive")
     budgets = lazy("dlv.archiving.budgets")
     proposal = lazy("dlv.archiving.proposal")
     speeds = lazy("dlv.archiving.speeds")
+    calibrating = lazy("dlv.bounding.calibration")
     bounding = lazy("dlv.bounding.run")
+    settings = lazy("dlv.evaluation.asked")
 
 
 def request(call: Invocation, refs: tuple[str, ...], **given: Any) -> proposal.Request:
@@ -62,10 +66,15 @@ def make_bounds(
     refs: tuple[str, ...],
     calibration: str | None = None,
     *,
+    config: str | None = None,
+    sets: tuple[str, ...] = (),
     lenient: bool = False,
 ) -> bounding.Outcome:
-    """Bounds of these versions, or of the latest ones."""
-    asked = bounding.Request(refs, calibration, call.author, lenient)
+    """Bounds of these versions, or of the latest ones, by data that is read as `eval` reads it."""
+    file = None if config is None else str(call.directory / config)
+    said = settings.asked(file, sets)
+    given = calibrating.Asked(calibration or said.input_data, said.data, call.directory)
+    asked = bounding.Request(refs, given, call.author, lenient)
     return bounding.bound(call.repository, asked, progress=call.progress)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dlv.bounding.calibration import Asked
 from dlv.bounding.run import Outcome, Request, bound
 from dlv.repository import Repository
 from tests.bounding.nets import CONV, MLP, digits, trained
@@ -31,7 +32,7 @@ def bounded() -> Bound:
     """bounded(repository, "net@1", .., calibration=None): as `archive --bounds` does."""
 
     def run(repository: Repository, *references: str, calibration: str | None = None) -> Outcome:
-        return bound(repository, Request(references, calibration, "Ada"), progress=silent)
+        return bound(repository, Request(references, Asked(calibration), "Ada"), progress=silent)
 
     return run
 

@@ -95,10 +95,38 @@ def test_what_does_not_go_with_it(dlv: Dlv, committed: Path, others: list[str]) 
     assert "exclude each other" in refused.stderr
 
 
-def test_calibration_alone(dlv: Dlv, committed: Path) -> None:
-    refused = dlv("archive", "--calibration", "rows.npz")
+@pytest.mark.parametrize(
+    "words",
+    [("--calibration", "rows.npz"), ("--config", "data.toml"), ("--set", "data.rows=5")],
+)
+def test_settings_of_rows_alone(dlv: Dlv, committed: Path, words: tuple[str, str]) -> None:
+    refused = dlv("archive", *words)
     assert refused.code == 2
-    assert "--calibration is for --bounds" in refused.stderr
+    assert "are for --bounds" in refused.stderr
+
+
+def test_rows_are_read_as_an_evaluation_reads_them(dlv: Dlv, committed: Path) -> None:
+    """Settings of a file and of the command line; a data set that the file names."""
+    pixels = digits()[0][1200:1400].astype("f4") * 255
+    np.savez(committed / "raw.npz", pixels=pixels, others=pixels)
+    bounds = ("archive", "--bounds", "mlp@1")
+    refused = dlv(*bounds, "--calibration", "raw.npz")
+    assert refused.code == 2
+    (committed / "data.toml").write_text(
+        'input_data = "raw.npz"\n[data]\ninputs = "pixels"\nscale = 0.5\n'
+    )
+    said = ("--config", "data.toml", "--set", "data.scale=1/255")
+    (row,) = dlv(*bounds, *said, json=True).document["bounded"]
+    assert (row["made"], row["calibration"]) == (True, "raw.npz")
+    (plain,) = dlv(*bounds, "--calibration", "rows.npz", json=True).document["bounded"]
+    assert [level["determined"] for level in plain["levels"]] == [
+        level["determined"] for level in row["levels"]
+    ]
+    assert [level["planes"] for level in plain["levels"]] == [
+        level["planes"] for level in row["levels"]
+    ]
+    assert dlv(*bounds, "--config", "data.toml", "--set", "data.scale=1e300").code == 0
+    assert dlv(*bounds, "--set", "data.nothing=1").code == 2
 
 
 def test_at_commit(dlv: Dlv, staged: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import dlv.evaluate as evaluate
 import dlv.pas.packs as packs
+from dlv.bounding.calibration import Asked
 from dlv.bounding.run import Request as BoundRequest
 from dlv.bounding.run import bound
 from dlv.evaluate import Request
@@ -43,7 +44,7 @@ def folder(
     np.savez(rows, x=digits()[0][1200:1300], y=digits()[1][1200:1300])
     with Repository.init(made)[0] as repository:
         commit_model(repository, "net", trained(request.param)[0], NODES[request.param], root=True)
-        bound(repository, BoundRequest(("net",), str(rows), "Ada"), progress=silent)
+        bound(repository, BoundRequest(("net",), Asked(str(rows)), "Ada"), progress=silent)
     return made
 
 

@@ -25,6 +25,7 @@ import dlv.staging as staging
 from benchmarks.progressive.completions import Cells, Layout
 from dlv.adapters import network_json, safetensors
 from dlv.adapters.checkpoint import Tensor
+from dlv.bounding.calibration import Asked
 from dlv.canonical import matrix_hash
 from dlv.evaluate import Request, evaluate
 from dlv.evaluation.outcome import Evaluation
@@ -78,7 +79,7 @@ class Stored:
         adding.add(self.repository, self.folder, files, staging.Request())
         committing.commit(self.repository, committing.Request("m", "someone", "net"))
         rows = str(self.folder / "rows.npz")
-        asked = bounding.Request(("net",), calibration=rows, author="someone")
+        asked = bounding.Request(("net",), calibration=Asked(rows), author="someone")
         bounding.bound(self.repository, asked, progress=quiet)
 
     def layout(self, name: str) -> Layout:

@@ -12,7 +12,7 @@ import pytest
 import dlv.api as api
 from dlv.api import Repo
 from dlv.errors import NotFound, UsageError
-from dlv.evaluation.given_data import given, split
+from dlv.given_data import given, split
 
 
 @pytest.fixture
