@@ -14,13 +14,16 @@ from dlv.network.patterns import Pattern
 from dlv.network.selector import Selector
 
 Scalar: TypeAlias = bool | int | float | str | None
+Listing: TypeAlias = tuple["Scalar | Listing", ...]
 
 # Values
 
 
 @dataclass(frozen=True)
 class Constant:
-    value: Scalar
+    """A list stands only beside attributes of nodes and hyperparameters, for = and !=."""
+
+    value: Scalar | Listing
 
 
 @dataclass(frozen=True)

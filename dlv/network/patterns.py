@@ -5,10 +5,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlv.network.selector import Selector
 
+if TYPE_CHECKING:
+    from dlv.network.graph import Node
+
+RAW = "raw"  # what an OP node is called where it comes from, beside its attributes
 Operator = Callable[[Any, Any], bool]
 OPERATORS: Mapping[str, Operator] = {
     "=": operator.eq,
@@ -34,23 +38,43 @@ class AttributeTest:
 
 @dataclass(frozen=True)
 class Pattern:
-    """What a node has to be: its operation, and whatever else is said. `name`: its name fits."""
+    """What a node has to be: its operation, and whatever else is said. `name`: its name fits.
+
+    `raw`: of an OP node, its name where it comes from; aten.roll is aten.roll.default too.
+    """
 
     op: str
     variant: str | None = None
     name: Selector | None = None
     tests: tuple[AttributeTest, ...] = ()
+    raw: Selector | None = None
 
     def fits(self, op: str, variant: str | None, name: str, attrs: Mapping[str, Any]) -> bool:
+        """`attrs` as `attributes_of` gives them."""
         return (
             op == self.op
             and (self.variant is None or variant == self.variant)
             and (self.name is None or name in self.name)
+            and (self.raw is None or _called(attrs.get(RAW), self.raw))
             and all(
                 compare(test.operator, attrs.get(test.name), test.value) is True
                 for test in self.tests
             )
         )
+
+
+def attributes_of(node: Node) -> Mapping[str, Any]:
+    """What a node's attributes are to patterns, in the catalogue as well."""
+    if node.op != "OP" or node.source is None:
+        return node.attrs
+    return {**node.attrs, RAW: node.source.get("op")}
+
+
+def _called(found: Any, wanted: Selector) -> bool:
+    if not isinstance(found, str):
+        return False
+    dots = [at for at, sign in enumerate(found) if sign == "." and at]
+    return any(found[:end] in wanted for end in (len(found), *dots))
 
 
 def compare(sign: str, found: Any, wanted: Any) -> bool | None:
