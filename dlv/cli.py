@@ -54,6 +54,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "Show the last, smallest and largest value of each metric series.",
         "Exploration",
     ),
+    "query": (
+        "query",
+        "Ask for models by structure, metrics, lineage; derive new ones.",
+        "Exploration",
+    ),
     "stats": (
         "stats",
         "Show what versions take on disk, and what removing them frees.",
@@ -93,6 +98,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "archive": (
         "archive",
         "Store weights as small as limits on reading time allow.",
+        "Upkeep",
+    ),
+    "gc": (
+        "gc",
+        "Take out of the repository what was removed long enough ago.",
         "Upkeep",
     ),
     "fsck": ("fsck", "Check the repository, or rebuild its catalogue.", "Upkeep"),

@@ -31,6 +31,17 @@ _QUERIES = {
         "SELECT DISTINCT name AS word FROM layer WHERE EXISTS (SELECT 1 FROM node"
         f" JOIN version USING (net_id) WHERE layer_id = layer.id AND {_VISIBLE})",
     ),
+    "node": (
+        "SELECT DISTINCT word FROM (SELECT id, name AS word FROM layer"
+        " UNION SELECT id, alias FROM layer) AS called WHERE word != '' AND EXISTS"
+        f" (SELECT 1 FROM node JOIN version USING (net_id) WHERE layer_id = called.id"
+        f" AND {_VISIBLE})",
+    ),
+    "hyperparameter": (
+        "SELECT DISTINCT key AS word FROM hyperparameter JOIN version ON version.id = version_id"
+        f" WHERE {_VISIBLE}",
+    ),
+    "saved": ("SELECT name AS word FROM saved_query",),
     "metric": (f"SELECT DISTINCT {_METRIC} AS word {_MEASURED}",),
     "reference": ("SELECT 'HEAD' AS word", _NAMES, _TAGS),
     "number": (

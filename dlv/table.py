@@ -45,6 +45,13 @@ class Time:
 
 
 @dataclass(frozen=True, slots=True)
+class Moment:
+    """A moment that was asked for as such: on a terminal to the second, not as an age."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
 class Number:
     """`digits` significant ones on a terminal, all of them elsewhere."""
 
@@ -77,7 +84,11 @@ class Items:
     values: Sequence[Cell]
 
 
-Cell = Text | Id | Bytes | Time | Number | Range | Count | Items | str | bool | int | float | None
+Cell = (
+    Text | Id | Bytes | Time | Moment | Number | Range | Count | Items
+    | str | bool | int | float | None
+)  # fmt: skip
+_HOLDERS = (Text, Id, Bytes, Time, Moment, Number, Count)
 _NUMERIC = (Bytes, Number, Range, Count, int, float)
 
 
@@ -102,7 +113,7 @@ def raw(cell: Cell) -> object:
         return [raw(item) for item in cell.values]
     if isinstance(cell, Range):
         return [raw(cell.low), raw(cell.high)]
-    value = cell.value if isinstance(cell, (Text, Id, Bytes, Time, Number, Count)) else cell
+    value = cell.value if isinstance(cell, _HOLDERS) else cell
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value
@@ -133,6 +144,8 @@ def short(cell: Cell, now: datetime.datetime) -> str:
         return f"{cell.value:,}"
     if isinstance(cell, Time):
         return age(cell.value, now)
+    if isinstance(cell, Moment):
+        return escape(cell.value[:19].replace("T", " "))
     if isinstance(cell, Items):
         return ", ".join(short(item, now) for item in cell.values) or "-"
     if isinstance(cell, Range):

@@ -72,7 +72,7 @@ def test_table_is_in_order() -> None:
 
 def test_every_command_file_is_in_the_table() -> None:
     files = {path.stem for path in (ROOT / "dlv" / "commands").glob("*.py")}
-    assert files - {"__init__", "options", "invocation", "planning"} == {
+    assert files - {"__init__", "options", "invocation", "planning", "asking"} == {
         r[0] for r in cli.COMMANDS.values()
     }
 

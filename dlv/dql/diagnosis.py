@@ -57,7 +57,8 @@ class SyntaxFault(UsageError):
             hint=hint,
             did_you_mean=list(did_you_mean),
         )
-        self.spots = [Spot(self.message, *self.caret(), hint, self.did_you_mean)]
+        line, mark = self.caret()
+        self.spots = [Spot(self.message, line, mark, hint, self.did_you_mean)]
 
     def caret(self) -> list[str]:
         """The line at fault, and under it a mark."""

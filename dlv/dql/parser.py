@@ -59,6 +59,30 @@ def parse(text: str, cache_folder: Path | None = None) -> tuple[ast.Statement, .
     return found
 
 
+def accepted(text: str, cache_folder: Path | None = None) -> frozenset[str]:
+    """What may come behind a text, as a person writes it; nothing if the text is wrong already."""
+    grammar = _grammar(cache_folder)
+    walk = grammar.parse_interactive(text)
+    try:
+        for _ in walk.iter_parse():
+            pass
+    except lark.exceptions.UnexpectedInput:
+        return frozenset()
+    return _accepted(walk, _words(grammar))
+
+
+def unfinished(text: str, cache_folder: Path | None = None) -> bool:
+    """Whether nothing is wrong with a text but that it stops before the query does."""
+    grammar = _grammar(cache_folder)
+    walk = grammar.parse_interactive(text)
+    try:
+        for _ in walk.iter_parse():
+            pass
+    except lark.exceptions.UnexpectedInput:
+        return False
+    return "$END" not in walk.accepts()  # type: ignore[no-untyped-call]
+
+
 def grammar_text() -> str:
     return files("dlv.dql").joinpath("grammar.lark").read_text(encoding="utf-8")
 

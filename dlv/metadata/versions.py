@@ -57,7 +57,7 @@ def _microseconds(created: str) -> int:
     )
 
 
-def _time(microseconds: int) -> str:
+def time_of(microseconds: int) -> str:
     epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
     return timestamp(epoch + datetime.timedelta(microseconds=microseconds))
 
@@ -173,7 +173,7 @@ _SELECT = (
 def _read(db: Database, rest: str = "", parameters: Sequence[object] = ()) -> list[Version]:
     return [
         Version(
-            *(key, digest, name, number, _time(created), author, message, framework),
+            *(key, digest, name, number, time_of(created), author, message, framework),
             *(None if dirty is None else bool(dirty), state, network),
             tuple(sorted(json.loads(labels))),
             tuple((base, kind) for base, kind in json.loads(parents)),
@@ -192,6 +192,16 @@ def _one(db: Database, rest: str, parameters: Sequence[object]) -> Version | Non
 
 def by_id(db: Database, digest: str) -> Version | None:
     return _one(db, "WHERE version.hash = ?", (digest,))
+
+
+def by_ids(db: Database, digests: Iterable[str]) -> dict[str, Version]:
+    """Those of them that are there."""
+    found = _read(
+        db,
+        "WHERE version.hash IN (SELECT value FROM json_each(?))",
+        (json.dumps(sorted(set(digests))),),
+    )
+    return {version.id: version for version in found}
 
 
 def by_prefix(db: Database, prefix: str) -> list[Version]:
