@@ -8,16 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-import dlv.catalogue as catalogue
 import dlv.delivery as delivery
-import dlv.inventory as inventory
 import dlv.lineage as lineage
 import dlv.revisions as revisions
 import dlv.snapshots as snapshots
 from dlv.adapters.checkpoint import Tensor
 from dlv.canonical import hash_bytes
 from dlv.delivery import CheckedOut, Request, Target
-from dlv.errors import Conflict, NotFound, UsageError
+from dlv.errors import Conflict, UsageError
 from dlv.lazy import lazy
 from dlv.manifest import Manifest, check_name
 from dlv.metadata import versions
@@ -28,18 +26,16 @@ from dlv.working import Tracked
 
 if TYPE_CHECKING:
     import dlv.adapters.network_json as network_json
-    import dlv.derive as derive
+    import dlv.carrying as carrying
     import dlv.network.instructions as instructing
-    import dlv.network.reuse as reuse
     from dlv.network.graph import Network
     from dlv.network.instructions import Instructions
     from dlv.network.reuse import Plan
     from dlv.network.wiring import Edit
 else:  # most copies are not edited
     network_json = lazy("dlv.adapters.network_json")
-    derive = lazy("dlv.derive")
+    carrying = lazy("dlv.carrying")
     instructing = lazy("dlv.network.instructions")
-    reuse = lazy("dlv.network.reuse")
 
 __all__ = ["Copied", "Request", "copy"]
 
@@ -119,54 +115,35 @@ def _edited(
     result: Copied,
 ) -> list[Target]:
     """The version's other files, the edited network, and the weights made for it."""
-    label = found.version.label
-    if manifest.network is None:
-        raise NotFound(
-            f"{label} has no network to edit",
-            hint="dlv add NETWORK and dlv commit give it one; dlv copy alone takes the files",
-        )
-    store = MatrixStore.of(repository)
-    held = _weights(manifest, found, store) if request.weights else []
-    source = catalogue.network(store, manifest.network.id)
-    tied = {tensor.name: tensor.tied for tensor in held if tensor.tied is not None}
-    used = {name for node in source.nodes for name in node.params.values()}
-    # What the weights' file alone knows to be one matrix is resized as one.
-    ties = {name: kept for name, kept in tied.items() if name in used and kept in used}
-    source = replace(source, aliases={**ties, **source.aliases})
-    shapes = {tensor.name: (tensor.dtype, tensor.shape) for tensor in held}
-    result.network, result.edits = instructing.derived(source, instructions, shapes)
+    held = carrying.of_version(
+        manifest,
+        found.version.label,
+        MatrixStore.of(repository),
+        snapshot=None if found.snapshot is None else found.snapshot.index,
+        weights=request.weights,
+    )
+    result.network, result.edits = instructing.derived(held.network, instructions, held.shapes)
     result.seed = instructions.seed
     targets = _files(manifest, found, result)
     network_path = _network_path(manifest)
     text = network_json.text(result.network).encode()
     targets.append(_made(network_path, "network", len(text), partial(_put, text), hash_bytes(text)))
     result.made = [network_path]
-    if held:
-        result.plan = reuse.plan(source, result.network, shapes, tied=tied)
-        tensors = derive.tensors(result.plan, held, instructions.seed)
+    if held.tensors:
+        result.plan = held.plan(result.network)
+        tensors = held.carried(result.plan, instructions.seed)
         size = sum(tensor.nbytes for tensor in tensors)
         path = f"{request.name}.safetensors"
         targets.append(_made(path, "weights", size, partial(_save, tensors)))
         result.made = [network_path, path]
     elif request.weights:
-        result.notes.append(f"{label} has no weights to carry over")
+        result.notes.append(f"{found.version.label} has no weights to carry over")
     return targets
-
-
-def _weights(manifest: Manifest, found: Reference, store: MatrixStore) -> list[Tensor]:
-    """The model's tensors of the snapshot that is meant; an optimizer's fit no other network."""
-    index = manifest.own if found.snapshot is None else found.snapshot.index
-    if index is None:
-        return []
-    wanted = [
-        place for place, entry in enumerate(manifest.tensors) if entry.role in inventory.MODEL_ROLES
-    ]
-    return snapshots.tensors_of(manifest, manifest.snapshots[index], wanted, store.matrix)
 
 
 def _files(manifest: Manifest, found: Reference, result: Copied) -> list[Target]:
     """All but what describes the old network or its training."""
-    kept = tuple(entry for entry in manifest.files if entry.role not in ("network", "log"))
+    kept = carrying.files(manifest)
     logs = [entry.path for entry in manifest.files if entry.role == "log"]
     if logs:
         names = ", ".join(logs[:3]) + (f" and {len(logs) - 3} more" if len(logs) > 3 else "")

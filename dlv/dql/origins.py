@@ -2,25 +2,58 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-import dlv.catalogue as catalogue
-import dlv.inventory as inventory
+import dlv.carrying as carrying
+import dlv.network.reuse as reuse
 from dlv.metadata.versions import Version
 from dlv.network.graph import Network
 from dlv.network.inference import Tensors
+from dlv.network.reuse import DROPPED, Plan
 from dlv.repository import Repository
 from dlv.weights import MatrixStore
 
 
 @dataclass(frozen=True)
 class Origin:
-    """A network and whose it is. `tensors`: what that version holds, by name."""
+    """A network and whose it is. `tensors`: what that version holds, by name.
+
+    Of a network that was itself derived, `base` is what the stored version has, and `tensors`
+    are those that it would begin with.
+    """
 
     label: str
     version: str
     network: Network
     tensors: Tensors
+    tied: Mapping[str, str] = field(default_factory=dict)
+    base: Origin | None = None
+
+    @property
+    def stored(self) -> Origin:
+        return self.base or self
+
+    def plan(self, derived: Network) -> Plan | None:
+        """What a network made of this one begins with, however often it was derived."""
+        held = self.stored
+        if not held.tensors:
+            return None
+        return reuse.plan(held.network, derived, held.tensors, tied=held.tied)
+
+    def onward(self, label: str, network: Network, plan: Plan | None) -> Origin:
+        """A network derived from this one, as that from which another one is to be derived."""
+        return Origin(label, self.version, network, beginning(plan), base=self.stored)
+
+
+def beginning(plan: Plan | None) -> Tensors:
+    """The tensors of a plan."""
+    items = () if plan is None else plan.tensors
+    return {
+        item.name: (item.dtype, item.shape)
+        for item in items
+        if item.shape is not None and item.action != DROPPED
+    }
 
 
 def of_version(repository: Repository, store: MatrixStore, version: Version) -> Origin | None:
@@ -28,11 +61,5 @@ def of_version(repository: Repository, store: MatrixStore, version: Version) -> 
     manifest = repository.manifest(version.id)
     if manifest.network is None:
         return None
-    network = catalogue.network(store, manifest.network.id)
-    model = [entry for entry in manifest.tensors if entry.role in inventory.MODEL_ROLES]
-    used = network.tensor_names()
-    # What the weights' file alone knows to be one matrix is resized as one.
-    ties = {e.name: e.tied for e in model if e.tied is not None and {e.name, e.tied} <= used}
-    shapes = {entry.name: (entry.dtype, tuple(entry.shape)) for entry in model}
-    aliases = {**ties, **network.aliases}
-    return Origin(version.label, version.id, replace(network, aliases=aliases), shapes)
+    held = carrying.of_version(manifest, version.label, store)
+    return Origin(version.label, version.id, held.network, held.shapes, held.tied)

@@ -21,7 +21,7 @@ def value(what: Value) -> str:
 
 
 def nodes(what: Nodes) -> str:
-    return what.variable + _nodal(what.start) + "".join(map(_step, what.steps))
+    return what.variable + nodal(what.start) + "".join(map(_step, what.steps))
 
 
 def pattern(what: Pattern) -> str:
@@ -32,10 +32,10 @@ def pattern(what: Pattern) -> str:
 
 
 def _test(test: AttributeTest) -> str:
-    return f"{test.name}{test.operator}{_constant(test.value)}"
+    return f"{test.name}{test.operator}{constant(test.value)}"
 
 
-def _nodal(what: Nodal) -> str:
+def nodal(what: Nodal) -> str:
     if not isinstance(what, Named):
         return f"[{_either(what.patterns)}]"
     text = what.pattern.pattern if isinstance(what.pattern, re.Pattern) else what.pattern.text
@@ -45,21 +45,21 @@ def _nodal(what: Nodal) -> str:
 def _step(what: object) -> str:
     if isinstance(what, Hop):
         return (".next" if what.forward else ".prev") + ("_raw" if what.raw else "")
-    return f"[{what.place}]" if isinstance(what, Pick) else _nodal(what)  # type: ignore[arg-type]
+    return f"[{what.place}]" if isinstance(what, Pick) else nodal(what)  # type: ignore[arg-type]
 
 
 def _either(patterns: tuple[Pattern, ...]) -> str:
     return " | ".join(map(pattern, patterns))
 
 
-def _constant(what: object) -> str:
+def constant(what: object) -> str:
     if what is None or isinstance(what, bool):
         return {None: "null", True: "true", False: "false"}[what]
     if isinstance(what, str):
         escaped = what.replace("\\", "\\\\").replace('"', '\\"')
         return f'"{escaped}"'
     if isinstance(what, (list, tuple)):
-        return f"[{', '.join(map(_constant, what))}]"
+        return f"[{', '.join(map(constant, what))}]"
     return str(what)
 
 
@@ -67,7 +67,7 @@ def _condition(what: Condition, at: str) -> str:
     """`at`: the set of nodes, or the attribute, whose entries a test inside is about."""
     match what:
         case relations.Truth():
-            return _constant(what.value)
+            return constant(what.value)
         case relations.All() | relations.Either():
             word = " and " if isinstance(what, relations.All) else " or "
             return word.join(_enclosed(part, at) for part in what.parts)
@@ -139,7 +139,7 @@ _FIGURES = {
 def _value(what: Value, at: str) -> str:
     match what:
         case relations.Constant():
-            return _constant(what.value)
+            return constant(what.value)
         case relations.Column():
             return f"{what.variable}.{what.name}"
         case relations.Hyperparameter():

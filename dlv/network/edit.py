@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from dlv.errors import Conflict, UsageError
 from dlv.network.drawing import operation_text
 from dlv.network.fields import FieldError
-from dlv.network.following import finish, resize, sharing
+from dlv.network.following import finish, resize, sharing, varied
 from dlv.network.graph import Network, Node, Port
 from dlv.network.inference import Tensors, attribute_faults, enough
 from dlv.network.layers.registry import layer_of
@@ -178,13 +178,20 @@ class Editor:
             wiring.told("delete", target.name, f"{target.op} of one thing only")
 
     def set_attributes(self, node: str, /, **attrs: Any) -> list[str]:
-        """Give attributes other values; nodes that share a tensor with this one follow."""
+        """Give attributes, or `variant`, other values; nodes that share a tensor follow."""
         wiring = self.wiring
         first = wiring.find(node)
         if not attrs:
             raise UsageError(f"nothing to set for `{first.name}`")
         changed = []
-        for each, given in list(sharing(wiring, first, attrs)):
+        if "variant" in attrs:
+            other = varied(wiring, first, attrs.pop("variant"), self._habits)
+            if other is not first:
+                wiring.put(other)
+                wiring.told("set", first.name, f"variant {first.variant} -> {other.variant}")
+                changed.append(first.name)
+            first = other
+        for each, given in list(sharing(wiring, first, attrs)) if attrs else ():
             made = resize(wiring, each, given)
             for rule, message in attribute_faults(made):
                 raise UsageError(f"`{each.name}`: {message}", why=f"rule: {rule}")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dlv.errors import UsageError
+from dlv.errors import UsageError, nearest
 from dlv.network.drawing import operation_text
 from dlv.network.fields import FieldError
 from dlv.network.graph import Network, Node
@@ -14,8 +14,9 @@ from dlv.network.inference import attribute_faults, enough, input_shapes, node_s
 from dlv.network.layers.registry import layer_of
 from dlv.network.regrouping import following
 from dlv.network.sizes import Shape, ShapeError
+from dlv.network.templates import Habits, Template, build
 from dlv.network.verify import Problem, verify
-from dlv.network.vocabulary import attributes, complete, slots
+from dlv.network.vocabulary import OPS, attributes, complete, slots
 from dlv.network.wiring import Wiring
 
 _STORAGE = ("layout", "channels")
@@ -63,6 +64,33 @@ def resize(wiring: Wiring, node: Node, given: Mapping[str, Any]) -> Node:
     if node.op == "RNN":
         _start_states(wiring, replace(node, attrs=done, params=params))
     return replace(node, attrs=done, params=params, source=None)
+
+
+def varied(wiring: Wiring, node: Node, variant: str, habits: Habits) -> Node:
+    """The node as another variant: what both have in common stays, the rest is as in a new one."""
+    known = OPS[node.op].variants if node.op != "OP" else ()
+    if not known:
+        raise UsageError(f"`{node.name}` has no variants", why=f"{node.op} is of one kind")
+    if variant not in known:
+        raise UsageError(
+            f"{node.op} has no variant {variant!r}",
+            why="it is one of " + ", ".join(known),
+            did_you_mean=nearest(str(variant), known),
+        )
+    if variant == node.variant:
+        return node
+    before, after = (attributes(node.op, each) for each in (node.variant, variant))
+    kept = {
+        name: value
+        for name, value in node.attrs.items()
+        if before[name] == after.get(name) and (value is not None or name not in _WINDOW)
+    }
+    shape = wiring.shape(node.inputs[0]) if node.inputs else None
+    made = build(Template(node.op, variant, node.name, kept), node.name, node.inputs, shape, habits)
+    had = {slot.name for slot in slots(node.op, node.variant, node.attrs)}
+    params = {slot: node.params.get(slot, name) for slot, name in made.params.items()}
+    lacking = {slot for slot in params if slot in had and slot not in node.params}
+    return replace(made, params={k: v for k, v in params.items() if k not in lacking})
 
 
 def _slots(node: Node, attrs: Mapping[str, Any]) -> dict[str, str]:

@@ -1,0 +1,163 @@
+"""Conditions on the attributes of one node, with the three truth values of SQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from dlv.metadata.relations import (
+    All,
+    Arithmetic,
+    Coalesce,
+    Compare,
+    Condition,
+    Constant,
+    Either,
+    Fits,
+    IsNull,
+    Like,
+    Matches,
+    Negative,
+    NodeValue,
+    Not,
+    OneOf,
+    Truth,
+    Value,
+)
+from dlv.network.patterns import compare
+
+Attribute = Callable[[str], Any]
+Layer: TypeAlias = tuple[str, str | None, str, Mapping[str, Any]]
+
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+class _ElsewhereError(Exception):
+    """Something is asked of the version, not of its nodes."""
+
+
+def holds(test: Condition, attribute: Attribute, layer: Callable[[], Layer]) -> bool:
+    """Whether the node is so. A part that is about more than the node alone counts as fulfilled."""
+    if isinstance(test, All):
+        return all(holds(part, attribute, layer) for part in test.parts)
+    try:
+        return _truth(test, attribute, layer) is True
+    except _ElsewhereError:
+        return True
+
+
+def _truth(test: Condition, attribute: Attribute, layer: Callable[[], Layer]) -> bool | None:
+    match test:
+        case Truth():
+            return test.value
+        case All():
+            return _all([_truth(part, attribute, layer) for part in test.parts])
+        case Either():
+            parts = [_truth(part, attribute, layer) for part in test.parts]
+            return _not(_all([_not(part) for part in parts]))
+        case Not():
+            return _not(_truth(test.part, attribute, layer))
+        case Fits():
+            return any(pattern.fits(*layer()) for pattern in test.patterns)
+        case Compare():
+            left, right = value(test.left, attribute), value(test.right, attribute)
+            return _compared(test.operator, left, right)
+        case Like():
+            text, wanted = value(test.value, attribute), value(test.pattern, attribute)
+            if not isinstance(text, str) or not isinstance(wanted, str):
+                return None
+            text = text.casefold() if test.folded else text
+            return (
+                like(wanted.casefold() if test.folded else wanted, test.escape).fullmatch(text)
+                is not None
+            )
+        case Matches():
+            text = value(test.value, attribute)
+            return text in test.selector if isinstance(text, str) else None
+        case OneOf():
+            found = value(test.value, attribute)
+            parts = [_compared("=", found, option.value) for option in test.options]
+            return _not(_all([_not(part) for part in parts]))
+        case IsNull():
+            return value(test.value, attribute) is None
+        case _:
+            raise _ElsewhereError
+
+
+def value(what: Value, attribute: Attribute) -> Any:
+    match what:
+        case Constant():
+            return what.value
+        case NodeValue():
+            return attribute(what.attribute)
+        case Negative():
+            found = _number(value(what.value, attribute))
+            return None if found is None else -found
+        case Coalesce():
+            values = (value(each, attribute) for each in what.values)
+            return next((each for each in values if each is not None), None)
+        case Arithmetic():
+            left = _number(value(what.left, attribute))
+            right = _number(value(what.right, attribute))
+            return None if left is None or right is None else _computed(what.operator, left, right)
+        case _:
+            raise _ElsewhereError
+
+
+def _computed(operator: str, left: float, right: float) -> float | None:
+    if operator in "/%" and right == 0:
+        return None
+    try:
+        match operator:
+            case "+":
+                return left + right
+            case "-":
+                return left - right
+            case "*":
+                return left * right
+            case "/":
+                return left / right
+            case _:
+                return left % right
+    except OverflowError:
+        return None
+
+
+def _number(found: Any) -> int | float | None:
+    """Flags, texts and lists cannot be reckoned with."""
+    if isinstance(found, bool) or not isinstance(found, (int, float)):
+        return None
+    return found
+
+
+def _compared(sign: str, left: Any, right: Any) -> bool | None:
+    if isinstance(right, (list, tuple)) and not isinstance(left, (list, tuple)):
+        return compare(_TURNED.get(sign, sign), right, left)
+    return compare(sign, left, right)
+
+
+def _all(parts: list[bool | None]) -> bool | None:
+    if False in parts:
+        return False
+    return None if None in parts else True
+
+
+def _not(part: bool | None) -> bool | None:
+    return None if part is None else not part
+
+
+@lru_cache(maxsize=256)
+def like(pattern: str, escape: str | None = None) -> re.Pattern[str]:
+    """`%` any run, `_` one character, of the whole text."""
+    made, at = "", 0
+    while at < len(pattern):
+        sign = pattern[at]
+        if sign == escape and at + 1 < len(pattern):
+            at += 1
+            made += re.escape(pattern[at])
+        else:
+            made += {"%": ".*", "_": "."}.get(sign) or re.escape(sign)
+        at += 1
+    return re.compile(made, re.DOTALL)
