@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import dlv.add as adding
 import dlv.commit as committing
@@ -17,6 +17,7 @@ from dlv.commit import Committed
 from dlv.config import Config
 from dlv.errors import NotFound, UsageError
 from dlv.events.series import Scalars
+from dlv.lazy import lazy
 from dlv.live_model import unwrapped
 from dlv.manifest import check_name
 from dlv.metadata import staged, versions
@@ -25,6 +26,12 @@ from dlv.repository import Repository
 from dlv.runs import Run, Spool
 from dlv.staging import Request as AddRequest
 from dlv.version import Version, author
+
+if TYPE_CHECKING:
+    import dlv.dql.answers as answers
+    from dlv.dql.answers import Answer
+else:  # a parser that few programs need
+    answers = lazy("dlv.dql.answers")
 
 __all__ = ["Repo", "Version", "log_model", "open", "unwrapped"]
 
@@ -88,6 +95,14 @@ class Repo:
 
     def __len__(self) -> int:
         return len(versions.all_versions(self.repository.database))
+
+    def query(self, text: str, /, **parameters: Any) -> Answer:
+        """What a query in DQL gives; `parameters` are its `$names`.
+
+        Rows are tuples: `for a, loss in repo.query('select a, a["loss"]')`. `.to_pandas()` makes
+        a DataFrame of them; slice and construct give `.networks`.
+        """
+        return answers.ask(self.repository, text, parameters, os.environ)
 
     @property
     def head(self) -> Version | None:

@@ -41,13 +41,13 @@ def completions(text: str, look: Look, accepted: Accepted | None = None) -> list
     quote = _open_quote(text)
     if quote is not None:
         return list(_within_string(text, quote, look))
+    if re.search(r"(?<![\w.])\d+\.?\Z", text):
+        return []
     dotted = _DOTTED.search(text)
-    if dotted is not None and not re.search(r"(?<![\w.])\d+\.\Z", text):
+    if dotted is not None:
         return _starting(dotted[1], _attributes(text[: dotted.start(1) - 1], dotted[1], look))
     word = re.search(r"\w*\Z", text)
     begun = word[0] if word else ""
-    if begun[:1].isdigit():
-        return []
     return _starting(begun, _words(text[: len(text) - len(begun)], accepted))
 
 
@@ -149,9 +149,11 @@ def _words(before: str, accepted: Accepted | None) -> Iterator[tuple[str, str]]:
             yield word, "keyword"
     if "a name" not in taken:
         return
-    if re.search(r"(?:\bhas|[\[|=,(])\s*\Z", before, re.IGNORECASE):
-        templates = re.search(r"(?:\bhas|[\[|])\s*\Z|\bmutate\b", before, re.IGNORECASE)
-        yield from ((name, "template") for name in OPS if templates)
+    if re.search(r"(?:\bhas|\w\[|\]\[|\|)\s*\Z", before, re.IGNORECASE):
+        yield from ((name, "template") for name in OPS)
+        return
+    if re.search(r"\bmutate\b.*[=,\[]\s*\Z", before, re.IGNORECASE | re.DOTALL):
+        yield from ((name, "template") for name in OPS)
     yield from ((name, "variable") for name in _variables(before))
     yield from ((name + "(", "function") for name in FUNCTIONS)
 

@@ -6,21 +6,29 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from dlv.metadata.rows import Column, Row
+from dlv.metadata.rows import Column, Row, VersionCell
 from dlv.network.graph import Network
 from dlv.network.reuse import Plan
 from dlv.network.verify import Problem
 from dlv.network.wiring import Edit
 
 
+def _no_model(cell: VersionCell) -> Model:
+    raise LookupError(f"{cell.id} was not derived here")
+
+
 @dataclass(frozen=True)
 class Table:
-    """Rows, which come as they are read. `reasons`: why there was none, asked for only then."""
+    """Rows, which come as they are read. `reasons`: why there was none, asked for only then.
+
+    `model`: the derived network that a cell stands for.
+    """
 
     columns: Sequence[Column]
     rows: Iterator[Row]
     warnings: Sequence[str] = ()
     reasons: Callable[[], Sequence[str]] = tuple
+    model: Callable[[VersionCell], Model] = _no_model
 
 
 @dataclass(frozen=True)

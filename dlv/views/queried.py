@@ -27,6 +27,7 @@ class Rows:
         self.told = found.columns
         self.titles = _unique([column.title for column in found.columns])
         self.rows = found.rows
+        self.model = found.model
         self.db = db
         self.count = 0  # of the rows that were read
         self._known: dict[str, Version] = {}
@@ -114,9 +115,9 @@ class Rows:
 
     def _alone_cells(self, row: Row) -> list[Cell]:
         cell = row[0]
-        version = self._known.get(cell.id) if cell.derived is None else None
-        if version is None:
-            return ["(derived)", Id(cell.id), None, Items([]), ""]
+        if cell.derived is not None:
+            return [Text("(not committed)", "dim"), Id(cell.id), None, Items(self._from(cell)), ""]
+        version = self._known[cell.id]
         return [
             Text(version.label, "bold"),
             Id(version.id),
@@ -142,6 +143,10 @@ class Rows:
         cell: Cell = value
         return cell
 
+    def _from(self, cell: VersionCell) -> list[Cell]:
+        """What a derived network comes from."""
+        return list(self.model(cell).origins)
+
     def _label(self, digest: str) -> Cell:
         version = self._known.get(digest)
         return Id(digest) if version is None else version.label
@@ -151,9 +156,14 @@ class Rows:
             return [self._record(item) for item in value]
         if not isinstance(value, VersionCell):
             return raw(value)
-        version = self._known.get(value.id) if value.derived is None else None
-        if version is None:
-            return {"version": None, "id": value.id, "derived": value.derived is not None}
+        if value.derived is not None:
+            return {
+                "version": None,
+                "id": value.id,
+                "derived": True,
+                "sources": self._from(value),
+            }
+        version = self._known[value.id]
         return {
             "version": version.label,
             "id": version.id,
