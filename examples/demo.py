@@ -1,4 +1,4 @@
-"""Build a repository from examples/digits with the real commands, and show what they print.
+"""Build a repository from examples/ with the real commands, and show what they print.
 
     python examples/demo.py FOLDER
 
@@ -7,6 +7,7 @@ FOLDER must not exist. Needs dlv and its few dependencies, nothing else: no torc
 
 import os
 import pty
+import re
 import shlex
 import shutil
 import subprocess
@@ -15,9 +16,10 @@ import tempfile
 from pathlib import Path
 
 DIGITS = Path(__file__).resolve().parent / "digits"
+ALEXNET = Path(__file__).resolve().parent / "alexnet"
 WIDTH = 100
 
-# Comments are shown as they stand; {digits} is where the example's files are.
+# Comments are shown as they stand; {digits} and {alexnet} are where the examples' files are.
 STEPS = """
 # A project's folder becomes a repository.
 dlv init
@@ -64,6 +66,24 @@ dlv eval lenet@1/100 lenet@1 lenet@2 lenet-adam test.npz
 dlv eval lenet@2 --confusion --no-save
 dlv list --columns version,accuracy,message
 
+# Two models of another family, small and not trained, to ask for by what they are made of.
+cp {alexnet}/origin/* .
+dlv add network.json weights.npz
+dlv commit -m 'AlexNet, small, MAX pooling' --name alexnet-origin --orphan
+cp {alexnet}/avgv1/* .
+dlv add network.json weights.npz
+dlv commit -m 'AVG pooling, and no RELU beside it' --name alexnet-avgv1
+
+# Which models have a convolution with MAX pooling right behind it? Which beat their parents?
+dlv query 'select m where m["conv[1,3,5]"].next has POOL("MAX")'
+dlv query 'select a, b, b["loss"] where b child_of a and b["loss"] < a["loss"]'
+# The part of a network between two layers; a network with something put in everywhere.
+dlv query 'slice s from m where m.name like "alexnet-origin%"
+  mutate s.input = m["conv1"] and s.output = m["fc7"]'
+dlv query 'construct d from m where m.name like "alexnet-avgv1%"
+  and m["conv*($1)"].next has POOL("AVG")
+  mutate m["conv*($1)"].insert = RELU("relu$1")'
+
 # A repository for those who only use the model. Most labels hang on the first bytes of the weights
 # alone: --bounds stores what these leave open, and --progressive reads only as much as surely
 # gives the labels of the full evaluation.
@@ -86,14 +106,15 @@ def main(folder: Path) -> int:
     if folder.exists():
         sys.exit(f"{folder} is there already")
     folder.mkdir(parents=True)
-    digits = os.path.relpath(DIGITS, folder)
+    digits, alexnet = (os.path.relpath(path, folder) for path in (DIGITS, ALEXNET))
     with tempfile.TemporaryDirectory() as tools:
         program = Path(tools, "dlv")
         program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m dlv "$@"\n')
         program.chmod(0o755)
         environ = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "DLV_PAGER": "cat"}
-        for step in STEPS.strip("\n").split("\n"):
-            line = step.format(digits=digits)
+        # A line that begins with blanks goes on with the one before it.
+        for step in re.split(r"\n(?!  )", STEPS.strip("\n")):
+            line = step.format(digits=digits, alexnet=alexnet)
             if line.startswith("#") or not line:
                 show(line, "36")
                 continue
