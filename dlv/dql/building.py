@@ -12,6 +12,7 @@ from dlv.dql.ast import Span
 Built = Any  # a part of the tree, a token, or a list of parts
 Make = Callable[[Span, list[Built]], Built]
 
+_DIGITS = 18  # Python refuses to read more than 4300 at once
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", '"': '"', "'": "'"}
 
 
@@ -27,7 +28,12 @@ def pattern_of(token: str) -> str:
 
 
 def number_of(token: str) -> int | float:
-    return int(token) if token.isdigit() else float(token)
+    return int(token) if token.isdigit() and len(token) <= _DIGITS else float(token)
+
+
+def whole_of(token: str) -> int:
+    """A count or a place; of more digits than are ever meant, the largest that SQLite knows."""
+    return int(token) if len(token) <= _DIGITS else (1 << 63) - 1
 
 
 def _listed(children: list[Built]) -> tuple[Built, ...]:
@@ -139,7 +145,7 @@ def _stretch(span: Span, children: list[Built]) -> ast.Stretch:
 
 def _lineage(span: Span, children: list[Built]) -> ast.Lineage:
     left, relation, right, within = children
-    steps = None if within is None else int(within)
+    steps = None if within is None else whole_of(within)
     return ast.Lineage(relation, left, right, steps, span=span)
 
 
@@ -167,7 +173,7 @@ _LITERALS: Mapping[str, Make] = {
     "false": lambda span, _: ast.Boolean(False, span=span),
     "null": lambda span, _: ast.Null(span=span),
     "param": lambda span, c: ast.Parameter(str(c[0])[1:], span=span),
-    "int": lambda _, c: int(c[0]),
+    "int": lambda _, c: whole_of(c[0]),
     "bound": lambda _, c: number_of(c[0]),
     "neg_bound": lambda _, c: -number_of(c[0]),
     "span": _stretch,
@@ -182,7 +188,7 @@ _NAMES: Mapping[str, Make] = {
     "selector": lambda span, c: ast.Selector(text_of(c[0]), span=span),
     "re_selector": lambda span, c: ast.Selector(pattern_of(c[0]), True, span=span),
     "type_selector": lambda span, c: ast.TypeSelector(c[0], span=span),
-    "index": lambda span, c: ast.Index(int(c[0]), span=span),
+    "index": lambda span, c: ast.Index(whole_of(c[0]), span=span),
     "call": lambda span, c: ast.Call(str(c[0]), c[1], span=span),
     "call_args": _all,
     "arg": _argument,

@@ -1,0 +1,120 @@
+"""Where the variables of a query come from: its `from`, or that it speaks of them at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dlv.dql import ast
+from dlv.dql.reading import Reading, Reported
+from dlv.dql.scopes import Scope, bare, groups, used
+from dlv.dql.things import VERSION, Result, Variable
+from dlv.metadata.relations import Source
+
+IMPLICIT = "m"  # of `select count(*)`, which names nothing
+
+
+def declared(
+    reading: Reading,
+    outer: Scope | None,
+    sources: Sequence[ast.Source],
+    parts: Sequence[Any],
+    but: Sequence[str] = (),
+) -> tuple[Scope, tuple[Source, ...]]:
+    """The scope of a `from`. `parts`: what uses it; `but`: names in them that are no variables."""
+    scope = Scope(outer=outer)
+    made: list[Source] = []
+    named = [source.name for source in sources if source.name is not None]
+    results: list[Result | None] = []
+    for source in sources:
+        results.append(None)
+        with reading.collecting():
+            results[-1] = _result(reading, source)
+    for source, result in zip(sources, results, strict=True):
+        name = source.name or _name(outer, parts, [*named, *but], result)
+        with reading.collecting():
+            if name in scope.variables:
+                raise reading.fault(
+                    source.span,
+                    f"`{name}` is declared twice",
+                    hint=f'"{name}_2 in .." gives another name',
+                )
+        unique = reading.new_variable(name)
+        derived = result is not None and result.derived
+        scope.variables[name] = Variable(name, unique, derived)
+        made.append(Source(unique, None if result is None else result.query))
+    if len(made) < len(sources):
+        raise Reported
+    return scope, tuple(made)
+
+
+def _result(reading: Reading, source: ast.Source) -> Result | None:
+    if source.query is None:
+        return None
+    if isinstance(source.query, ast.Saved):
+        result = reading.nested.saved(reading, None, source.query)
+    else:
+        result = reading.nested.query(reading, None, source.query)
+    if result.kinds != (VERSION,):
+        shown = ", ".join(result.titles)
+        raise reading.fault(
+            source.query.span,
+            "a source gives versions, one in each row",
+            why=f"this one gives {shown}",
+            hint="select a variable alone: (select m where ..)",
+        )
+    return result
+
+
+def _name(
+    outer: Scope | None,
+    parts: Sequence[Any],
+    named: Sequence[str],
+    result: Result | None,
+) -> str:
+    """Of a source without a name: what the query speaks of besides, else what is in it."""
+    paths = used(*parts)
+    known = set(named) | (set(outer.names()) if outer is not None else set())
+    free = [name for name in paths if name not in known]
+    if len(free) == 1:
+        return free[0]
+    return (result.name if result is not None else None) or IMPLICIT
+
+
+def free(
+    reading: Reading, outer: Scope | None, items: Sequence[Any], others: Sequence[Any]
+) -> tuple[Scope, tuple[Source, ...]]:
+    """The scope of a query without `from`: what it selects, and what no query around it has."""
+    titles = {item.name for item in items if item.name is not None}
+    around = set(outer.names()) if outer is not None else set()
+    names = list(used(*items))
+    for name in used(*others):
+        word = name in titles and bare(name, *others)
+        if name not in names and name not in around and not word:
+            names.append(name)
+    scope = Scope(outer=outer)
+    for name in names or [IMPLICIT]:
+        scope.variables[name] = Variable(name, reading.new_variable(name))
+    return scope, tuple(Source(each.unique) for each in scope.variables.values())
+
+
+def check_joined(reading: Reading, scope: Scope, part: ast.Select) -> None:
+    """A free variable that nothing ties to what is selected is a typing error at best."""
+    names = list(scope.variables)
+    chosen = [name for name in used(*part.items, *part.group_by) if name in scope.variables]
+    group = groups(names, [part.where, part.having])
+    tied = {group[name] for name in chosen or names[:1]}
+    paths = used(part.where, part.having, *part.items)
+    for name in names:
+        if group[name] not in tied:
+            path = paths.get(name)
+            span = part.span if path is None else path.span
+            start = ast.Span(span.start, span.start + len(name))
+            reading.found.faults.append(
+                reading.fault(
+                    start,
+                    f"`{name}` is neither selected nor joined to what is",
+                    why=f"each row would come once for every {name}",
+                    hint=f"select it, or say how {name} and {(chosen or names)[0]} belong together",
+                )
+            )
