@@ -12,11 +12,11 @@ EDITABLE := --config-settings editable_mode=compat
 .PHONY: help demo test test-slow bench paper lint format docs golden clean
 
 help:
-	@echo "make demo       build demo-repository from examples/digits and show the commands at work"
+	@echo "make demo       build demo-repository from examples/ and show the commands at work"
 	@echo "make test       all tests but the slow ones (installs torch and scikit-learn)"
 	@echo "make test-slow  the slow ones: crashes at many points, big files"
 	@echo "make lint       ruff and mypy --strict"
-	@echo "make docs       write docs/commands.md, and what the sessions in the other pages print"
+	@echo "make docs       write the reference pages in docs/, and what the sessions in the other pages print"
 	@echo "make bench      run the benchmarks; CORPUS=all: also on 22.7 M weights (an hour)"
 	@echo "make paper      figures 6(a) to 6(d) of the ModelHub paper, into paper/"
 	@echo "make golden NAME=format   write golden bytes of a new format version"
@@ -76,6 +76,8 @@ format: $(FULL)
 docs: $(LIGHT)
 	$(BIN)/python tools/reference.py > docs/commands.md.new
 	mv docs/commands.md.new docs/commands.md
+	$(BIN)/python tools/query_reference.py > docs/query-reference.md.new
+	mv docs/query-reference.md.new docs/query-reference.md
 	$(BIN)/python tools/console.py
 
 golden: $(FULL)

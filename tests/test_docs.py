@@ -52,16 +52,19 @@ def test_hints_name_options_and_commands_that_exist() -> None:
             assert name in cli.COMMANDS, f"{place}: {text}"
 
 
-def test_reference_is_up_to_date() -> None:
+@pytest.mark.parametrize(
+    ("tool", "page"), [("reference", "commands"), ("query_reference", "query-reference")]
+)
+def test_reference_is_up_to_date(tool: str, page: str) -> None:
     made = subprocess.run(
-        [sys.executable, "tools/reference.py"],
+        [sys.executable, f"tools/{tool}.py"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert made.stdout == (ROOT / "docs" / "commands.md").read_text(encoding="utf-8"), "make docs"
+    assert made.stdout == (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"), "make docs"
 
 
 def test_table_is_in_order() -> None:

@@ -4,7 +4,9 @@
 
 A page is one session: its blocks run one after the other, in a fresh copy of the repository that
 `dlv demo` makes; a block that says `empty` behind ```console or ```python begins a new, empty
-folder. A Python block whose first line is `# NAME.py` becomes that file, any other is run.
+folder, one that says `made` goes to what `make demo` builds. Lines of a command whose quotes are
+still open go on behind `> `. A Python block whose first line is `# NAME.py` becomes that file, any
+other is run.
 `lines=N` keeps the first N lines of each command's output.
 """
 
@@ -18,13 +20,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import dlv.archiving.speeds as speeds
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-GENERATED = {"commands.md"}
+GENERATED = {"commands.md", "query-reference.md"}
 WIDTH = 88
 BLOCK = re.compile(r"^```(console|python)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -52,6 +55,20 @@ class Session:
         """Go to an empty folder."""
         self.here = Path(tempfile.mkdtemp(dir=self.base)) / "models"
         self.here.mkdir()
+
+    def go_to_made(self) -> None:
+        """Go to a repository as `make demo` builds it."""
+        folder = Path(tempfile.mkdtemp(dir=self.base)) / "demo-repository"
+        done = subprocess.run(
+            [sys.executable, ROOT / "examples" / "demo.py", folder],
+            env=self.environ,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise SessionError(done.stdout + done.stderr)
+        self.here = folder
 
     def type(self, line: str) -> str:
         """What a terminal shows after `line`."""
@@ -141,6 +158,8 @@ def replay(text: str, demo: Path) -> str:
             parts.append(text[at : block.start(3)])
             if "empty" in block[2].split():
                 session.begin()
+            if "made" in block[2].split():
+                session.go_to_made()
             parts.append(_block(session, block[1], block[2], block[3]))
             at = block.end(3)
     return "".join([*parts, text[at:]])
@@ -152,13 +171,35 @@ def _block(session: Session, kind: str, options: str, content: str) -> str:
         return content
     most = re.search(r"lines=(\d+)", options)
     shown = []
-    for line in content.splitlines():
-        if line.startswith("$ "):
-            printed = session.type(line[2:]).rstrip("\n").split("\n")
-            if most and len(printed) > int(most[1]):
-                printed = [*printed[: int(most[1])], "..."]
-            shown += [line, *(each.rstrip() for each in printed if printed != [""])]
+    for typed in _typed(content.splitlines()):
+        command = "\n".join(line[2:] for line in typed)
+        printed = session.type(command).rstrip("\n").split("\n")
+        if most and len(printed) > int(most[1]):
+            printed = [*printed[: int(most[1])], "..."]
+        shown += [*typed, *(each.rstrip() for each in printed if printed != [""])]
     return "\n".join(shown) + "\n"
+
+
+def _typed(lines: Sequence[str]) -> Iterator[list[str]]:
+    """The lines of each command: more than one if its quotes are open at the end of the first."""
+    waiting: list[str] = []
+    for line in lines:
+        if line.startswith("$ "):
+            if waiting:
+                yield waiting
+            waiting = [line]
+        elif waiting and line.startswith(">") and _open("\n".join(waiting)):
+            waiting.append(line)
+    if waiting:
+        yield waiting
+
+
+def _open(text: str) -> bool:
+    try:
+        shlex.split(text[2:])
+    except ValueError:
+        return True
+    return False
 
 
 def main(pages: list[Path]) -> None:

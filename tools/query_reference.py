@@ -1,0 +1,201 @@
+"""Write docs/query-reference.md from the grammar: `python tools/query_reference.py > FILE`."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from dlv.dql.attribute_names import GENERAL
+from dlv.dql.parser import grammar_text
+from dlv.dql.values import AGGREGATES
+from dlv.metadata.relations import COLUMNS, MANY
+from dlv.network.vocabulary import OPS, RESHAPES, Attribute, Default
+
+HEAD = """\
+# Query language: reference
+
+Made by `make docs` from the grammar and the tables of the program; do not edit. A tour with
+examples is [Queries](query.md).
+
+In the rules, words in quotes are typed as they stand, keywords in any case; `[x]` may be left out,
+`(x)*` stands any number of times, `x | y` is one or the other. Keywords are reserved only where one
+of them can stand: `m.limit` and `count(*) as first` are plain names. Comments begin with `#`, or
+with `--` before a blank, and go to the end of the line.
+"""
+ACTIONS = """\
+A `slice` sets `input` and `output` of what it makes, and `support = "inputs"` if side edges are to
+become inputs. A `construct` names nodes and what becomes of them: `.insert`, `.insert(to=..)`,
+`.insert_before`, `.replace`, `.delete`, `.delete = ..` for an edge, and `.attribute = value` or
+`.attribute in [..]`, which makes a network for each value."""
+TRAINING = """\
+The paper's fourth kind of query, which trains what others have made. It is read, and then refused:
+dlv has no trainer to hand it to."""
+TITLES = {
+    "start": ("Statements", "Statements are separated by `;`."),
+    "queries": ("Queries", ""),
+    "mutate": ("What slice and construct do", ACTIONS),
+    "evaluate": ("evaluate", TRAINING),
+    "expressions": ("Conditions and values", ""),
+}
+TEMPLATES = """\
+## Templates
+
+What stands behind `has`, in `m[..]` and in actions. In parentheses: the variant, the name, then
+attributes: `POOL("MAX", kernel=2)`, `RELU("relu$1")`. In conditions an attribute may be compared
+(`out >= 64`); where a node is made, those without a default are needed.
+
+| template | variants | attributes |
+|---|---|---|"""
+WORDS = """\
+## Words
+
+| word | is |
+|---|---|
+| NAME | a letter or `_`, then letters, digits and `_` |
+| STRING | in `"` or `'`, on one line; `\\\\n \\\\t \\\\" \\\\' \\\\\\\\` as usual |
+| REGEX | `re"..."`: a Python regular expression, searched anywhere in a name |
+| NUMBER, INT | `3`, `.5`, `1e-4`; no letter directly behind it |
+| PARAM | `$name`, whose value is given with `-P name=VALUE`, or by name in Python |
+| CMP | `!=` `<>` `<` `<=` `>` `>=` `==` |
+"""
+SELECTORS = """\
+## Selectors
+
+In `m["..."]` and behind `matches`:
+
+| written | means |
+|---|---|
+| `*` `?` | any run of characters; one character |
+| `[1,3,5]` | one of these texts |
+| `[1-5]` `[a-f]` | a number, a letter of that range |
+| `[!7]` | anything but these |
+| `\\\\x` | the character itself |
+| `*($1)` | what the wildcard in front stands for, to be used as `$1` in a template's name |
+
+A name counts as a whole and with its case. Where no node of a network is called so, its aliases are
+tried: `conv1` is the first convolution of any network.
+"""
+ABOUT = {
+    "id": 'the id, or any reference: `m.id = "lenet@3"`',
+    "name": "",
+    "number": "the 3 of lenet@3",
+    "creation_time": "compared with `2026-06-01` or a time, UTC unless it says otherwise",
+    "author": "",
+    "message": "",
+    "framework": "",
+    "net": "the structure of the network: equal for networks that differ in weights alone",
+    "n_nodes": "layers of the network",
+    "n_params": "numbers that its layers hold",
+    "depth": "of its longest path",
+    "dirty": "whether git had uncommitted changes",
+    "tag": "holds if one of the tags fulfils it",
+    "parents": 'holds if one of the parents fulfils it: `m.parents = "lenet@1"`',
+}
+FIGURES = """\
+A bare name that is none of these is a hyperparameter, `m.hparams["two words"]` one whose name is no
+word. `m["loss"]` is a metric where a number is wanted (`m.metrics["loss"]` always): its last value;
+`.min` and `.max`; `.step`, `.min.step`, `.max.step` say where; `.at(100)` is the value at a step,
+`.steps` how many there are. Otherwise it is a set of layers (`m.nodes["loss"]` always).
+"""
+NODES = """\
+`m["conv*"]` are the layers of these names, `m[CONV(kernel=3, out>=64)]` those of a template.
+`.next` and `.prev` go along the edges, past reshaping; `.next_raw` and `.prev_raw` do not pass
+anything. `.count` is how many there are, `[0]` one of them in topological order. A condition on a
+set holds if it holds for any of them; `every` and `no` in front ask otherwise.
+"""
+
+
+def rules() -> list[tuple[str, list[tuple[str, list[str]]]]]:
+    """(section, its rules as name and alternatives), in the order of the grammar."""
+    found: list[tuple[str, list[tuple[str, list[str]]]]] = [("start", [])]
+    for line in grammar_text().splitlines():
+        if line.startswith("// ---"):
+            found.append((line.rpartition("- ")[2].strip(), []))
+            continue
+        text = re.sub(r"\s//\s.*", "", line)
+        if match := re.match(r"[?]?([a-z_]+)(?:\.\d)?:\s*(.*)", text):
+            found[-1][1].append((match[1], [match[2]]))
+        elif match := re.match(r"\s+\|\s*(.*)", text):
+            found[-1][1][-1][1].append(match[1])
+    sections = {name: held for name, held in found if name != "terminals"}
+    # Of slice and construct as well.
+    into = next(each for each in sections["evaluate"] if each[0] == "into")
+    sections["evaluate"].remove(into)
+    sections["mutate"].append(into)
+    return list(sections.items())
+
+
+def keywords() -> dict[str, str]:
+    """Terminal -> how it is written, for all that are words or signs."""
+    found = {}
+    for name, pattern in re.findall(r"^([A-Z_]+)(?:\.\d)?: (.*)$", grammar_text(), re.MULTILINE):
+        if match := re.fullmatch(r"/(\w+)\\b/i", pattern):
+            found[name] = match[1]
+        elif name == "_DOTS":
+            found[name] = ".."
+    return found
+
+
+def rule(name: str, alternatives: list[str], words: dict[str, str]) -> list[str]:
+    shown = [_written(text, words) for text in alternatives]
+    head = f"{name.strip('_'):<13}"
+    return [f"{head} = {shown[0]}", *(f"{'':<13} | {text}" for text in shown[1:])]
+
+
+def _written(text: str, words: dict[str, str]) -> str:
+    text = re.sub(r"\s*->\s*\w+\s*$", "", text).strip()
+    text = re.sub(r"\b_?[A-Z_]+\b", lambda m: f'"{words[m[0]]}"' if m[0] in words else m[0], text)
+    text = re.sub(r" {2,}", " ", text)
+    return re.sub(r"\b([a-z_]+)_(?=[\s)\]*+?]|$)", r"\1", text)
+
+
+def templates() -> list[str]:
+    lines = [TEMPLATES]
+    for op in OPS.values():
+        if op.name in ("INPUT", "LOSS"):
+            continue
+        variants = ", ".join(f"`{name}`" for name in op.variants if name != "raw")
+        named: dict[str, str] = {}
+        for attribute in op.attributes:
+            named.setdefault(attribute.name, _attribute(attribute))
+        lines.append(f"| `{op.name}` | {variants} | {', '.join(named.values())} |")
+    lines += ["", "Kinds of `RESHAPE`: " + ", ".join(f"`{kind}`" for kind in RESHAPES) + "."]
+    general = ", ".join(f"`{name}`" for name in GENERAL)
+    lines += ["", f'Every node has {general}: `m["fc*"].n_params > 1000`.']
+    return lines
+
+
+def _attribute(attribute: Attribute) -> str:
+    default = attribute.default
+    if default is Default.REQUIRED or default is Default.FROM_SLOTS or default is None:
+        return attribute.name
+    text = str(default).lower() if isinstance(default, bool) else str(default)
+    return f"{attribute.name} = {text}"
+
+
+def attributes() -> list[str]:
+    lines = ["## Attributes of versions", "", "| attribute | holds | |", "|---|---|---|"]
+    for name, kind in {**COLUMNS, **dict.fromkeys(MANY, "several")}.items():
+        lines.append(f"| `{name}` | {kind} | {ABOUT[name]} |")
+    called = ", ".join(f"`{name}`" for name in AGGREGATES)
+    functions = f"Functions over rows: {called}; `count(*)` counts them. They skip nulls.\n"
+    return [*lines, "", FIGURES, functions, "## Layers", "", NODES]
+
+
+def reference() -> str:
+    words = keywords()
+    lines = [HEAD]
+    for section, held in rules():
+        if not held:
+            continue
+        title, text = TITLES[section]
+        lines += [f"## {title}", "", *([text, ""] if text else []), "```text"]
+        for name, alternatives in held:
+            lines += rule(name, alternatives, words)
+        lines += ["```", ""]
+    lines += [WORDS.replace("\\\\", "\\"), *attributes(), SELECTORS.replace("\\\\", "\\")]
+    return "\n".join([*lines, *templates()]).rstrip("\n") + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())
