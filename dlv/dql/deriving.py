@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from math import prod
 from typing import Any
@@ -113,22 +114,28 @@ class _Construct:
             task.change.values if isinstance(task.change, Set) else (None,) for task in self.tasks
         ]
 
+    @cached_property
+    def _groups(self) -> list[int]:
+        """For each action the first one that is done at the same places."""
+        kinds = [mutating.kind(task.change) for task in self.tasks]
+        return [kinds.index(kind) for kind in kinds]
+
     @property
-    def _groups(self) -> dict[object, int]:
-        """Actions at the same places, and how many places these are."""
+    def _places(self) -> dict[int, int]:
+        """How many places there are to pick one from, for the first action of each group."""
         if not self.each:
             return {}
-        return {mutating.kind(task.change): len(task.places) for task in self.tasks}
+        return {first: len(self.tasks[first].places) for first in self._groups}
 
     @property
     def count(self) -> int:
-        return prod(map(len, self._values)) * prod(self._groups.values())
+        return prod(map(len, self._values)) * prod(self._places.values())
 
     def variants(self) -> Iterator[tuple[str, Derived | DlvError]]:
         """What each one is, in words where there are several, and what became of it."""
-        groups = self._groups
-        for picked in product(*map(range, groups.values())):
-            place = dict(zip(groups, picked, strict=True))
+        places = self._places
+        for picked in product(*map(range, places.values())):
+            place = dict(zip(places, picked, strict=True))
             for values in product(*self._values):
                 tasks = [
                     replace(task, value=value)
@@ -136,8 +143,8 @@ class _Construct:
                 ]
                 if self.each:
                     tasks = [
-                        mutating.at(task, task.places[place[mutating.kind(task.change)]])
-                        for task in tasks
+                        mutating.at(task, task.places[place[first]])
+                        for task, first in zip(tasks, self._groups, strict=True)
                     ]
                 yield self._words(tasks), _tried(self._made, tasks)
 
@@ -147,11 +154,10 @@ class _Construct:
         return editor.finish()
 
     def _words(self, tasks: Sequence[Task]) -> str:
-        if self.count == 1:
-            return ""
+        """What tells it from the others of its source."""
         told = []
-        for task, values in zip(tasks, self._values, strict=True):
-            if self.each and len(self._groups) and self._groups[mutating.kind(task.change)] > 1:
+        for task, values, first in zip(tasks, self._values, self._groups, strict=True):
+            if self._places.get(first, 1) > 1:
                 told.append(f"{task.text} at {task.places[0]}")
             elif len(values) > 1:
                 told.append(task.text)
