@@ -6,12 +6,13 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from dlv.errors import Conflict, Damaged, NewerFormat, StorageError
+from dlv.metadata.functions import Aggregates, Calls, Functions
 
 BUSY_SECONDS = 30.0
 
@@ -91,6 +92,7 @@ class Database:
         self.path = path
         self._depth = 0
         self._turn = threading.RLock()  # a transaction belongs to one thread
+        self._calls = Calls()
         self._busy_seconds = busy_seconds
         try:
             self._connection = self._connect()
@@ -104,6 +106,7 @@ class Database:
                 self._patiently(f"PRAGMA journal_mode = {journal}")
             self.execute(f"PRAGMA synchronous = {synchronous}")
             self.execute("PRAGMA trusted_schema = OFF")
+            self.execute("PRAGMA temp_store = MEMORY")  # a query's own tables, on no disk
             self.execute("PRAGMA foreign_keys = OFF")  # a table that is made again is away a moment
             self._migrate(create)
             self.execute("PRAGMA foreign_keys = ON")
@@ -153,7 +156,9 @@ class Database:
             else:
                 return
 
-    def _translated(self, error: sqlite3.Error | UnicodeDecodeError) -> Exception:
+    def _translated(self, error: sqlite3.Error | UnicodeDecodeError) -> BaseException:
+        if raised := self._calls.raised():
+            return raised
         if isinstance(error, UnicodeDecodeError):
             return _damaged(self.path, error)
         if _name(error).startswith("SQLITE_CORRUPT") and (unread := _unread(self.path)):
@@ -254,6 +259,25 @@ class Database:
     def insert(self, sql: str, parameters: Sequence[Any] = ()) -> int:
         """Run an INSERT and return the new row's id."""
         return int(self.execute(sql, parameters).lastrowid or 0)
+
+    def stream(
+        self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()
+    ) -> Iterator[Row]:
+        """The rows as they are found, not all at once."""
+        try:
+            with closing(self._connection.cursor()) as cursor:
+                yield from cursor.execute(sql, parameters)
+        except _REFUSED as error:
+            raise self._translated(error) from error
+
+    @contextmanager
+    def functions(self, functions: Functions, aggregates: Aggregates) -> Iterator[None]:
+        """SQL may call these meanwhile; what one raises comes out of the statement."""
+        self._calls.register(self._connection, functions, aggregates)
+        try:
+            yield
+        finally:
+            self._connection.set_progress_handler(None, 0)
 
     @contextmanager
     def atomic(self) -> Iterator[None]:

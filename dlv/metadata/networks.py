@@ -14,9 +14,11 @@ from dlv.metadata.database import Database, Row
 
 if TYPE_CHECKING:
     import dlv.network.graph as graph
+    import dlv.network.patterns as patterns
     from dlv.network.graph import Network
 else:  # many versions have no network
     graph = lazy("dlv.network.graph")
+    patterns = lazy("dlv.network.patterns")
 
 
 _AT_ONCE = 100  # rows of a statement, five values each
@@ -30,18 +32,23 @@ class NodeFigures:
     parameters: int
 
 
-def find(db: Database, network_hash: str) -> int | None:
-    found: int | None = db.value("SELECT id FROM net WHERE hash = ?", (network_hash,))
+def find(db: Database, network_hash: str, prefix: str = "") -> int | None:
+    found: int | None = db.value(f"SELECT id FROM {prefix}net WHERE hash = ?", (network_hash,))
     return found
 
 
-def insert(db: Database, network: Network, figures: Mapping[str, NodeFigures]) -> int:
-    """The row of this network, made with all that belongs to it if it is new."""
-    found = find(db, network.id)
+def insert(
+    db: Database, network: Network, figures: Mapping[str, NodeFigures], prefix: str = ""
+) -> int:
+    """The row of this network, made with all that belongs to it if it is new.
+
+    `prefix`: of the tables' names, for networks that are not in the catalogue to stay.
+    """
+    found = find(db, network.id, prefix)
     if found is not None:
         return found
     net_id = db.insert(
-        "INSERT INTO net(hash, structure, n_nodes, n_params, depth) VALUES (?,?,?,?,?)",
+        f"INSERT INTO {prefix}net(hash, structure, n_nodes, n_params, depth) VALUES (?,?,?,?,?)",
         (
             network.id,
             network.structure,
@@ -50,10 +57,10 @@ def insert(db: Database, network: Network, figures: Mapping[str, NodeFigures]) -
             0 if network.cyclic else network.depth(),
         ),
     )
-    layers = _layers(db, network)
+    layers = _layers(db, network, prefix)
     position = {node.name: pos for pos, node in reversed([*enumerate(network.nodes)])}
     db.many(
-        "INSERT INTO node(net_id, pos, layer_id, out_shape, n_params) VALUES (?,?,?,?,?)",
+        f"INSERT INTO {prefix}node(net_id, pos, layer_id, out_shape, n_params) VALUES (?,?,?,?,?)",
         [
             (net_id, pos, layers[pos], _shape(figures.get(node.name)), _count(figures, node.name))
             for pos, node in enumerate(network.nodes)
@@ -66,12 +73,12 @@ def insert(db: Database, network: Network, figures: Mapping[str, NodeFigures]) -
         and (dst := position.get(edge.dst)) is not None
     )
     db.many(
-        "INSERT INTO edge(net_id, src, dst, dst_port, src_layer, dst_layer, direct)"
+        f"INSERT INTO {prefix}edge(net_id, src, dst, dst_port, src_layer, dst_layer, direct)"
         " VALUES (?,?,?,?,?,?,?)",
         logical,
     )
     db.many(
-        "INSERT INTO raw_edge(net_id, src, dst, dst_port, src_layer, dst_layer)"
+        f"INSERT INTO {prefix}raw_edge(net_id, src, dst, dst_port, src_layer, dst_layer)"
         " VALUES (?,?,?,?,?,?)",
         _once(
             (net_id, src, dst, edge.dst_port, layers[src], layers[dst])
@@ -81,8 +88,8 @@ def insert(db: Database, network: Network, figures: Mapping[str, NodeFigures]) -
             and (dst := position.get(edge.dst)) is not None
         ),
     )
-    _count_pairs(db, net_id, network, [(row[1], row[2]) for row in logical])
-    _update_statistics(db, layers, [(row[4], row[5]) for row in logical])
+    _count_pairs(db, net_id, network, [(row[1], row[2]) for row in logical], prefix)
+    _update_statistics(db, layers, [(row[4], row[5]) for row in logical], prefix)
     return net_id
 
 
@@ -91,26 +98,30 @@ def _once(rows: Iterable[Row]) -> list[Row]:
     return list({row[:4]: row for row in rows}.values())
 
 
-def _layers(db: Database, network: Network) -> list[int]:
+def _layers(db: Database, network: Network, prefix: str) -> list[int]:
     aliases = network.node_aliases()
     rows = []
     written: dict[str, str] = {}  # many layers have the same attributes
     for node in network.nodes:
-        key = repr(node.attrs)
+        attributes = patterns.attributes_of(node)
+        key = repr(attributes)
         attrs = written.get(key)
         if attrs is None:
-            plain = {name: graph.plain(value) for name, value in node.attrs.items()}
+            plain = {name: graph.plain(value) for name, value in attributes.items()}
             attrs = written[key] = dumps(plain).decode()
         rows.append((node.name, aliases.get(node.name, ""), node.op, node.variant or "", attrs))
-    db.many("INSERT OR IGNORE INTO layer(name, alias, op, variant, attrs) VALUES (?,?,?,?,?)", rows)
+    db.many(
+        f"INSERT OR IGNORE INTO {prefix}layer(name, alias, op, variant, attrs) VALUES (?,?,?,?,?)",
+        rows,
+    )
     known: dict[Row, int] = {}
     for start in range(0, len(rows), _AT_ONCE):
         some = rows[start : start + _AT_ONCE]
         values = ",".join(["(?,?,?,?,?)"] * len(some))
         found = db.rows(
             f"WITH given(name, alias, op, variant, attrs) AS (VALUES {values})"
-            " SELECT layer.name, layer.alias, layer.op, layer.variant, layer.attrs, layer.id"
-            " FROM given CROSS JOIN layer USING (name, alias, op, variant, attrs)",
+            " SELECT l.name, l.alias, l.op, l.variant, l.attrs, l.id FROM given"
+            f" CROSS JOIN {prefix}layer AS l USING (name, alias, op, variant, attrs)",
             [value for row in some for value in row],
         )
         known.update((row[:5], row[5]) for row in found)
@@ -128,23 +139,27 @@ def _count(figures: Mapping[str, NodeFigures], name: str) -> int:
 
 
 def _count_pairs(
-    db: Database, net_id: int, network: Network, edges: Sequence[tuple[int, int]]
+    db: Database,
+    net_id: int,
+    network: Network,
+    edges: Sequence[tuple[int, int]],
+    prefix: str,
 ) -> None:
     kinds = [(node.op, node.variant or "") for node in network.nodes]
     pairs = Counter((*kinds[src], *kinds[dst]) for src, dst in edges)
     db.many(
-        "INSERT INTO net_pair(src_op, src_variant, dst_op, dst_variant, net_id, n)"
+        f"INSERT INTO {prefix}net_pair(src_op, src_variant, dst_op, dst_variant, net_id, n)"
         " VALUES (?,?,?,?,?,?)",
         [(*pair, net_id, n) for pair, n in pairs.items()],
     )
 
 
 def _update_statistics(
-    db: Database, layers: Sequence[int], edges: Sequence[tuple[int, int]]
+    db: Database, layers: Sequence[int], edges: Sequence[tuple[int, int]], prefix: str
 ) -> None:
     out, into = Counter(src for src, _ in edges), Counter(dst for _, dst in edges)
     db.many(
-        "INSERT INTO layer_stat(layer_id, n_nets, n_out, n_in) VALUES (?, 1, ?, ?)"
+        f"INSERT INTO {prefix}layer_stat(layer_id, n_nets, n_out, n_in) VALUES (?, 1, ?, ?)"
         " ON CONFLICT(layer_id) DO UPDATE SET n_nets = n_nets + 1,"
         " n_out = n_out + excluded.n_out, n_in = n_in + excluded.n_in",
         [(layer, out[layer], into[layer]) for layer in dict.fromkeys(layers)],

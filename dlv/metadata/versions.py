@@ -62,6 +62,9 @@ def time_of(microseconds: int) -> str:
     return timestamp(epoch + datetime.timedelta(microseconds=microseconds))
 
 
+_time = time_of
+
+
 def next_number(db: Database, name: str) -> int:
     """Numbers are never used again, not those of removed, undone or lost versions either."""
     taken = db.value(

@@ -1,0 +1,55 @@
+"""Python functions that SQL may call, and what they raise: SQLite only says that one failed."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping
+from typing import Any
+
+_STEPS = 20_000  # of SQLite's machine, between two looks whether Ctrl-C came
+
+Functions = Mapping[str, Callable[..., Any]]
+Aggregates = Mapping[str, Callable[[], Any]]
+
+
+class Calls:
+    """The functions that a connection was given, and the first thing that one of them raised."""
+
+    def __init__(self) -> None:
+        self._raised: BaseException | None = None
+
+    def register(
+        self, connection: sqlite3.Connection, functions: Functions, aggregates: Aggregates
+    ) -> None:
+        for name, function in functions.items():
+            connection.create_function(name, -1, self._told(function), deterministic=True)
+        for name, made in aggregates.items():
+            connection.create_aggregate(name, -1, self._aggregate(made))
+        # SQLite itself would not notice Ctrl-C before the next row.
+        connection.set_progress_handler(self._told(lambda: 0), _STEPS)
+
+    def raised(self) -> BaseException | None:
+        """What it was, once."""
+        found, self._raised = self._raised, None
+        return found
+
+    def _told(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*given: Any) -> Any:
+            try:
+                return function(*given)
+            except BaseException as error:
+                self._raised = self._raised or error
+                raise
+
+        return called
+
+    def _aggregate(self, made: Callable[[], Any]) -> Any:
+        told = self._told
+
+        class Aggregate:
+            def __init__(self) -> None:
+                aggregate = told(made)()
+                self.step = told(aggregate.step)
+                self.finalize = told(aggregate.finalize)
+
+        return Aggregate

@@ -1,0 +1,128 @@
+"""What SQLite lacks: Unicode folding, selectors, Python's %, stddev, median, exact sums."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+from dlv.errors import UsageError
+from dlv.metadata.select_scope import LARGEST
+from dlv.network.selector import Fixed, Piece, Selector, Wildcard
+
+
+def pieces_of_like(pattern: str, escape: str | None) -> list[Piece]:
+    """% any run, _ one character, and what stands between."""
+    if escape is not None and len(escape) != 1:
+        raise UsageError(f"{escape!r} cannot escape", why="behind `escape` stands one character")
+    found: list[Piece] = []
+    signs = iter(pattern)
+    for sign in signs:
+        if sign == escape:
+            sign = next(signs, "")
+        elif sign in "%_":
+            # Two runs are one, and no slower to look for.
+            if not (sign == "%" and found and found[-1] == Wildcard(True)):
+                found.append(Wildcard(sign == "%"))
+            continue
+        if found and isinstance(found[-1], Fixed):
+            found[-1] = Fixed(found[-1].text + sign)
+        else:
+            found.append(Fixed(sign))
+    return found
+
+
+def like_test(pattern: str, escape: str | None, folded: bool) -> Callable[[Any], int | None]:
+    """A function of a value: whether it is like that; None if it is no text."""
+    if folded:
+        pattern = pattern.casefold()
+        escape = escape.casefold() if escape is not None else None
+    wanted = Selector(pattern, tuple(pieces_of_like(pattern, escape)), {})
+
+    def test(value: Any) -> int | None:
+        if not isinstance(value, str):
+            return None
+        return int((value.casefold() if folded else value) in wanted)
+
+    return test
+
+
+def selector_test(wanted: Selector) -> Callable[[Any], int | None]:
+    return lambda value: int(value in wanted) if isinstance(value, str) else None
+
+
+def like_of(value: Any, pattern: Any, escape: str | None, folded: int) -> int | None:
+    """`like` with a pattern that is known only row by row."""
+    if not isinstance(pattern, str):
+        return None
+    return like_test(pattern, escape, bool(folded))(value)
+
+
+def modulo(left: Any, right: Any) -> Any:
+    """Python's %; null where there is none."""
+    if left is None or right is None or right == 0 or not math.isfinite(left):
+        return None
+    return left % right
+
+
+class Numbers:
+    """An aggregate over what is a number."""
+
+    def __init__(self) -> None:
+        self.values: list[int | float] = []
+
+    def step(self, value: Any) -> None:
+        if isinstance(value, (int, float)):
+            self.values.append(value)
+
+    def finalize(self) -> Any:
+        raise NotImplementedError
+
+
+class Sum(Numbers):
+    """Whole numbers stay so; SQLite's own sum fails where they grow too large."""
+
+    def finalize(self) -> Any:
+        if not self.values:
+            return None
+        if all(isinstance(value, int) for value in self.values):
+            whole = sum(self.values)
+            return whole if abs(whole) <= LARGEST else float(whole)
+        return _sum(self.values)
+
+
+class Mean(Numbers):
+    def finalize(self) -> Any:
+        return _sum(self.values) / len(self.values) if self.values else None
+
+
+class Deviation(Numbers):
+    """That of a sample: with one value there is none."""
+
+    def finalize(self) -> Any:
+        if len(self.values) < 2 or not all(map(math.isfinite, self.values)):
+            return None
+        return statistics.stdev(map(float, self.values))
+
+
+class Median(Numbers):
+    def finalize(self) -> Any:
+        return statistics.median(self.values) if self.values else None
+
+
+def _sum(values: list[int | float]) -> float:
+    """fsum refuses infinities of both signs, and sums beyond what a float holds."""
+    try:
+        return math.fsum(values)
+    except (ValueError, OverflowError):
+        return sum(map(float, values))
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {"dql_modulo": modulo, "dql_like": like_of}
+AGGREGATES: dict[str, Callable[[], Any]] = {
+    "dql_sum": Sum,
+    "dql_avg": Mean,
+    "dql_stddev": Deviation,
+    "dql_median": Median,
+}
