@@ -57,7 +57,8 @@ def _statement(reading: Reading, query: ast.Query) -> Query | None:
 
 def _missing(reading: Reading) -> Fault:
     """One fault for all parameters without values, where the first of them stands."""
-    first, names = next(iter(reading.found.missing.values())), [*reading.found.missing]
+    missing = sorted(reading.found.missing.values(), key=lambda each: each[1].span.start)
+    first, names = missing[0], [part.name for _, part in missing]
     listed = ", ".join(f"${name}" for name in names)
     inside, part = first
     return inside.fault(

@@ -97,7 +97,7 @@ def _named(reading: Reading, whose: Variable, kind: str, rest: Sequence[ast.Trai
 
 def _attribute(reading: Reading, whose: Variable, path: ast.Path) -> Thing:
     names = [each.name for each in path.trailers if isinstance(each, ast.Attribute)]
-    span = ast.Span(path.trailers[0].span.start, path.trailers[-1].span.end)
+    span = ast.Span(path.trailers[0].span.start + 1, path.trailers[-1].span.end)  # without the dot
     key = ".".join(names)
     if len(names) < len(path.trailers):
         odd = next(each for each in path.trailers if not isinstance(each, ast.Attribute))
@@ -249,11 +249,11 @@ def _of_nodes(reading: Reading, nodes: Nodes, trailer: ast.Attribute) -> NodeAtt
     name = trailer.name if trailer.name in known else trailer.name.lower()
     if name not in known:
         raise reading.fault(
-            trailer.span,
+            ast.Span(trailer.span.start + 1, trailer.span.end),
             f"nodes have no attribute `{trailer.name}`",
             did_you_mean=nearest(trailer.name, [*known, *HOPS, "count", *FIGURES, "at"]),
         )
-    op = _operation(nodes)
+    op = operation(nodes)
     if op is not None and name not in GENERAL and name not in of_operation(op):
         raise reading.fault(
             trailer.span,
@@ -264,7 +264,7 @@ def _of_nodes(reading: Reading, nodes: Nodes, trailer: ast.Attribute) -> NodeAtt
     return NodeAttribute(nodes, name, known[name])
 
 
-def _operation(nodes: Nodes) -> str | None:
+def operation(nodes: Nodes) -> str | None:
     """What all of them are, where it is said."""
     last: Fitting | None = nodes.start if isinstance(nodes.start, Fitting) else None
     for step in nodes.steps:

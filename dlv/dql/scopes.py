@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -54,24 +54,29 @@ def variable(reading: Reading, scope: Scope, path: ast.Path) -> Variable:
         f"`{path.name}` is no variable of this query",
         why=f"it has {', '.join(f'`{each}`' for each in known)}" if known else "it has none",
         did_you_mean=words or nearest(path.name, known),
-        hint=None if path.trailers or words else f'a text stands in quotes: "{path.name}"',
+        hint=None if words else _hint(path, known),
     )
+
+
+def _hint(path: ast.Path, known: Sequence[str]) -> str:
+    declared = f"from {', '.join([*known, path.name])}" if known else f"from {path.name}"
+    return declared if path.trailers else f'{declared}; a text stands in quotes: "{path.name}"'
 
 
 def used(*parts: Any) -> dict[str, ast.Path]:
     """The names with which paths begin, where each comes first; without queries inside."""
     found: dict[str, ast.Path] = {}
-    for path in _paths(parts):
+    for path in paths_in(parts):
         found.setdefault(path.name, path)
     return found
 
 
 def bare(name: str, *parts: Any) -> bool:
     """Whether nothing is ever asked of a variable: it may be a word that was meant otherwise."""
-    return not any(path.trailers for path in _paths(parts) if path.name == name)
+    return not any(path.trailers for path in paths_in(parts) if path.name == name)
 
 
-def _paths(parts: Iterable[Any], *, inner: bool = False) -> Iterator[ast.Path]:
+def paths_in(parts: Iterable[Any], *, inner: bool = False) -> Iterator[ast.Path]:
     waiting = list(parts)[::-1]
     while waiting:
         part = waiting.pop()
@@ -96,7 +101,7 @@ def groups(names: Iterable[str], conditions: Iterable[Any]) -> dict[str, str]:
         return name
 
     for condition in _single(conditions):
-        met = list(dict.fromkeys(p.name for p in _paths([condition], inner=True)))
+        met = list(dict.fromkeys(p.name for p in paths_in([condition], inner=True)))
         met = [name for name in met if name in group]
         for name in met[1:]:
             group[root(name)] = root(met[0])

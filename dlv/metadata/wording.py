@@ -26,6 +26,7 @@ def nodes(what: Nodes) -> str:
 
 def pattern(what: Pattern) -> str:
     words = [] if what.variant is None else [f'"{what.variant}"']
+    words = words if what.raw is None else [f'"{what.raw.text}"']
     words += [] if what.name is None else [f'"{what.name.text}"']
     words += [_test(test) for test in what.tests]
     return f"{what.op}({', '.join(words)})" if words else what.op
