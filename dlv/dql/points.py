@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-import dlv.catalogue as catalogue
+from dlv.lazy import lazy
 from dlv.metadata import metrics, versions
 from dlv.repository import Repository
-from dlv.weights import MatrixStore
+
+if TYPE_CHECKING:
+    import dlv.catalogue as catalogue
+    import dlv.weights as weights
+else:  # few queries ask for single points
+    catalogue = lazy("dlv.catalogue")
+    weights = lazy("dlv.weights")
 
 _KEPT = 64  # series
 
@@ -18,7 +25,7 @@ class Points:
 
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
-        self._store: MatrixStore | None = None
+        self._store: weights.MatrixStore | None = None
         self._series = lru_cache(_KEPT)(self._read)
 
     def at(self, version: str, name: str, step: int) -> float | None:
@@ -34,6 +41,6 @@ class Points:
         if wanted is None:
             return {}
         if self._store is None:
-            self._store = MatrixStore.of(self._repository)
+            self._store = weights.MatrixStore.of(self._repository)
         points = catalogue.series(self._store, wanted.hash)
         return dict(zip(points.steps, points.values, strict=True))

@@ -1,0 +1,253 @@
+"""From the text of a query to what it gives, one outcome per statement."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import dlv.dql.names as names
+import dlv.dql.parser as parser
+import dlv.dql.saved as saving
+from dlv.dql import ast
+from dlv.dql.bound import Bound, Derivation
+from dlv.dql.outcome import Defined, Explained, Model, Networks, Outcome, Table
+from dlv.dql.points import Points
+from dlv.lazy import lazy
+from dlv.metadata import derived, select, versions
+from dlv.metadata.known_names import KnownNames
+from dlv.metadata.relations import Derived, Query
+from dlv.metadata.rows import Row, VersionCell
+from dlv.repository import Repository
+
+if TYPE_CHECKING:
+    import dlv.catalogue as catalogue
+    import dlv.dql.committing as committing
+    import dlv.dql.deriving as deriving
+    import dlv.dql.origins as origins
+    import dlv.dql.planning as planning
+    import dlv.dql.reasons as reasons
+    import dlv.weights as weights
+    from dlv.dql.origins import Origin
+else:  # select needs none of them
+    catalogue = lazy("dlv.catalogue")
+    committing = lazy("dlv.dql.committing")
+    deriving = lazy("dlv.dql.deriving")
+    origins = lazy("dlv.dql.origins")
+    planning = lazy("dlv.dql.planning")
+    reasons = lazy("dlv.dql.reasons")
+    weights = lazy("dlv.weights")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How statements are to be run, besides what they say."""
+
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    strict: bool = False  # a network that fails its check ends the statement
+    force: bool = False  # `define` may put another query in the place of one
+    dry_run: bool = False  # nothing is committed or saved
+    explain: bool = False  # queries are explained instead of answered
+    author: str | None = None
+    cache_folder: Path | None = None  # for the parser's tables
+
+
+def run(repository: Repository, text: str, asked: Asked | None = None) -> Iterator[Outcome]:
+    """The outcomes in order; rows are read as they are asked for, and before the next one."""
+    asked = asked or Asked()
+    for statement in parser.parse(text, asked.cache_folder):
+        if asked.explain and isinstance(statement, ast.Query):
+            statement = ast.Explain(statement, False, span=statement.span)
+        outcome = _statement(repository, text, statement, asked)
+        yield outcome
+        if isinstance(outcome, Table) and isinstance(outcome.rows, Held):
+            outcome.rows.close()
+
+
+def _statement(
+    repository: Repository, text: str, statement: ast.Statement, asked: Asked
+) -> Outcome:
+    if isinstance(statement, ast.Define):
+        query = text[statement.query.span.start : statement.query.span.end]
+        _bound(repository, text, statement.query, asked, defining=statement.name)
+        if asked.dry_run or asked.explain:
+            return Defined(statement.name, query)
+        return saving.save(
+            repository, statement.name, query, force=asked.force, author=asked.author
+        )
+    analyze = isinstance(statement, ast.Explain) and statement.analyze
+    query_tree = statement.query if isinstance(statement, ast.Explain) else statement
+    bound = _bound(repository, text, query_tree, asked)
+    run = _Run(repository, text, bound, asked)
+    if asked.explain or isinstance(statement, ast.Explain):
+        return run.explained(analyze=analyze)
+    return run.outcome()
+
+
+def _bound(
+    repository: Repository,
+    text: str,
+    query: ast.Query,
+    asked: Asked,
+    *,
+    defining: str | None = None,
+) -> Bound:
+    known = KnownNames(repository.database)
+    parse = partial(parser.parse, cache_folder=asked.cache_folder)
+    return names.resolve(text, query, known, asked.parameters, defining=defining, parse=parse)
+
+
+class _Run:
+    """One statement at work: its networks are derived first, and then asked for like versions."""
+
+    def __init__(self, repository: Repository, text: str, bound: Bound, asked: Asked) -> None:
+        self.repository = repository
+        self.text = text
+        self.bound = bound
+        self.asked = asked
+        self.points = Points(repository)
+        self.batches: list[int] = []
+        self.made: list[tuple[Networks, dict[str, Origin]]] = []  # and the origin of each version
+
+    def outcome(self) -> Outcome:
+        with ExitStack() as moment:
+            moment.enter_context(self.repository.database.snapshot())
+            for work in self.bound.derivations:
+                self._derive(work)
+            if self.bound.query is not None:
+                return self._table(self._placed(self.bound.query), moment.pop_all())
+        made = self.made[-1][0]
+        made = replace(made, warnings=(*self.bound.warnings, *made.warnings))
+        if made.into is None or self.asked.dry_run:
+            return made
+        return committing.commit(
+            self.repository,
+            *(made, self.text),
+            author=self.asked.author,
+            parameters=self.asked.parameters,
+        )
+
+    def _table(self, query: Query, moment: ExitStack) -> Table:
+        db = self.repository.database
+        try:
+            columns, rows = select.run(db, query, at=self.points.at)
+        except BaseException:
+            moment.close()
+            raise
+
+        def why() -> Sequence[str]:
+            return reasons.of(db, query) if not self.batches else ()
+
+        warnings = [*self.bound.warnings, *self._told()]
+        return Table(columns, Held(rows, moment), warnings, why, self._model)
+
+    def _derive(self, work: Derivation) -> Networks:
+        found = self._origins(work)
+        made = deriving.derive(work, found, strict=self.asked.strict)
+        self.made.append((made, {origin.version: origin for origin in found}))
+        if work is not self.bound.derivations[-1] or self.bound.query is not None:
+            networks = [
+                derived.DerivedNetwork(
+                    model.source_id, model.network, catalogue.node_figures(model.network)
+                )
+                for model in made.models
+            ]
+            self.batches.append(derived.put(self.repository.database, networks))
+        return made
+
+    def _origins(self, work: Derivation) -> list[Origin]:
+        db = self.repository.database
+        _, rows = select.run(db, self._placed(work.source), at=self.points.at)
+        cells: list[VersionCell] = list(dict.fromkeys(row[0] for row in rows))
+        store = weights.MatrixStore.of(self.repository)
+        try:
+            found = [
+                self._stored(store, cell) if cell.derived is None else self._derived(cell)
+                for cell in cells
+            ]
+        finally:
+            store.close()
+        return [origin for origin in found if origin is not None]
+
+    def _stored(self, store: weights.MatrixStore, cell: VersionCell) -> Origin | None:
+        version = versions.by_id(self.repository.database, cell.id)
+        return None if version is None else origins.of_version(self.repository, store, version)
+
+    def _placed(self, query: Query) -> Query:
+        """The query with the batches in which derived networks lie now."""
+        return _replaced(query, self.batches)
+
+    def _of(self, cell: VersionCell) -> tuple[Networks, Model, Origin]:
+        assert cell.derived is not None
+        batch, place = cell.derived
+        made, by_version = self.made[self.batches.index(batch)]
+        model = made.models[place]
+        return made, model, by_version[model.source_id]
+
+    def _model(self, cell: VersionCell) -> Model:
+        return self._of(cell)[1]
+
+    def _derived(self, cell: VersionCell) -> Origin:
+        return deriving.onward(*self._of(cell))
+
+    def _told(self) -> list[str]:
+        """What is worth knowing of networks that were derived only to be asked for."""
+        return [
+            line
+            for made, _ in self.made
+            for line in (
+                *made.warnings,
+                *(f"{each.origin}: {each.reason}" for each in made.dropped),
+            )
+        ]
+
+    def explained(self, *, analyze: bool) -> Explained:
+        with self.repository.database.snapshot():
+            return planning.explain(
+                self.repository.database,
+                *(self.bound, self._placed, self._derive if analyze else self._pretend),
+                analyze=analyze,
+                at=self.points.at,
+            )
+
+    def _pretend(self, _: Derivation) -> None:
+        self.batches.append(derived.put(self.repository.database, []))
+
+
+class Held:
+    """Rows, all of the moment that is held until they are read or closed."""
+
+    def __init__(self, rows: Iterator[Row], moment: ExitStack) -> None:
+        self._rows = rows
+        self._moment = moment
+
+    def __iter__(self) -> Held:
+        return self
+
+    def __next__(self) -> Row:
+        try:
+            return next(self._rows)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        if isinstance(self._rows, Generator):
+            self._rows.close()
+        self._moment.close()
+
+
+def _replaced(tree: T, batches: Sequence[int]) -> T:
+    if isinstance(tree, Derived):
+        return replace(tree, batch=batches[tree.batch])
+    if isinstance(tree, tuple):
+        return tuple(_replaced(each, batches) for each in tree)  # type: ignore[return-value]
+    if not is_dataclass(tree) or isinstance(tree, type):
+        return tree
+    held = {each.name: getattr(tree, each.name) for each in fields(tree)}
+    return replace(tree, **{name: _replaced(value, batches) for name, value in held.items()})
