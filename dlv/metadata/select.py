@@ -96,6 +96,5 @@ def _kind(of: r.Value) -> str:
             kinds = {_kind(each) for each in values if each != r.Constant(None)}
             return kinds.pop() if len(kinds) == 1 else "any"
         case r.Aggregate("min" | "max", inner) if inner is not None:
-            kind = _kind(inner)
-            return kind if kind in ("text", "time", "boolean") else "number"
+            return _kind(inner)
     return "number"

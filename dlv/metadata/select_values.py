@@ -184,9 +184,7 @@ def _aggregate(s: Statement, function: str, inner: r.Value | None) -> Expression
     if function == "count":
         return Expression(f"count({given.sql})", "number")
     if function in ("min", "max"):
-        if given.kind in ("text", "time", "boolean"):
-            return Expression(f"{function}({given.sql})", given.kind)
-        return Expression(f"{function}({number(s, given)})", "number")
+        return Expression(f"{function}({given.sql})", given.kind)
     return Expression(f"dql_{function}({number(s, given)})", "number")
 
 
