@@ -175,7 +175,7 @@ def _columns(reading: Reading, scope: Scope, items: Sequence[ast.Item]) -> list[
 def _key(reading: Reading, scope: Scope, part: ast.Expression, clause: str) -> Value | None:
     """What groups: one value, or a version."""
     with reading.collecting():
-        value, kind = values.shown(reading, scope, part)
+        value, kind = values.shown(reading, scope, part, column=False)
         if kind == LIST and isinstance(value, relations.Listed):
             raise reading.fault(
                 part.span, f"{clause} takes single values, and {reading.short(part)} are several"
@@ -188,7 +188,7 @@ def _orders(reading: Reading, scope: Scope, order_by: Sequence[ast.Order]) -> tu
     found = []
     for order in order_by:
         with reading.collecting():
-            value, kind = values.shown(reading, scope, order.value)
+            value, kind = values.shown(reading, scope, order.value, column=False)
             _check_order(reading, order, value, kind)
             found.append(Order(value, order.descending, bool(order.nulls_first)))
     return tuple(found)

@@ -224,8 +224,13 @@ def _coalesce(reading: Reading, scope: Scope, call: ast.Call) -> Scalar:
     )
 
 
-def shown(reading: Reading, scope: Scope, part: ast.Expression) -> tuple[Value, str]:
-    """What stands in a column, which may be a version or a list, and its kind."""
+def shown(
+    reading: Reading, scope: Scope, part: ast.Expression, *, column: bool = True
+) -> tuple[Value, str]:
+    """What stands in a column, which may be a version or a list, and its kind.
+
+    What is only ordered or grouped by (no `column`) cannot be names of nodes.
+    """
     found = value(reading, scope, part)
     if isinstance(found, Whole):
         return relations.Whole(found.variable.unique), "version"
@@ -233,7 +238,7 @@ def shown(reading: Reading, scope: Scope, part: ast.Expression) -> tuple[Value, 
         return relations.Listed(found.name, found.variable.unique), LIST
     if isinstance(found, NodeSet):
         return relations.Listed(found.nodes, found.nodes.variable), LIST
-    if isinstance(found, Selected):
+    if isinstance(found, Selected) and column:
         return _selected(reading, found)
     one = single(reading, part, found)
     return one.value, one.kind
