@@ -22,7 +22,7 @@ from dlv.evaluation.answers import NoBounds
 from dlv.evaluation.model import Model
 from dlv.evaluation.plain import BATCH, tensors_of
 from dlv.evaluation.planes import Planes
-from dlv.evaluation.progressive import depths_of, norms_of
+from dlv.evaluation.progressive import depths_of, norms_of, suffix_of
 from dlv.evaluation.rows import Rows, wanted
 from dlv.network.forward import Forward
 from dlv.network.interval import Balls
@@ -162,6 +162,7 @@ def _bounded(model: Model, planes: Planes, rows: Rows, count: int) -> Iterator[t
             hint=f"dlv archive --bounds {model.version.label}",
         )
     _check_folds(model)
+    suffix_of(record, model.program, planes)  # that it fits, though its norms alone are used
     asked = replace(record, schedule=(dict.fromkeys(model.hashes, count),))
     try:
         planes.read(depths_of(asked, model.program, planes)[0])

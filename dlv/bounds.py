@@ -130,6 +130,16 @@ class Record:
     def finite(self) -> bool:
         return all(node.finite for node in self.nodes)
 
+    @property
+    def row_counts(self) -> dict[str, int]:
+        """Of each node whose rows have norms, how many."""
+        return {
+            node.name: len(rows)
+            for node in self.nodes
+            for rows in (node.rows, *(level.drows for level in node.levels))
+            if rows is not None
+        }
+
     def node(self, name: str) -> NodeNorms | None:
         return next((node for node in self.nodes if node.name == name), None)
 
@@ -318,7 +328,8 @@ def _node(row: Reader) -> NodeNorms:
     depths = [level.planes for level in levels]
     if depths != sorted(set(depths)):
         raise row.damaged("its levels are not in order")
-    lengths = {len(found) for found in (rows, *(level.drows for level in levels)) if found}
+    told = (rows, *(level.drows for level in levels))
+    lengths = {len(found) for found in told if found is not None}
     if len(lengths) > 1:
         raise row.damaged("its norms of rows are of different lengths")
     return NodeNorms(

@@ -14,10 +14,18 @@ from dlv.adapters.data import Data
 from dlv.evaluation import plain
 from dlv.evaluation.answers import Settings
 from dlv.evaluation.model import Model
-from dlv.evaluation.progressive import depths_of, norms_of, planes_of, progressive
+from dlv.evaluation.progressive import (
+    depths_of,
+    depths_read,
+    norms_of,
+    planes_of,
+    progressive,
+    suffix_of,
+)
 from dlv.evaluation.rows import Rows
 from dlv.network.forward import Forward
 from dlv.network.interval import Balls, certain
+from dlv.network.suffix_radius import Read, SuffixBalls
 from dlv.repository import Repository
 
 Array = NDArray[Any]
@@ -83,6 +91,10 @@ def passes(committed: Committed, batch: int = 64, rounds: int = 15) -> float | N
         inputs = {"x": committed.data.test_x[:batch]}
         norms = norms_of(record, model.program, planes, (inputs["x"].shape[1:],))
         balls = Balls(model.program, planes.tensor, norms)
+        suffix = suffix_of(record, model.program, planes)
+        if suffix is not None:  # what a reader uses then
+            read = Read(suffix, depths_read(model.program, planes))
+            balls = SuffixBalls(model.program, planes.tensor, norms, read)
         plain = Forward(model.program, planes.tensor, np.float64)
         certain(balls, balls.balls(inputs))
         plain(inputs)

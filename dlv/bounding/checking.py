@@ -16,6 +16,7 @@ from dlv.errors import DlvError
 from dlv.manifest import Manifest
 from dlv.metadata import bounds
 from dlv.metadata.database import Database
+from dlv.network.fits import misfits
 from dlv.network.suffix import faults
 from dlv.network.suffix_record import suffix_from_json
 from dlv.weights import MatrixStore
@@ -112,6 +113,9 @@ def _suffix_fault(model: Model, view: View, record: Record) -> str | None:
     if record.suffix is None:
         return None
     suffix = suffix_from_json(record.suffix)
+    sizes = {name: model.tensors[name][1] for name in model.program.matrices}
+    for why in misfits(model.program, sizes, {}, suffix):
+        return why
     shapes = dict(zip(model.program.given, record.input, strict=True))
     found = faults(model.program, Centres(model, view), _depths(model, view), shapes, suffix)
     return next(found, None)

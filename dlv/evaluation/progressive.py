@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.bounds import KIND, NoRecord, Record
-from dlv.errors import DlvError
+from dlv.errors import Damaged, DlvError
 from dlv.evaluation.answers import Answers, NoBounds, Settings, Told, first_sets
 from dlv.evaluation.levels import Batches, Levels
 from dlv.evaluation.open_rows import Inputs, Places, Rows, first_row
 from dlv.evaluation.planes import Planes
 from dlv.network.adjoint import Adjoint
 from dlv.network.ball import REFERENCES, STRICT, Norms
+from dlv.network.fits import misfits
 from dlv.network.graph import Network
 from dlv.network.interval import Balls, certain
 from dlv.network.layers.layer import NoRule
@@ -52,8 +53,11 @@ def progressive(model: Model, rows: Rows, settings: Settings, record: Record | N
     """
     if isinstance(record, NoRecord):
         raise NoBounds(record.why)
-    suffix = _suffix_of(record)
     planes = planes_of(model)
+    try:
+        suffix = suffix_of(record, model.program, planes)
+    except DlvError as error:
+        raise NoBounds(f"the stored bounds cannot be read: {error.why or error.message}") from None
     _check(model.program, planes, record, settings.reference)
     levels = Levels(model.program, planes, rows, settings)
     planes.chunks.count(model.store.object_chunks(KIND, record.hash))
@@ -69,7 +73,7 @@ def progressive(model: Model, rows: Rows, settings: Settings, record: Record | N
         def read(shapes: Shapes) -> Read | None:
             if suffix is None or tuple(map(tuple, shapes)) != record.input:
                 return None
-            return Read(suffix, _depths_read(model.program, planes))
+            return Read(suffix, depths_read(model.program, planes))
 
         return BallJudge(model.program, planes.tensor, norms, settings, read)
 
@@ -79,12 +83,17 @@ def progressive(model: Model, rows: Rows, settings: Settings, record: Record | N
     return levels.run(schedule, judge, useful)
 
 
-def _suffix_of(record: Record) -> Suffix | None:
-    """The tables of the tighter bound, if there are any; NoBounds if they cannot be read."""
-    try:
-        return None if record.suffix is None else suffix_from_json(record.suffix)
-    except DlvError as error:
-        raise NoBounds(f"the stored bounds cannot be read: {error.message}") from None
+def suffix_of(record: Record, program: Program, planes: Planes) -> Suffix | None:
+    """The tables of the tighter bound, if there are any; Damaged where a size is not the network's.
+
+    So are norms of rows, which are not handed on.
+    """
+    suffix = None if record.suffix is None else suffix_from_json(record.suffix)
+    shapes = {name: planes.chain(name)[0].shape for name in planes.names}
+    why = next(misfits(program, shapes, record.row_counts, suffix), None)
+    if why is not None:
+        raise Damaged("the bounds record is not of this network's sizes", why=why, hint="dlv fsck")
+    return suffix
 
 
 def planes_of(model: Model, *, intervals: bool = False) -> Planes:
@@ -208,7 +217,7 @@ def norms_of(record: Record, program: Program, planes: Planes, shapes: Shapes) -
     return found
 
 
-def _depths_read(program: Program, planes: Planes) -> dict[str, int | None]:
+def depths_read(program: Program, planes: Planes) -> dict[str, int | None]:
     """By the result of each linear node, the planes read of its weight; None: all."""
     found: dict[str, int | None] = {}
     for step in program.linear:

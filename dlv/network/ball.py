@@ -100,9 +100,13 @@ def gamma(n: float, unit: float) -> float:
 
 def l2(x: Array) -> Floats:
     """The norm of each row of a batch, rounded up."""
-    count = max(x[:1].size, 1)
     with np.errstate(all="ignore"):
-        found: Floats = np.sqrt(squares(x)) * (1 + max(1e-9, count * 2.0**-52))
+        return root_of(squares(x), max(x[:1].size, 1))
+
+
+def root_of(squared: Floats, count: int) -> Floats:
+    """The norms of rows whose squares were summed, so many of each, rounded up."""
+    found: Floats = np.sqrt(squared) * (1 + max(1e-9, count * 2.0**-52))
     # Squares of tiny numbers vanish; what they would have added to a tiny sum is below this.
     return np.where(found < 2.0**-400, found + count * 2.0**-500, found)
 

@@ -13,10 +13,19 @@ from dlv.network.vocabulary import OPS, attributes, complete
 
 Tensors = Mapping[str, tuple[str, tuple[int, ...]]]  # name -> dtype, shape
 Ports = tuple[Shape | None, ...]
+_FAULTS = "_attribute_faults"
 
 
 def attribute_faults(node: Node) -> list[tuple[str, str]]:
     """(rule, message) for each attribute that is missing, unknown, or out of its range."""
+    # A node is kept as it is from one network to the next that is derived of it.
+    known: tuple[tuple[str, str], ...] | None = node.__dict__.get(_FAULTS)
+    if known is None:
+        known = node.__dict__[_FAULTS] = tuple(_attribute_faults(node))
+    return list(known)
+
+
+def _attribute_faults(node: Node) -> list[tuple[str, str]]:
     if node.op not in OPS:
         return [("op", f"unknown operation {node.op!r}")]
     variants = OPS[node.op].variants

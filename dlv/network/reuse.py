@@ -73,7 +73,7 @@ class Plan:
         return sum(item.action == action for item in (*self.tensors, *self.dropped))
 
 
-class _Side:
+class Side:
     """A network, and for each tensor the slots that it fills."""
 
     def __init__(self, network: Network, tensors: Tensors) -> None:
@@ -129,14 +129,16 @@ def plan(
     *,
     tied: Mapping[str, str] | None = None,
     dtypes: Mapping[str, str] | None = None,
+    before: Side | None = None,
 ) -> Plan:
     """What each tensor of the derived network is made of.
 
     `tensors` are those stored with the source (without an optimizer's), `tied` names among them
     whose elements are another's; `dtypes` what the derived ones are to be, where it is not the
-    source's. UsageError if the shape of a new tensor is not known.
+    source's. `before`: what is known of the source, where several networks are made from it.
+    UsageError if the shape of a new tensor is not known.
     """
-    before, after = _Side(source, tensors), _Side(derived, tensors)
+    before, after = before or Side(source, tensors), Side(derived, tensors)
     same = {**_kept_names(source, tensors), **_kept_names(derived, tensors), **(tied or {})}
     common = _common_dtype(tensors, before)
     found: dict[str, Reuse] = {}
@@ -169,7 +171,7 @@ def _kept_names(network: Network, tensors: Tensors) -> dict[str, str]:
     return found
 
 
-def _common_dtype(tensors: Tensors, side: _Side) -> str:
+def _common_dtype(tensors: Tensors, side: Side) -> str:
     """What a new tensor holds: what most of the weights hold."""
     counts = Counter(
         dtype
@@ -179,7 +181,7 @@ def _common_dtype(tensors: Tensors, side: _Side) -> str:
     return counts.most_common(1)[0][0] if counts else "float32"
 
 
-def _order(before: _Side, after: _Side, tensors: Tensors, same: Mapping[str, str]) -> list[str]:
+def _order(before: Side, after: Side, tensors: Tensors, same: Mapping[str, str]) -> list[str]:
     """The tensors of the derived network, and those that no node of the source used either."""
     names = list(after.users)
     stems = {_stem(name) for name in before.users} - {_stem(name) for name in after.users}
@@ -218,7 +220,7 @@ def _placed(names: Sequence[str], tensors: Tensors) -> list[str]:
 
 
 def _one(
-    before: _Side, after: _Side, tensors: Tensors, name: str, dtype: str | None, common: str
+    before: Side, after: Side, tensors: Tensors, name: str, dtype: str | None, common: str
 ) -> Reuse:
     held = tensors.get(name)
     old_shape = None if held is None else held[1]
@@ -297,7 +299,7 @@ def _why(old: Sequence[Part], new: Sequence[Part]) -> str:
     return "what it reads is laid out in another way"
 
 
-def _filling(side: _Side, name: str, shape: Sequence[int]) -> tuple[str, int]:
+def _filling(side: Side, name: str, shape: Sequence[int]) -> tuple[str, int]:
     """How a tensor begins: (uniform, one or zero; for uniform the number of inputs)."""
     if name not in side.users:
         return "zero", 0

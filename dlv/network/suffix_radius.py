@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from math import prod, sqrt
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -18,19 +18,20 @@ from numpy.typing import NDArray
 from dlv.network.ball import F64, UNIT, UP, Ball, BallRun, Norms, Reference, gamma, l2
 from dlv.network.graph import Port
 from dlv.network.interval import Balls
-from dlv.network.layers.linear import Reach, radii
+from dlv.network.layers.layer import Run
+from dlv.network.layers.linear import norms_of, roundings, unread
+from dlv.network.layers.registry import layer_of
 from dlv.network.program import Program, Step
-from dlv.network.sizes import axis_of
-from dlv.network.suffix_plan import window_of
 from dlv.network.suffix_record import Correction, Suffix, SuffixLevel, SuffixNode
+from dlv.network.suffix_steps import Seen, addable, added, exact, plain, rounding_of
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
 # By the result of each linear step: planes read of its weight; None: all.
 Depths = Mapping[str, int | None]
 
-_ROUNDED = 1e-9
-_VANISHING = 2.0**-900  # of squares that are too small to be told from zero
+LINEAR = ("CONV", "FULL")
+WEIGHTED = (*LINEAR, "DECONV", "EMBED")
 
 
 @dataclass(frozen=True)
@@ -66,40 +67,56 @@ class SuffixBalls(Balls):
         self.read = read
         self.norms = {**norms, **_loosened(program, read, norms, tensor)}
         self._total: Floats | float = 0.0
+        self._biases: dict[str, float] = {}
 
     def balls(self, inputs: Mapping[str, Array]) -> dict[Port, Ball]:
         self._total = 0.0
         return super().balls(inputs)
 
     def bounded(self, step: Step, run: BallRun) -> tuple[Ball, ...]:
-        found = super().bounded(step, run)
-        if (step.result, 0) == self.program.scores:
-            return found
         node = self.read.suffix.nodes.get(step.result)
-        if step in self.program.linear:
-            self._total = self._total + self._unread(step, node, run)
-        if node is not None:
-            rounding = node.reach * _rounding(step, run, found[0])
-            self._total = (self._total + rounding) * UP
-        elif not exact(step):
-            self._total = np.inf
+        if (step.result, 0) == self.program.scores:
+            return super().bounded(step, run)
+        if step.node.op in LINEAR and node is not None and node.a is not None:
+            return self._weighed(step, node, run)
+        if node is not None and step.node.op == "ADD" and addable(run):
+            ball, rounding = added(run)
+            self._total = (self._total + node.reach * rounding) * UP
+            return (ball,)
+        found = super().bounded(step, run)
+        if step.node.op in WEIGHTED or (node is None and not exact(step)):
+            self._total = np.inf  # nothing is told of it
+        elif node is not None:
+            rounding = rounding_of(step, run, found[0])
+            self._total = (self._total + node.reach * rounding) * UP
         return found
 
-    def _unread(self, step: Step, node: SuffixNode | None, run: BallRun) -> Floats | float:
-        """sqrt(e^H M e) at most, of what is not read of this weight."""
-        if self.read.depths.get(step.result) is None:
-            return 0.0
-        level = self.read.level(step.result)
-        if node is None or level is None:
-            return np.inf
-        x = run.inputs[0].centre
-        axis = -1
-        if step.node.op == "CONV" and step.node.attrs["channels"] == "first":
-            axis = 1
-        rank = 0 if level.correction is None else level.correction.rank
-        size, along = _split(np.moveaxis(x, axis, -1), node, rank)
-        found: Floats = (level.dn * size + level.rest * along) * UP
-        return found
+    def _weighed(self, step: Step, node: SuffixNode, run: BallRun) -> tuple[Ball, ...]:
+        """Behind a weight: the shares of what is not read of it and of rounding, and the balls.
+
+        Radii of rows alone need no more of the input than the shares do.
+        """
+        given, norms = run.inputs[0], norms_of(step.node, run)
+        if found := None if plain(run) else super().bounded(step, run):
+            centre = found[0].centre
+        else:
+            made = Run([given.centre], run.params, run.sizes)
+            centre = layer_of(step.node).forward(step.node, made)[0]
+        seen = Seen.of(step, given.centre)
+        reach = seen.reach(step, centre)
+        bias = sqrt(reach.places) * self._bias(step, run)
+        rounding = roundings(norms, run, reach, given.radius, bias)
+        if self.read.depths.get(step.result) is not None:
+            self._total = self._total + seen.share(node, self.read.level(step.result))
+        self._total = (self._total + node.reach * rounding) * UP
+        moved = norms.opn * given.radius + unread(norms, reach)
+        return found or (Ball(centre, (moved + rounding) * UP),)
+
+    def _bias(self, step: Step, run: BallRun) -> float:
+        if step.result not in self._biases:
+            bias = run.params.get("bias")
+            self._biases[step.result] = 0.0 if bias is None else float(l2(bias[None])[0])
+        return self._biases[step.result]
 
     def spread(self, known: Mapping[Port, Ball]) -> Floats:
         """R, and what stands for it of the last weight's unread part."""
@@ -146,81 +163,6 @@ class SuffixBalls(Balls):
         tiny = terms * (self.reference.tiny + 2.0**-1021)
         found: Floats = (np.outer(size, unread) + ours + theirs + tiny) * UP
         return found
-
-
-def _split(x: Array, node: SuffixNode, rank: int) -> tuple[Floats, Floats]:
-    """||y - Q^T c|| and ||c|| of each row, with y = A x and c = Q y; rounded up."""
-    flat = x.reshape(len(x), -1, x.shape[-1])
-    scale = node.scale
-    squares: Floats = np.einsum("npc,npc->nc", flat, flat) @ scale**2
-    lost = flat[:1].size * _VANISHING * float(scale.max()) ** 2
-    if not rank:
-        return np.sqrt(squares * UP + lost) * UP, np.zeros(len(x))
-    usual = node.usual[:rank]
-    c = flat @ (usual * scale).T
-    pairs = np.matmul(np.swapaxes(c, 1, 2), c)
-    taken = np.einsum("nii->n", pairs)
-    left = squares - 2 * taken + np.einsum("nij,ij->n", pairs, usual @ usual.T)
-    # What these sums, and c itself, were rounded by; c enters as it was computed.
-    most = squares + (1 + rank) ** 2 * taken
-    left = np.maximum(left, 0) + _ROUNDED * most * (1 + flat[:1].size * 2.0**-22)
-    return np.sqrt(left + lost) * UP, np.sqrt(taken * UP + lost) * UP
-
-
-def exact(step: Step) -> bool:
-    """Whether a step rounds nothing: zeros, choices and moves."""
-    node = step.node
-    return node.op in ("RELU", "DROPOUT", "RESHAPE") or node.variant in ("RELU6", "MAX")
-
-
-def _rounding(step: Step, run: BallRun, made: Ball) -> Floats:
-    """How far both sides together may be from exact sums, at the result of one step."""
-    node, units = step.node, (run.reference.unit, UNIT)
-    x, radius = run.inputs[0].centre, run.inputs[0].radius
-    size = l2(x)
-    outputs = made.centre[:1].size
-    tiny = (run.reference.tiny + 2.0**-1021) * sqrt(outputs)
-    if node.op in ("CONV", "FULL"):
-        assert run.norms is not None
-        alone = replace(run.norms, opn=0.0, dn=0.0, dopn=0.0)
-        overlap, terms = 1, x.shape[-1]
-        if node.op == "CONV":
-            window = window_of(node)
-            overlap = window.overlap()
-            depth = x.shape[1 if node.attrs["channels"] == "first" else -1]
-            terms = prod(window.kernel) * depth // node.attrs["groups"]
-        places = outputs // node.attrs["out"]
-        patches = size * sqrt(overlap) * UP
-        reach = Reach(terms, places, outputs, overlap, patches, size)
-        return radii(alone, run, reach, radius, run.params.get("bias"))
-    if node.op == "ADD":
-        sizes = [(l2(each.centre), each.radius) for each in run.inputs]
-        whole: Floats = np.sum([size + radius for size, radius in sizes], axis=0)
-        both = sum(gamma(len(sizes), unit) for unit in units)
-        added: Floats = (both * whole + tiny) * UP
-        return added
-    if node.op == "POOL":
-        terms = x[:1].size // max(outputs, 1)
-        factor = 1 / sqrt(terms)
-        if node.variant == "AVG":
-            window = window_of(node)
-            terms = prod(window.kernel)
-            factor = sqrt(window.overlap() / terms)
-        both = sum(gamma(terms + 2, unit) for unit in units)
-        found: Floats = (both * factor * (size + radius) + tiny * terms) * UP
-        return found
-    axis = axis_of(node.attrs["axis"], x.ndim, "axis")
-    params = run.params
-    scale = np.abs(params.get("weight", np.ones(1))) / np.sqrt(
-        params["running_var"] + node.attrs["eps"]
-    )
-    shift = np.abs(params["running_mean"]) * scale + np.abs(params.get("bias", np.zeros(1)))
-    places = outputs // x.shape[axis]
-    moved = float(scale.max(initial=0.0)) * (size + radius) + sqrt(places) * float(
-        l2(shift[None])[0]
-    )
-    result: Floats = (sum(gamma(16, unit) for unit in units) * moved + 4 * tiny) * UP
-    return result
 
 
 def corrections_of(program: Program, read: Read) -> dict[str, Array]:

@@ -17,6 +17,7 @@ from dlv.pas.deltas import stretched
 from dlv.pas.fixed import EMPTY, Fixed, code_of
 from dlv.pas.fixed_delta import mapped, unmapped
 from dlv.pas.floats import balanced, exponents, format_of, ordered, unordered
+from dlv.pas.footer import Encoding
 from dlv.pas.links import Link, Lookup, chain, is_context, links_of
 from dlv.pas.numbers import numbers_of
 from dlv.pas.pieces import ChunkSource, Piece, Raw
@@ -69,8 +70,7 @@ def level(
         raise ValueError("a level has at least one plane")
     counted = _Counted(source)
     encodings = chain(matrix, lookup)
-    needs = _needs(links_of(encodings, counted, k), k)
-    links = links_of(encodings, counted, needs)
+    links, needs = _links(encodings, counted, k)
     target = links[0]
     if target.dtype.startswith(OPAQUE):
         return Unusable("its bytes are opaque", 0)
@@ -99,7 +99,7 @@ def level(
 def needed(matrix: str, k: int, lookup: Lookup, source: ChunkSource) -> list[Piece]:
     """The pieces that `level` reads for that, of all matrices on the chain."""
     encodings = chain(matrix, lookup)
-    links = links_of(encodings, source, _needs(links_of(encodings, source, k), k))
+    links, _ = _links(encodings, source, k)
     planes = [plane for link in links for plane in (link.sides, *link.planes)]
     return list(itertools.chain.from_iterable(planes))
 
@@ -131,6 +131,17 @@ class _Counted:
         if key not in self._seen:
             self._seen.add(key)
             self.bytes += piece.length
+
+
+def _links(
+    encodings: Sequence[Encoding], source: ChunkSource, k: int
+) -> tuple[list[Link], list[int]]:
+    """A chain with the planes that must be read of it, and how many these are."""
+    links = links_of(encodings, source, k)
+    needs = _needs(links, k)
+    if any(min(n, each.planes) > k for n, each in zip(needs, encodings, strict=True)):
+        links = links_of(encodings, source, needs)
+    return links, needs
 
 
 def _needs(links: Sequence[Link], k: int) -> list[int]:

@@ -15,6 +15,7 @@ from dlv.network.sizes import Shape, axis_of
 if TYPE_CHECKING:
     import numpy as np
 
+    import dlv.network.ball as balls
     import dlv.network.erf as errors_function
     import dlv.network.grains as grains
     from dlv.network.ball import Ball, BallRun
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 else:
     np = lazy("numpy")
     errors_function = lazy("dlv.network.erf")
+    balls = lazy("dlv.network.ball")
     grains = lazy("dlv.network.grains")
 
 _HALF_ROOT = math.sqrt(0.5)
@@ -108,6 +110,11 @@ def along(curve: Curve, ball: Ball, run: BallRun) -> Ball:
     """The ball behind an activation."""
     x = ball.centre
     y = np.asarray(curve.function(x), np.float64)
+    plain = ball.box is None and ball.tokens is None and not ball.groups
+    if plain and not curve.lost and not curve.of_x and x.ndim and len(ball.radius) == len(x):
+        # Nothing is rounded, and there are only radii of rows: the same as below, sooner.
+        lost = run.reference.tiny * math.sqrt(grains.count(x.shape, 1))
+        return balls.Ball(y, (curve.steepest * ball.radius + lost) * grains.RAISED)
     found = []
     for lead, grid in grains.grains(ball):
         n = grains.count(x.shape, lead)

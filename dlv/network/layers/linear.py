@@ -71,17 +71,24 @@ def radii(
 
     Rows may stand along several axes.
     """
-    reference = run.reference
     added = 0.0 if bias is None else sqrt(reach.places) * float(balls.l2(bias[None])[0])
+    moved = norms.opn * given + unread(norms, reach)
+    found: Floats = (moved + roundings(norms, run, reach, given, added)) * balls.UP
+    return found
+
+
+def roundings(
+    norms: balls.Norms, run: balls.BallRun, reach: Reach, given: Floats, added: float
+) -> Floats:
+    """How far both sides together may be from exact sums; `added`: the norm of all biases."""
     wide = reach.patches + sqrt(reach.overlap) * given
-    theirs = balls.gamma(reach.terms + 3, reference.unit) * (norms.fro * wide + added)
+    sums = norms.fro * wide + added
+    theirs = balls.gamma(reach.terms + 3, run.reference.unit) * sums
     whole = norms.fro + norms.dfro
     ours = balls.gamma(reach.terms + 3, balls.UNIT) * (whole * reach.patches + added)
-    found: Floats = norms.opn * given + unread(norms, reach) + theirs + ours
-    found = (found + lost(run, reach) * sqrt(reach.outputs)) * balls.UP
+    found: Floats = (theirs + ours + lost(run, reach) * sqrt(reach.outputs)) * balls.UP
     # A float32 evaluation may overflow inside a sum.
-    fits = norms.fro * wide + added < limit(run)
-    return np.where(fits, found, np.inf)
+    return np.where(sums < limit(run), found, np.inf)
 
 
 def unread(norms: balls.Norms, reach: Reach) -> Floats:
