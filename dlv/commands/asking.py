@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import dlv.dql.execute as execute
     import dlv.dql.parser as parser
     import dlv.folders as folders
+    import dlv.metadata.saved as saved
     import dlv.prompt as prompt
     import dlv.views.outcomes as view
     from dlv.views.outcomes import Shown
@@ -28,6 +29,7 @@ else:
     execute = lazy("dlv.dql.execute")
     parser = lazy("dlv.dql.parser")
     folders = lazy("dlv.folders")
+    saved = lazy("dlv.metadata.saved")
     prompt = lazy("dlv.prompt")
     view = lazy("dlv.views.outcomes")
 
@@ -78,8 +80,13 @@ class Session:
         self.asked = execute.Asked(author=call.author, cache_folder=self.cache, **asked)
 
     def ask(self, text: str) -> int:
-        """Run all statements and print what they give; how much the last of them found."""
+        """Run all statements and print what they give; how much the last of them found.
+
+        A text that is the name of a saved query, which no query is, stands for that one.
+        """
         call, found = self.call, 0
+        named = saved.by_name(self.repository.database, text.strip().removesuffix(";").rstrip())
+        text = text if named is None else named.text
         documents: list[dict[str, Any]] = []
         screen = view.screen_of(
             call.output.terminal, call.output.width, call.output.can_print("│●")

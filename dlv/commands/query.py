@@ -68,8 +68,8 @@ def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[s
 @option("--strict", is_flag=True, help="Fail at the first derived network that is not sound.")
 @option("--force", is_flag=True, help="Let `define` put a new query in the place of another.")
 @option("--list", "listed", is_flag=True, help="List the saved queries.")
-@option("--show", metavar="NAME", help="Print a saved query.")
-@option("--forget", metavar="NAME", help="Take a saved query away.")
+@option("--show", metavar="NAME", complete="saved", help="Print a saved query.")
+@option("--forget", metavar="NAME", complete="saved", help="Take a saved query away.")
 def run(
     call: Invocation,
     text: tuple[str, ...],
@@ -85,7 +85,8 @@ def run(
 ) -> int | None:
     """Ask for models by structure, metrics, lineage; derive new ones.
 
-    TEXT is a query in DQL, or several with `;` between them; - reads them from standard input.
+    TEXT is a query in DQL, several with `;` between them, or the name of a saved one; - reads
+    it from standard input.
     Without TEXT, on a terminal, queries are typed at a prompt. `select` gives rows, `slice` and
     `construct` derive networks, which `into "name"` commits; `define NAME as ..` keeps a query.
     """

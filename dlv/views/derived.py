@@ -17,6 +17,7 @@ from dlv.network import comparison, json_form
 from dlv.network.drawing import draw
 from dlv.network.inference import Tensors
 from dlv.network.reuse import COPY, DROPPED, INIT, OVERLAP
+from dlv.network.wiring import Edit
 from dlv.output import Block, Heading, Verbatim
 from dlv.repository import Repository
 from dlv.table import Cell, Column, Id, Items, Table, Text
@@ -107,15 +108,20 @@ def _filled(cell: Cell) -> bool:
 
 
 def changes(model: Model) -> str:
-    """What was done, in a line: several alike are counted."""
+    """What was done, in a line; of several things of a kind the nodes alone."""
     own = [edit for edit in model.edits if edit.action not in _FOLLOWING] or list(model.edits)
-    by_action: dict[str, list[str]] = {}
+    alike: dict[tuple[str, str], list[Edit]] = {}
     for edit in own:
-        by_action.setdefault(edit.action, []).append(edit.node)
-    return "; ".join(
-        f"{action.replace('_', ' ')} {nodes[0] if len(nodes) == 1 else _several(nodes)}"
-        for action, nodes in by_action.items()
-    )
+        told = edit.text if edit.action == "set" else ""
+        alike.setdefault((edit.action, told), []).append(edit)
+    return "; ".join(_told(*key, edits) for key, edits in alike.items())
+
+
+def _told(action: str, text: str, edits: Sequence[Edit]) -> str:
+    if len(edits) == 1 and action in ("insert", "slice"):
+        return f"{action} {edits[0].text}"
+    nodes = _several([edit.node for edit in edits])
+    return f"{action.replace('_', ' ')} {nodes} {text}".rstrip()
 
 
 def _several(nodes: Sequence[str]) -> str:

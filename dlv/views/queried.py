@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dlv.canonical import is_hash
 from dlv.metadata import versions
 from dlv.metadata.database import Database
 from dlv.metadata.rows import Column as Told
@@ -138,6 +139,8 @@ class Rows:
             return "true" if value else "false"
         if isinstance(value, Mapping):
             return json.dumps(value, ensure_ascii=False)
+        if isinstance(value, str) and is_hash(value):
+            return Id(value)
         if column.kind == "time" and isinstance(value, str):
             return Moment(value)
         cell: Cell = value
