@@ -178,7 +178,9 @@ def beside_several(
     if left.name == "parents" and isinstance(right, Whole):
         return Column(right.variable.unique, "id")
     one = values.single(reading, other, right)
-    if not values.is_kind(reading, one, TEXT) or one.kind == NULL:
+    if one.constant and one.kind == NULL:
+        raise _beside_null(reading, part.left, other)
+    if not values.is_kind(reading, one, TEXT):
         raise reading.fault(
             other.span,
             f"`{left.name}` holds texts, and {reading.short(other)} is"
@@ -197,12 +199,16 @@ def _versions(
     whose, other = left.variable.unique, written[1]
     said = reading.short(written[0])
     if isinstance(right, Scalar) and (not right.constant or right.kind != TEXT):
-        words = nearest(said, ["true", "false", "null"]) if said == left.variable.name else []
+        words = nearest(said, ["true", "false", "null"])
+        behind = written[0].span.start > other.span.start  # then it may be a word
+        hint = f'{said} = "lenet@3", {said}.name = .., {said}.id = ..'
+        if behind:
+            hint = f'a text stands in quotes: "{said}"'
         raise reading.fault(
-            (written[0] if words else other).span,
+            (written[0] if behind else other).span,
             f"`{said}` is a version, and {reading.short(other)} is {values.holds(reading, right)}",
             did_you_mean=words,
-            hint=None if words else f'{said} = "lenet@3", {said}.name = .., {said}.id = ..',
+            hint=None if words else hint,
         )
     if part.operator not in _EQUALITY:
         raise reading.fault(

@@ -147,11 +147,11 @@ def _within(reading: Reading, scope: Scope, part: ast.In, left: Thing) -> Condit
             raise reading.fault(within.span, f"`{left.name}` holds texts, not {WORDS[kind]}")
         return holding(reading, scope, part, left, lambda one: Within(one, result.query))
     single = values.single(reading, part.left, left)
-    if kind not in (ANY, single.kind) and single.kind != ANY:
+    if kind != ANY and not values.is_kind(reading, single, kind):
         raise reading.fault(
             part.span,
-            f"{reading.short(part.left)} is {WORDS[single.kind]}, and the query behind `in`"
-            f" gives {WORDS[kind]}",
+            f"{reading.short(part.left)} is {values.holds(reading, single)}, and the query behind"
+            f" `in` gives {WORDS[kind]}",
         )
     return holding(reading, scope, part, single, lambda one: Within(one, result.query))
 

@@ -47,12 +47,16 @@ def resolve(
 
 def _statement(reading: Reading, query: ast.Query) -> Query | None:
     body: ast.Body = query
-    while isinstance(body, ast.Query) and not (body.order_by or body.limit or body.offset):
+    while isinstance(body, ast.Query) and _bare(body):
         body = body.body
     if isinstance(body, ast.Derived):
         derivations.derivation(reading, body, nested=False)
         return None
     return queries.query(reading, None, query).query
+
+
+def _bare(query: ast.Query) -> bool:
+    return not query.order_by and query.limit is None and query.offset is None
 
 
 def _missing(reading: Reading) -> Fault:

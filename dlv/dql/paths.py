@@ -14,7 +14,6 @@ from dlv.dql.scopes import Scope, variable
 from dlv.dql.things import (
     ANY,
     NUMBER,
-    TEXT,
     NodeAttribute,
     NodeSet,
     Scalar,
@@ -109,9 +108,7 @@ def _attribute(reading: Reading, whose: Variable, path: ast.Path) -> Thing:
     plain_name = key.lower()
     if plain_name in MANY:
         return Several(whose, plain_name)
-    if plain_name == "source" and whose.derived:
-        return Scalar(Column(whose.unique, "source"), TEXT)
-    if plain_name in COLUMNS:
+    if plain_name in COLUMNS and (plain_name != "source" or whose.derived):
         return Scalar(Column(whose.unique, plain_name), COLUMNS[plain_name])
     if reading.known.has_hyperparameter(key):
         return Scalar(Hyperparameter(whose.unique, key), ANY, key)
@@ -119,7 +116,8 @@ def _attribute(reading: Reading, whose: Variable, path: ast.Path) -> Thing:
 
 
 def _unknown(reading: Reading, whose: Variable, key: str, span: ast.Span) -> Exception:
-    known = [*COLUMNS, *MANY, *reading.known.hyperparameters]
+    always = [name for name in (*COLUMNS, *MANY) if name != "source"]
+    known = [*always, *reading.known.hyperparameters]
     hint = None
     if reading.known.has_series(key):
         hint = f'there is a metric of that name: {whose.name}["{key}"]'
@@ -129,7 +127,7 @@ def _unknown(reading: Reading, whose: Variable, key: str, span: ast.Span) -> Exc
         span,
         f"`{key}` is no attribute, and no version has such a hyperparameter",
         did_you_mean=[] if hint else nearest(key, known),
-        hint=hint or f"always there: {', '.join([*COLUMNS, *MANY])}",
+        hint=hint or f"always there: {', '.join(always)}",
     )
 
 

@@ -25,24 +25,24 @@ def declared(
     scope = Scope(outer=outer)
     made: list[Source] = []
     named = [source.name for source in sources if source.name is not None]
-    results: list[Result | None] = []
-    for source in sources:
-        results.append(None)
+    open_name = _open_name(outer, parts, [*named, *but])
+    given = [source.name or open_name for source in sources]
+    # Names of this query come first, so that those inside are the ones that get numbers.
+    uniques = [None if name is None else reading.new_variable(name) for name in given]
+    for source, name, unique in zip(sources, given, uniques, strict=True):
         with reading.collecting():
-            results[-1] = _result(reading, source)
-    for source, result in zip(sources, results, strict=True):
-        name = source.name or _name(outer, parts, [*named, *but], result)
-        with reading.collecting():
+            result = _result(reading, source)
+            name = name or (None if result is None else result.name) or IMPLICIT
+            unique = unique or reading.new_variable(name)
             if name in scope.variables:
                 raise reading.fault(
                     source.span,
                     f"`{name}` is declared twice",
-                    hint=f'"{name}_2 in .." gives another name',
+                    hint=f"another name for one of them: {name}2",
                 )
-        unique = reading.new_variable(name)
-        derived = result is not None and result.derived
-        scope.variables[name] = Variable(name, unique, derived)
-        made.append(Source(unique, None if result is None else result.query))
+            derived = result is not None and result.derived
+            scope.variables[name] = Variable(name, unique, derived)
+            made.append(Source(unique, None if result is None else result.query))
     if len(made) < len(sources):
         raise Reported
     return scope, tuple(made)
@@ -66,19 +66,11 @@ def _result(reading: Reading, source: ast.Source) -> Result | None:
     return result
 
 
-def _name(
-    outer: Scope | None,
-    parts: Sequence[Any],
-    named: Sequence[str],
-    result: Result | None,
-) -> str:
-    """Of a source without a name: what the query speaks of besides, else what is in it."""
-    paths = used(*parts)
+def _open_name(outer: Scope | None, parts: Sequence[Any], named: Sequence[str]) -> str | None:
+    """What a source without a name is called where the query speaks of just one thing besides."""
     known = set(named) | (set(outer.names()) if outer is not None else set())
-    free = [name for name in paths if name not in known]
-    if len(free) == 1:
-        return free[0]
-    return (result.name if result is not None else None) or IMPLICIT
+    names = [name for name in used(*parts) if name not in known]
+    return names[0] if len(names) == 1 else None
 
 
 def free(

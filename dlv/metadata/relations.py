@@ -48,6 +48,7 @@ COLUMNS = {
     "n_params": "number",
     "depth": "number",
     "dirty": "boolean",
+    "source": "text",  # of a derived network: the version that it comes from, by the full hash
 }
 # Attributes with several values: a test holds if it holds of one of them.
 MANY = {"tag": "text", "parents": "text"}

@@ -76,6 +76,11 @@ def column(range_: Range, name: str) -> Expression:
         return Expression(sql, r.COLUMNS[name])
     if name == "id":
         return Expression(range_.hash, "text", column=True)
+    if name == "source":
+        if not range_.ground:
+            return Expression("NULL", "text")
+        sql = f"SELECT hash FROM main.version WHERE id = {range_.row}"
+        return Expression(f"({sql} AND {alias}.batch IS NOT NULL)", "text")
     if name == "dirty":
         return Expression(f"CASE {alias}.dirty WHEN 1 THEN x'01' WHEN 0 THEN x'00' END", "boolean")
     return Expression(f"{alias}.{name}", r.COLUMNS[name], column=True)

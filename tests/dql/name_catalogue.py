@@ -54,9 +54,16 @@ SAVED = {
     "left": 'select m from "right"',
     "right": 'select m from "left"',
     "broken": "select m where m.nothing = 1",
-    "unread": "select select",
+    "unread": "select m where",
     "asks": "select m where m.lr < $most",
 }
+
+
+def labels() -> dict[str, str]:
+    """What to call each version by its full hash."""
+    return {
+        hash_bytes(f"{name}@{number}".encode()): f"{name}@{number}" for name, number in VERSIONS
+    }
 
 
 def made(folder: Path) -> Database:
