@@ -10,7 +10,7 @@ from dlv.metadata import relations as r
 from dlv.metadata import select_conditions, select_queries
 from dlv.metadata.database import Database
 from dlv.metadata.rows import Column, Row, VersionCell
-from dlv.metadata.select_functions import AGGREGATES, FUNCTIONS
+from dlv.metadata.select_functions import FUNCTIONS
 from dlv.metadata.select_nodes import attribute
 from dlv.metadata.select_scope import FALSE, TRUE, At, Statement
 from dlv.metadata.select_values import kind_of, node_number
@@ -24,23 +24,29 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def statement(db: Database, at: At | None = None) -> Statement:
-    return Statement(db, select_conditions.write, select_queries.column_of, at)
+    return Statement(db, select_conditions.write, select_queries.column_of, at, _FUNCTIONS)
 
 
 def run(
-    db: Database, query: r.Query, *, at: At | None = None
+    db: Database, query: r.Query, *, at: At | None = None, plan: str | None = None
 ) -> tuple[list[Column], Iterator[Row]]:
-    """Titles, and rows as they are read; the transaction lasts until they are, or are closed."""
+    """Titles, and rows as they are read; the transaction lasts until they are, or are closed.
+
+    `plan`: the one to take wherever it can be, to compare plans.
+    """
     columns = titles(query.body)
-    return columns, _rows(db, query, at, [column.kind for column in columns])
+    return columns, _rows(db, query, at, plan, [column.kind for column in columns])
 
 
-def _rows(db: Database, query: r.Query, at: At | None, kinds: list[str]) -> Iterator[Row]:
+def _rows(
+    db: Database, query: r.Query, at: At | None, plan: str | None, kinds: list[str]
+) -> Iterator[Row]:
     with db.snapshot():
         writing = statement(db, at)
+        writing.forced = plan
         try:
             written = select_queries.top(writing, query)
-            with db.functions({**_FUNCTIONS, **writing.functions}, AGGREGATES):
+            with writing.callable():
                 for row in db.stream(written.sql, writing.parameters):
                     yield tuple(map(_shown, row, kinds))
         finally:

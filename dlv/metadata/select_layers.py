@@ -125,7 +125,7 @@ class Layers:
                     layer.op,
                     layer.variant or None,
                     layer.name,
-                    self._attributes_of(layer) if pattern.tests else {},
+                    self._attributes_of(layer) if pattern.tests or pattern.raw else {},
                 )
             )
         return frozenset(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dlv.metadata import relations as r
@@ -27,12 +27,15 @@ class Chain:
     layer: str
     once: bool = False  # each node comes but once
     empty: bool = False  # no network can have such a node
+    before: tuple[str, ...] = ()  # steps on the way, each `name AS (..)`: SQLite nests but few
 
     def sql(self, columns: str, also: Sequence[str] = (), tables: Sequence[str] = ()) -> str:
         if self.empty:
             return f"SELECT {columns} FROM (SELECT 0 AS net_id, 0 AS pos, 0 AS layer_id) WHERE 0"
         where = " AND ".join((*self.conditions, *also)) or "1"
-        return f"SELECT {columns} FROM {' CROSS JOIN '.join((*self.tables, *tables))} WHERE {where}"
+        before = f"WITH {', '.join(self.before)} " if self.before else ""
+        joined = " CROSS JOIN ".join((*self.tables, *tables))
+        return f"{before}SELECT {columns} FROM {joined} WHERE {where}"
 
 
 _NOTHING = Chain((), (), "net_id", "pos", "layer_id", empty=True)
@@ -43,31 +46,47 @@ def layers_of(statement: Statement) -> Layers:
     return found
 
 
+Segment = tuple[list[Hop], list[list[LayerSet]]]  # between two picks; sets at each place
+
+
+def segments(statement: Statement, nodes: Nodes, last: LayerSet | None = None) -> list[Segment]:
+    """What lies before the first pick, between picks, and behind the last one."""
+    ground = statement.ranges[nodes.variable].ground
+    layers = layers_of(statement)
+    filters: list[list[LayerSet]] = [[layers.of(ground, nodes.start)]]
+    found: list[Segment] = [([], filters)]
+    for step in nodes.steps:
+        hops, filters = found[-1]
+        if isinstance(step, Hop):
+            hops.append(step)
+            filters.append([])
+        elif isinstance(step, Pick):
+            found.append(([], [[]]))
+        else:
+            filters[-1].append(layers.of(ground, step))
+    if last is not None:
+        found[-1][1][-1].append(last)
+    return [(hops, [_together(sets) for sets in filters]) for hops, filters in found]
+
+
 def chain(
     statement: Statement, nodes: Nodes, net: str | None, last: LayerSet | None = None
 ) -> Chain:
     """The nodes of one network, or of all; `last`: layers that they have to be of besides."""
     ground = statement.ranges[nodes.variable].ground
-    layers = layers_of(statement)
-    base: Chain | None = None
-    hops: list[Hop] = []
-    filters = [[layers.of(ground, nodes.start)]]
-    for step in nodes.steps:
-        if isinstance(step, Hop):
-            if len(hops) == _HOPS:
-                found = _written(statement, ground, base, hops, filters, net)
-                base, hops, filters = _gathered(statement, found), [], [[]]
-            hops.append(step)
-            filters.append([])
-        elif isinstance(step, Pick):
-            found = _written(statement, ground, base, hops, filters, net)
-            base = _picked(statement, ground, found, step.place)
-            hops, filters = [], [[]]
-        else:
-            filters[-1].append(layers.of(ground, step))
-    if last is not None:
-        filters[-1].append(last)
-    return _written(statement, ground, base, hops, filters, net)
+    picks = [step for step in nodes.steps if isinstance(step, Pick)]
+    found: Chain | None = None
+    for number, (hops, filters) in enumerate(segments(statement, nodes, last)):
+        if found is not None:
+            found = _picked(statement, ground, found, picks[number - 1].place)
+        for start in range(0, max(len(hops), 1), _HOPS):
+            if start and found is not None:
+                found = _gathered(statement, found)
+            end = start + len(hops[start : start + _HOPS])
+            some = [[], *filters[start + 1 : end + 1]] if start else filters[: end + 1]
+            found = _written(statement, ground, found, hops[start:end], some, net)
+    assert found is not None
+    return found
 
 
 def _written(
@@ -78,8 +97,7 @@ def _written(
     filters: Sequence[Sequence[LayerSet]],
     net: str | None,
 ) -> Chain:
-    together = [_together(sets) for sets in filters]
-    if (base and base.empty) or any(not each.ids for sets in together for each in sets):
+    if (base and base.empty) or any(not each.ids for sets in filters for each in sets):
         return _NOTHING
     tables: list[str] = []
     conditions: list[str] = []
@@ -89,13 +107,13 @@ def _written(
         conditions += base.conditions
     elif not hops:
         node = statement.name("n")
-        tables.append(f"{ground}node AS {node}")
+        tables.append(f"{_table(ground, 'node', net)} AS {node}")
         at = (f"{node}.net_id", f"{node}.pos", f"{node}.layer_id")
         if net is not None:
             conditions.append(f"{at[0]} = {net}")
     for number, hop in enumerate(hops):
         edge = statement.name("e")
-        tables.append(f"{_edges(ground, hop)} AS {edge}")
+        tables.append(f"{edges_table(ground, hop, net)} AS {edge}")
         near, far = ("src", "dst") if hop.forward else ("dst", "src")
         if at[0]:
             conditions += [f"{edge}.net_id = {at[0]}", f"{edge}.{near} = {at[1]}"]
@@ -103,10 +121,11 @@ def _written(
             at = (f"{edge}.net_id", f"{edge}.{near}", f"{edge}.{near}_layer")
             if net is not None:
                 conditions.append(f"{at[0]} = {net}")
-        conditions += _among(statement, ground, at, together[number])
+        conditions += among(statement, ground, at, filters[number])
         at = (f"{edge}.net_id", f"{edge}.{far}", f"{edge}.{far}_layer")
-    conditions += _among(statement, ground, at, together[-1])
-    return Chain(tuple(tables), tuple(conditions), *at, once=not hops)
+    conditions += among(statement, ground, at, filters[-1])
+    before = base.before if base else ()
+    return Chain(tuple(tables), tuple(conditions), *at, once=not hops, before=before)
 
 
 def _together(sets: Sequence[LayerSet]) -> list[LayerSet]:
@@ -118,29 +137,53 @@ def _together(sets: Sequence[LayerSet]) -> list[LayerSet]:
     return [each.among(common) for each in sets if each.aliased] or [LayerSet(common)]
 
 
-def _edges(ground: str, hop: Hop) -> str:
-    if not hop.raw:
-        return f"{ground}edge"
-    columns = "net_id, src, dst, src_layer, dst_layer"
+def _table(ground: str, word: str, net: str | None, columns: str = "*") -> str:
+    """SQLite would put both tables together before it looks for the one network."""
+    if ground != "any_" or net is None:
+        return f"{ground}{word}"
     return (
-        f"(SELECT {columns} FROM {ground}edge WHERE direct"
-        f" UNION ALL SELECT {columns} FROM {ground}raw_edge)"
+        f"(SELECT {columns} FROM {word} WHERE net_id = {net}"
+        f" UNION ALL SELECT {columns} FROM derived_{word} WHERE net_id = {net})"
     )
 
 
-def _among(
-    statement: Statement, ground: str, at: tuple[str, str, str], sets: Sequence[LayerSet]
+def edges_table(ground: str, hop: Hop, net: str | None) -> str:
+    if not hop.raw:
+        return _table(ground, "edge", net)
+    columns = "net_id, src, dst, src_layer, dst_layer"
+    where = "1" if net is None else f"net_id = {net}"
+    grounds = ("", "derived_") if ground == "any_" else (ground,)
+    return "({})".format(
+        " UNION ALL ".join(
+            f"SELECT {columns} FROM {each}edge WHERE direct AND {where}"
+            f" UNION ALL SELECT {columns} FROM {each}raw_edge WHERE {where}"
+            for each in grounds
+        )
+    )
+
+
+def among(
+    statement: Statement,
+    ground: str,
+    at: tuple[str, str, str],
+    sets: Sequence[LayerSet],
+    *,
+    first: bool = False,
 ) -> list[str]:
-    """That the layer is one of these; the unary + keeps indexes of layers out of it."""
+    """That the layer is one of these; the unary + keeps indexes of layers out of it.
+
+    `first`: by an index it is already one of the first set.
+    """
     net, _, layer = at
     found = []
     for each in sets:
-        found.append(f"+{layer} IN (SELECT id FROM {statement.ids(each.ids)})")
+        if not first or each is not sets[0]:
+            found.append(f"+{layer} IN (SELECT id FROM {statement.ids(each.ids)})")
         if each.aliased and each.natives:
             node = statement.name("n")
             found.append(
                 f"(+{layer} NOT IN (SELECT id FROM {statement.ids(each.aliased)})"
-                f" OR NOT EXISTS (SELECT 1 FROM {ground}node AS {node}"
+                f" OR NOT EXISTS (SELECT 1 FROM {_table(ground, 'node', net)} AS {node}"
                 f" WHERE {node}.net_id = {net} AND"
                 f" +{node}.layer_id IN (SELECT id FROM {statement.ids(each.natives)})))"
             )
@@ -151,13 +194,17 @@ def _gathered(statement: Statement, found: Chain) -> Chain:
     """Each node once: there may be more ways to it than anyone would wait for."""
     if found.empty:
         return _NOTHING
-    alias = statement.name("g")
-    at = (f"{alias}.net_id", f"{alias}.pos", f"{alias}.layer_id")
-    return Chain((f"({_distinct(found)}) AS {alias}",), (), *at, once=True)
+    return _step(statement, found, _distinct(found))
+
+
+def _step(statement: Statement, found: Chain, sql: str) -> Chain:
+    name = statement.name("step")
+    at = (f"{name}.net_id", f"{name}.pos", f"{name}.layer_id")
+    return Chain((name,), (), *at, once=True, before=(*found.before, f"{name} AS ({sql})"))
 
 
 def _distinct(found: Chain) -> str:
-    return found.sql(
+    return replace(found, before=()).sql(
         f"DISTINCT {found.net} AS net_id, {found.pos} AS pos, {found.layer} AS layer_id"
     )
 
@@ -165,17 +212,21 @@ def _distinct(found: Chain) -> str:
 def _picked(statement: Statement, ground: str, found: Chain, place: int) -> Chain:
     if found.empty:
         return _NOTHING
-    alias = statement.name("p")
-    wanted = str(place + 1) if place >= 0 else f"among {place + 1:+}"
+    every = _step(statement, found, _distinct(found))
     order = rank(statement, ground, "net_id", "pos")
-    table = (
-        "(SELECT net_id, pos, layer_id FROM (SELECT net_id, pos, layer_id,"
+    counted = _step(
+        statement,
+        every,
+        "SELECT net_id, pos, layer_id,"
         f" row_number() OVER (PARTITION BY net_id ORDER BY {order}) AS place,"
-        f" count(*) OVER (PARTITION BY net_id) AS among FROM ({_distinct(found)}))"
-        f" WHERE place = {wanted})"
+        f" count(*) OVER (PARTITION BY net_id) AS among FROM {every.tables[0]}",
     )
-    at = (f"{alias}.net_id", f"{alias}.pos", f"{alias}.layer_id")
-    return Chain((f"{table} AS {alias}",), (), *at, once=True)
+    wanted = str(place + 1) if place >= 0 else f"among {place + 1:+}"
+    return _step(
+        statement,
+        counted,
+        f"SELECT net_id, pos, layer_id FROM {counted.tables[0]} WHERE place = {wanted}",
+    )
 
 
 def rank(statement: Statement, ground: str, net: str, pos: str) -> str:
@@ -237,7 +288,7 @@ def topological(count: int, edges: Sequence[Sequence[int]]) -> list[int]:
 
 def any_node(statement: Statement, nodes: Nodes, test: r.Condition | None, net: str) -> str:
     """Never null: a version without a network has none."""
-    last, rest = _divided(statement, nodes, test)
+    last, rest = divided(statement, nodes, test)
     found = chain(statement, nodes, net, last)
     if found.empty:
         return "0"
@@ -261,7 +312,7 @@ def every_node(statement: Statement, nodes: Nodes, test: r.Condition, net: str) 
     return f"(EXISTS ({again.sql('1')}) AND NOT {other})"
 
 
-def _divided(
+def divided(
     statement: Statement, nodes: Nodes, test: r.Condition | None
 ) -> tuple[LayerSet | None, r.Condition | None]:
     """What the layer decides, as a set of layers, and what is left to ask of each node."""

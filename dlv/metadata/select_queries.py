@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from dlv.errors import UsageError
 from dlv.metadata import relations as r
-from dlv.metadata.select_scope import Expression, Range, Statement
+from dlv.metadata.select_plan import where
+from dlv.metadata.select_scope import Expression, Range, Statement, joined
 from dlv.metadata.select_values import column, shown, value, version_shown
 
 _MOST_SOURCES = 60  # SQLite joins 64 tables
 _MOST_TERMS = 400  # and puts 500 together by `union` and its like
-VISIBLE = "('live', 'recovered')"
 
 
 @dataclass(frozen=True)
@@ -206,26 +206,26 @@ def _grounds_of_body(s: Statement, body: r.Body) -> str:
     return s.ranges[item.variable].ground
 
 
-def _ranges(s: Statement, select: r.Select) -> tuple[list[str], list[str]]:
-    """(tables, conditions) of the sources."""
+def _ranges(s: Statement, select: r.Select) -> tuple[list[str], dict[str, list[str]]]:
+    """Tables, and by variable what it ranges over."""
     if len(select.sources) > _MOST_SOURCES:
         raise UsageError(
             f"the query joins {len(select.sources)} variables",
             why=f"at most {_MOST_SOURCES} can be",
         )
-    tables, conditions = [], []
+    tables = []
+    conditions: dict[str, list[str]] = {}
     for source in select.sources:
         inner = s.column_of(source.of)[0] if isinstance(source.of, r.Query) else None
         ground = grounds(s, source.of)
         range_ = Range(source.variable, s.name("v"), ground)
         s.ranges[source.variable] = range_
         tables.append(f"{range_.table} AS {range_.alias}")
+        own = conditions.setdefault(source.variable, [])
         if inner is not None:
-            conditions.append(f"{range_.alias}.id IN ({inner})")
+            own.append(f"{range_.alias}.id IN ({inner})")
         if isinstance(source.of, r.Derived):
-            conditions.append(f"{range_.alias}.batch = {s.bind(source.of.batch)}")
-        elif not ground:
-            conditions.append(f"{range_.alias}.state IN {VISIBLE}")
+            own.append(f"{range_.alias}.batch = {s.bind(source.of.batch)}")
     return tables, conditions
 
 
@@ -238,9 +238,8 @@ def _select(
     as_set: bool = False,
 ) -> Written:
     """`output`: versions and values as they are shown. `as_set`: no order, nor any limit."""
-    tables, conditions = _ranges(s, select)
-    if select.where is not None:
-        conditions.append(s.condition(select.where, True))
+    tables, own = _ranges(s, select)
+    conditions = where(s, select, own)
     whole = any(map(_aggregates, (item.value for item in select.items))) or select.having
     columns = [shown(s, item.value) if output else value(s, item.value) for item in select.items]
     written = [each.sql for each in columns]
@@ -268,7 +267,7 @@ def _select(
         written.append(f"{having} AS fulfilled")
     sql = (
         f"SELECT {'DISTINCT ' if select.distinct else ''}{', '.join(written)}"
-        f" FROM {', '.join(tables)} WHERE {' AND '.join(conditions)}"
+        f" FROM {', '.join(tables)} WHERE {joined(conditions, 'AND')}"
     )
     if grouped:
         sql += f" GROUP BY {', '.join(grouped)}"

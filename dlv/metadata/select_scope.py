@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from dlv.canonical import dumps
+from dlv.metadata.aggregates import AGGREGATES, LARGEST
 from dlv.metadata.database import Database
 from dlv.metadata.relations import Condition, Query
 
 At = Callable[[str, str, int], float | None]  # (version, series, step) -> value
 
 TRUE, FALSE = b"\x01", b"\x00"  # booleans are no numbers
-LARGEST = 2**63 - 1
 _FEW = 16  # values that may stand in the SQL's own lists
 
 _statements = itertools.count(1)
@@ -46,6 +46,7 @@ class Range:
     variable: str
     alias: str
     ground: str  # what tables of networks begin with: nothing, derived_, any_
+    at_net: str | None = None  # where just one network is asked about
 
     @property
     def table(self) -> str:
@@ -63,7 +64,7 @@ class Range:
 
     @property
     def net(self) -> str:
-        return f"{self.alias}.net_id"
+        return self.at_net or f"{self.alias}.net_id"
 
     @property
     def hash(self) -> str:
@@ -93,6 +94,9 @@ class Statement:
     write_condition: Callable[[Statement, Condition, bool], str]
     write_query: Callable[[Statement, Query], tuple[str, str]]
     at: At | None = None
+    given: Mapping[str, Callable[..., Any]] = field(default_factory=dict)  # functions
+    forced: str | None = None  # a plan that is taken where it can be, for tests
+    steps: list[Any] = field(default_factory=list)  # what `explain` tells
     parameters: dict[str, Any] = field(default_factory=dict)
     ranges: dict[str, Range] = field(default_factory=dict)
     functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
@@ -158,6 +162,12 @@ class Statement:
         if rows:
             self.db.many(f"INSERT INTO {name} VALUES ({','.join('?' * len(rows[0]))})", rows)
         return name
+
+    @contextmanager
+    def callable(self) -> Iterator[None]:
+        """SQL may call the functions that it speaks of."""
+        with self.db.functions({**self.given, **self.functions}, AGGREGATES):
+            yield
 
     def drop(self) -> None:
         """Where a transaction goes on behind the query, its tables would stay."""

@@ -1,0 +1,231 @@
+"""What the plans for a set of nodes would cost, and their SQL."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dlv.metadata.node_sets import Hop, Nodes
+from dlv.metadata.select_layers import LayerSet
+from dlv.metadata.select_nodes import among, edges_table, segments
+from dlv.metadata.select_scope import Statement
+
+# Microseconds, as measured: to find a place in an index, and to read on from there.
+_SEEK, _ROW, _HIT = 0.9, 0.16, 0.35
+_MOST_PAIRS = 40  # of operations that a search by pairs may try
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`sql` gives the networks, which may come more than once; without it they are probed."""
+
+    name: str
+    cost: float  # microseconds
+    sql: str = ""
+    hits: float = math.inf  # networks
+
+    def document(self) -> dict[str, object]:
+        return {"plan": self.name, "ms": round(self.cost / 1000, 3)}
+
+
+@dataclass(frozen=True)
+class Totals:
+    versions: int
+    nets: int
+    edges: int
+
+
+@dataclass(frozen=True)
+class _End:
+    """The layers at one end of a hop."""
+
+    ids: frozenset[int]
+    nets: int
+    out: int
+    into: int
+
+
+def totals(s: Statement) -> Totals:
+    """Ids count up, so the greatest one tells how many there are, nearly."""
+    if "totals" not in s.cache:
+        row = s.db.row(
+            "SELECT (SELECT max(id) FROM version), (SELECT max(id) FROM net),"
+            " (SELECT sum(n_out) FROM layer_stat)"
+        )
+        s.cache["totals"] = Totals(*(int(each or 0) for each in row or (0, 0, 0)))
+    found: Totals = s.cache["totals"]
+    return found
+
+
+def plans(s: Statement, nodes: Nodes, last: LayerSet | None, known: Totals) -> list[Plan]:
+    """All but the probe; none where only a look at each network tells."""
+    parts = segments(s, nodes, last)
+    if len(parts) != 1:
+        return []
+    hops, filters = parts[0]
+    if any(not each.ids for sets in filters for each in sets):
+        return [Plan("nothing", 0, "SELECT 0 WHERE 0", 0)]
+    if any(hop.raw for hop in hops) or len(hops) > 8:
+        return []
+    ends = [_end(s, sets) for sets in filters]
+    if not hops:
+        return [_by_layer(s, filters[0], ends[0])]
+    if len(hops) == 1:
+        return _one_hop(s, hops[0], filters, ends, known)
+    return [_several(s, hops, filters, ends, known)]
+
+
+def _end(s: Statement, sets: Sequence[LayerSet]) -> _End:
+    if not sets:
+        return _End(frozenset(), *(3 * (1 << 40),) * 3)
+    ids = sets[0].ids
+    row = s.db.row(
+        "SELECT total(n_nets), total(n_out), total(n_in) FROM layer_stat"
+        f" WHERE layer_id IN (SELECT id FROM {s.ids(ids)})"
+    )
+    return _End(ids, *(int(each) for each in row or (0, 0, 0)))
+
+
+def _by_layer(s: Statement, sets: Sequence[LayerSet], end: _End) -> Plan:
+    node, layer = s.name("n"), s.name("s")
+    where = [f"{node}.layer_id = {layer}.id"]
+    where += among(s, "", (f"{node}.net_id", f"{node}.pos", f"{node}.layer_id"), sets, first=True)
+    sql = (
+        f"SELECT {node}.net_id FROM {s.ids(end.ids)} AS {layer} CROSS JOIN node AS {node}"
+        f" WHERE {' AND '.join(where)}"
+    )
+    hits = min(end.nets, totals(s).nets)
+    return Plan("by layer", len(end.ids) * _SEEK + end.nets * (_ROW + _HIT), sql, hits)
+
+
+def _one_hop(
+    s: Statement,
+    hop: Hop,
+    filters: Sequence[Sequence[LayerSet]],
+    ends: Sequence[_End],
+    known: Totals,
+) -> list[Plan]:
+    order = (0, 1) if hop.forward else (1, 0)
+    src, dst = (ends[at] for at in order)
+    sets = [filters[at] for at in order]
+    met = min(src.out, dst.into, src.out * dst.into / max(known.edges, 1))
+    hits = min(met, known.nets)
+    found = []
+    if src.ids and dst.ids:
+        cost = len(src.ids) * len(dst.ids) * _SEEK + met * (_ROW + _HIT)
+        found.append(Plan("pair seek", cost, _edge(s, sets, (True, True)), hits))
+        if (pairs := _pairs(s, sets)) is not None:
+            sql, rows = pairs
+            found.append(Plan("net_pair", 30 + rows * (_ROW + _HIT), sql, min(rows, known.nets)))
+    for at, end, read in ((0, src, src.out), (1, dst, dst.into)):
+        if end.ids:
+            cost = len(end.ids) * _SEEK + read * 1.3 * _ROW + met * _HIT
+            name = "scan" if at == (src.out > dst.into) else "scan from the other side"
+            driving = (at == 0, at == 1)
+            found.append(Plan(name, cost, _edge(s, sets, driving), hits))
+    return found
+
+
+def _edge(s: Statement, sets: Sequence[Sequence[LayerSet]], driving: tuple[bool, bool]) -> str:
+    """Edges by the layers of their ends, those of `driving` by the index."""
+    edge = s.name("e")
+    tables, where = [], []
+    for side, layers, drives in zip(("src", "dst"), sets, driving, strict=True):
+        at = (f"{edge}.net_id", f"{edge}.{side}", f"{edge}.{side}_layer")
+        if drives:
+            alias = s.name("s")
+            tables.append(f"{s.ids(layers[0].ids)} AS {alias}")
+            where.append(f"{at[2]} = {alias}.id")
+        where += among(s, "", at, layers, first=drives)
+    tables.append(f"edge AS {edge}")
+    return f"SELECT {edge}.net_id FROM {' CROSS JOIN '.join(tables)} WHERE {' AND '.join(where)}"
+
+
+def _pairs(s: Statement, sets: Sequence[Sequence[LayerSet]]) -> tuple[str, float] | None:
+    """By operation and variant, if these tell just the layers that are meant."""
+    kinds = []
+    for layers in sets:
+        if len(layers) != 1 or layers[0].aliased:
+            return None
+        ids = layers[0].ids
+        key = "kinds", ids
+        if key not in s.cache:
+            found = s.db.rows(
+                "SELECT op, variant FROM layer"
+                f" WHERE id IN (SELECT id FROM {s.ids(ids)}) GROUP BY op, variant"
+            )
+            every = sum(
+                s.db.value("SELECT count(*) FROM layer WHERE op = ? AND variant = ?", pair)
+                for pair in found
+            )
+            s.cache[key] = found if every == len(ids) else None
+        if s.cache[key] is None:
+            return None
+        kinds.append(s.cache[key])
+    if len(kinds[0]) * len(kinds[1]) > _MOST_PAIRS:
+        return None
+    arms = [
+        "SELECT net_id FROM net_pair WHERE"
+        f" src_op = {s.bind(src[0])} AND src_variant = {s.bind(src[1])}"
+        f" AND dst_op = {s.bind(dst[0])} AND dst_variant = {s.bind(dst[1])}"
+        for src in kinds[0]
+        for dst in kinds[1]
+    ]
+    sql = " UNION ALL ".join(arms)
+    ((rows,),) = s.db.stream(f"SELECT count(*) FROM ({sql} LIMIT 5000)", s.parameters)
+    if rows == 5000:
+        rows = max(rows, totals(s).nets // 2)
+    return sql, rows
+
+
+def _several(
+    s: Statement,
+    hops: Sequence[Hop],
+    filters: Sequence[Sequence[LayerSet]],
+    ends: Sequence[_End],
+    known: Totals,
+) -> Plan:
+    """From the rarest layers on, forwards first, and then back to the start."""
+    reads = []
+    for at, end in enumerate(ends):
+        forth = hops[at].forward if at < len(hops) else not hops[at - 1].forward
+        reads.append(end.out if forth else end.into)
+    start = min(range(len(ends)), key=lambda at: reads[at])
+    if not filters[start]:
+        start = next((at for at, sets in enumerate(filters) if sets), 0)
+    names = [s.name("e") for _ in hops]
+    first = start if start < len(hops) else start - 1
+    order = [*range(first, len(hops)), *range(first - 1, -1, -1)]
+    tables, where = [], []
+    if filters[start]:
+        alias = s.name("s")
+        tables.append(f"{s.ids(ends[start].ids)} AS {alias}")
+        side = _side(hops, start, first)
+        where.append(f"{names[first]}.{side}_layer = {alias}.id")
+    tables += [f"{edges_table('', hops[at], None)} AS {names[at]}" for at in order]
+    for at, hop in enumerate(hops):
+        near = "src" if hop.forward else "dst"
+        if at:
+            far = "dst" if hops[at - 1].forward else "src"
+            where.append(
+                f"{names[at]}.net_id = {names[at - 1]}.net_id"
+                f" AND {names[at]}.{near} = {names[at - 1]}.{far}"
+            )
+    for at, sets in enumerate(filters):
+        through = first if at == start else at if at < len(hops) else at - 1
+        side = _side(hops, at, through)
+        edge = names[through]
+        place = (f"{edge}.net_id", f"{edge}.{side}", f"{edge}.{side}_layer")
+        where += among(s, "", place, sets, first=at == start)
+    sql = f"SELECT {names[0]}.net_id FROM {' CROSS JOIN '.join(tables)} WHERE {' AND '.join(where)}"
+    per_net = known.edges / max(known.nets, 1)
+    back = first * reads[start] * per_net * _ROW / 3
+    cost = len(ends[start].ids) * _SEEK + reads[start] * (_ROW + 2 * _SEEK * (len(hops) - 1)) + back
+    return Plan("chain", cost, sql, min(min(reads), known.nets))
+
+
+def _side(hops: Sequence[Hop], at: int, through: int) -> str:
+    """Which end of an edge a place of the chain is: before its hop, or behind it."""
+    forward = hops[through].forward
+    return "src" if (at == through) == forward else "dst"
