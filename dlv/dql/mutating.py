@@ -62,7 +62,8 @@ def done(editor: Editor, given: Iterable[Task]) -> None:
     """Do all of it."""
     gone: dict[str, str] = {}
     made: dict[str, str] = {}
-    for task in given:
+    for tasks in _together(given):
+        task = tasks[0]
         for place in task.places:
             for name in (place.node, place.other):
                 if name in gone:
@@ -71,9 +72,33 @@ def done(editor: Editor, given: Iterable[Task]) -> None:
                         why=f"`{gone[name]}` took it away",
                         hint="name a node in one action only, or let the other one come first",
                     )
-            _do(editor, task, place, made)
+            _do(editor, tasks, place, made)
             for name in editor.wiring.gone:
                 gone.setdefault(name, task.text)
+
+
+def _together(given: Iterable[Task]) -> list[list[Task]]:
+    """Attributes of the same nodes that are set one after the other are set at once.
+
+    A variant may need attributes that the one before does not know.
+    """
+    found: list[list[Task]] = []
+    for task in given:
+        last = found[-1] if found else []
+        if (
+            last
+            and isinstance(task.change, Set)
+            and all(
+                isinstance(other.change, Set)
+                and other.places == task.places
+                and other.change.attribute != task.change.attribute
+                for other in last
+            )
+        ):
+            last.append(task)
+        else:
+            found.append([task])
+    return found
 
 
 # Where
@@ -133,10 +158,14 @@ def none(wanted: Nodes) -> list[Match]:
 # Doing
 
 
-def _do(editor: Editor, task: Task, place: Place, made: dict[str, str]) -> None:
+def _do(editor: Editor, tasks: Sequence[Task], place: Place, made: dict[str, str]) -> None:
+    task = tasks[0]
     change = task.change
     if isinstance(change, Set):
-        editor.set_attributes(place.node, **{change.attribute: task.value})
+        settings = [(each.change, each.value) for each in tasks]
+        editor.set_attributes(
+            place.node, **{c.attribute: value for c, value in settings if isinstance(c, Set)}
+        )
     elif isinstance(change, Delete):
         if place.other is None:
             editor.delete(place.node)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import dlv.carrying as carrying
 import dlv.network.reuse as reuse
 from dlv.metadata.versions import Version
 from dlv.network.graph import Network
 from dlv.network.inference import Tensors
-from dlv.network.reuse import DROPPED, Plan
+from dlv.network.reuse import DROPPED, Plan, Side
 from dlv.repository import Repository
 from dlv.weights import MatrixStore
 
@@ -39,7 +40,11 @@ class Origin:
         held = self.stored
         if not held.tensors:
             return None
-        return reuse.plan(held.network, derived, held.tensors, tied=held.tied)
+        return reuse.plan(*(held.network, derived, held.tensors), tied=held.tied, before=held._side)
+
+    @cached_property
+    def _side(self) -> Side:
+        return Side(self.network, self.tensors)
 
     def onward(self, label: str, network: Network, plan: Plan | None) -> Origin:
         """A network derived from this one, as that from which another one is to be derived."""

@@ -185,7 +185,7 @@ class Editor:
             raise UsageError(f"nothing to set for `{first.name}`")
         changed = []
         if "variant" in attrs:
-            other = varied(wiring, first, attrs.pop("variant"), self._habits)
+            other = varied(wiring, first, attrs.pop("variant"), attrs, self._habits)
             if other is not first:
                 wiring.put(other)
                 wiring.told("set", first.name, f"variant {first.variant} -> {other.variant}")

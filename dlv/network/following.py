@@ -66,7 +66,9 @@ def resize(wiring: Wiring, node: Node, given: Mapping[str, Any]) -> Node:
     return replace(node, attrs=done, params=params, source=None)
 
 
-def varied(wiring: Wiring, node: Node, variant: str, habits: Habits) -> Node:
+def varied(
+    wiring: Wiring, node: Node, variant: str, given: Mapping[str, Any], habits: Habits
+) -> Node:
     """The node as another variant: what both have in common stays, the rest is as in a new one."""
     known = OPS[node.op].variants if node.op != "OP" else ()
     if not known:
@@ -86,11 +88,17 @@ def varied(wiring: Wiring, node: Node, variant: str, habits: Habits) -> Node:
         if before[name] == after.get(name) and (value is not None or name not in _WINDOW)
     }
     shape = wiring.shape(node.inputs[0]) if node.inputs else None
-    made = build(Template(node.op, variant, node.name, kept), node.name, node.inputs, shape, habits)
+    kept.update({name: value for name, value in given.items() if name in after})
+    template = Template(node.op, variant, node.name, kept)
+    made = build(template, node.name, node.inputs, shape, habits)
     had = {slot.name for slot in slots(node.op, node.variant, node.attrs)}
-    params = {slot: node.params.get(slot, name) for slot, name in made.params.items()}
-    lacking = {slot for slot in params if slot in had and slot not in node.params}
-    return replace(made, params={k: v for k, v in params.items() if k not in lacking})
+    params = {}
+    for slot in slots(node.op, variant, made.attrs):
+        # Statistics are another thing to another variant: it has them where a new one has.
+        own = slot.name in node.params and (not slot.buffer or slot.name in made.params)
+        if own or (slot.name in made.params and slot.name not in had):
+            params[slot.name] = node.params.get(slot.name) or made.params[slot.name]
+    return replace(made, params=params)
 
 
 def _slots(node: Node, attrs: Mapping[str, Any]) -> dict[str, str]:

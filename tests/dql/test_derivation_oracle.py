@@ -266,7 +266,7 @@ def _computes_the_same(network: Network, made: Network) -> None:
     """Bit for bit, fed with what the whole network has there."""
     lot = np.random.default_rng(0)
     (image,) = network.inputs
-    x = lot.normal(size=[2, *image.shape[1:]]).astype("f4")
+    x = lot.normal(size=[dim if isinstance(dim, int) else 2 for dim in image.shape]).astype("f4")
     ends = [name for name, _ in made.outputs]
     cuts = {
         item.name: network.node(node.name).inputs[place]

@@ -129,6 +129,21 @@ class TestOthers:
         assert [n.variant for n in made.nodes if n.op == "POOL"] == ["MAX"] * 3
         assert made.node("pool1").attrs["kernel"] == (2, 2)
 
+    def test_a_variant_with_what_it_needs(self) -> None:
+        at = nodes("pool*")
+        made = changed(work.alexnet(), Set(at, "variant", ("MAX",)), Set(at, "ceil", (True,)))
+        assert made.node("pool1").attrs["ceil"] is True
+        network = changed(work.alexnet(), insert("conv1", making("NORM", "BATCH", "n")))
+        at = nodes("n")
+        made = changed(network, Set(at, "variant", ("GROUP",)), Set(at, "groups", (2,)))
+        assert made.node("n").attrs["groups"] == 2
+
+    def test_set_twice_the_last_one_counts(self) -> None:
+        made = changed(
+            work.alexnet(), Set(nodes("fc6"), "out", (4,)), Set(nodes("fc6"), "out", (5,))
+        )
+        assert made.node("fc6").attrs["out"] == 5
+
     def test_an_attribute_that_a_node_has_not(self) -> None:
         with pytest.raises(UsageError, match="unknown attribute 'rows' of CONV"):
             changed(work.alexnet(), Set(nodes("conv1"), "rows", (5,)))

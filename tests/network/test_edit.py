@@ -422,6 +422,68 @@ def _twice() -> Network:
     return read({"dlv_network": 1, "inputs": inputs, "nodes": nodes, "outputs": ["sum"]})[0]
 
 
+class TestVariant:
+    """Another variant keeps what both know, and is for the rest as a new node would be."""
+
+    def test_of_a_pool(self, load: Load) -> None:
+        made, edits = editing.set_attributes(load("lenet"), "pool1", variant="AVG")
+        pool = made.node("pool1")
+        assert (pool.variant, pool.attrs["kernel"], pool.attrs["stride"]) == ("AVG", (2, 2), (2, 2))
+        assert pool.attrs["count_pad"] is True
+        assert [(e.action, e.node, e.text) for e in edits] == [
+            ("set", "pool1", "variant MAX -> AVG")
+        ]
+        again, _ = editing.set_attributes(made, "pool1", variant="MAX")
+        assert again.id == load("lenet").id
+
+    def test_of_a_pool_that_leaves_no_map(self, load: Load) -> None:
+        made, _ = editing.set_attributes(load("lenet"), "pool2", variant="MEAN", axis=[2, 3])
+        assert "kernel" not in made.node("pool2").attrs
+        assert _shape(made, "pool2") == ("B", 50)
+
+    def test_of_a_norm(self, load: Load) -> None:
+        net = load("resnet")
+        made, _ = editing.set_attributes(net, "a.bn1", variant="INSTANCE")
+        assert made.node("a.bn1").params == {"weight": "a.bn1.weight", "bias": "a.bn1.bias"}
+        made, _ = editing.set_attributes(net, "a.bn1", variant="GROUP", groups=4)
+        norm = made.node("a.bn1")
+        assert norm.params == {"weight": "a.bn1.weight", "bias": "a.bn1.bias"}
+        assert norm.attrs["groups"] == 4
+        made, _ = editing.set_attributes(made, "a.bn1", variant="BATCH")
+        assert made.id == net.id
+
+    def test_tensors_that_a_norm_does_without_stay_away(self, load: Load) -> None:
+        net = load("resnet")
+        bare = replace(net.node("a.bn1"), params={})
+        nodes = tuple(bare if node.name == "a.bn1" else node for node in net.nodes)
+        made, _ = editing.set_attributes(replace(net, nodes=nodes), "a.bn1", variant="INSTANCE")
+        assert made.node("a.bn1").params == {}
+
+    def test_the_axis_of_another_kind_of_norm_is_its_own(self, load: Load) -> None:
+        made, _ = editing.set_attributes(load("transformer"), "ln2", variant="RMS")
+        norm = made.node("ln2")
+        assert (norm.attrs["axis"], norm.attrs["eps"]) == (-1, None)
+        assert list(norm.params) == ["weight"]
+
+    def test_of_a_recurrent_layer(self, load: Load) -> None:
+        """A GRU has no cell state to begin with."""
+        with pytest.raises(UsageError, match="wrong number of inputs"):
+            editing.set_attributes(load("lstm"), "lstm", variant="GRU")
+
+    def test_that_cannot_be(self, load: Load) -> None:
+        with pytest.raises(UsageError, match="POOL has no variant 'MIN'") as caught:
+            editing.set_attributes(load("lenet"), "pool1", variant="MIN")
+        assert caught.value.why == "it is one of MAX, AVG, MEAN"
+        with pytest.raises(UsageError, match="`conv1` has no variants"):
+            editing.set_attributes(load("lenet"), "conv1", variant="MAX")
+        with pytest.raises(UsageError, match="needs the attribute 'groups'"):
+            editing.set_attributes(load("resnet"), "a.bn1", variant="GROUP")
+
+    def test_as_it_is_already(self, load: Load) -> None:
+        made, edits = editing.set_attributes(load("lenet"), "pool1", variant="MAX")
+        assert (made.id, edits) == (load("lenet").id, ())
+
+
 class TestFollowing:
     """Attributes that only repeat what a shape was."""
 
