@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 GENERATED = {"commands.md", "query-reference.md"}
 WIDTH = 88
+NOW, AN_HOUR_AGO = "2026-06-15T12:00:00Z", "2026-06-15T11:00:00Z"
 BLOCK = re.compile(r"^```(console|python)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -61,7 +62,7 @@ class Session:
         folder = Path(tempfile.mkdtemp(dir=self.base)) / "demo-repository"
         done = subprocess.run(
             [sys.executable, ROOT / "examples" / "demo.py", folder],
-            env=self.environ,
+            env=self.environ | {"DLV_NOW": AN_HOUR_AGO},
             capture_output=True,
             text=True,
             check=False,
@@ -130,7 +131,7 @@ def environment(home: Path) -> dict[str, str]:
         "COLUMNS": str(WIDTH),
         "DLV_PAGER": "cat",
         "DLV_USER_NAME": "Ada Lovelace",
-        "DLV_NOW": "2026-06-15T12:00:00Z",  # the same ids again
+        "DLV_NOW": NOW,  # the same ids again
     }
 
 
