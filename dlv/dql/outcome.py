@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dlv.metadata.rows import Column, Row, VersionCell
-from dlv.network.graph import Network
-from dlv.network.reuse import Plan
-from dlv.network.verify import Problem
-from dlv.network.wiring import Edit
+
+if TYPE_CHECKING:  # rows need none of it
+    from dlv.network.graph import Network
+    from dlv.network.reuse import Plan
+    from dlv.network.verify import Problem
+    from dlv.network.wiring import Edit
 
 
 def _no_model(cell: VersionCell) -> Model:
