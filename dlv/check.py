@@ -20,7 +20,7 @@ import dlv.revisions as revisions
 from dlv.canonical import dumps, hasher
 from dlv.errors import Damaged, DlvError, NewerFormat
 from dlv.manifest import Manifest
-from dlv.metadata import dump, versions
+from dlv.metadata import dump, facts, versions
 from dlv.metadata.database import Database
 from dlv.metadata.matrices import PackIndex
 from dlv.metadata.versions import Version
@@ -200,6 +200,7 @@ class _Objects:
     def believe(self, db: Database) -> None:
         """Take this catalogue for the right one."""
         self.db = db
+        self._taken = facts.collected(db)
         self.store = MatrixStore(self.repository.packs, self.repository.tmp, PackIndex(db))
 
     def check(self, chosen: Sequence[str], *, quick: bool) -> None:
@@ -225,8 +226,14 @@ class _Objects:
     def _wanted(self, manifest: Manifest) -> Iterator[tuple[str, str]]:
         """(kind, hash) of what the version needs beside the matrices of its snapshots."""
         yield from reachable.needs(manifest, self._head)
-        for index in range(len(manifest.snapshots)):
+        for index in self._there(manifest):
             yield from reachable.skeletons(manifest, index)
+
+    def _there(self, manifest: Manifest) -> list[int]:
+        """The snapshots but those that gc has taken."""
+        taken = self._taken.get(manifest.id) or set()
+        every = enumerate(manifest.snapshots)
+        return [at for at, held in every if at == manifest.own or held.step not in taken]
 
     def _head(self, digest: str) -> bytes | None:
         try:
@@ -329,8 +336,8 @@ class _Objects:
         wanted = {
             digest
             for _, manifest in self.held
-            for snapshot in manifest.snapshots
-            for digest in snapshot.hashes
+            for at in self._there(manifest)
+            for digest in manifest.snapshots[at].hashes
             if digest is not None
         }
         for _, manifest in self.held:

@@ -8,16 +8,17 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
+import dlv.ballast as ballast
 import dlv.catalogue as catalogue
 import dlv.environment as environment
 import dlv.manifest as manifests
 import dlv.revisions as revisions
 import dlv.staging as staging
 from dlv.canonical import timestamp
-from dlv.draft import Draft, Request, prove, put, store_files
+from dlv.draft import Draft, Request, prove, put, standing, store_files
 from dlv.errors import Conflict, UsageError
 from dlv.manifest import Manifest, Parent
-from dlv.metadata import matrices, staged, versions
+from dlv.metadata import facts, matrices, staged, versions
 from dlv.metadata.staged import StagedFile
 from dlv.metadata.versions import Version
 from dlv.repository import Change, Repository
@@ -74,8 +75,8 @@ def commit(repository: Repository, request: Request) -> Committed:
                 why=why,
                 hint=f"{staging.again(file)}, or dlv add --remove {file.path}",
             )
-    draft = Draft(None if base is None else repository.manifest(base.id), taken)
     with repository.writing():
+        draft = Draft(None if base is None else _carried(repository, base), taken)
         store = MatrixStore.of(repository)
         with (
             closing(draft),
@@ -92,6 +93,7 @@ def commit(repository: Repository, request: Request) -> Committed:
             if request.staged is None:
                 _still_staged(change, taken)
             number = _insert(change, draft, made, packs)
+        ballast.keep(repository)
     held = {digest for s in made.snapshots for digest in s.hashes if digest is not None}
     fresh = {encoding.matrix for pack in packs for encoding in pack.rows.encodings}
     return Committed(
@@ -110,6 +112,18 @@ def commit(repository: Repository, request: Request) -> Committed:
         scheme=made.lossy,
         rounded=draft.rounded,
     )
+
+
+def _carried(repository: Repository, base: Version) -> Manifest:
+    """What of the base can be carried on, now that gc is held off."""
+    if versions.by_id(repository.database, base.id) is None:
+        raise Conflict(
+            f"gc has taken {base.label} meanwhile",
+            why="it was removed long enough ago",
+            hint="repeat the command with another parent",
+        )
+    taken = facts.collected(repository.database).get(base.id) or set()
+    return standing(repository.manifest(base.id), taken)
 
 
 def _check_text(request: Request) -> None:

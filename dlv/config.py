@@ -60,6 +60,7 @@ KEYS: dict[str, Key] = {
     "archive.normal": Key("the same for other versions", 1.0),
     "archive.cold": Key("the same for checkpoints on the way", math.inf),
     "archive.enough": Key("seconds that are fast enough for what is not hot", 2.0),
+    "gc.grace": Key("how long gc keeps what was removed, as 14d, 12h or 0", "14d"),
     "eval.precision": Key("of the full evaluation", "float64", ("float64", "float32")),
 }
 

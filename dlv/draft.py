@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -134,6 +134,16 @@ def fill(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Reques
     with closing(draft):
         put(draft, writer, store, request)
         prove(draft)
+
+
+def standing(manifest: Manifest, taken: Collection[int | None]) -> Manifest:
+    """The manifest less the snapshots of steps that gc has taken."""
+    rows = list(enumerate(manifest.snapshots))
+    kept = [at for at, row in rows if at == manifest.own or row.step not in taken]
+    if len(kept) == len(rows):
+        return manifest
+    own = None if manifest.own is None else kept.index(manifest.own)
+    return replace(manifest, snapshots=tuple(manifest.snapshots[at] for at in kept), own=own)
 
 
 def put(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Request) -> None:

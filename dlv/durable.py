@@ -276,6 +276,25 @@ def remove(path: str | os.PathLike[str]) -> None:
     fsync_directory(Path(path).parent)
 
 
+def unlink(path: str | os.PathLike[str]) -> None:
+    """Remove a file or an empty directory; that it is durable is for the caller to see to."""
+    gone = os.rmdir if os.path.isdir(path) and not os.path.islink(path) else os.unlink
+    _call("unlink", "remove", path, gone, path)
+
+
+def move_all(pairs: Iterable[tuple[Path, Path]]) -> None:
+    """Rename files to other folders; every directory is synced once, the new names first."""
+    into: dict[Path, None] = {}
+    out: dict[Path, None] = {}
+    for source, target in pairs:
+        if target.parent not in into:
+            make_directory(target.parent)
+        _call("rename", "move", target, os.rename, source, target)
+        into[target.parent] = out[source.parent] = None
+    for directory in [*into, *(path for path in out if path not in into)]:
+        fsync_directory(directory)
+
+
 def clear_dead(tmp_dir: str | os.PathLike[str]) -> list[str]:
     """Remove the entries of `tmp` that no living process holds locked; returns their names."""
     cleared = []

@@ -79,7 +79,12 @@ def _name_and_number(data: dict[str, Any]) -> bool:
 
 
 def _steps(data: dict[str, Any]) -> bool:
-    steps = data.get("steps", False)
+    """`collected`: what gc has taken of them for good; True = the whole version."""
+    collected = data.get("collected", [])
+    return _listed(data.get("steps", False)) and (collected is True or _listed(collected))
+
+
+def _listed(steps: object) -> bool:
     return steps is None or (
         isinstance(steps, list) and all(step is None or whole(step) for step in steps)
     )

@@ -234,6 +234,33 @@ class FileStore:
                 faults.append((path.name, "the commit is missing or damaged"))
         return faults
 
+    def unneeded(self, trees: Iterable[str]) -> list[Path]:
+        """References and loose objects that no version with one of these trees needs.
+
+        A commit counts by its tree; one that cannot be read might be of any version.
+        """
+        if not self.path.exists():
+            return []
+        objects = self._objects()
+        wanted = set(trees)
+        needed, pending = set(wanted), list(wanted)
+        while pending:
+            found = _read(objects, pending.pop(), "tree")
+            if found is None:
+                raise Damaged(f"a tree in {self.path} is missing or damaged", hint="dlv fsck")
+            rows = [row for row in _tree_rows(found) if row[1] not in needed]
+            needed.update(below for _, below in rows)
+            pending += [below for mode, below in rows if mode == _TREE_MODE]
+        dead = []
+        for path in sorted(self.path.glob("refs/versions/*")):
+            found = _read(objects, path.name, "commit")
+            if found is None or found.partition(b"\n")[0][5:].decode("latin-1") in wanted:
+                needed.add(path.name)
+            else:
+                dead.append(path)
+        loose = sorted(self.path.glob("objects/??/*"))
+        return dead + [path for path in loose if path.parent.name + path.name not in needed]
+
 
 def _read(objects: Any, git_id: str, wanted: str | None = None) -> bytes | None:
     """The content of an object, or None if it is missing or not what its name says."""

@@ -57,8 +57,12 @@ def fill(repository: Repository, db: Database, committed: Set[str] | None = None
         _fill_packs(repository, db, found, filled)
         store = MatrixStore(repository.packs, repository.tmp, matrices.PackIndex(db))
         _insert_bounds(db, store, filled)
+        taken = {subject for subject, steps in facts.collected(db).items() if steps is None}
         numbers = _numbers(found)
         made = dict(_manifests(repository, filled))
+        # gc was killed before it moved them; that it took the version is a fact already.
+        filled.dangling += [("manifest", name) for name in made if name in taken]
+        numbers = {name: fact for name, fact in numbers.items() if name not in taken}
         for version_id, fact in sorted(numbers.items(), key=lambda item: item[1].created):
             if version_id in made:
                 _insert(db, store, made[version_id], fact, filled)
@@ -68,7 +72,8 @@ def fill(repository: Repository, db: Database, committed: Set[str] | None = None
                 )
                 if not known:
                     filled.faults.append(("manifest", version_id, "it is missing"))
-        filled.dangling += [("manifest", name) for name in made if name not in numbers]
+        loose = [name for name in made if name not in numbers and name not in taken]
+        filled.dangling += [("manifest", name) for name in loose]
         for fact in found:
             facts.settle(db, fact)
         store.close()
@@ -126,14 +131,16 @@ def _fill_packs(repository: Repository, db: Database, found: list[Fact], filled:
 
 def _insert_bounds(db: Database, store: MatrixStore, filled: Filled) -> None:
     """Which matrices the bounds records in the packs are about; only they themselves tell."""
-    for name in bounds_rows.stored(db):
+    names = bounds_rows.stored(db)
+    known = bounds_rows.named(db) if names else []
+    for name in names:
         try:
             record = bounds.decode(bytes(store.object(bounds.KIND, name)), f"bounds {name[:12]}")
         except DlvError as error:
             filled.faults.append(("bounds", name, _why(error)))
         else:
-            hashes = [matrix.hash for matrix in record.matrices]
-            bounds_rows.insert(db, name, record.network, hashes)
+            hashes = record.hashes(known, store.encoding)
+            bounds_rows.insert(db, name, record.network, hashes.values())
 
 
 def _numbers(found: list[Fact]) -> dict[str, Fact]:

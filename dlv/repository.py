@@ -109,6 +109,7 @@ class Repository:
         self._decoded: dict[str, Manifest] = {}
         self._opened: tuple[int, int] | None = None  # which file the catalogue was when opened
         self._outdated: list[Database] = []
+        self._alone: set[str] = set()  # locks held exclusively
 
     @classmethod
     def find(cls, start: Path, dlv_dir: str | None = None) -> Repository:
@@ -228,6 +229,9 @@ class Repository:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Hold off gc, and sweep away what killed writers left in tmp."""
+        if "gc.lock" in self._alone:  # by gc itself
+            yield
+            return
         if network_disk(self.path) and not self.single_host():
             raise UnsafeInput(
                 f"{self.path} lies on a network disk",
@@ -255,9 +259,7 @@ class Repository:
 
     def check_current(self) -> None:
         """A rebuild puts another file in the catalogue's place: what went to the old one is lost.
-
-        The old one is closed later, since a transaction may be open in it.
-        """
+        The old one is closed later, since a transaction may be open in it."""
         if "database" in self.__dict__ and _identity(self.database_file) != self._opened:
             self._outdated.append(self.__dict__.pop("database"))
             raise Conflict(
@@ -274,8 +276,10 @@ class Repository:
             raise durable.storage_error("lock", self.path / name, error) from error
         try:
             durable.lock(descriptor, kind, self.patience, name)
+            self._alone |= {name} if kind == fcntl.LOCK_EX else set()
             yield
         finally:
+            self._alone.discard(name)
             os.close(descriptor)
 
     def alone(self, name: str) -> contextlib.AbstractContextManager[None]:
@@ -285,9 +289,7 @@ class Repository:
     @contextmanager
     def change(self, verb: str, author: str = "", *, rehearsal: bool = False) -> Iterator[Change]:
         """A transaction that ends with an entry in the operation log; give it a `summary`.
-
-        A rehearsal leaves no files; the caller must end it inside a transaction that fails.
-        """
+        A rehearsal leaves no files; the caller must end it inside a transaction that fails."""
         db = self.database
         with contextlib.suppress(_CancelledError), self.writing(), db.atomic():
             change = Change(self, author)

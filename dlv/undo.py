@@ -15,7 +15,7 @@ from dlv.repository import HEAD, Change, Repository
 
 # What these write cannot come back, or is seen by others already.
 FINAL = {
-    "gc": "it has thrown bytes away",
+    "gc": "what it took is in quarantine, or deleted by now",
     "publish": "others may have it already",
 }
 # These change how things are stored, nothing that can be seen: plain `undo` passes them by.
@@ -133,7 +133,10 @@ def _undo(change: Change, target: Operation, log: Mapping[int, Operation]) -> Un
     for key, value in target.after.items():
         # Only what is still as the operation left it goes back.
         if facts.state(db, key) == value:
-            facts.set_state(db, key, target.before.get(key))
+            before = target.before.get(key)
+            if key == HEAD and before is not None and versions.by_id(db, before) is None:
+                raise _final(target, f"gc has taken {before[:12]}, which was HEAD before")
+            facts.set_state(db, key, before)
     head = _standing(change, facts.state(db, HEAD))
     change.set_head(head)
     origin, again = _origin(target, log)
@@ -158,7 +161,9 @@ def _standing(change: Change, head: str | None) -> str | None:
     """HEAD, or if its commit is undone the next older version that stands."""
     while head is not None:
         version = versions.by_id(change.db, head)
-        if version is None or version.state != "undone":
+        if version is None:  # gc has taken it
+            return None
+        if version.state != "undone":
             break
         head = version.parents[0][0] if version.parents else None
     return head
@@ -177,12 +182,26 @@ def _check(change: Change, target: Operation, log: Mapping[int, Operation]) -> N
             why = why or f"what {target.verb} does has no way back"
         elif kind in ("number", "removal") and versions.by_id(change.db, str(subject)) is None:
             why = why or f"gc has taken {str(subject)[:12]} since"
+        elif kind == "removal" and _taken_since(change, str(subject), digest):
+            why = why or f"gc has taken snapshots of {str(subject)[:12]} since"
     if why is not None:
-        raise UnsafeInput(
-            f"operation {target.id} ({target.verb} {target.summary}) cannot be undone",
-            why=why,
-            hint="dlv undo --list; --op N undoes another one",
-        )
+        raise _final(target, why)
+
+
+def _final(target: Operation, why: str) -> UnsafeInput:
+    return UnsafeInput(
+        f"operation {target.id} ({target.verb} {target.summary}) cannot be undone",
+        why=why,
+        hint="dlv gc --restore ID brings back what gc took; dlv undo --op N undoes another one"
+        if "gc" in (target.verb, why[:2])
+        else "dlv undo --list; --op N undoes another one",
+    )
+
+
+def _taken_since(change: Change, version: str, removal: str) -> bool:
+    """Whether snapshots that this removal names are gone for good."""
+    taken = facts.collected(change.db).get(version)
+    return taken is not None and not taken.isdisjoint(facts.steps_of(change.db, removal))
 
 
 def _dangling_tags(change: Change) -> set[str]:

@@ -12,17 +12,17 @@ import pytest
 
 # The table. A part is a module or a package directly under dlv; a new one is one word here.
 LEVELS: dict[float, str] = {
-    1: "network pas events record manifest fact lanes demo_training",
+    1: "network pas events record manifest fact lanes demo_training bounds_columns",
     2: "metadata adapters durable ignore paths folders arrays mounts",
-    3: "ballast quarantine repository revisions staging files config weights weight_writer snapshots catalogue"
-    " environment bounds live_model weight_statistics processors",
-    3.2: "runs artifacts rounding structure reading given_data",
+    3: "ballast quarantine repository revisions staging files config weights weight_writer"
+    " snapshots catalogue environment bounds_norms live_model weight_statistics processors",
+    3.2: "runs artifacts rounding structure reading given_data bounds",
     3.3: "archiving",
     3.4: "bounding",
     # What several verbs share.
     3.5: "conditions delivery derive draft inventory lineage mlflow_record reachable text_changes"
     " working",
-    3.7: "approximate_files carrying matrix_pairs evaluation",
+    3.7: "approximate_files carrying collecting matrix_pairs evaluation",
     4: "add commit archive explain diff describe evaluate activations check status history checkout"
     " tags remove collect ingest intake intake_mlflow transfer curves stats doctor demo rebuild"
     " show undo version copying lossy",

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 
 import dlv.durable as durable
+import dlv.quarantine as quarantine
 from dlv.canonical import dumps, is_hash
 from dlv.errors import Conflict
 from dlv.metadata import matrices
@@ -29,15 +30,15 @@ def settle(repository: Repository) -> bool:
     used = set(matrices.packs(db)).difference(matrices.unused_packs(db))
     if {name for name, _ in used}.issuperset(intended(repository)):
         return False
-    with contextlib.suppress(Conflict), _removing(repository):
-        _settle(repository)
+    with contextlib.suppress(Conflict), removing(repository):
+        finish(repository)
     return True
 
 
 @contextlib.contextmanager
-def _patient(repository: Repository) -> Iterator[None]:
+def _patient(repository: Repository, seconds: float = PATIENCE) -> Iterator[None]:
     before = repository.patience
-    repository.patience = PATIENCE
+    repository.patience = seconds
     try:
         yield
     finally:
@@ -45,15 +46,17 @@ def _patient(repository: Repository) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def alone(repository: Repository) -> Iterator[None]:
-    """One archive at a time: it may take hours, so that another one does not wait."""
+def alone(repository: Repository, what: str = "archive") -> Iterator[None]:
+    """One archive or gc at a time: it may take hours, so that another one does not wait."""
     with contextlib.ExitStack() as held:
         try:
             with _patient(repository):
                 held.enter_context(repository.alone("archive.lock"))
         except Conflict as error:
             raise Conflict(
-                "another dlv archive is at work on the repository",
+                "another dlv archive is at work on the repository"
+                if what == "archive"
+                else "a dlv archive or another gc is at work on the repository",
                 why=error.why,
                 hint="repeat it when that has ended",
             ) from error
@@ -61,20 +64,26 @@ def alone(repository: Repository) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _removing(repository: Repository) -> Iterator[None]:
+def removing(repository: Repository, patience: float = PATIENCE) -> Iterator[None]:
     """Nobody else reads or writes meanwhile: packs may go."""
-    with _patient(repository), repository.alone("gc.lock"):
+    with _patient(repository, patience), repository.alone("gc.lock"):
         repository.check_current()  # a rebuild may have put all packs that it found into a new one
         yield
 
 
-def _settle(repository: Repository) -> None:
+def finish(repository: Repository) -> None:
+    """Packs that were named and that the catalogue does not know go: those that gc was about to
+    move when it was killed into the quarantine, others for good."""
     named = intended(repository)
+    waiting = quarantine.waiting(repository) if named else {}
     known = {name for name, _ in matrices.packs(repository.database)}
     for name in named:
         path = durable.path_of(repository.packs, name, SUFFIX)
         if name not in known and path.exists():
-            durable.remove(path)
+            if path in waiting:
+                durable.move_all([(path, waiting[path])])
+            else:
+                durable.remove(path)
     if (repository.path / INTENT).exists():
         durable.remove(repository.path / INTENT)
 
@@ -103,13 +112,13 @@ def clear(repository: Repository) -> tuple[int, int]:
     """Remove packs that nothing uses any more: (bytes that went, packs that must wait)."""
     db = repository.database
     try:
-        with _removing(repository):
+        with removing(repository):
             unused = matrices.unused_packs(db)
             if unused:
                 intend(repository, [name for name, _ in unused])
                 with db.atomic():
                     matrices.forget_packs(db, [name for name, _ in unused])
-            _settle(repository)
+            finish(repository)
     except Conflict:
         return 0, len(matrices.unused_packs(db))
     return sum(size for _, size in unused), 0

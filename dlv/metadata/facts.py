@@ -49,6 +49,12 @@ def fact(db: Database, digest: str) -> tuple[str, str | None] | None:
     return None if row is None else (row[0], row[1])
 
 
+def steps_of(db: Database, digest: str) -> list[int | None]:
+    """The snapshots that a removal names; none where it names the whole version."""
+    data = db.value("SELECT data FROM fact WHERE hash = ?", (digest,))
+    return [] if data is None else json.loads(data).get("steps") or []
+
+
 def evaluations(db: Database, version: str) -> list[dict[str, Any]]:
     """The data of all that stand, oldest first."""
     return [data for _, data in dated_evaluations(db, version)]
@@ -87,6 +93,34 @@ def is_undone(db: Database, digest: str) -> bool:
     for fact in reversed(standing):
         undone[fact] = any(not undone[undo] for undo in chain[fact])
     return undone[digest]
+
+
+def collected(db: Database) -> dict[str, set[int | None] | None]:
+    """Version -> the steps whose snapshots gc has taken; None: all of it."""
+    found: dict[str, set[int | None] | None] = {}
+    for digest, subject, data in db.rows(
+        "SELECT hash, subject, json_extract(data, '$.collected') FROM fact"
+        " WHERE kind = 'removal' AND json_extract(data, '$.collected') IS NOT NULL"
+    ):
+        if is_undone(db, digest):
+            continue
+        if data == 1:  # as SQLite writes true
+            found[subject] = None
+        elif (held := found.setdefault(subject, set())) is not None:
+            held.update(json.loads(data))
+    return found
+
+
+def collecting(db: Database, ids: set[str]) -> list[tuple[str, str]]:
+    """(fact, time) of those that stand by which gc took these versions, or snapshots of them."""
+    return [
+        (row[0], row[2])
+        for row in db.rows(
+            "SELECT hash, subject, created FROM fact WHERE kind = 'removal'"
+            " AND json_extract(data, '$.collected') IS NOT NULL ORDER BY created, hash"
+        )
+        if row[1] in ids and not is_undone(db, row[0])
+    ]
 
 
 def moment_after(db: Database, kind: str, subject: str | None) -> str:

@@ -1,0 +1,187 @@
+"""Objects taken out of use but not deleted yet: a folder for each time, with a list of origins.
+
+The list is durable before the first object moves, so that a crash leaves nothing whose origin is
+not known; only what has lain there for the whole grace is ever unlinked.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dlv.durable as durable
+from dlv.canonical import WRITER, dumps, hash_bytes, timestamp
+from dlv.errors import DlvError, NotFound
+from dlv.repository import Repository
+
+FOLDER = "quarantine"
+LIST = "origins.json"
+FORMAT = "dlv/quarantine/1"
+
+
+@dataclass(frozen=True)
+class Place:
+    """One folder of quarantine: what was moved there, when and why."""
+
+    path: Path
+    created: str
+    reason: str
+    objects: tuple[tuple[str, int], ...]  # (path below .dlv, bytes)
+    versions: tuple[Mapping[str, Any], ...] = ()
+    facts: tuple[str, ...] = field(default=())
+
+    @property
+    def id(self) -> str:
+        return self.path.name
+
+    @property
+    def bytes(self) -> int:
+        return sum(size for _, size in self.objects)
+
+    def target(self, origin: str) -> Path:
+        return self.path / origin
+
+
+def origin_of(repository: Repository, path: Path) -> str:
+    return path.relative_to(repository.path).as_posix()
+
+
+def begin(
+    repository: Repository,
+    paths: Iterable[Path],
+    reason: str,
+    versions: Sequence[Mapping[str, Any]] = (),
+) -> Place:
+    """Write down what is going to be moved; nothing has moved when this returns."""
+    objects = tuple(
+        (origin_of(repository, path), path.stat().st_size) for path in paths if path.exists()
+    )
+    created = timestamp()
+    stem = f"{created[:19].replace('-', '').replace(':', '')}-{hash_bytes(dumps(objects))[:6]}"
+    path, count = repository.path / FOLDER / stem, 1
+    while path.exists():
+        count += 1
+        path = repository.path / FOLDER / f"{stem}-{count}"
+    place = Place(path, created, reason, objects, tuple(versions))
+    durable.make_directory(path)
+    _write(repository, place)
+    return place
+
+
+def _write(repository: Repository, place: Place) -> None:
+    durable.replace(
+        place.path / LIST,
+        dumps(
+            {
+                "format": FORMAT,
+                "writer": WRITER,
+                "created": place.created,
+                "reason": place.reason,
+                "versions": list(place.versions),
+                "objects": [{"path": path, "bytes": size} for path, size in place.objects],
+            }
+        ),
+        tmp_dir=repository.tmp,
+    )
+
+
+def move_in(repository: Repository, place: Place, paths: Iterable[Path]) -> None:
+    """Out of use, durably; what is not there any more was moved before."""
+    pairs = [(path, place.target(origin_of(repository, path))) for path in paths]
+    durable.move_all([(path, target) for path, target in pairs if path.exists()])
+
+
+def move_out(repository: Repository, place: Place) -> list[str]:
+    """Back to where everything came from; what is there already stays."""
+    pairs = [(place.target(path), repository.path / path) for path, _ in place.objects]
+    back = [(source, target) for source, target in pairs if source.exists()]
+    durable.move_all([(source, target) for source, target in back if not target.exists()])
+    return [origin_of(repository, target) for _, target in back]
+
+
+def places(repository: Repository) -> list[Place]:
+    """All there are, oldest first; a folder without a readable list counts by its own time."""
+    found = []
+    for path in sorted((repository.path / FOLDER).glob("*")):
+        if path.is_dir() and not path.is_symlink():
+            found.append(_read(path))
+    return sorted(found, key=lambda place: (place.created, place.id))
+
+
+def _read(path: Path) -> Place:
+    try:
+        data = json.loads((path / LIST).read_bytes())
+        objects = tuple((str(row["path"]), int(row["bytes"])) for row in data["objects"])
+        if all(_inside(name) for name, _ in objects):
+            rows = tuple(data["versions"])
+            return Place(path, str(data["created"]), str(data["reason"]), objects, rows)
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    held = [child for child in path.rglob("*") if child.is_file() and child.name != LIST]
+    moved = datetime.datetime.fromtimestamp(path.stat().st_mtime, datetime.UTC)
+    objects = tuple((child.relative_to(path).as_posix(), child.stat().st_size) for child in held)
+    return Place(path, timestamp(moved), "its list cannot be read", objects)
+
+
+def _inside(name: str) -> bool:
+    parts = name.split("/")
+    return bool(name) and not name.startswith("/") and not {"", ".", ".."} & set(parts)
+
+
+def named(repository: Repository, wanted: str) -> Place:
+    """The one of that id."""
+    known = places(repository)
+    for place in known:
+        if place.id == wanted:
+            return place
+    raise NotFound(
+        f"no quarantine is called `{wanted}`",
+        why=f"there are {len(known)}" if known else "there is none",
+        hint="dlv gc --dry-run lists them",
+    )
+
+
+def waiting(repository: Repository) -> dict[Path, Path]:
+    """Where listed objects go that have not moved yet: a crash came between."""
+    found = {}
+    for place in places(repository):
+        for name, _ in place.objects:
+            origin = repository.path / name
+            if origin.exists() and not place.target(name).exists():
+                found[origin] = place.target(name)
+    return found
+
+
+def discard(place: Place) -> None:
+    """Unlink a whole folder, the list last: what is left after a crash can still be told."""
+    for folder, folders, files in os.walk(place.path, topdown=False):
+        here = Path(folder)
+        for name in files:
+            if here != place.path or name != LIST:
+                durable.unlink(here / name)
+        for name in folders:
+            durable.unlink(here / name)
+    if (place.path / LIST).exists():
+        durable.unlink(place.path / LIST)
+    durable.unlink(place.path)
+    durable.fsync_directory(place.path.parent)
+
+
+def find(repository: Repository, origin: str) -> list[Path]:
+    """Copies of an object in quarantine, newest first; nobody has checked them."""
+    found = [place.target(origin) for place in reversed(places(repository))]
+    return [path for path in found if path.is_file()]
+
+
+def drop(place: Place) -> None:
+    """A list of which nothing has moved is of no use; errors are left to the next gc."""
+    if not any(place.target(name).exists() for name, _ in place.objects):
+        try:
+            discard(place)
+        except DlvError:
+            return

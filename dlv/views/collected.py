@@ -1,0 +1,121 @@
+"""What `gc` prints: versions with the bytes that only they hold, then objects by kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dlv.collecting.roots as roots
+from dlv.collect import Collected, Restored
+from dlv.collecting.roots import Hidden
+from dlv.output import Block, Fields, Line
+from dlv.quarantine import Place
+from dlv.table import Bytes, Cell, Column, Id, Items, Table, Text, Time
+
+
+def collected(outcome: Collected) -> tuple[dict[str, Any], list[Block]]:
+    """The same words for the plan and for what was done."""
+    done = outcome.done
+    rows: list[list[Cell]] = []
+    removed: list[dict[str, Any]] = []
+    spared: list[dict[str, Any]] = []
+    for choice in outcome.choices:
+        version = choice.version
+        record = {"version": version.label, "id": version.id}
+        if choice.why is None:
+            removed.append(record)
+            said: Cell = Text("removed" if done else "would be removed", "yellow")
+        else:
+            spared.append(record | {"why": choice.why})
+            said = f"stays: {choice.why}"
+        rows.append([Text(version.label, "bold"), Id(version.id), None, said, None])
+    for hidden, size in outcome.due:
+        said = Text("taken" if done else "would be taken", "red")
+        rows.append([*_what(hidden), said, Bytes(size)])
+    for hidden in outcome.waiting:
+        end = roots.until(hidden.since, outcome.grace)
+        rows.append([*_what(hidden), Items(["stays until", Time(end)]), None])
+    fields: dict[str, Cell] = {
+        kind: Items([many, Bytes(size)]) for kind, (many, size) in outcome.moved.items()
+    }
+    packs, before, live = outcome.rewritten
+    if packs:
+        fields["packs written anew"] = Items([packs, Bytes(before), Bytes(live)])
+    if outcome.unused:
+        fields["unused in packs that stay"] = Bytes(outcome.unused)
+    fields |= {
+        "quarantine": Items([len(outcome.kept), Bytes(sum(p.bytes for p in outcome.kept))]),
+        "freed" if done else "would be freed": Bytes(outcome.freed),
+    }
+    document = {
+        "dry_run": not done,
+        "grace": outcome.grace.total_seconds(),
+        "removed": removed,
+        "spared": spared,
+        "collected": [_record(h) | {"bytes": size} for h, size in outcome.due],
+        "waiting": [
+            _record(h) | {"until": roots.until(h.since, outcome.grace)} for h in outcome.waiting
+        ],
+        "moved": {
+            kind: {"objects": many, "bytes": size} for kind, (many, size) in outcome.moved.items()
+        },
+        "rewritten": {"packs": packs, "bytes": before, "needed": live},
+        "quarantined": [_place(place) for place in outcome.kept],
+        "unused": outcome.unused,
+        "freed": outcome.freed,
+        "kept": outcome.after,
+    }
+    columns: list[Column | str] = [Column("version", fixed=True), "id", "steps", "what", "bytes"]
+    blocks: list[Block] = [Table(columns, rows), ""] if rows else []
+    blocks.append(Fields(fields))
+    if outcome.kept:
+        table = Table(
+            [Column("quarantine", fixed=True), "since", "versions", "bytes"],
+            [
+                [
+                    Text(place.id, "yellow"),
+                    Time(place.created),
+                    Items([str(row["version"]) for row in place.versions]),
+                    Bytes(place.bytes),
+                ]
+                for place in outcome.kept
+            ],
+        )
+        blocks += ["", table]
+    return document, blocks
+
+
+def restored(found: Restored) -> tuple[dict[str, Any], list[Block]]:
+    """Of one folder of quarantine."""
+    names = ", ".join(found.versions)
+    document = {
+        "restored": {
+            "id": found.place.id,
+            "objects": found.objects,
+            "versions": list(found.versions),
+        }
+    }
+    return document, [Line(f"restored {found.objects} objects", *([names] if names else []))]
+
+
+def _what(hidden: Hidden) -> list[Cell]:
+    steps = None if hidden.steps is None else Items(list(hidden.steps))
+    return [Text(hidden.version.label, "bold"), Id(hidden.version.id), steps]
+
+
+def _record(hidden: Hidden) -> dict[str, Any]:
+    return {
+        "version": hidden.version.label,
+        "id": hidden.version.id,
+        "steps": hidden.steps,
+        "since": hidden.since,
+    }
+
+
+def _place(place: Place) -> dict[str, Any]:
+    return {
+        "id": place.id,
+        "created": place.created,
+        "bytes": place.bytes,
+        "objects": len(place.objects),
+        "versions": [str(row["version"]) for row in place.versions],
+    }

@@ -1,0 +1,61 @@
+"""A file of nothing: kept where there is room, given up where there is none."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+import dlv.ballast as ballast
+from dlv.repository import Repository
+
+
+class Usage(NamedTuple):
+    total: int
+    used: int
+    free: int
+
+
+def free(size: int) -> Callable[..., Usage]:
+    return lambda _: Usage(1 << 40, 0, size)
+
+
+def test_kept_after_a_commit(lived: Repository) -> None:
+    assert ballast.path_of(lived).stat().st_size == ballast.SMALL
+
+
+def test_put_aside_only_where_there_is_room(
+    lived: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ballast.path_of(lived).unlink()
+    monkeypatch.setattr(shutil, "disk_usage", free(ballast.SMALL * ballast.ROOM - 1))
+    ballast.keep(lived)
+    assert not ballast.path_of(lived).exists()
+    monkeypatch.setattr(shutil, "disk_usage", free(ballast.SMALL * ballast.ROOM))
+    ballast.keep(lived)
+    assert ballast.path_of(lived).exists()
+
+
+def test_given_up_only_where_it_is_needed(
+    lived: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not ballast.give_up(lived)
+    monkeypatch.setattr(shutil, "disk_usage", free(1 << 20))
+    assert ballast.give_up(lived)
+    assert not ballast.path_of(lived).exists()
+    assert not ballast.give_up(lived)
+
+
+def test_nothing_fails_for_its_sake(lived: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    ballast.path_of(lived).unlink()
+
+    def refused(*_: Any) -> None:
+        raise OSError(28, "no space")
+
+    monkeypatch.setattr("os.posix_fallocate", refused)
+    ballast.keep(lived)
+    monkeypatch.setattr(shutil, "disk_usage", refused)
+    ballast.keep(lived)
+    assert not ballast.give_up(lived)
