@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 
 from benchmarks.storage import lenet, minilm, ratios, stores
 from benchmarks.storage.corpora import Corpus, default_cache
@@ -172,6 +173,7 @@ def store_lines(lenet_corpus: Corpus | None, minilm_corpus: Corpus | None) -> di
 def main() -> None:
     given = parse()
     torch.set_num_threads(1)
+    threadpool_limits(1)  # numpy's own: waiting threads would count as work
     wanted = ("lenet", "minilm") if given.corpus == "all" else (given.corpus,)
     corpora = {
         name: Corpus(name, given.seed, recipe, given.cache, say)

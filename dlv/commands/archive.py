@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +96,8 @@ def run(call: Invocation, refs: tuple[str, ...], **given: Any) -> None:
     if given["scheme"] is not None:
         _lossy(call, refs, given)
         return
+    # Each matrix has a thread already: with more of them below numpy they only wait for another.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     options = {name: given[name] for name in _ASKED.split()}
     asked = planning.request(call, refs, scheme=given["retrieval"], **options)
     if given["explain"] is not None:

@@ -13,8 +13,8 @@ from dlv.errors import Damaged, NewerFormat
 from dlv.pas.coders import compiled
 from dlv.pas.fixed import FixedCutter
 from dlv.pas.fixed_delta import FixedDelta
-from dlv.pas.floats import Format, applied, apply_in_place, differences, format_of
-from dlv.pas.segments import Cutter, Layout, Words
+from dlv.pas.floats import Format, apply_digits, differences, format_of
+from dlv.pas.segments import BLOCK, Layout, Words, join_words, spare, split_words
 
 Raw = bytes | bytearray | memoryview
 Config = Mapping[str, Any]
@@ -54,37 +54,57 @@ class DeltaCutter(Protocol):
 
     def cut(self, words: Words, base: Words, start: int) -> list[Raw]: ...
 
-    def paste(self, planes: Sequence[Raw], base: Words, start: int, count: int) -> Words: ...
+    def paste(self, planes: Sequence[Raw], base: Words, start: int, out: Words) -> None:
+        """The words into `out`, which may be the base itself."""
+        ...
 
 
 class WordDelta:
-    """Differences of whole words, cut into bytes as any words are."""
+    """Differences of whole words, cut into bytes as any words are.
 
-    def __init__(self, kind: str, form: Format, bytes_of: Cutter) -> None:
+    Block by block, so that what lies between words and planes stays in the cache.
+    """
+
+    def __init__(self, kind: str, form: Format) -> None:
         self._xor = kind == "xor"
         self._form = form
-        self._bytes = bytes_of
 
-    def cut(self, words: Words, base: Words, start: int) -> list[Raw]:
-        digits: Words = words ^ base if self._xor else differences(words, base, self._form)
-        return self._bytes.cut(digits, start)
+    def cut(self, words: Words, base: Words, start: int) -> list[Raw]:  # noqa: ARG002
+        out = [np.empty(len(words), np.uint8) for _ in range(self._form.width)]
+        for at in range(0, len(words), BLOCK):
+            block, under = words[at : at + BLOCK], base[at : at + BLOCK]
+            digits = spare("digits", self._form.words, len(block))
+            if self._xor:
+                np.bitwise_xor(block, under, out=digits)
+            else:
+                differences(block, under, self._form, digits)
+            split_words(digits, [plane[at : at + BLOCK] for plane in out])
+        return [plane.data for plane in out]
 
-    def paste(self, planes: Sequence[Raw], base: Words, start: int, count: int) -> Words:
-        if not self._xor and self._form == _FLOAT32 and len(planes) == self._form.width:
-            loops = compiled.loops(0)
-            if loops is not None and all(len(plane) == count for plane in planes):
-                out = np.empty(count, self._form.words)
-                arrays = [np.frombuffer(plane, np.uint8) for plane in planes]
-                loops.join(*map(compiled.frozen, (*arrays, base)), out)
-                return out
-        digits = self._bytes.paste(planes, start, count)
-        if self._xor:
-            words: Words = digits ^ base
-            return words
-        if not digits.flags.writeable:  # a plane as it was read, where words are bytes
-            return applied(digits, base, self._form)
-        apply_in_place(digits, base, self._form)
-        return digits
+    def paste(
+        self,
+        planes: Sequence[Raw],
+        base: Words,
+        start: int,  # noqa: ARG002
+        out: Words,
+    ) -> None:
+        if len(planes) != self._form.width or any(len(plane) != len(out) for plane in planes):
+            raise Damaged(f"{len(out)} words of {self._form.width} bytes have other planes")
+        arrays = [np.frombuffer(plane, np.uint8) for plane in planes]
+        loops = compiled.loops(0) if not self._xor and self._form == _FLOAT32 else None
+        for at in range(0, len(out), BLOCK):
+            some = [plane[at : at + BLOCK] for plane in arrays]
+            under, into = base[at : at + BLOCK], out[at : at + BLOCK]
+            digits = spare("digits", self._form.words, len(into))
+            if loops is not None:
+                loops.join(*map(compiled.frozen, (*some, under)), digits)
+                np.copyto(into, digits)
+                continue
+            join_words(some, digits)
+            if self._xor:
+                np.bitwise_xor(digits, under, out=into)
+            else:
+                apply_digits(digits, under, self._form, into)
 
 
 def delta_of(config: Config | None) -> Delta | None:
@@ -127,7 +147,7 @@ def delta_cutter(
     if isinstance(cutter, FixedCutter):
         return FixedDelta(kind, cutter)
     if layout.layout_id == "ieee":
-        return WordDelta(kind, format_of(dtype), cutter)
+        return WordDelta(kind, format_of(dtype))
     raise NewerFormat(f"a delta in the layout {layout.layout_id!r} is unknown to this dlv")
 
 

@@ -147,6 +147,7 @@ def _encode_delta(
     side = layout.side_of(target, dtype, shape) if len(words) else b""
     if len(words):
         cutter = delta_cutter(made.kind, layout, side, dtype, shape)
+        spare = np.empty(min(SEGMENT, len(words)), words.dtype)
         _put_side(side, put)
         writer = _Planes(layout.planes(dtype), put, effort, shared=len(target) <= SMALL)
         for start in range(0, len(words), SEGMENT):
@@ -156,7 +157,9 @@ def _encode_delta(
             else:
                 under = stretched(based, old, new, start, len(part))
             writer.begin(cutter.cut(part, under, start))
-            _compare(raw_of(cutter.paste(writer.decoded, under, start, len(part))), raw_of(part))
+            again = spare[: len(part)]
+            cutter.paste(writer.decoded, under, start, again)
+            _compare(raw_of(again), raw_of(part))
             writer.put()
     return Encoding(
         name, dtype, tuple(shape), layout.get_config(), made.get_config(), layout.planes(dtype)

@@ -62,7 +62,8 @@ class FixedDelta:
         flagged = self._cutter.flagged(codes.code, e)
         return [*code_planes(digits), pack_tail(codes.n, tail, codes.escaped, flagged, hidden)]
 
-    def paste(self, planes: Sequence[Raw], base: Words, start: int, count: int) -> Words:
+    def paste(self, planes: Sequence[Raw], base: Words, start: int, out: Words) -> None:
+        count = len(out)
         if len(planes) != 4 or any(len(plane) != count for plane in planes[:3]):
             raise Damaged(f"{count} words of a fixed layout have other planes")
         cutter = self._cutter
@@ -76,7 +77,7 @@ class FixedDelta:
         tail, escaped, words = unpack_tail(planes[3], n, flagged, cutter.unit.form)
         tail ^= shared_tail(n, under)
         hidden = words ^ np.where(empty(under), base, base.dtype.type(0))[escaped]
-        return cutter.joined(code, n, tail, e, escaped, hidden)
+        out[:] = cutter.joined(code, n, tail, e, escaped, hidden)
 
 
 def added(digits: NDArray[np.uint32], base: NDArray[np.uint32], *, xor: bool) -> NDArray[np.uint32]:

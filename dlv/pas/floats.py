@@ -12,21 +12,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dlv.pas.segments import OPAQUE, words_of
+from dlv.pas.segments import BLOCK, OPAQUE, UNSIGNED, spare, words_of
 
 Raw = bytes | bytearray | memoryview
 Words = NDArray[Any]  # little-endian unsigned words of 1, 2, 4 or 8 bytes
-
-UNSIGNED: dict[int, np.dtype[Any]] = {
-    1: np.dtype("<u1"),
-    2: np.dtype("<u2"),
-    4: np.dtype("<u4"),
-    8: np.dtype("<u8"),
-}
-
-# Words handled at a time: large enough for numpy's loops, small enough for the cache; and
-# what is in the cache already needs no fresh memory from the system, which is dear.
-BLOCK = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -113,49 +102,49 @@ def balanced(form: Format) -> Any:
     return form.words.type(int.from_bytes(b"\x80" * form.width, "little"))
 
 
-def differences(target: Words, base: Words, form: Format) -> Words:
+def differences(target: Words, base: Words, form: Format, out: Words | None = None) -> Words:
     """The balanced digits of m(target) - m(base), byte k of a word = digit of 256^k.
 
     Each digit is a signed byte, so that the sign of the difference rides in all of them and
     the digits not yet read can be off in both directions alike.
     """
     eights = balanced(form)
-    digits = np.empty(len(target), form.words)
-    spare = np.empty(min(BLOCK, len(target)), form.words)
+    digits = np.empty(len(target), form.words) if out is None else out
     for start in range(0, len(target), BLOCK):
-        out = digits[start : start + BLOCK]
-        under = spare[: len(out)]
-        _folded(target[start : start + BLOCK], form, out)
+        block = digits[start : start + BLOCK]
+        under = spare("under", form.words, len(block))
+        _folded(target[start : start + BLOCK], form, block)
         _folded(base[start : start + BLOCK], form, under)
-        out -= under
-        out += eights
-        out ^= eights
+        block -= under
+        block += eights
+        block ^= eights
     return digits
 
 
 def applied(digits: Words, base: Words, form: Format) -> Words:
     """The inverse: target words from balanced digits and base words."""
     words = digits.copy()
-    apply_in_place(words, base, form)
+    for start in range(0, len(digits), BLOCK):
+        at = slice(start, start + BLOCK)
+        apply_digits(words[at], base[at], form, words[at])
     return words
 
 
-def apply_in_place(digits: Words, base: Words, form: Format) -> None:
-    """Makes target words of balanced digits."""
+def apply_digits(digits: Words, base: Words, form: Format, out: Words) -> None:
+    """A block of target words into `out`, which may be the base; `digits` is spent on it."""
     eights = balanced(form)
-    spare = np.empty(min(BLOCK, len(digits)), form.words)
-    for start in range(0, len(digits), BLOCK):
-        out = digits[start : start + BLOCK]
-        under = spare[: len(out)]
-        _folded(base[start : start + BLOCK], form, under)
-        out ^= eights
-        out -= eights
-        out += under
-        if form.kind == "float":
-            signed = f"<i{form.width}"
-            np.right_shift(out.view(signed), form.bits - 1, out=under.view(signed))
-            np.right_shift(under, 1, out=under)
-            out ^= under
+    under = spare("under", form.words, len(digits))
+    _folded(base, form, under)
+    digits ^= eights
+    digits -= eights
+    if form.kind != "float":
+        np.add(digits, under, out=out)
+        return
+    digits += under
+    signed = f"<i{form.width}"
+    np.right_shift(digits.view(signed), form.bits - 1, out=under.view(signed))
+    np.right_shift(under, 1, out=under)
+    np.bitwise_xor(digits, under, out=out)
 
 
 def _folded(words: Words, form: Format, out: Words) -> None:

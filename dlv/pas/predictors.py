@@ -19,6 +19,7 @@ from dlv.errors import Damaged, NewerFormat
 from dlv.pas.coders import compiled
 from dlv.pas.contexts import Span, spans, view
 from dlv.pas.floats import Format, Words, format_of, ordered, unordered
+from dlv.pas.products import product
 
 Raw = bytes | bytearray | memoryview
 Config = Mapping[str, Any]
@@ -206,7 +207,7 @@ class Affine:
             if self._factors is not None:
                 left, right = self._factors
                 rows = slice(span.row, span.row + span.rows)
-                grid += left[rows] @ right[:, span.column : span.column + span.columns]
+                grid += product(left[rows], right[:, span.column : span.column + span.columns])
         return values, plain
 
 

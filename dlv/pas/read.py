@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dlv.canonical import matrix_hasher
 from dlv.errors import Damaged, StorageError
 from dlv.pas.deltas import delta_cutter, stretched
-from dlv.pas.floats import UNSIGNED, exponents, format_of
+from dlv.pas.floats import exponents, format_of
 from dlv.pas.links import MAX_CHAIN as MAX_CHAIN
 from dlv.pas.links import Link, Lookup, check_memory, links_of
 from dlv.pas.links import chain as chain
@@ -20,7 +20,7 @@ from dlv.pas.pieces import ChunkSource
 from dlv.pas.pieces import Piece as Piece
 from dlv.pas.pieces import join_pieces as join_pieces
 from dlv.pas.planes import PlaneDecoder
-from dlv.pas.segments import SEGMENT, Words, element_bytes, raw_of
+from dlv.pas.segments import SEGMENT, UNSIGNED, Words, element_bytes, raw_of
 
 Raw = bytes | bytearray | memoryview
 Exponents = NDArray[Any]  # uint8 where that holds them, or else uint16
@@ -216,7 +216,7 @@ class Builder:
             elif link.scale is not None:
                 scale = exponents(base, form)
             planes = decoder.planes(at, len(base), scale)
-            base[:] = cutter.paste(planes, decoder.predicted(base, at), at, len(base))
+            cutter.paste(planes, decoder.predicted(base, at), at, base)
 
     def _stretch(self, base: Link, link: Link, start: int, stop: int) -> None:
         """The base and what is held of others in the shape of the next link."""

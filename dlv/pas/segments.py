@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -43,13 +44,14 @@ OPAQUE = "raw:"
 # Planes are cut at multiples of this many words: what is coded and decoded at a time.
 SEGMENT = 1 << 20
 # Words handled at a time: large enough for numpy's loops, small enough for the cache.
-_BLOCK = 1 << 18
-_UNSIGNED: dict[int, np.dtype[Any]] = {
+BLOCK = 1 << 18
+UNSIGNED: dict[int, np.dtype[Any]] = {
     1: np.dtype("<u1"),
     2: np.dtype("<u2"),
     4: np.dtype("<u4"),
     8: np.dtype("<u8"),
 }
+_spares = threading.local()
 
 
 def words_of(dtype: str) -> tuple[int, int]:
@@ -173,8 +175,8 @@ class Ieee:
             raise ValueError(f"{len(raw)} bytes for {dtype} {list(shape)}, not {expected}")
         if width == 1:
             return [raw], b""
-        words = np.frombuffer(raw, _UNSIGNED[width])
-        return [plane.data for plane in _split(words, width)], b""
+        words = np.frombuffer(raw, UNSIGNED[width])
+        return _IeeeCutter(width).cut(words, 0), b""
 
     def join(self, planes: Sequence[Raw], side: Raw, dtype: str, shape: Sequence[int]) -> Raw:
         width = self.planes(dtype)
@@ -186,8 +188,7 @@ class Ieee:
                 raise Damaged(f"plane {index} of a {dtype} matrix has the wrong length")
         if width == 1:
             return planes[0]
-        joined = _join([np.frombuffer(plane, np.uint8) for plane in planes], width)
-        return joined.data.cast("B")
+        return raw_of(_IeeeCutter(width).paste(planes, 0, len(planes[0])))
 
     def side_of(self, raw: Raw, dtype: str, shape: Sequence[int]) -> bytes:  # noqa: ARG002
         return b""
@@ -207,60 +208,87 @@ class _IeeeCutter:
     def cut(self, words: Words, start: int) -> list[Raw]:  # noqa: ARG002
         if self._width == 1:
             return [raw_of(words)]
-        return [plane.data for plane in _split(words, self._width)]
+        # One array each, so that a plane that is kept does not keep the others.
+        out = [np.empty(len(words), np.uint8) for _ in range(self._width)]
+        split_words(words, out)
+        return [plane.data for plane in out]
 
     def paste(self, planes: Sequence[Raw], start: int, count: int) -> Words:  # noqa: ARG002
         if len(planes) != self._width or any(len(plane) != count for plane in planes):
             raise Damaged(f"{count} words of {self._width} bytes have other planes")
         if self._width == 1:
             return np.frombuffer(planes[0], np.uint8)
-        return _join([np.frombuffer(plane, np.uint8) for plane in planes], self._width)
+        out = np.empty(count, UNSIGNED[self._width])
+        join_words([np.frombuffer(plane, np.uint8) for plane in planes], out)
+        return out
 
 
-def _split(words: NDArray[Any], width: int) -> list[Bytes]:
-    """Cut words into halves, these again, down to bytes.
+def split_words(words: Words, out: Sequence[Bytes]) -> None:
+    """Cut words into halves, these again, down to bytes: one array each, the highest first.
 
     Shifts and narrowing casts run in vector registers; copying every width-th byte does not,
     and takes up to three times as long.
     """
-    # One array each, so that a plane that is kept does not keep the others.
-    out = [np.empty(len(words), np.uint8) for _ in range(width)]
-    for start in range(0, len(words), _BLOCK):
-        level = [words[start : start + _BLOCK]]
-        stop = start + len(level[0])
-        size = width
-        while size > 2:
-            half = _UNSIGNED[size // 2]
-            halves = []
-            for part in level:
-                halves += [np.right_shift(part, 4 * size).astype(half), part.astype(half)]
-            level, size = halves, size // 2
-        for index, part in enumerate(level):
-            np.copyto(out[2 * index][start:stop], np.right_shift(part, 8), casting="unsafe")
-            np.copyto(out[2 * index + 1][start:stop], part, casting="unsafe")
-    return out
+    for start in range(0, len(words), BLOCK):
+        at = slice(start, start + BLOCK)
+        _split(words[at], [plane[at] for plane in out])
 
 
-def _join(planes: Sequence[Bytes], width: int) -> NDArray[Any]:
-    """The inverse of `_split`: neighbours are joined to words of twice the size."""
-    count = len(planes[0])
-    out = np.empty(count, _UNSIGNED[width])
-    for start in range(0, count, _BLOCK):
-        target = out[start : start + _BLOCK]
-        level: list[NDArray[Any]] = [plane[start : start + _BLOCK] for plane in planes]
-        size = 1
-        while size < width:
-            double = _UNSIGNED[2 * size]
-            pairs = []
-            for index in range(0, len(level), 2):
-                high = level[index].astype(double)
-                np.left_shift(high, 8 * size, out=high)
-                low = level[index + 1].astype(double)
-                into = target if 2 * size == width else high
-                np.bitwise_or(high, low, out=into)
-                pairs.append(into)
-            level, size = pairs, 2 * size
-    return out
+def join_words(planes: Sequence[Bytes], out: Words) -> None:
+    """The inverse of `split_words`: neighbours are joined to words of twice the size."""
+    for start in range(0, len(out), BLOCK):
+        at = slice(start, start + BLOCK)
+        _join([plane[at] for plane in planes], out[at])
+
+
+def spare(role: str, dtype: np.dtype[Any], count: int) -> Words:
+    """Up to a block of memory that this thread uses again and again, for what it is named.
+
+    Fresh memory comes in pages that the system clears one by one: that takes longer than what
+    is done with it.
+    """
+    name = f"{role} {dtype.itemsize}"
+    held: Words | None = getattr(_spares, name, None)
+    if held is None or len(held) < count:
+        held = np.empty(max(count, BLOCK), UNSIGNED[dtype.itemsize])
+        setattr(_spares, name, held)
+    return held[:count]
+
+
+def _split(words: Words, out: Sequence[Bytes]) -> None:
+    half, count = len(out) // 2, len(words)
+    if not half:
+        np.copyto(out[0], words)
+        return
+    high = np.right_shift(words, 8 * half, out=spare("high", words.dtype, count))
+    if half == 1:
+        np.copyto(out[0], high, casting="unsafe")
+        np.copyto(out[1], words, casting="unsafe")
+        return
+    part = spare("part", UNSIGNED[half], count)
+    np.copyto(part, high, casting="unsafe")
+    _split(part, out[:half])
+    np.copyto(part, words, casting="unsafe")
+    _split(part, out[half:])
+
+
+def _join(planes: Sequence[Bytes], out: Words) -> None:
+    half, count = len(planes) // 2, len(out)
+    if not half:
+        np.copyto(out, planes[0])
+        return
+    high: Words = planes[0]
+    low: Words = planes[1]
+    if half > 1:
+        high = low = spare("part", UNSIGNED[half], count)
+        _join(planes[:half], high)
+    np.copyto(out, high)
+    np.left_shift(out, 8 * half, out=out)
+    if half > 1:
+        _join(planes[half:], low)
+    wide = spare("low", out.dtype, count)
+    np.copyto(wide, low)
+    np.bitwise_or(out, wide, out=out)
 
 
 def default_layout() -> Layout:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlv.errors import Damaged, NewerFormat
-from dlv.pas.deltas import Delta, base_of, delta_of, overlap_of, stretched
+from dlv.pas.deltas import Delta, base_of, delta_cutter, delta_of, overlap_of, stretched
 from dlv.pas.fixed import DTYPES, Fixed
-from dlv.pas.segments import Layout
+from dlv.pas.floats import words_in
+from dlv.pas.segments import BLOCK, WORDS, Ieee, Layout
 from tests.conformance.delta import DeltaSuite, MemoryStore
 from tests.conformance.layout import finite
 
@@ -162,3 +164,25 @@ def test_the_words_of_a_delta() -> None:
                 value = sum(digit << (24 - 8 * plane) for plane, digit in enumerate(signed))
                 assert (order(under) + value) % 2**32 == order(word)
         del store.encodings[name], store.rows[name]
+
+
+@pytest.mark.parametrize("kind", ["xor", "sub"])
+@pytest.mark.parametrize("dtype", WORDS)
+def test_a_base_gives_way_to_its_target(dtype: str, kind: str) -> None:
+    """In place, over the end of a block, and in several threads that have their own memory."""
+    rng = np.random.default_rng(1)
+    size = (BLOCK + 3) * WORDS[dtype][0]
+    base, *targets = (words_in(rng.bytes(size), dtype) for _ in range(4))
+    cutter = delta_cutter(kind, Ieee(), b"", dtype, (len(base),))
+
+    def back(target: Any) -> Any:
+        words = base.copy()
+        for _ in range(3):
+            planes = cutter.cut(target, base, 0)
+            words[:] = base
+            cutter.paste(planes, words, 0, words)
+        return words
+
+    with ThreadPoolExecutor(3) as pool:
+        for target, found in zip(targets, pool.map(back, targets), strict=True):
+            assert np.array_equal(found, target)

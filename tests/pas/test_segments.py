@@ -41,7 +41,7 @@ def test_against_slicing(dtype: str) -> None:
 
 
 def test_blocks_of_a_long_matrix_meet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments, "_BLOCK", 64)
+    monkeypatch.setattr(segments, "BLOCK", 64)
     for dtype in ("float64", "float32", "bfloat16"):
         for count in (63, 64, 65, 1000):
             raw = random_matrix(dtype, (count,), count)

@@ -24,12 +24,12 @@ from dlv.pas.contexts import Measure, Scales, default_lo, numbers
 from dlv.pas.deltas import Delta, delta_cutter, overlap_of, stretched
 from dlv.pas.encode import encode_object
 from dlv.pas.fixed import Fixed
-from dlv.pas.floats import UNSIGNED, differences, exponents, format_of
+from dlv.pas.floats import differences, exponents, format_of
 from dlv.pas.footer import Encoding
 from dlv.pas.lowrank import pack_factors
 from dlv.pas.packs import PackWriter
 from dlv.pas.predictors import predictors_of
-from dlv.pas.segments import SEGMENT, WORDS, Ieee, Layout, word_shape, words_of
+from dlv.pas.segments import SEGMENT, UNSIGNED, WORDS, Ieee, Layout, word_shape, words_of
 from dlv.pas.table import Table
 
 VERSION = "1"  # of the format
