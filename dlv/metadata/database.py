@@ -6,7 +6,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -262,7 +262,7 @@ class Database:
 
     def stream(
         self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()
-    ) -> Iterator[Row]:
+    ) -> Generator[Row, None, None]:
         """The rows as they are found, not all at once."""
         try:
             with closing(self._connection.cursor()) as cursor:
@@ -278,6 +278,9 @@ class Database:
             yield
         finally:
             self._connection.set_progress_handler(None, 0)
+
+    def forget_functions(self, names: Iterable[str]) -> None:
+        self._calls.forget(self._connection, names)
 
     @contextmanager
     def atomic(self) -> Iterator[None]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 _STEPS = 20_000  # of SQLite's machine, between two looks whether Ctrl-C came
@@ -17,16 +18,29 @@ class Calls:
 
     def __init__(self) -> None:
         self._raised: BaseException | None = None
+        self._known: dict[str, Callable[..., Any]] = {}
 
     def register(
         self, connection: sqlite3.Connection, functions: Functions, aggregates: Aggregates
     ) -> None:
+        """A name stays what it is: SQLite changes none while a statement runs."""
         for name, function in functions.items():
-            connection.create_function(name, -1, self._told(function), deterministic=True)
+            if name not in self._known:
+                connection.create_function(name, -1, self._told(function), deterministic=True)
+                self._known[name] = function
         for name, made in aggregates.items():
-            connection.create_aggregate(name, -1, self._aggregate(made))
+            if name not in self._known:
+                connection.create_aggregate(name, -1, self._aggregate(made))
+                self._known[name] = made
         # SQLite itself would not notice Ctrl-C before the next row.
         connection.set_progress_handler(self._told(lambda: 0), _STEPS)
+
+    def forget(self, connection: sqlite3.Connection, names: Iterable[str]) -> None:
+        """Of what no statement speaks any more."""
+        for name in names:
+            if self._known.pop(name, None) is not None:
+                with suppress(sqlite3.OperationalError):  # another statement runs
+                    connection.create_function(name, -1, None)
 
     def raised(self) -> BaseException | None:
         """What it was, once."""

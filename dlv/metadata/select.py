@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 from dlv.metadata import relations as r
 from dlv.metadata import select_conditions, select_queries
 from dlv.metadata.database import Database
 from dlv.metadata.rows import Column, Row, VersionCell
+from dlv.metadata.select_explain import Explained, tree
 from dlv.metadata.select_functions import FUNCTIONS
 from dlv.metadata.select_nodes import attribute
+from dlv.metadata.select_plan import conjuncts_of, variables
 from dlv.metadata.select_scope import FALSE, TRUE, At, Statement
 from dlv.metadata.select_values import kind_of, node_number
 from dlv.metadata.versions import time_of
+
+__all__ = ["At", "explain", "run", "survivors"]
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **FUNCTIONS,
@@ -46,9 +52,65 @@ def _rows(
         writing.forced = plan
         try:
             written = select_queries.top(writing, query)
+            with (
+                writing.callable(),
+                closing(db.stream(written.sql, writing.parameters)) as rows,
+            ):
+                if kinds == ["version"] and written.grounds == ("",):
+                    for row in rows:
+                        yield (VersionCell(row[0]),)
+                else:
+                    for row in rows:
+                        yield tuple(map(_shown, row, kinds))
+        finally:
+            writing.drop()
+
+
+def explain(
+    db: Database, query: r.Query, *, analyze: bool = False, at: At | None = None
+) -> Explained:
+    """How the query would be answered; `analyze` does it, and counts what each step leaves."""
+    with db.snapshot():
+        writing = statement(db, at)
+        try:
+            written = select_queries.top(writing, query)
+            steps, rows, ms = list(writing.steps), None, None
             with writing.callable():
-                for row in db.stream(written.sql, writing.parameters):
-                    yield tuple(map(_shown, row, kinds))
+                plan = [*db.stream(f"EXPLAIN QUERY PLAN {written.sql}", writing.parameters)]
+                if analyze:
+                    began = time.perf_counter()
+                    rows = sum(1 for _ in db.stream(written.sql, writing.parameters))
+                    ms = (time.perf_counter() - began) * 1e3
+                    for step in filter(lambda step: step.check, steps):
+                        ((step.found,),) = db.stream(step.check, writing.parameters)
+            return Explained(steps, written.sql, dict(writing.parameters), tree(plan), rows, ms)
+        finally:
+            writing.drop()
+
+
+def survivors(db: Database, query: r.Query) -> list[tuple[r.Condition, int]]:
+    """How many versions each condition keeps alone, where the query is one select."""
+    body: r.Body = query
+    while isinstance(body, r.Query):
+        body = body.body
+    if not isinstance(body, r.Select):
+        return []
+    return [(each, _kept(db, body, each)) for each in conjuncts_of(body.where)]
+
+
+def _kept(db: Database, select: r.Select, condition: r.Condition) -> int:
+    about = variables(condition)
+    sources = tuple(source for source in select.sources if source.variable in about)
+    sources = sources or select.sources[:1]
+    whole = r.Item("versions", r.Whole(sources[0].variable))
+    alone = r.Select((whole,), sources, condition, distinct=len(sources) > 1)
+    with db.snapshot():
+        writing = statement(db)
+        try:
+            inner, _ = writing.column_of(r.Query(alone))
+            with writing.callable():
+                ((found,),) = db.stream(f"SELECT count(*) FROM ({inner})", writing.parameters)
+                return int(found)
         finally:
             writing.drop()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,12 +15,13 @@ from dlv.metadata.select_functions import like_test
 from dlv.metadata.select_scope import Statement
 from dlv.network.fields import Kind
 from dlv.network.patterns import Pattern, compare
-from dlv.network.selector import Selector
+from dlv.network.selector import Choice, Fixed, Selector, Wildcard
 from dlv.network.vocabulary import OPS, RESHAPES
 
 # What a node has of itself, not by its layer.
 OF_NODES = ("out_shape", "n_params")
 _COLUMNS = "id, name, alias, op, variant, attrs"
+_MOST_RUNS, _MOST_LISTED = 2, 60
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 # Attributes that may be infinite, which JSON has a text for.
 _FLOATS = {
@@ -91,7 +92,7 @@ class Layers:
     ) -> frozenset[int]:
         where, given = f"WHERE {column} != ''", []
         if isinstance(pattern, Selector):
-            fits: Callable[[str], Any] = pattern.__contains__
+            fits: Callable[[str], Any] = quick_test(pattern)
             if (literal := pattern.literal) is not None:
                 where, given = f"{where} AND {column} = ?", [literal]
             elif pattern.prefix:
@@ -132,12 +133,26 @@ class Layers:
 
     def fulfilling(self, ground: str, ids: frozenset[int] | None, test: r.Condition) -> LayerSet:
         """Those of these layers (None: of all) of which the test is true."""
-        where = ""
-        if ids is not None:
-            where = f"WHERE id IN (SELECT id FROM {self.statement.ids(ids)})"
-        return LayerSet(
-            frozenset(layer.id for layer in self._rows(ground, where) if _truth(layer, test, self))
-        )
+        parts = test.parts if isinstance(test, r.All) else (test,)
+        rest = []
+        for part in parts:
+            if isinstance(part, r.Fits):  # which an index knows
+                fitting = self.fitting(ground, part.patterns)
+                ids = fitting if ids is None else ids & fitting
+            else:
+                rest.append(part)
+        if ids is None or rest:
+            ids = frozenset(
+                layer.id
+                for layer in self._with(ground, ids)
+                if _all(_truth(layer, part, self) for part in rest)
+            )
+        return LayerSet(ids)
+
+    def _with(self, ground: str, ids: frozenset[int] | None) -> Iterator[Layer]:
+        if ids is None:
+            return self._rows(ground, "")
+        return self._rows(ground, f"WHERE id IN (SELECT id FROM {self.statement.ids(ids)})")
 
     def _attributes_of(self, layer: Layer) -> dict[str, Any]:
         known = self._attributes.get(layer.attrs)
@@ -179,6 +194,41 @@ def prefix_range(prefix: str) -> tuple[str, str]:
         if code <= 0x10FFFF:
             return prefix, prefix[:at] + chr(code)
     return prefix, ""
+
+
+def quick_test(wanted: Selector) -> Callable[[str], Any]:
+    """By a regular expression, where that has no many ways to try; else as selectors do it."""
+    runs, written = 0, ""
+    for piece in wanted.pieces:
+        if isinstance(piece, Fixed):
+            written += re.escape(piece.text)
+        elif isinstance(piece, Wildcard):
+            runs += piece.many
+            written += ".*" if piece.many else "."
+        elif piece.negated or (listed := _listed(piece)) is None:
+            return wanted.__contains__
+        else:
+            written += f"(?:{'|'.join(map(re.escape, listed))})"
+    if runs > _MOST_RUNS:
+        return wanted.__contains__
+    return re.compile(written, re.DOTALL).fullmatch
+
+
+def _listed(choice: Choice) -> list[str] | None:
+    """All that it may be, if that is not too much to list."""
+    found: list[str] = []
+    for item in choice.items:
+        if isinstance(item, Fixed):
+            found.append(item.text)
+        elif not item.numbers:
+            last = min(ord(item.high), ord(item.low) + _MOST_LISTED)
+            found += map(chr, range(ord(item.low), last + 1))
+        else:
+            last = min(int(item.high), int(item.low) + _MOST_LISTED)
+            found += map(str, range(int(item.low), last + 1))
+        if len(found) > _MOST_LISTED:
+            return None
+    return found
 
 
 # Tests of a single node's attributes, as far as its layer tells them
@@ -302,7 +352,3 @@ def _not(value: bool | None) -> bool | None:
 def _all(values: Iterator[bool | None]) -> bool | None:
     found = set(values)
     return False if False in found else None if None in found else True
-
-
-def by_name(layers: Sequence[Layer]) -> Mapping[int, Layer]:
-    return {layer.id: layer for layer in layers}

@@ -324,7 +324,9 @@ def divided(
     last = None
     if by_layer:
         ground = statement.ranges[nodes.variable].ground
-        last = layers_of(statement).fulfilling(ground, None, r.All(by_layer))
+        *_, (_, filters) = segments(statement, nodes)
+        among = frozenset.intersection(*(s.ids for s in filters[-1])) if filters[-1] else None
+        last = layers_of(statement).fulfilling(ground, among, r.All(by_layer))
     return last, r.All(others) if others else None
 
 

@@ -174,6 +174,7 @@ class Statement:
         for name in self.tables:
             self.db.execute(f"DROP TABLE IF EXISTS {name}")
         self.tables.clear()
+        self.db.forget_functions(self.functions)
 
     @contextmanager
     def value_at_hand(self, sql: str) -> Iterator[None]:
