@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dlv.dql import ast, conditions, constants, paths, template_names
-from dlv.dql.attribute_names import GENERAL, everywhere, fits
+from dlv.dql.attribute_names import GENERAL, everywhere, fits, of_operation
 from dlv.dql.bound import Change, Cut, Delete, Insert, Making, Replace, Set
 from dlv.dql.reading import Reading, Reported
 from dlv.dql.scopes import Scope
@@ -219,6 +219,13 @@ class Work:
                 last.span,
                 f"`{found.name}` cannot be set",
                 hint="`.replace` puts another node in the place of one",
+            )
+        op = paths.operation(nodes)
+        if op is not None and found.name not in ("variant", *of_operation(op)):
+            raise reading.fault(
+                last.span,
+                f"{op} has no attribute `{found.name}`",
+                why="it has " + (", ".join(of_operation(op)) or "none of its own"),
             )
         if action.value is None and action.domain is None:
             raise reading.fault(

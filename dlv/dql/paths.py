@@ -253,12 +253,8 @@ def _of_nodes(reading: Reading, nodes: Nodes, trailer: ast.Attribute) -> NodeAtt
         )
     op = operation(nodes)
     if op is not None and name not in GENERAL and name not in of_operation(op):
-        raise reading.fault(
-            trailer.span,
-            f"{op} has no attribute `{name}`",
-            why="it has " + (", ".join(of_operation(op)) or "none of its own"),
-            did_you_mean=nearest(name, of_operation(op)),
-        )
+        own = ", ".join(of_operation(op)) or "none of its own"
+        reading.warn(f"{op} has no attribute `{name}`, so that no such node is found; it has {own}")
     return NodeAttribute(nodes, name, known[name])
 
 

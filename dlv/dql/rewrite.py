@@ -1,20 +1,51 @@
-"""Bound queries rewritten so that they are easier to ask, with the same answer."""
+"""Bound queries rewritten so that they are easier to ask, with the same answer.
+
+What is decided where names are bound (saved queries put in, constants reckoned, nodes that
+`where` chose) and where SQL is made (layers of selectors and templates, ranges of prefixes, what
+comes first) is no rule here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from dlv.dql.bound import Bound
+from dlv.dql.rules.conjunctions import split_conjunctions
+from dlv.dql.rules.constants import fold_constants
+from dlv.dql.rules.negations import push_not_down
+from dlv.dql.rules.subqueries import push_into_subqueries
+from dlv.metadata.relations import Query
 
-RULES: tuple[Callable[[Bound], Bound], ...] = ()
+Rule = Callable[[Query], Query]
+
+RULES: tuple[Rule, ...] = (
+    push_into_subqueries,
+    push_not_down,
+    fold_constants,
+    split_conjunctions,
+)
 
 
 def rewrite(bound: Bound) -> tuple[Bound, list[str]]:
-    """The query after all rules, and the names of those that changed it."""
+    """The same after all rules, and the names of those that changed something."""
     fired = []
     for rule in RULES:
-        changed = rule(bound)
-        if changed != bound:
+        made = applied(rule, bound)
+        if made is not bound:
             fired.append(rule.__name__)
-            bound = changed
+            bound = made
     return bound, fired
+
+
+def applied(rule: Rule, bound: Bound) -> Bound:
+    """One rule on all queries of a statement; the same object if it changes none."""
+    query = None if bound.query is None else rule(bound.query)
+    derivations = tuple(
+        work if (source := rule(work.source)) is work.source else replace(work, source=source)
+        for work in bound.derivations
+    )
+    same = all(new is old for new, old in zip(derivations, bound.derivations, strict=True))
+    if query is bound.query and same:
+        return bound
+    return replace(bound, query=query, derivations=derivations)
