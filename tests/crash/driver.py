@@ -30,7 +30,15 @@ from tests.crash.bugs import BUGS
 from tests.crash.settings import SETTINGS
 
 STATES = ("live", "removed", "undone", "recovered")
-OPERATIONS = ("commit", "tag", "rm", "undo", "copy", "archive")  # they end with an entry in the log
+OPERATIONS = (
+    "commit",
+    "tag",
+    "rm",
+    "undo",
+    "copy",
+    "archive",
+    "gc",
+)  # they end with an entry in the log
 IO_ERROR, INTERRUPTED = 8, 130
 
 
@@ -113,11 +121,14 @@ class Driver:
         acknowledged = set(re.findall(r"\b[0-9a-f]{64}\b", printed)) if self._commits else set()
         problems += [
             f"{digest} was acknowledged and is gone"
-            for digest in acknowledged | set(before["versions"])
+            for digest in acknowledged | self._kept(before)
             if digest not in now["versions"]
         ]
         if printed and self.command[0] in OPERATIONS and not took:
             problems.append("it said that it was done, and nothing has changed")
+        fresh = [label for id_, label in now["versions"].items() if id_ not in before["versions"]]
+        if self.command[0] == "query" and len(fresh) not in (0, 2):
+            problems.append(f"of two versions these were made: {fresh}")
         problems += self._goes_on(took)
         return problems
 
@@ -127,7 +138,14 @@ class Driver:
 
     @property
     def _archives(self) -> bool:
-        return self.command[0] == "archive"
+        return self.command[0] in ("archive", "gc")
+
+    def _kept(self, before: dict[str, Any]) -> set[str]:
+        """The versions that must be there whenever it ends: gc may take hidden ones."""
+        if self.command[0] != "gc":
+            return set(before["versions"])
+        rows = before["versions"].items()
+        return {digest for digest, row in rows if row[2] in ("live", "recovered")}
 
     def _goes_on(self, took: bool) -> list[str]:
         """The same command again, or if it had its effect another one; then all is clean."""
@@ -144,6 +162,8 @@ class Driver:
         places = [*self.root.glob(".dlv/tmp/*"), *self.root.glob(".dlv/files.git/objects/*obj*")]
         if self._archives:
             places += self.root.glob(".dlv/archive.json")
+            if "0" in self.command:  # without any grace nothing stays in quarantine
+                places += self.root.glob(".dlv/quarantine/*")
             with contextlib.closing(Database(Repository.find(self.root).database_file)) as db:
                 known = {name for name, _ in matrices.packs(db)}
             packs = self.root.glob(".dlv/packs/*/*.pack")
@@ -176,7 +196,7 @@ class Driver:
         before, now = _look(self.template), _look(self.root)
         took = now["operations"] > before["operations"]
         uncertain = "whether it was done" in said  # the commit itself could not be synced
-        uncertain |= self.piecemeal  # what was done before the error stays done
+        uncertain |= self.piecemeal or self.command[0] == "gc"  # what was done stays done
         uncertain |= code == INTERRUPTED
         if code not in allowed:
             problems.append(f"exit {code}: {said}")

@@ -18,6 +18,7 @@ from tests.crash.shim import BEFORE, MIDDLE
 pytestmark = pytest.mark.crash
 
 COMMIT = ("commit", "-q", "-m", "second")
+INTO = ("query", "-q", 'construct d from m mutate m["fc"].out in [4, 5] into "wide"')
 ARCHIVE = ("archive", "-q", "--alpha", "50")
 KILLS = [(BEFORE, 0), (MIDDLE, 0)]
 SLICES = 4  # so that the processes of a test run share the points
@@ -26,6 +27,9 @@ SECOND = (["add", "."], ["commit", "-m", "second"])
 # first archive are written again in part.
 THIRD = [*SECOND, ARCHIVE, 3, ["add", "."], ["commit", "-m", "third"]]
 FOURTH = [*THIRD, 4, ["add", "."], ["commit", "-m", "fourth"]]
+GC = ("gc", "--grace", "0", "-y", "-q")
+# Of the four the first is a base of what stays, another one is alone in its pack.
+HIDDEN = [*FOURTH, ["rm", "-f", "lenet@1", "lenet@3"]]
 # What differs from one archive to the next: the repository, and limits made small.
 ARCHIVES = {
     "first": (SECOND, ()),
@@ -51,6 +55,15 @@ def test_commit_everywhere(prepare: Prepare, drive: Drive, part: int) -> None:
     assert not bad(drive(template, COMMIT, KILLS, part=part, of=SLICES))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(SLICES))
+def test_query_into(prepare: Prepare, drive: Drive, part: int) -> None:
+    """Of two derived networks both are versions, or none is."""
+    results = drive(prepare("committed", *SECOND), INTO, KILLS, most=60, part=part, of=SLICES)
+    assert not bad(results)
+    assert sum(result["code"] == -9 for result in results) > 0.9 * len(results) > 12
+
+
 @pytest.mark.parametrize("part", range(SLICES))
 def test_archive(prepare: Prepare, drive: Drive, part: int) -> None:
     """The old or the new packs serve, and the next archive finishes."""
@@ -66,6 +79,26 @@ def test_archive_everywhere(prepare: Prepare, drive: Drive, which: str, part: in
     commands, settings = ARCHIVES[which]
     template = prepare(f"archive {which}", *commands)
     results = drive(template, ARCHIVE, KILLS, part=part, of=SLICES, settings=settings)
+    assert not bad(results)
+    assert sum(result["code"] == -9 for result in results) > 0.9 * len(results) > 25
+
+
+@pytest.mark.parametrize("part", range(SLICES))
+def test_gc(prepare: Prepare, drive: Drive, part: int) -> None:
+    """What stays is whole, and the next gc finishes."""
+    template = prepare("gc", *HIDDEN)
+    results = drive(template, GC, KILLS, most=40, part=part, of=SLICES, settings=("eager",))
+    assert not bad(results)
+    assert sum(result["code"] == -9 for result in results) > 0.9 * len(results) > 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(SLICES))
+@pytest.mark.parametrize("grace", ["0", "1s"])
+def test_gc_everywhere(prepare: Prepare, drive: Drive, grace: str, part: int) -> None:
+    template = prepare("gc", *HIDDEN)
+    command = [grace if word == "0" else word for word in GC]
+    results = drive(template, command, KILLS, part=part, of=SLICES, settings=("eager",))
     assert not bad(results)
     assert sum(result["code"] == -9 for result in results) > 0.9 * len(results) > 25
 
