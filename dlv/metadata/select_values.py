@@ -138,6 +138,8 @@ def number(s: Statement, given: Expression) -> str:
         return f"dql_number({given.sql})"
     if given.kind in ("text", "boolean", "null", "version", "list"):
         return "NULL"
+    if given.bare.startswith(("min(", "max(")):  # aggregates stand in no inner query
+        return f"CASE WHEN typeof({given.bare}) IN ('integer', 'real') THEN {given.bare} END"
     name = s.name("x")
     return (
         f"(SELECT CASE WHEN typeof({name}) IN ('integer', 'real') THEN {name} END"

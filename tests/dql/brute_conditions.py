@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cmp_to_key
 from typing import Any
 
 from dlv.canonical import dumps
@@ -12,6 +13,7 @@ from dlv.dql import ast
 from dlv.network.patterns import compare
 from dlv.network.selector import selector
 from tests.dql import brute_nodes as nodes
+from tests.dql import brute_order as order
 from tests.dql import brute_paths as paths
 from tests.dql.brute_model import Layer, Repository, Version
 from tests.dql.brute_truth import (
@@ -52,6 +54,7 @@ class Conditions:
         self.repository = repository
         self.parameters = parameters
         self._rows = rows
+        self._chosen: dict[tuple[int, int], list[Layer]] = {}  # by path and graph
 
     # Values
 
@@ -104,7 +107,7 @@ class Conditions:
             case paths.Metric(name, figure):
                 return version.figure(name, figure)
             case paths.NodeCount(trailers):
-                return len(nodes.chosen(version.graph, trailers, self.literal))
+                return len(self._nodes_of(tree, trailers, version))
         raise AssertionError(tree)
 
     def _aggregate(self, tree: ast.Call, scope: Scope) -> Any:
@@ -117,8 +120,8 @@ class Conditions:
         if name == "count":
             return len(values)
         if name in ("min", "max"):
-            values = [value.at if isinstance(value, Moment) else value for value in values]
-            return None if not values else min(values) if name == "min" else max(values)
+            line = sorted(values, key=cmp_to_key(order.ascending))
+            return None if not line else line[0 if name == "min" else -1]
         numbers = [value for value in values if kind(value) == "number"]
         if name == "stddev":
             return statistics.stdev(numbers) if len(numbers) > 1 else None
@@ -154,8 +157,16 @@ class Conditions:
     def _nodes(self, path: ast.Path, scope: Scope) -> list[Layer]:
         reading = paths.read(path, nodes=True)
         assert isinstance(reading, (paths.NodeSet, paths.NodeAttribute))
-        graph = scope.versions[path.name].graph
-        return nodes.chosen(graph, reading.trailers, self.literal)
+        return self._nodes_of(path, reading.trailers, scope.versions[path.name])
+
+    def _nodes_of(
+        self, path: ast.Path, trailers: Sequence[ast.Trailer], version: Version
+    ) -> list[Layer]:
+        """Found once for each graph: most versions share theirs."""
+        key = id(path), id(version.graph)
+        if key not in self._chosen:
+            self._chosen[key] = nodes.chosen(version.graph, trailers, self.literal)
+        return self._chosen[key]
 
     def _tested(self, test: Any, scope: Scope, quantifier: str) -> Truth:
         """A test on nodes, or on one of several values, holds if it holds of one of them."""

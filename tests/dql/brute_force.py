@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields
 from functools import cmp_to_key
 from typing import Any, cast
 
@@ -34,9 +34,13 @@ def run(
     repository: Repository, text: str, parameters: Mapping[str, Any] | None = None
 ) -> list[Row]:
     """What a select gives, in order."""
+    return BruteForce(repository, parameters or {}).query(_statement(text), {})
+
+
+def _statement(text: str) -> ast.Query:
     (statement,) = parse(text)
     assert isinstance(statement, ast.Query)
-    return BruteForce(repository, parameters or {}).query(statement, {})
+    return statement
 
 
 class BruteForce:
@@ -45,12 +49,21 @@ class BruteForce:
         self.parameters = parameters
         self.conditions = Conditions(repository, parameters, self.rows)
         self.known = set(repository.metrics())
+        self._kept: dict[int, tuple[Any, list[Row]]] = {}
+        self._saved = {name: _statement(text) for name, text in repository.saved.items()}
 
     def rows(self, query: ast.Query | ast.Saved, outer: Versions) -> list[Row]:
+        """Of an inner query; one that does not speak of outer variables is asked once."""
+        if id(query) not in self._kept:
+            found = self._rows(query, outer)
+            if set(_all_names(query)) & outer.keys():
+                return found
+            self._kept[id(query)] = query, found
+        return self._kept[id(query)][1]
+
+    def _rows(self, query: ast.Query | ast.Saved, outer: Versions) -> list[Row]:
         if isinstance(query, ast.Saved):
-            (statement,) = parse(self.repository.saved[query.name])
-            assert isinstance(statement, ast.Query)
-            return self.query(statement, {})
+            return self.query(self._saved[query.name], {})
         return self.query(query, outer)
 
     def query(self, query: ast.Query, outer: Versions) -> list[Row]:
@@ -202,7 +215,8 @@ class BruteForce:
             return row.cells[titles.index(tree.name)]
         scope = row.scope
         if not scope.versions and scope.members is None:  # of a set operation: its first column
-            scope = Scope(dict.fromkeys(_names(tree), row.cells[0]))
+            first: Version = row.cells[0]
+            scope = Scope(dict.fromkeys(_names(tree), first))
         return self.conditions.value(tree, scope)
 
 
@@ -224,8 +238,8 @@ def _children(tree: Any) -> Iterator[Any]:
     """The parts of a tree in the order of the text, without queries and templates in it."""
     if isinstance(tree, (tuple, list)):
         yield from tree
-    elif is_dataclass(tree) and not isinstance(tree, (ast.Query, ast.Template, ast.Source)):
-        yield from (getattr(tree, each.name) for each in fields(tree))
+    elif not isinstance(tree, (ast.Query, ast.Template, ast.Source)):
+        yield from _fields(tree)
 
 
 def _names(tree: Any) -> Iterator[str]:
@@ -235,6 +249,20 @@ def _names(tree: Any) -> Iterator[str]:
     else:
         for child in _children(tree):
             yield from _names(child)
+
+
+def _all_names(tree: Any) -> Iterator[str]:
+    """With those of queries inside."""
+    if isinstance(tree, ast.Path):
+        yield tree.name
+    for child in tree if isinstance(tree, (tuple, list)) else _fields(tree):
+        yield from _all_names(child)
+
+
+def _fields(tree: Any) -> list[Any]:
+    if not isinstance(tree, ast.Part):
+        return []
+    return [getattr(tree, each.name) for each in fields(tree) if each.name != "span"]
 
 
 def _aggregates(tree: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ NAMES = (
 TAGS = ("Production", "prod-2", "best", "x_1", "old", "straße", "v1.0", "PROD")
 METRICS = ("loss", "accuracy", "val/loss", "gpu mem", "conv1")
 OPTIMIZERS = ("adam", "sgd", "Adam", "rms%prop", "")
+MIXED: tuple[Any, ...] = (1, 0, True, False, "1", "x", 2.5, None, [1], "")
+LAYERS: tuple[Any, ...] = ([32, 64], [32], {"a": 1}, 3, [32, 64])
 SAVED = {
     "good": 'select g where g["accuracy"] > 0.5',
     "two words": 'select v where v.name like "alex%" and v.lr is not null',
@@ -59,8 +62,8 @@ def _parameters(lot: Random) -> dict[str, Any]:
         "note": lot.choice(("x", "100%", "ÄRGER", "ärger", None)),
         "use_bn": lot.random() < 0.5,
         "frozen": lot.choice((True, False, None)),
-        "mixed": lot.choice((1, 0, True, False, "1", "x", 2.5, None, [1], "")),
-        "layers": lot.choice(([32, 64], [32], {"a": 1}, 3, [32, 64])),
+        "mixed": lot.choice(MIXED),
+        "layers": lot.choice(LAYERS),
     }
     return {key: value for key, value in candidates.items() if lot.random() < 0.7}
 
@@ -88,6 +91,11 @@ def _series(lot: Random) -> dict[str, Series]:
     return found
 
 
+def time_of(microseconds: int) -> str:
+    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+    return timestamp(epoch + datetime.timedelta(microseconds=microseconds))
+
+
 def make(seed: int, folder: Path | None = None, size: int | None = None) -> Made:
     """A catalogue in memory, or in a folder."""
     lot = Random(seed)
@@ -107,6 +115,9 @@ def make(seed: int, folder: Path | None = None, size: int | None = None) -> Made
             parents.append(f"{lot.getrandbits(256):064x}")  # of another repository
         place = lot.choice([None, *range(len(made)), *range(len(made))])
         series, parameters = _series(lot), _parameters(lot)
+        if len(found) < len(MIXED):  # of each kind there is one that can be seen
+            parameters["mixed"] = MIXED[len(found)]
+            parameters["layers"] = LAYERS[len(found) % len(LAYERS)]
         results = {}
         if lot.random() < 0.25:
             metric = lot.choice(("accuracy", "f1"))
@@ -120,7 +131,9 @@ def make(seed: int, folder: Path | None = None, size: int | None = None) -> Made
             message=lot.choice(_MESSAGES),
             dirty=lot.choice((True, False, None)),
             framework=None if place is None else lot.choice(("torch", "onnx")),
-            state=lot.choice(("live",) * 14 + ("removed", "undone", "recovered")),
+            state="live"
+            if len(found) < len(MIXED)
+            else lot.choice(("live",) * 14 + ("removed", "undone", "recovered")),
             graph=None if place is None else graphs[place],
             parameters=parameters,
             series=series,
@@ -144,7 +157,7 @@ def _written(
         name=version.name,
         message=version.message,
         author=version.author,
-        created=versions._time(version.created),
+        created=time_of(version.created),
         parents=tuple(Parent(parent) for parent in version.parents),
         network=None
         if network is None

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
-
-from hypothesis import strategies as st
+from typing import Any, TypeAlias, TypeVar
 
 from tests.dql.brute_model import Layer, Version
 from tests.dql.brute_repositories import METRICS, NAMES, OPTIMIZERS, TAGS, Made
 
 T = TypeVar("T")
-Draw = Callable[[st.SearchStrategy[Any]], Any]
+Draw: TypeAlias = Callable[[int, int], int]  # a number from .. to
 
 NUMBERS = ("0", "1", "0.5", "0.25", "0.125", "2", "3", "7", "32", "64", "-1", "2.5", "1e-3")
 # Bound from outside.
@@ -40,10 +38,10 @@ class Words:
 
     def one(self, options: Sequence[T]) -> T:
         """One of them; the first ones are what a failing query shrinks to."""
-        return options[self.draw(st.integers(0, len(options) - 1))]
+        return options[self.draw(0, len(options) - 1)]
 
     def whole(self, low: int, high: int) -> int:
-        return int(self.draw(st.integers(low, high)))
+        return self.draw(low, high)
 
     def rarely(self, often: int = 4) -> bool:
         return self.whole(0, often) == often
