@@ -1,8 +1,8 @@
 """Bound queries rewritten so that they are easier to ask, with the same answer.
 
 What is decided where names are bound (saved queries put in, constants reckoned, nodes that
-`where` chose) and where SQL is made (layers of selectors and templates, ranges of prefixes, what
-comes first) is no rule here.
+`where` chose) and where SQL is made (conjunctions split, layers of selectors and templates,
+ranges of prefixes, what comes first) is no rule here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from dlv.dql.bound import Bound
-from dlv.dql.rules.conjunctions import split_conjunctions
 from dlv.dql.rules.constants import fold_constants
 from dlv.dql.rules.negations import push_not_down
 from dlv.dql.rules.subqueries import push_into_subqueries
@@ -19,12 +18,7 @@ from dlv.metadata.relations import Query
 
 Rule = Callable[[Query], Query]
 
-RULES: tuple[Rule, ...] = (
-    push_into_subqueries,
-    push_not_down,
-    fold_constants,
-    split_conjunctions,
-)
+RULES: tuple[Rule, ...] = (fold_constants, push_not_down, push_into_subqueries)
 
 
 def rewrite(bound: Bound) -> tuple[Bound, list[str]]:

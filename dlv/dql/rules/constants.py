@@ -40,10 +40,10 @@ def _folded(part: Any) -> Any:
             return Truth(value is None)
         case Not(Truth(value)):
             return Truth(None if value is None else not value)
-        case All(parts):
-            return _joined(All, parts, False)
-        case Either(parts):
-            return _joined(Either, parts, True)
+        case All():
+            return _joined(part, False)
+        case Either():
+            return _joined(part, True)
     return part
 
 
@@ -62,13 +62,14 @@ def _kind(value: Any) -> type:
     return float if type(value) is int else type(value)
 
 
-def _joined(
-    kind: type[All] | type[Either], parts: tuple[Condition, ...], decisive: bool
-) -> Condition:
+def _joined(whole: All | Either, decisive: bool) -> Condition:
     """A part that decides stands for all of them; one that changes nothing goes."""
+    parts = whole.parts
     if Truth(decisive) in parts:
         return Truth(decisive)
     left = tuple(part for part in parts if part != Truth(not decisive))
+    if len(left) == len(parts) > 1:
+        return whole
     if not left:
         return Truth(not decisive)
-    return left[0] if len(left) == 1 else kind(left)
+    return left[0] if len(left) == 1 else type(whole)(left)

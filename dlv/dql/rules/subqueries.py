@@ -34,11 +34,13 @@ def _merged(part: Any) -> Any:
     plain = {source.variable for source in part.sources if source.of is None}
     if part.where is None:
         return part
-    conditions = part.where.parts if isinstance(part.where, All) else (part.where,)
     found: list[Condition] = []
-    for each in conditions:
-        found += _opened(each, plain)
-    return part if tuple(found) == conditions else replace(part, where=_all(found))
+    opened = False
+    for each in _parts(part.where):
+        asked = _opened(each, plain)
+        opened = opened or asked is not None
+        found += [each] if asked is None else asked
+    return replace(part, where=_all(found)) if opened else part
 
 
 def _plain(of: Any) -> Select | None:
@@ -67,13 +69,13 @@ def _without(part: Select, place: int, inner: Select) -> Select:
     return replace(part, sources=sources, where=where)
 
 
-def _opened(part: Condition, plain: set[str]) -> list[Condition]:
+def _opened(part: Condition, plain: set[str]) -> list[Condition] | None:
     """`m in (select p where ..)` of a version of the catalogue is what is asked of p."""
     if not isinstance(part, Within) or not isinstance(part.value, Whole):
-        return [part]
+        return None
     inner = _plain(part.query)
     if inner is None or inner.sources[0].of is not None or part.value.variable not in plain:
-        return [part]
+        return None
     if inner.where is None:
         return []
     asked = renamed(inner.where, inner.sources[0].variable, part.value.variable)
@@ -81,7 +83,16 @@ def _opened(part: Condition, plain: set[str]) -> list[Condition]:
 
 
 def _parts(condition: Condition) -> list[Condition]:
-    return list(condition.parts) if isinstance(condition, All) else [condition]
+    """What all has to hold, however it is put together."""
+    found: list[Condition] = []
+    waiting = [condition]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, All):
+            waiting += part.parts[::-1]
+        else:
+            found.append(part)
+    return found
 
 
 def _all(parts: list[Condition]) -> Condition | None:
