@@ -90,7 +90,7 @@ class ShownRows(Shown):
 
     def messages(self) -> Iterator[str]:
         if not self.count:
-            yield from queried.nothing(self.found.reasons)
+            yield from queried.nothing(self.found.reasons, self.rows.db)
 
 
 class ShownNetworks(Shown):

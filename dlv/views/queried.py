@@ -187,8 +187,11 @@ class Rows:
         return None if version is None else version.label
 
 
-def nothing(reasons: Callable[[], Sequence[str]]) -> Iterator[str]:
+def nothing(reasons: Callable[[], Sequence[str]], db: Database) -> Iterator[str]:
     """Why there was no row: what each condition alone keeps."""
+    if not versions.names(db):
+        yield "no versions yet"
+        return
     told = reasons()
     yield "no version fits" + ("; each condition alone keeps" if told else "")
     yield from (f"  {line}" for line in told)
