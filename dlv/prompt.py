@@ -17,9 +17,9 @@ ASK = ("help", "?", "\\?")
 HELP = """\
 A query ends with ; or where it is complete. Tab completes, Ctrl-C drops what is typed,
 Ctrl-D or exit leaves.
-  select m where m.accuracy > 0.9 order by m.accuracy desc
+  select m, m["accuracy"] where m.lr < 0.1 order by m["accuracy"] desc
   slice s from m where m.name = "lenet" mutate s.input = m["conv1"] and s.output = m["fc1"]
-  define good as select m where m.accuracy > 0.9;  select m from m in "good"
+  define good as select m where m["accuracy"] > 0.9;  select m from m in "good"
 """
 
 

@@ -43,12 +43,12 @@ def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[s
 @command(
     "query",
     examples=[
-        """dlv query 'select m where m.accuracy > 0.9 and m["conv*"].next has RELU'""",
+        """dlv query 'select m where m["accuracy"] > 0.9 and m["conv*"].next has RELU'""",
         """dlv query 'select m.name, m["loss"].min as best order by best limit 3' --csv""",
         """dlv query 'select a, b where b child_of a and b["loss"] < a["loss"]' --json""",
         """dlv query 'construct d from m where m.name = "lenet" mutate m["conv1"].out = 16'""",
-        "dlv query 'define good as select m where m.accuracy > $least' -P least=0.9 && "
-        "dlv query --list",
+        """dlv query 'define good as select m where m["accuracy"] > $least' -P least=0.9"""
+        " && dlv query good -P least=0.9",
     ],
     exits={
         1: "no row and no network; only with --exit-code",
@@ -85,10 +85,10 @@ def run(
 ) -> int | None:
     """Ask for models by structure, metrics, lineage; derive new ones.
 
-    TEXT is a query in DQL, several with `;` between them, or the name of a saved one; - reads
-    it from standard input.
-    Without TEXT, on a terminal, queries are typed at a prompt. `select` gives rows, `slice` and
-    `construct` derive networks, which `into "name"` commits; `define NAME as ..` keeps a query.
+    TEXT is a query in DQL, several with `;` between them, or the name of a saved one; - reads it
+    from standard input. Without TEXT, on a terminal, queries are typed at a prompt. `select`
+    gives rows, `slice` and `construct` derive networks, which `into "name"` commits; `define NAME
+    as ..` keeps a query.
     """
     about = listed + (show is not None) + (forget is not None)
     if about > 1 or (about and (text or file)):
