@@ -60,6 +60,8 @@ bench: $(BENCH)
 	@$(BIN)/python -m benchmarks.storage --corpus $(or $(CORPUS),lenet) $(ARGS)
 	@echo "== benchmarks/progressive"
 	@$(BIN)/python -m benchmarks.progressive
+	@echo "== benchmarks/dql"
+	@$(BIN)/python -m benchmarks.dql
 
 paper: $(BENCH)
 	@$(BIN)/python -m benchmarks.paper --out paper $(ARGS)

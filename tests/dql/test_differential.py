@@ -29,17 +29,18 @@ from tests.dql.brute_words import PARAMETERS
 
 Rows = list[tuple[Any, ...]]
 made = cache(make)
+PLANS = (None, "pair seek", "scan", "probe", "net_pair", "scan from the other side")
 
 
-def asked(repository: Made, text: str, *, rewritten: bool = True) -> Rows:
-    """By dlv; `rewritten` or as its names were resolved."""
+def asked(repository: Made, text: str, *, rewritten: bool = True, plan: str | None = None) -> Rows:
+    """By dlv; `rewritten` or as its names were resolved, by the best plan or a certain one."""
     (statement,) = parse(text)
     assert isinstance(statement, ast.Query)
     bound = names.resolve(text, statement, KnownNames(repository.db), PARAMETERS)
     if rewritten:
         bound, _ = rewrite(bound)
     assert bound.query is not None
-    _, rows = select.run(repository.db, bound.query, at=repository.at)
+    _, rows = select.run(repository.db, bound.query, at=repository.at, plan=plan)
     return [tuple(map(plain, row)) for row in rows]
 
 
@@ -83,7 +84,7 @@ _REFUSED = ("nodes are called so, too", "has no attribute")
 def check(repository: Made, text: str) -> None:
     right = wanted(repository, text)
     try:
-        found = asked(repository, text)
+        found = asked(repository, text, plan=PLANS[len(text) % len(PLANS)])
     except WrongQuery as refused:
         if any(words in str(refused) for words in _REFUSED):
             return
