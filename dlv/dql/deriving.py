@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, NoReturn
 
 import dlv.dql.mutating as mutating
 from dlv.dql.bound import Cut, Derivation, Insert, Replace, Set
@@ -32,7 +32,8 @@ def derive(work: Derivation, origins: Sequence[Origin], *, strict: bool) -> Netw
     """All networks, in the order of their sources; equal ones once.
 
     A source in which something fits nowhere is left out, NotFound if that is all of them. What
-    cannot be done, or is not sound, is told of and left out too, or raised if `strict`.
+    cannot be done, or is not sound, is told of and left out too; it is raised if `strict`, or if
+    nothing is left.
     """
     _check(work)
     found, missing = _looked(work, origins)
@@ -51,6 +52,7 @@ def derive(work: Derivation, origins: Sequence[Origin], *, strict: bool) -> Netw
     for each in found:
         for words, made in each.variants():
             result.take(each.origin, words, made)
+    result.check()
     return Networks(
         verb=work.verb,
         name=work.name,
@@ -242,6 +244,15 @@ class _Result:
         self.models: dict[str, Model] = {}
         self.dropped: list[Dropped] = []
         self.warnings: list[str] = []
+        self._first: DlvError | None = None
+
+    def check(self) -> None:
+        """Something was made, or nothing was asked for."""
+        if self._first is None or self.models:
+            return
+        error, (first, *others) = self._first, self.dropped
+        more = f" (and {len(others)} more could not be made)" if others else ""
+        _raise(error, first.origin, more)
 
     def take(self, origin: Origin, words: str, made: Derived | DlvError) -> None:
         if isinstance(made, DlvError):
@@ -275,11 +286,16 @@ class _Result:
     def _drop(self, origin: Origin, words: str, error: DlvError) -> None:
         where = f"{origin.label} ({words})" if words else origin.label
         if self._strict:
-            error.message = f"{where}: {error.message}"
-            error.args = (error.message,)
-            raise error
+            _raise(error, where)
+        self._first = self._first or error
         why = f" ({error.why})" if error.why else ""
         self.dropped.append(Dropped(where, error.message + why))
+
+
+def _raise(error: DlvError, where: str, more: str = "") -> NoReturn:
+    error.message = f"{where}: {error.message}{more}"
+    error.args = (error.message,)
+    raise error
 
 
 def _unsound(faults: Sequence[Problem]) -> UsageError:

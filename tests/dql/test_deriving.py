@@ -10,7 +10,7 @@ from dlv.dql import deriving
 from dlv.dql.bound import Chosen, Delete, Derivation, Replace, Set
 from dlv.dql.origins import Origin
 from dlv.dql.outcome import Networks
-from dlv.errors import NotFound, UsageError
+from dlv.errors import Conflict, NotFound, UsageError
 from dlv.metadata.relations import Compare, Constant, Fits, NodeValue
 from dlv.network.graph import Network
 from dlv.network.patterns import Pattern
@@ -32,6 +32,14 @@ def only(made: Networks) -> Network:
     assert not made.dropped
     (model,) = made.models
     return model.network
+
+
+def _small() -> list[dict[str, Any]]:
+    """What is left behind its pool5 is a map of 2x2."""
+    return [
+        work.node("conv1", "CONV", ["data"], out=8, kernel=3, pad=1),
+        work.node("pool5", "POOL", ["conv1"], variant="MAX", kernel=16, stride=16),
+    ]
 
 
 def edges(network: Network) -> set[tuple[str, str]]:
@@ -107,14 +115,24 @@ class TestSources:
 
 class TestFaults:
     def test_an_unsound_network_is_dropped_with_node_shape_and_rule(self) -> None:
-        asked = construct(insert("pool5", making("POOL", "MAX", "big", kernel=16)))
-        made = derive(asked, work.alexnet())
-        assert made.models == ()
+        asked = construct(insert("pool5", making("POOL", "MAX", "big", kernel=3)))
+        small = work.chain(*_small())
+        made = derive(asked, work.alexnet(), small)
+        assert [model.origins for model in made.models] == [("net@1",)]
         (dropped,) = made.dropped
-        assert dropped.origin == "net@1"
+        assert dropped.origin == "net@2"
         assert "`big`" in dropped.reason
-        with pytest.raises(UsageError, match=r"net@1: .*`big`"):
-            derive(asked, work.alexnet(), strict=True)
+        assert "2" in dropped.reason
+        with pytest.raises(UsageError, match=r"net@2: .*`big`"):
+            derive(asked, work.alexnet(), small, strict=True)
+
+    def test_where_nothing_is_left_it_is_an_error(self) -> None:
+        asked = construct(insert("conv*", making("RELU", "pool1")))
+        with pytest.raises(Conflict) as caught:
+            derive(asked, work.alexnet(), work.alexnet("MAX"))
+        assert str(caught.value) == (
+            "net@1: two nodes would be called `pool1` (and 1 more could not be made)"
+        )
 
     def test_the_others_stay(self) -> None:
         asked = construct(Set(nodes("conv5"), "kernel", (3, 99)))
@@ -123,8 +141,8 @@ class TestFaults:
         assert made.dropped[0].origin == 'net@1 (m["conv5"].kernel = 99)'
 
     def test_no_path(self) -> None:
-        made = derive(sliced("fc7", "conv1"), work.alexnet())
-        assert made.dropped[0].reason == "no path leads from `fc7` to `conv1`"
+        with pytest.raises(UsageError, match="net@1: no path leads from `fc7` to `conv1`"):
+            derive(sliced("fc7", "conv1"), work.alexnet())
 
     def test_nothing_is_captured(self) -> None:
         with pytest.raises(SelectorFault, match=r"captured as \$1"):
