@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import dlv.dql.names as names
 import dlv.dql.parser as parser
+import dlv.dql.rewrite as rewriting
 import dlv.dql.saved as saving
 from dlv.dql import ast
 from dlv.dql.bound import Bound, Derivation
@@ -82,10 +83,10 @@ def _statement(
         )
     analyze = isinstance(statement, ast.Explain) and statement.analyze
     query_tree = statement.query if isinstance(statement, ast.Explain) else statement
-    bound = _bound(repository, text, query_tree, asked)
+    bound, rules = rewriting.rewrite(_bound(repository, text, query_tree, asked))
     run = _Run(repository, text, bound, asked)
     if asked.explain or isinstance(statement, ast.Explain):
-        return run.explained(analyze=analyze)
+        return run.explained(rules, analyze=analyze)
     return run.outcome()
 
 
@@ -206,11 +207,11 @@ class _Run:
             )
         ]
 
-    def explained(self, *, analyze: bool) -> Explained:
+    def explained(self, rules: Sequence[str], *, analyze: bool) -> Explained:
         with self.repository.database.snapshot():
             return planning.explain(
                 self.repository.database,
-                *(self.bound, self._placed, self._derive if analyze else self._pretend),
+                *(self.bound, rules, self._placed, self._derive if analyze else self._pretend),
                 analyze=analyze,
                 at=self.points.at,
             )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from dlv.dql.bound import Bound, Change, Cut, Delete, Derivation, Insert, Making, Replace
+from dlv.dql.bound import Bound, Change, Chosen, Cut, Delete, Derivation, Insert, Making, Replace
 from dlv.dql.outcome import Explained, Networks
 from dlv.metadata import select, wording
 from dlv.metadata.database import Database
-from dlv.metadata.relations import Query
+from dlv.metadata.relations import AnyNode, Query
 
 Placed = Callable[[Query], Query]
 
@@ -18,6 +18,7 @@ Placed = Callable[[Query], Query]
 def explain(
     db: Database,
     bound: Bound,
+    rules: Sequence[str],
     placed: Placed,
     derive: Callable[[Derivation], Networks | None],
     *,
@@ -28,7 +29,7 @@ def explain(
 
     `derive` puts the networks where the queries after it look for them: none, unless `analyze`.
     """
-    lines: list[str] = []
+    lines = [f"Rewritten  {', '.join(rules)}"] if rules else []
     steps: list[dict[str, Any]] = []
     for work in bound.derivations:
         plan = select.explain(db, placed(work.source), analyze=analyze, at=at)
@@ -52,7 +53,9 @@ def explain(
         plan = select.explain(db, placed(bound.query), analyze=analyze, at=at)
         lines += plan.lines()
         steps.append({"step": "select", "source": plan.document()})
-    return Explained(lines, {"analyzed": analyze, "steps": steps}, bound.warnings)
+    return Explained(
+        lines, {"analyzed": analyze, "rules": list(rules), "steps": steps}, bound.warnings
+    )
 
 
 def _changes(work: Derivation) -> list[str]:
@@ -62,12 +65,17 @@ def _changes(work: Derivation) -> list[str]:
         )
         return ["from {} to {}".format(*ends)]
     each = "each " if work.each else ""
-    chosen = {one.nodes: wording.condition(one.test) for one in work.chosen}
-    return [each + _change(change, chosen.get(change.nodes)) for change in work.work]
+    return [each + _change(change, work.chosen) for change in work.work]
 
 
-def _change(change: Change, only: str | None) -> str:
-    found = wording.nodes(change.nodes) + (f" where {only}" if only else "")
+def _change(change: Change, chosen: Sequence[Chosen]) -> str:
+    only = [
+        wording.condition(AnyNode(one.nodes, one.test))
+        for one in chosen
+        if one.nodes.start == change.nodes.start
+        and one.nodes.steps[: len(change.nodes.steps)] == change.nodes.steps
+    ]
+    found = wording.nodes(change.nodes) + (f" where {' and '.join(only)}" if only else "")
     if isinstance(change, Insert):
         place = "before" if change.before else "behind"
         edge = change.source if change.before else change.to

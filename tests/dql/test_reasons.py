@@ -1,0 +1,30 @@
+"""Why nothing was found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dlv.dql import reasons
+from dlv.metadata.relations import (
+    All,
+    Column,
+    Compare,
+    Constant,
+    Item,
+    Query,
+    Select,
+    Source,
+    Whole,
+)
+from dlv.repository import Repository
+
+
+def test_each_condition_tells_how_many_it_keeps_alone(tmp_path: Path) -> None:
+    name = Column("m", "name")
+    parts = (Compare("=", name, Constant("a")), Compare("!=", name, Constant("a")))
+    with Repository.init(tmp_path)[0] as repository:
+        query = Query(Select((Item("m", Whole("m")),), (Source("m"),), All(parts)))
+        assert reasons.of(repository.database, query) == [
+            '0 versions: m.name = "a"',
+            '0 versions: m.name != "a"',
+        ]
