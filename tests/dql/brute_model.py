@@ -157,10 +157,9 @@ class Repository:
         made = nx.DiGraph()
         made.add_nodes_from(self.by_id)
         made.add_edges_from(
-            (parent, version.id)
+            (parent, version.id)  # which may be of another repository
             for version in self.all
             for parent in version.parents
-            if parent in self.by_id
         )
         return made
 
