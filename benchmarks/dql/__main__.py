@@ -33,7 +33,7 @@ def main() -> None:
     given = parse()
     document: dict[str, Any] = {"benchmark": "dql", "catalogues": {}}
     for versions in given.versions:
-        for shared in (True, False):
+        for shared in {"shared": (True,), "unshared": (False,)}.get(given.only, (True, False)):
             recipe = Recipe(versions, shared, given.seed)
             say(f"making {recipe.name}")
             path = catalogues.build(recipe, given.cache)
@@ -127,6 +127,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--cache", type=Path, default=default_cache())
     parser.add_argument("--versions", type=int, action="append", help="10000 and 100000")
+    parser.add_argument("--only", choices=("shared", "unshared"), help="one kind of catalogue")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--paper", type=int, default=10_000, help="most versions for its tables")
     parser.add_argument("--most-graphs", type=int, default=1 << 30, help="most hits for networkx")
