@@ -40,7 +40,9 @@ def repository(tmp_path: Path) -> Path:
         insert(database, "metric", version_id=key, run=run, tag=tag)
     version = database.execute("SELECT id FROM version WHERE name = 'vgg'").fetchone()[0]
     insert(database, "tag", name="paper-final", version_id=version)
-    insert(database, "layer", id=1, name="conv1", op="CONV")
+    insert(database, "layer", id=1, name="conv1", op="CONV", alias="first")
+    insert(database, "hyperparameter", version_id=version, key="lr", type="float", num=0.1)
+    insert(database, "saved_query", name="good ones", text="select m", created="")
     insert(database, "layer", id=2, name="conv_undone", op="CONV", alias="x")
     insert(database, "node", net_id=1, pos=0, layer_id=1)
     insert(database, "node", net_id=2, pos=0, layer_id=2)
@@ -70,6 +72,9 @@ def insert(database: sqlite3.Connection, table: str, **values: object) -> None:
         ("name", "l", ["lenet"]),
         ("tag", "", ["paper-final"]),
         ("layer", "c", ["conv1"]),
+        ("node", "", ["conv1", "first"]),
+        ("hyperparameter", "l", ["lr"]),
+        ("saved", "g", ["good ones"]),
         ("reference", "", ["HEAD", "lenet", "paper-final", "vgg"]),
         ("reference", "lenet@", ["lenet@1", "lenet@2"]),
         ("reference", "lenet@l", ["lenet@latest"]),
@@ -183,6 +188,14 @@ def run_bash(line: str, folder: Path, point: int | None = None) -> list[str]:
 )
 def test_bash(repository: Path, line: str, expected: list[str]) -> None:
     assert run_bash(line, repository) == expected
+
+
+def test_bash_completes_queries(repository: Path) -> None:
+    offered = run_bash("""dlv query 'select m where m["co""", repository)
+    assert " ".join(offered) == 'select m where m["conv1"]'
+    offered = run_bash("""dlv query 'select m where m.name = "v""", repository)
+    assert " ".join(offered) == 'select m where m.name = "vgg"'
+    assert run_bash("dlv query --show g", repository) == ["good", "ones"]
 
 
 def test_bash_completes_where_the_cursor_is(repository: Path) -> None:

@@ -68,6 +68,17 @@ def test_quick_commands_stay_light(tmp_path: Path, name: str) -> None:
     assert not names & HEAVY
 
 
+def test_queries_for_rows_load_no_numbers(tmp_path: Path) -> None:
+    assert loaded(tmp_path, "init")[0] == 0
+    words = 'select m where m[CONV].next has RELU and m.name like "a%" order by m.number'
+    code, names, _ = loaded(tmp_path, "query", words)
+    assert code == 0
+    assert "lark" in names
+    assert not names & ((HEAVY - {"lark"}) | {"prompt_toolkit", "pandas"})
+    _, again, _ = loaded(tmp_path, "query", "--list")
+    assert "lark" not in again
+
+
 # Of the standard library, what costs milliseconds and is not needed to look at a repository.
 SLOW = {"tempfile", "random", "secrets", "shutil", "subprocess", "_strptime", "tomllib", "hashlib"}
 

@@ -15,7 +15,7 @@ def parameters(given: Iterable[str]) -> dict[str, Any]:
     for each in given:
         name, equals, value = each.partition("=")
         name = name.removeprefix("$")
-        if not equals or not name.isidentifier():
+        if not equals or not name.isidentifier() or not _sound(value):
             raise UsageError(
                 f"`{each}` gives no parameter a value",
                 why="-P takes NAME=VALUE: JSON, or else a text",
@@ -26,6 +26,15 @@ def parameters(given: Iterable[str]) -> dict[str, Any]:
         except (ValueError, RecursionError):
             found[name] = value
     return found
+
+
+def _sound(value: str) -> bool:
+    """Whether it came as UTF-8."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _no_constant(name: str) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import stat
 import sys
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from dlv.dql.diagnosis import END, Refused, SyntaxFault, Word, diagnose
 
 DEEPEST = 200  # SQLite and Python both stop somewhere above
 LONGEST = 1 << 20  # characters
+_HALF = re.compile("[\ud800-\udfff]")  # what comes of bytes that are no UTF-8
 
 _OPTIONS: dict[str, Any] = {
     "parser": "lalr",
@@ -39,6 +41,10 @@ def parse(text: str, cache_folder: Path | None = None) -> tuple[ast.Statement, .
     if len(text) > LONGEST:
         raise SyntaxFault(
             "the query is too long", text, LONGEST, 0, hint="at most a million characters"
+        )
+    if (broken := _HALF.search(text)) is not None:
+        raise SyntaxFault(
+            "half a character", text, broken.start(), 1, hint="a query is Unicode text, as UTF-8"
         )
     grammar = _grammar(cache_folder)
     try:

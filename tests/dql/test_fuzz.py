@@ -55,6 +55,11 @@ def test_any_text(text: str) -> None:
     fuzzing.parsed(text)
 
 
+def test_half_a_character() -> None:
+    with pytest.raises(fuzzing.SyntaxFault, match="dql:1:27: half a character"):
+        fuzzing.parser.parse('select m where m.name = "a\ud800"')
+
+
 def test_a_fault_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(text: str) -> None:
         raise KeyError(text)

@@ -28,7 +28,7 @@ def test_what_looks_like_json_but_is_none() -> None:
     assert found == {"a": "again", "b": "Infinity", "c": "", "d": "x=y", "e": "{", "f": deep}
 
 
-@pytest.mark.parametrize("text", ["lr", "=1", "two words=1", "1a=1", ""])
+@pytest.mark.parametrize("text", ["lr", "=1", "two words=1", "1a=1", "", "a=\udcff"])
 def test_not_a_parameter(text: str) -> None:
     with pytest.raises(UsageError, match="gives no parameter a value"):
         parameters([text])
