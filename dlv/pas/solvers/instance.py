@@ -92,6 +92,7 @@ class Instance:
             self.storage,
             self.recreation,
             *into,
+            np.lexsort((self.storage, self.heads)),
             *out,
             by_vertex[0],
             of[by_vertex[1]],

@@ -53,12 +53,14 @@ def rotate(flat: Flat, tree: Tree, load: Any, outs: Any, ins: Any) -> int:
 
 
 def explore(
-    flat: Flat, tree: Tree, moves: Any, most: int, log: Any, groups: Any, region: Any
+    flat: Flat, tree: Tree, moves: Any, most: int, log: Any, groups: Any, region: Any, looked: Any
 ) -> int:
     """Ejection chains: take a swap; where that breaks budgets pay with swaps that cost less than
     was saved; then take what it made possible around it. Keep all if that saves storage, else
-    nothing. `most`: swaps in a chain; `log`, `groups`, `region`: room. Bytes saved."""
+    nothing. `most`: swaps in a chain; `log`, `groups`, `region`: room; `looked`: zeros for all
+    vertices. Bytes saved."""
     saved = 0
+    turn = 0  # a vertex that was looked at in this turn has nothing to give: no swap came between
     for at in range(len(moves)):
         e = moves[at]
         v = flat.heads[e]
@@ -90,10 +92,15 @@ def explore(
             bad = worst(flat, tree, groups, count)
         if bad < 0:
             size = around(flat, tree, log, done, region)
+            turn += 1
             for place in range(size):
                 x = region[place]
+                if looked[x] == turn:
+                    continue
+                looked[x] = turn
                 f = saving(flat, tree, x)
                 if f >= 0 and done < len(log):
+                    turn += 1
                     net += flat.storage[f] - flat.storage[tree.edge[x]]
                     log[done] = tree.edge[x]
                     done += 1
@@ -134,17 +141,16 @@ def around(flat: Flat, tree: Tree, log: Any, done: int, region: Any) -> int:
 
 def saving(flat: Flat, tree: Tree, x: int) -> int:
     """The in-edge of x that saves most and breaks no budget; -1 for none."""
-    found = -1
     if x == 0:
-        return found
-    least = flat.storage[tree.edge[x]]
+        return -1
+    held = flat.storage[tree.edge[x]]
     for at in range(flat.in_start[x], flat.in_start[x + 1]):
-        f = flat.in_edge[at]
-        if flat.storage[f] >= least or under(tree, flat.tails[f], x):
-            continue
-        if fits(flat, tree, f):
-            found, least = f, flat.storage[f]
-    return found
+        f = flat.in_cheapest[at]
+        if flat.storage[f] >= held:
+            break
+        if not under(tree, flat.tails[f], x) and fits(flat, tree, f):
+            return f  # type: ignore[no-any-return]
+    return -1
 
 
 def fits(flat: Flat, tree: Tree, e: int) -> bool:
@@ -154,12 +160,19 @@ def fits(flat: Flat, tree: Tree, e: int) -> bool:
     if shift <= 0:
         return True
     x = top
+    met = 0  # groups of several
     while x >= 0:
         for at in range(flat.group_start[x], flat.group_start[x + 1]):
             g = flat.group[at]
             if tree.total[g] + shift > flat.budget[g]:
                 return False
+            if flat.member_start[g + 1] - flat.member_start[g] > 1:
+                met += 1
+        if tree.first[x] < 0 and x == top:
+            break
         x = following(tree, x, top)
+    if met < 2:
+        return True
     # Members of one group below the same vertex all move: their sum counts.
     old = tree.edge[top]
     over = swap(flat, tree, e)
@@ -225,11 +238,12 @@ def anneal(
     log: Any,
     groups: Any,
     region: Any,
+    looked: Any,
 ) -> int:
     """Threshold accepting: random swaps, each paid for and made use of as in `explore`, are kept
     while they cost no more storage than a limit that falls from `heat` to 0. `best`: the edges of
     the smallest tree on the way, to begin with those of `tree`. Bytes saved by it."""
-    now, least = 0, 0
+    now, least, turn = 0, 0, 0
     count_of = len(tree.edge)
     for step in range(rounds):
         seed = (seed * 1103515245 + 12345) % 2147483648
@@ -275,12 +289,15 @@ def anneal(
             bad = worst(flat, tree, groups, count)
         if ok and bad < 0:
             size = around(flat, tree, log, done, region)
+            turn += 1
             for place in range(size):
-                f = -1
-                if region[place] != v and region[place] != u:
-                    f = saving(flat, tree, region[place])
+                x = region[place]
+                if x in (v, u) or looked[x] == turn:
+                    continue
+                looked[x] = turn
+                f = saving(flat, tree, x)
                 if f >= 0 and done < len(log):
-                    x = flat.heads[f]
+                    turn += 1
                     net += flat.storage[f] - flat.storage[tree.edge[x]]
                     log[done] = tree.edge[x]
                     done += 1

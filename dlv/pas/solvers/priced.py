@@ -29,12 +29,14 @@ class Search:
         self.load: Doubles = np.zeros(count)
         self.loads: Any = []  # the same, as the loops want it
         self.start, self.end = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        self.edge, self.distance = np.zeros(count, np.int64), np.zeros(count, np.int64)
         self.in_start, self.in_edge = by(instance.heads, count)
 
     def view(self, prices: Doubles) -> None:
-        """Bring order and loads up to date."""
-        parent = longs(self.tree.parent)
-        parent[0] = 0
+        """Bring order, loads and what is known of the tree up to date."""
+        self.edge, self.distance = longs(self.tree.edge), longs(self.tree.distance)
+        parent = np.zeros(len(self.edge), np.int64)
+        parent[1:] = self.instance.tails[self.edge[1:]]
         self.start, self.end, self.load = spans(parent, prices)
         self.loads = self.instance.loops.sequence(self.load)
 
@@ -42,9 +44,9 @@ class Search:
         """What a swap to each edge changes, and whether its tail lies below its head."""
         instance = self.instance
         tails, heads = instance.tails, instance.heads
-        distance, current = longs(self.tree.distance), longs(self.tree.edge)
+        distance = self.distance
         held = np.zeros(len(distance), np.int64)
-        held[1:] = instance.storage[current[1:]]
+        held[1:] = instance.storage[self.edge[1:]]
         shift = distance[tails] + instance.recreation - distance[heads]
         more = instance.storage - held[heads]
         change: Doubles = np.add(more, self.load[heads] * shift, dtype=np.float64)
@@ -78,8 +80,8 @@ class Search:
         source, top, low = instance.tails[ins], instance.heads[outs], instance.tails[outs]
         outside = (start[source] < start[top]) | (start[source] >= end[top])
         ins, outs, source, top, low = (a[outside] for a in (ins, outs, source, top, low))
-        distance, load = longs(self.tree.distance), self.load
-        held = instance.storage[longs(self.tree.edge)]
+        distance, load = self.distance, self.load
+        held = instance.storage[self.edge]
         there = distance[source] + instance.recreation[ins]
         total = instance.storage[ins] - held[low] + load[low] * (there - distance[low])
         total += instance.storage[outs] - held[top]
@@ -101,6 +103,7 @@ class Search:
         instance, tree = self.instance, self.tree
         room = instance.loops.zeros
         log, groups, region = room(4 * most), room(64), room(256)
+        looked = room(instance.graph.vertices)
         stirred = np.ones(instance.graph.vertices, np.bool_)
         for _ in range(rounds):
             self.view(prices)
@@ -109,8 +112,9 @@ class Search:
             good = np.flatnonzero(~below & stirring & self._payable())
             moves = good[np.argsort(change[good], kind="stable")][:tries]
             before = longs(tree.edge), longs(tree.distance), longs(tree.total)
+            looked[:] = room(len(looked))
             saved = instance.loops.run.explore(
-                instance.flat, tree, self._sequence(moves), most, log, groups, region
+                instance.flat, tree, self._sequence(moves), most, log, groups, region, looked
             )
             if not saved:
                 break
@@ -161,7 +165,7 @@ class Search:
         instance = self.instance
         made = instance.loops
         best = made.sequence(longs(self.tree.edge))
-        room = made.zeros(48), made.zeros(64), made.zeros(64)
+        room = made.zeros(48), made.zeros(64), made.zeros(64), made.zeros(len(best))
         made.run.anneal(instance.flat, self.tree, rounds, heat, seed, best, *room)
         return longs(best)
 

@@ -19,6 +19,7 @@ class Flat(NamedTuple):
     recreation: Any
     in_start: Any
     in_edge: Any
+    in_cheapest: Any  # the same, of each vertex those of least storage first
     out_start: Any
     out_edge: Any
     group_start: Any
@@ -114,7 +115,7 @@ def swap(flat: Flat, tree: Tree, e: int) -> int:
     if shift == 0:
         return over
     distance, total, budget = tree.distance, tree.total, flat.budget
-    group_start, group = flat.group_start, flat.group
+    group_start, group, first = flat.group_start, flat.group, tree.first
     top = x = flat.heads[e]
     while x >= 0:
         distance[x] += shift
@@ -123,7 +124,12 @@ def swap(flat: Flat, tree: Tree, e: int) -> int:
             total[g] += shift
             if shift > 0 and total[g] > budget[g]:
                 over += 1
-        x = following(tree, x, top)
+        if first[x] >= 0:  # as `following` has it, without a call for most
+            x = first[x]
+        elif x == top:
+            break
+        else:
+            x = following(tree, x, top)
     return over
 
 
