@@ -286,7 +286,7 @@ class _Objects:
                 (*(p.kind, p.plane, p.offset, p.length, p.raw, p.blake3), *_member(p))
                 for p in pieces_of(pack.footer, name)
             }
-        if not quick and _hash(path, self.progress) != name:
+        if not quick and hash_file(path, self.progress) != name:
             raise Damaged("its content has another hash than its name")
         wrong = [row for row in rows if row not in known]
         for row in wrong:
@@ -387,7 +387,7 @@ def _intact(descriptor: int, offset: int, length: int, blake3: str) -> bool:
     return running.hexdigest() == blake3
 
 
-def _hash(path: Path, progress: Progress) -> str:
+def hash_file(path: Path, progress: Progress) -> str:
     running = hasher()
     with open_regular(path) as file:
         while piece := file.read(1 << 20):

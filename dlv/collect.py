@@ -84,7 +84,9 @@ def plan(repository: Repository, request: Request) -> Collected:
     """What `collect` would do now; what it would hide is hidden in a transaction that fails."""
     outcome = Collected(request.grace)
     db = repository.database
-    with contextlib.suppress(_RehearsedError), repository.holding(), db.atomic():
+    # Only what would be hidden needs a transaction that others have to wait for.
+    moment = db.atomic() if request.policy else db.snapshot()
+    with contextlib.suppress(_RehearsedError), repository.holding(), moment:
         _hide(repository, request, outcome, rehearsal=True)
         roots = finding.roots(db, repository.head, request.grace)
         marked = marking.mark(repository, roots)

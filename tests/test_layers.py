@@ -22,10 +22,10 @@ LEVELS: dict[float, str] = {
     # What several verbs share.
     3.5: "conditions delivery derive draft inventory lineage mlflow_record reachable text_changes"
     " working",
-    3.7: "approximate_files carrying collecting matrix_pairs evaluation",
+    3.7: "approximate_files carrying collecting repairing matrix_pairs evaluation",
     4: "add commit archive explain diff describe evaluate activations check status history checkout"
     " tags remove collect ingest intake intake_mlflow transfer curves stats doctor demo rebuild"
-    " show undo version copying lossy",
+    " show undo version copying lossy repair",
     5: "training hub report dql views",
     6: "commands api integrations",
 }
@@ -53,6 +53,7 @@ EXTRA = {
     "config": "lazy",
     "check": "rebuild",
     "collect": "rebuild",
+    "repair": "check rebuild",
     "quarantine": "repository",
     "ballast": "repository",
     "arrays": "adapters",

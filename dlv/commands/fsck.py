@@ -7,34 +7,62 @@ from typing import TYPE_CHECKING
 from dlv.canonical import is_hash
 from dlv.commands.invocation import Invocation
 from dlv.commands.options import argument, command, option
+from dlv.errors import UsageError
 from dlv.lazy import lazy
 from dlv.output import Line
 from dlv.table import Cell, Column, Id, Items, Table, Text
 
 if TYPE_CHECKING:
     import dlv.check as check
+    import dlv.repair as repairing
 else:
     check = lazy("dlv.check")
+    repairing = lazy("dlv.repair")
 
 
 @command(
     "fsck",
-    examples=["dlv fsck", "dlv fsck lenet@1 --quick", "dlv fsck --rebuild"],
+    examples=[
+        "dlv fsck",
+        "dlv fsck lenet@1 --quick",
+        "dlv fsck --rebuild",
+        "dlv fsck --repair",
+    ],
     exits={6: "there are faults; each is listed with the versions it reaches"},
 )
 @argument("refs", nargs=-1, metavar="[REF]..", complete="reference")
 @option("--quick", is_flag=True, help="Sizes, footers and rows only; no weights are read.")
 @option("--rebuild", is_flag=True, help="Make the catalogue again from manifests and packs.")
-def run(call: Invocation, refs: tuple[str, ...], quick: bool, rebuild: bool) -> int | None:
-    """Check the repository, or rebuild its catalogue.
+@option("--repair", is_flag=True, help="Mend what can be mended; the rest is set aside.")
+@option("--from", "source", metavar="DIR", help="For --repair: a repository that has it all.")
+def run(
+    call: Invocation,
+    refs: tuple[str, ...],
+    quick: bool,
+    rebuild: bool,
+    repair: bool,
+    source: str | None,
+) -> int | None:
+    """Check the repository, rebuild its catalogue, or repair it.
 
     Hashes of packs, manifests and facts, every matrix decoded, the catalogue row by row. With
-    REF, the weights and files of these versions only. Nothing is ever deleted.
+    REF, the weights and files of these versions only. --repair takes the same bytes from
+    quarantine or another repository, or the same matrix from another pack; what is damaged is
+    moved to quarantine. Nothing is ever deleted.
     """
+    if repair and (refs or quick or rebuild):
+        raise UsageError("--repair goes with --from only", hint="dlv fsck --repair")
+    if source is not None and not repair:
+        raise UsageError("--from is for --repair", hint=f"dlv fsck --repair --from {source}")
     repository = call.repository
     total = sum(path.stat().st_size for path in repository.packs.glob("??/*"))
     with call.progress("check", total) as bar:
-        if rebuild:
+        mended = None
+        if repair:
+            path = None if source is None else call.directory / source
+            mended = repairing.repair(repository, path, call.author, progress=bar.advance)
+            report = mended.report
+        elif rebuild:
             report = check.rebuild(repository, progress=bar.advance)
         else:
             report = check.check(repository, refs, quick=quick, progress=bar.advance)
@@ -46,6 +74,9 @@ def run(call: Invocation, refs: tuple[str, ...], quick: bool, rebuild: bool) -> 
     lines = [Line(Text("ok" if not report.faults else "faults", "bold"), f"checked {counted}")]
     if report.rebuilt is not None:
         lines.insert(0, Line(f"rebuilt the catalogue: {report.rebuilt} versions"))
+    if mended is not None:
+        lines[:0] = [Line("mended", Id(name), where) for name, where in mended.mended]
+        lines += [Line("lost", label, Items(found)) for label, found in mended.layers.items()]
     call.output.emit(
         "fsck",
         {
@@ -64,6 +95,11 @@ def run(call: Invocation, refs: tuple[str, ...], quick: bool, rebuild: bool) -> 
             "dangling": [{"kind": kind, "object": name} for kind, name in report.dangling],
             "rebuilt": report.rebuilt,
             "recovered": report.recovered,
+            "mended": [
+                {"object": name, "from": where}
+                for name, where in (mended.mended if mended is not None else ())
+            ],
+            "lost": {} if mended is None else mended.layers,
         },
         *([table] if report.faults else []),
         *lines,

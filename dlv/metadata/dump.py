@@ -58,7 +58,8 @@ CONTENT = {
     " LEFT JOIN named_object ON named_object.id = object_id GROUP BY 1, 2, 3",
     "bounds": "SELECT named_object.hash, network FROM bounds"
     " JOIN named_object ON named_object.id = object_id",
-    "bounds_matrix": "SELECT named_object.hash, bounds_matrix.hash FROM bounds_matrix"
+    # Of a matrix that is gone, a record tells no more than how its hash begins.
+    "bounds_matrix": "SELECT named_object.hash, substr(bounds_matrix.hash, 1, 8) FROM bounds_matrix"
     " JOIN bounds ON bounds.id = bounds_id JOIN named_object ON named_object.id = object_id",
     "pack": "SELECT hash, bytes FROM pack",
     "fact": "SELECT hash, kind, subject, created, data FROM fact",
@@ -169,6 +170,21 @@ def versions_of_matrix(db: Database, matrix: str) -> list[str]:
             " JOIN matrix ON matrix.id = matrix_id JOIN snapshot ON snapshot.id = snapshot_id"
             " JOIN version ON version.id = version_id WHERE matrix.hash = ?"
             " AND version.state != 'undone' ORDER BY version.id",
+            (matrix,),
+        )
+    ]
+
+
+def layers_of_matrix(db: Database, matrix: str) -> list[tuple[str, str]]:
+    """(version, tensor) of all that a matrix is the content of."""
+    return [
+        (f"{name}@{number}" if number is not None else digest[:12], tensor)
+        for name, number, digest, tensor in db.rows(
+            "SELECT DISTINCT version.name, number, version.hash, tensor.name FROM snapshot_matrix"
+            " JOIN matrix ON matrix.id = matrix_id JOIN snapshot ON snapshot.id = snapshot_id"
+            " JOIN version ON version.id = version_id JOIN tensor ON tensor.list_id = tensors_id"
+            " AND tensor.pos = snapshot_matrix.pos WHERE matrix.hash = ?"
+            " AND version.state != 'undone' ORDER BY version.id, tensor.pos",
             (matrix,),
         )
     ]
