@@ -101,6 +101,7 @@ class Queries(Words):
                 f"{value} {no}in [1..8, {other}]",
                 f"{value} is {no}null",
                 f"{other} {self.one(_SIGNS)} {value}",
+                f"{other} {self.one(_SIGNS)} {self.number()} or {value} > 0",
                 f"{value} {no}in $some",
             )
         )

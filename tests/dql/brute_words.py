@@ -13,6 +13,7 @@ T = TypeVar("T")
 Draw: TypeAlias = Callable[[int, int], int]  # a number from .. to
 
 NUMBERS = ("0", "1", "0.5", "0.25", "0.125", "2", "3", "7", "32", "64", "-1", "2.5", "1e-3")
+_RECKONED = ("(1 + 2)", "(0.5 * 2)", "(1 / 0)", "(-7 % 3)", "(3 - 2 * 4)", "-(2)", "(1 / 4)")
 # Bound from outside.
 PARAMETERS = {"half": 0.5, "three": 3, "adam": "adam", "some": [0.5, 0.25, 32], "names": ["lenet"]}
 _PATTERNS = ("alex%", "alexnet_%", "%1%", "_lex%", "%", "", "%net", "A%", "x", "%ÄR%", "100\\%")
@@ -52,7 +53,9 @@ class Words:
     # Constants
 
     def number(self) -> str:
-        return "$half" if self.rarely(20) else self.one(NUMBERS)
+        if self.rarely(20):
+            return self.one(("$half", *_RECKONED))
+        return self.one(NUMBERS)
 
     def text(self) -> str:
         if self.rarely(20):
