@@ -7,6 +7,7 @@ from typing import Any
 
 from dlv.metadata import relations as r
 from dlv.metadata import select_nodes
+from dlv.metadata.select_deep import deep, folded
 from dlv.metadata.select_functions import like_test, pieces_of_like, selector_test
 from dlv.metadata.select_layers import compared, prefix_range
 from dlv.metadata.select_lineage import related
@@ -21,6 +22,8 @@ _MOST_RUNS = 4  # of `%` that GLOB may have to try
 
 def write(s: Statement, condition: r.Condition, positive: bool = False) -> str:
     """`positive`: null may as well be false, as where nothing but truth counts."""
+    if isinstance(condition, r.All | r.Either | r.Not) and deep(condition):
+        return folded(s, condition, lambda leaf: write(s, leaf))
     match condition:
         case r.Truth(truth):
             return "NULL" if truth is None else str(int(truth))

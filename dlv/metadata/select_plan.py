@@ -151,8 +151,9 @@ def _of_variable(
         ]
 
     state = f"{range_.alias}.state IN {VISIBLE}"
-    found = [*source, *relational(range_), *matched(range_), state]
-    check = _count(range_, [*source, *relational(range_), state])
+    scanning = relational(range_)
+    found = [*source, *scanning, *matched(range_), state]
+    check = _count(range_, [*source, *scanning, state])
     scanned = tuple(part.condition for part in parts)
     s.steps.append(
         Step("scan", range_.variable, scanned, candidates, of=known.versions, check=check)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dlv.errors import UsageError
 from dlv.metadata import relations as r
-from dlv.metadata.select_plan import where
+from dlv.metadata.select_plan import variables, where
 from dlv.metadata.select_scope import Expression, Range, Statement, joined
 from dlv.metadata.select_values import column, shown, value, version_shown
 
 _MOST_SOURCES = 60  # SQLite joins 64 tables
+_MOST_WITHIN = 3
 _MOST_TERMS = 400  # and puts 500 together by `union` and its like
 
 
@@ -46,12 +47,31 @@ def top(s: Statement, query: r.Query) -> Written:
 def column_of(s: Statement, query: r.Query) -> tuple[str, str]:
     """(SQL, kind) of a query within another one: versions by their keys, in no order."""
     outer = dict(s.ranges)
-    inner = _within(s, query)
+    speaks_of = s.remembered(("variables", id(query)), lambda: variables(query))
+    ranges = tuple((variable, outer.get(variable)) for variable in sorted(speaks_of))
+    inner = s.remembered(("query", id(query), ranges), lambda: _within(s, query))
     s.ranges = outer
     return inner.sql, inner.kinds[0]
 
 
 def _within(s: Statement, query: r.Query) -> Written:
+    """What lies many queries deep is asked first: SQLite's parser stands few within each other."""
+    s.heights.append(0)
+    found = _inner(s, query)
+    height = s.heights.pop() + 1
+    if height > _MOST_WITHIN and not s.remembered(
+        ("variables", id(query)), lambda: variables(query)
+    ):
+        names = ", ".join(f"c{place}" for place in range(len(found.kinds)))
+        with s.callable():
+            rows = [*s.db.stream(found.sql, s.parameters)]
+        table = s.made("row_list", names, rows)
+        found, height = replace(found, sql=f"SELECT {names} FROM {table}"), 0
+    s.heights[-1:] = [max(height, *s.heights[-1:])] if s.heights else []
+    return found
+
+
+def _inner(s: Statement, query: r.Query) -> Written:
     body = query.body
     if query.limit is None and query.offset is None:
         return _set(s, body)

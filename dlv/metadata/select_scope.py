@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from dlv.canonical import dumps
 from dlv.metadata.aggregates import AGGREGATES, LARGEST
@@ -18,6 +18,7 @@ At = Callable[[str, str, int], float | None]  # (version, series, step) -> value
 TRUE, FALSE = b"\x01", b"\x00"  # booleans are no numbers
 _FEW = 16  # values that may stand in the SQL's own lists
 
+T = TypeVar("T")
 _statements = itertools.count(1)
 
 
@@ -101,6 +102,7 @@ class Statement:
     ranges: dict[str, Range] = field(default_factory=dict)
     functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
     tables: list[str] = field(default_factory=list)  # made for this query alone
+    heights: list[int] = field(default_factory=list)  # queries within those that are being written
     many: list[str] = field(default_factory=list)  # what `ManyValue` is, innermost last
     nodes: list[Callable[[str], Expression]] = field(default_factory=list)  # and `NodeValue`
     cache: dict[Any, Any] = field(default_factory=dict)
@@ -130,6 +132,13 @@ class Statement:
         name = f"{word}_{self._number}_{next(self._names)}"
         self.functions[name] = called
         return name
+
+    def remembered(self, key: Any, made: Callable[[], T]) -> T:
+        """What was made before under this key, or now."""
+        if key not in self.cache:
+            self.cache[key] = made()
+        found: T = self.cache[key]
+        return found
 
     def values(self, values: Iterable[Any]) -> str:
         """What may stand behind IN; many of them go into a table."""

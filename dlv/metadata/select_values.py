@@ -7,6 +7,7 @@ from typing import Any
 
 from dlv.metadata import relations as r
 from dlv.metadata import select_nodes
+from dlv.metadata.select_deep import deep, folded
 from dlv.metadata.select_metrics import figure
 from dlv.metadata.select_scope import Expression, Range, Statement, encoded
 
@@ -45,6 +46,8 @@ def value(s: Statement, of: r.Value) -> Expression:
             return Expression(s.many[-1], "text", column=True)
         case r.Whole(variable):
             return Expression(s.ranges[variable].key, "version", column=True)
+        case r.Negative() | r.Arithmetic() if deep(of):
+            return Expression(folded(s, of, lambda leaf: _number(s, leaf)), "number")
         case r.Negative(inner):
             return Expression(f"(-{_number(s, inner)})", "number")
         case r.Arithmetic():
