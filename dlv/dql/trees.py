@@ -49,17 +49,3 @@ def renamed(tree: T, old: str, new: str) -> T:
         return replace(part, **given) if given else part
 
     return changed(tree, change)
-
-
-def about(tree: Any, variable: str) -> bool:
-    """Whether a variable is spoken of."""
-    found = False
-
-    def look(part: Any) -> Any:
-        nonlocal found
-        names = (getattr(part, name, None) for name in _NAMING)
-        found = found or any(isinstance(name, str) and name == variable for name in names)
-        return part
-
-    changed(tree, look)
-    return found
