@@ -157,7 +157,7 @@ class Database:
                 return
 
     def _translated(self, error: sqlite3.Error | UnicodeDecodeError) -> BaseException:
-        if raised := self._calls.raised():
+        if raised := self._calls.raised(error):
             return raised
         if isinstance(error, UnicodeDecodeError):
             return _damaged(self.path, error)

@@ -32,8 +32,8 @@ class Calls:
             if name not in self._known:
                 connection.create_aggregate(name, -1, self._aggregate(made))
                 self._known[name] = made
-        # SQLite itself would not notice Ctrl-C before the next row.
-        connection.set_progress_handler(self._told(lambda: 0), _STEPS)
+        # Without it SQLite would not notice Ctrl-C before the next row.
+        connection.set_progress_handler(lambda: 0, _STEPS)
 
     def forget(self, connection: sqlite3.Connection, names: Iterable[str]) -> None:
         """Of what no statement speaks any more."""
@@ -42,9 +42,14 @@ class Calls:
                 with suppress(sqlite3.OperationalError):  # another statement runs
                     connection.create_function(name, -1, None)
 
-    def raised(self) -> BaseException | None:
-        """What it was, once."""
+    def raised(self, error: Exception) -> BaseException | None:
+        """What it was, once. Ctrl-C may come before a function has even begun."""
         found, self._raised = self._raised, None
+        if found is None and str(error) in (
+            "interrupted",
+            "user-defined function raised exception",
+        ):
+            return KeyboardInterrupt()
         return found
 
     def _told(self, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Any
 
+from dlv.errors import UsageError
 from dlv.metadata import relations as r
 from dlv.metadata import select_conditions, select_queries
 from dlv.metadata.database import Database
@@ -22,6 +24,7 @@ from dlv.metadata.versions import time_of
 
 __all__ = ["At", "explain", "run", "survivors"]
 
+_TOO_DEEP = ("parser stack overflow", "Expression tree is too large", "too many")
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **FUNCTIONS,
     "dql_attribute": attribute,
@@ -47,7 +50,7 @@ def run(
 def _rows(
     db: Database, query: r.Query, at: At | None, plan: str | None, kinds: list[str]
 ) -> Iterator[Row]:
-    with db.snapshot():
+    with _bounded(), db.snapshot():
         writing = statement(db, at)
         writing.forced = plan
         try:
@@ -70,7 +73,7 @@ def explain(
     db: Database, query: r.Query, *, analyze: bool = False, at: At | None = None
 ) -> Explained:
     """How the query would be answered; `analyze` does it, and counts what each step leaves."""
-    with db.snapshot():
+    with _bounded(), db.snapshot():
         writing = statement(db, at)
         try:
             written = select_queries.top(writing, query)
@@ -104,7 +107,7 @@ def _kept(db: Database, select: r.Select, condition: r.Condition) -> int:
     sources = sources or select.sources[:1]
     whole = r.Item("versions", r.Whole(sources[0].variable))
     alone = r.Select((whole,), sources, condition, distinct=len(sources) > 1)
-    with db.snapshot():
+    with _bounded(), db.snapshot():
         writing = statement(db)
         try:
             inner, _ = writing.column_of(r.Query(alone))
@@ -113,6 +116,22 @@ def _kept(db: Database, select: r.Select, condition: r.Condition) -> int:
                 return int(found)
         finally:
             writing.drop()
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """Where even Python or SQLite gives up, that is what is said."""
+    try:
+        yield
+    except (RecursionError, sqlite3.OperationalError) as error:
+        text = str(error)
+        if isinstance(error, RecursionError) or any(sign in text for sign in _TOO_DEEP):
+            raise UsageError(
+                "the query is nested too deeply",
+                why=text,
+                hint="ask for less in one query",
+            ) from error
+        raise
 
 
 def _shown(value: Any, kind: str) -> Any:

@@ -330,7 +330,10 @@ def _order(s: Statement, select: r.Select, query: r.Query) -> list[str]:
         if isinstance(of, r.Whole):
             found += _newest(s.ranges[of.variable], order)
         else:
-            found.append(_directed(_key(value(s, of)), order))
+            given = value(s, of)
+            if given.kind == "any":
+                found.append(_directed(_rank(s, given), order))
+            found.append(_directed(_key(given), order))
     if select.group_by:
         for each in select.group_by:
             if isinstance(each, r.Whole):
@@ -345,6 +348,16 @@ def _order(s: Statement, select: r.Select, query: r.Query) -> list[str]:
         if range_ is not None:
             found += [range_.hash] if query.order else _newest(range_)
     return found
+
+
+def _rank(s: Statement, given: Expression) -> str:
+    """Truth values stand before numbers and texts, lists behind them."""
+    x = s.name("x")
+    return (
+        f"(SELECT CASE WHEN typeof({x}) != 'blob' THEN CASE WHEN {x} IS NOT NULL THEN 0 END"
+        f" WHEN length({x}) = 1 THEN -1"
+        f" ELSE 2 END FROM (SELECT {given.bare} AS {x}))"
+    )
 
 
 def _key(given: Expression) -> str:
