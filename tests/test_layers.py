@@ -77,7 +77,7 @@ ALLOWED: dict[str, set[str]] = {
     "hub": below(5),
     "report": below(5),
     # Outcomes of queries are laid out too.
-    "views": below(5) | {"output", "table", "dql"},
+    "views": below(5) | {"output", "table", "dql", "lazy"},
     "dql": below(5) | {"training", "lazy"},
     "commands": below(6) | {"output", "table", "screen", "prompt", "lazy", "completion"},
     "api": below(6) | {"lazy"},

@@ -88,6 +88,7 @@ ABOUT = {
     "n_params": "numbers that its layers hold",
     "depth": "of its longest path",
     "dirty": "whether git had uncommitted changes",
+    "source": "of a network that a query derives: the version that it is made of",
     "tag": "holds if one of the tags fulfils it",
     "parents": 'holds if one of the parents fulfils it: `m.parents = "lenet@1"`',
 }
@@ -176,7 +177,7 @@ def _attribute(attribute: Attribute) -> str:
 def attributes() -> list[str]:
     lines = ["## Attributes of versions", "", "| attribute | holds | |", "|---|---|---|"]
     for name, kind in {**COLUMNS, **dict.fromkeys(MANY, "several")}.items():
-        lines.append(f"| `{name}` | {kind} | {ABOUT[name]} |")
+        lines.append(f"| `{name}` | {kind} | {ABOUT.get(name, '')} |")
     called = ", ".join(f"`{name}`" for name in AGGREGATES)
     functions = f"Functions over rows: {called}; `count(*)` counts them. They skip nulls.\n"
     return [*lines, "", FIGURES, functions, "## Layers", "", NODES]
