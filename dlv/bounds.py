@@ -1,20 +1,26 @@
-"""The bounds record `dlv/bounds/1`: what the first planes of a snapshot's weights leave open.
+"""The bounds record `dlv/bounds/2`: what the first planes of a snapshot's weights leave open.
 
 Its norms hold for one encoding of each matrix only, so that it names these, and counts for nothing
-once one of them has changed.
+once one of them has changed. `dlv/bounds/1`, which earlier versions wrote, is read as well.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice, product
 from typing import Any, Protocol
 
 import numpy as np
 
-from dlv.canonical import WRITER, dumps, float_of, hash_bytes, hash_of, is_hash, loads, number
-from dlv.errors import DlvError
+from dlv.bounds_columns import columns
+from dlv.bounds_columns import rows as rows_of
+from dlv.bounds_norms import MOST, NodeNorms, node_json, read_node
+from dlv.canonical import WRITER, dumps, hash_bytes, hash_of, is_hash, loads
+from dlv.errors import Damaged, DlvError
 from dlv.manifest import Manifest, Snapshot
 from dlv.metadata import bounds as rows
 from dlv.metadata.database import Database
@@ -26,10 +32,11 @@ from dlv.record import Reader, check_format, natural
 Raw = bytes | bytearray | memoryview
 Lookup = Callable[[str], Encoding | None]
 
-FORMAT = "dlv/bounds/1"
+FORMAT, ROWS = "dlv/bounds/2", "dlv/bounds/1"
 KIND = "bounds"
 REFERENCES = ("f64", "strict")
-_MOST = 1 << 20  # rows, matrices, levels of a schedule: no record has more
+_PREFIX = 8  # digits of a hash that a record has at least
+_TRIES = 256
 
 
 class Store(Protocol):
@@ -42,45 +49,14 @@ class Store(Protocol):
 
 @dataclass(frozen=True)
 class BoundMatrix:
-    """A tensor of the network, its matrix, and the encoding that the norms hold for."""
+    """A tensor of the network, its matrix, and the encoding that the norms hold for.
+
+    Where the record names all weights by one hash, `hash` is the beginning of the matrix's.
+    """
 
     name: str
     hash: str
-    encoding: str
-
-
-@dataclass(frozen=True)
-class LevelNorms:
-    """Of dW, what the first `planes` planes do not tell of the weight.
-
-    `dopn`, if there is one, bounds it as an operator on inputs of the record's size.
-    """
-
-    planes: int
-    dn: float
-    dfro: float
-    drows: tuple[float, ...] | None = None
-    dopn: float | None = None
-
-
-@dataclass(frozen=True)
-class NodeNorms:
-    """Of the weight W of a linear node, batch normalisation folded in.
-
-    `opn` bounds it as an operator on inputs of the record's size, `opn_any` on those of any size.
-    """
-
-    name: str
-    opn: float
-    opn_any: float
-    fro: float
-    absmax: float
-    finite: bool
-    rows: tuple[float, ...] | None = None
-    levels: tuple[LevelNorms, ...] = ()
-
-    def level(self, planes: int) -> LevelNorms | None:
-        return next((level for level in self.levels if level.planes == planes), None)
+    encoding: str | None
 
 
 @dataclass(frozen=True)
@@ -96,6 +72,7 @@ class Record:
 
     `input`: the shapes, without the batch, that each `opn` holds for. `schedule`: after each
     level the planes read of every matrix. `suffix`: a tighter bound's tables, if there are any.
+    `weights`: the hash of all matrices and encodings; None: each matrix has its own.
     """
 
     network: str
@@ -106,21 +83,23 @@ class Record:
     helps: Mapping[str, bool]
     suffix: Mapping[str, Any] | None = None
     writer: str = WRITER
+    weights: str | None = None
 
     def encode(self) -> bytes:
-        return dumps(
-            {
-                "format": FORMAT,
-                "writer": self.writer,
-                "network": self.network,
-                "input": [list(shape) for shape in self.input],
-                "matrices": [vars(matrix) for matrix in self.matrices],
-                "nodes": [_node_json(node) for node in self.nodes],
-                "schedule": [dict(level) for level in self.schedule],
-                "helps": dict(self.helps),
-                "suffix": None if self.suffix is None else dict(self.suffix),
-            }
-        )
+        record = {
+            "format": ROWS,
+            "writer": self.writer,
+            "network": self.network,
+            "input": [list(shape) for shape in self.input],
+            "matrices": [vars(matrix) for matrix in self.matrices],
+            "nodes": [node_json(node) for node in self.nodes],
+            "schedule": [dict(level) for level in self.schedule],
+            "helps": dict(self.helps),
+            "suffix": None if self.suffix is None else dict(self.suffix),
+        }
+        if self.weights is not None:
+            record = columns({**record, "format": FORMAT, "weights": self.weights})
+        return dumps(record)
 
     @property
     def hash(self) -> str:
@@ -182,11 +161,52 @@ class Record:
         if network != self.network:
             return "it is of another network"
         for matrix in self.matrices:
-            if hashes.get(matrix.name) != matrix.hash:
+            if not hashes.get(matrix.name, "").startswith(matrix.hash):
                 return f"`{matrix.name}` holds other numbers than it was made for"
-            if encoding_id(matrix.hash, lookup) != matrix.encoding:
+            if self.weights is None and encoding_id(hashes[matrix.name], lookup) != matrix.encoding:
                 return f"`{matrix.name}` is stored in another way than when it was made"
+        if self.weights is not None:
+            held = [(matrix.name, hashes[matrix.name]) for matrix in self.matrices]
+            if weights_id(held, lookup) != self.weights:
+                return "some of its matrices are stored in another way than when it was made"
         return None
+
+    def hashes(self, among: Iterable[str], lookup: Lookup) -> dict[str, str]:
+        """The matrix of each tensor, of those that are known; a beginning where none is."""
+        known = sorted(set(among))
+        options = []
+        for matrix in self.matrices:
+            at = bisect_left(known, matrix.hash)
+            end = bisect_left(known, f"{matrix.hash}g")  # behind all that begin so
+            fits = known[at:end]
+            options.append(fits if self.weights is not None and fits else [matrix.hash])
+        names = [matrix.name for matrix in self.matrices]
+        first = dict(zip(names, (each[0] for each in options), strict=True))
+        gone = any(each not in known for each in first.values())
+        if gone or all(len(each) == 1 for each in options):
+            return first
+        # Matrices that begin alike: the hash of all tells which are meant.
+        for chosen in islice(product(*options), _TRIES):
+            held = dict(zip(names, chosen, strict=True))
+            with suppress(Damaged):  # of one that nothing has any more
+                if weights_id(list(held.items()), lookup) == self.weights:
+                    return held
+        return first
+
+
+def named(hashes: Mapping[str, str], lookup: Lookup) -> tuple[tuple[BoundMatrix, ...], str]:
+    """These tensors as a record names them: by the beginnings of hashes, and one hash of all."""
+    length = _PREFIX
+    distinct = set(hashes.values())
+    while len({digest[:length] for digest in distinct}) < len(distinct):
+        length += 1
+    matrices = tuple(BoundMatrix(name, each[:length], None) for name, each in hashes.items())
+    return matrices, weights_id(list(hashes.items()), lookup)
+
+
+def weights_id(held: Sequence[tuple[str, str]], lookup: Lookup) -> str:
+    """The hash of tensors' names, matrices and encodings."""
+    return hash_of([[name, each, encoding_id(each, lookup)] for name, each in held])
 
 
 def encoding_id(matrix: str, lookup: Lookup) -> str:
@@ -245,10 +265,8 @@ def pinned(db: Database, store: Store, besides: Iterable[str] = ()) -> set[str]:
     for name in rows.needed(db):
         try:
             record = decode(bytes(store.object(KIND, name)), f"bounds {name[:12]}")
-            holds = all(
-                encoding_id(matrix.hash, store.encoding) == matrix.encoding
-                for matrix in record.matrices
-            )
+            hashes = record.hashes(rows.told(db, name), store.encoding)
+            holds = record.stale(record.network, hashes, store.encoding) is None
         except DlvError:
             continue
         if holds and name not in left_out:
@@ -259,18 +277,23 @@ def pinned(db: Database, store: Store, besides: Iterable[str] = ()) -> set[str]:
 def decode(data: bytes, what: str = "bounds record") -> Record:
     """Read a record strictly."""
     value = loads(data, what)
-    check_format(value, FORMAT, what)
-    top = Reader(value, what, "format writer network input matrices nodes schedule helps suffix")
+    whole = isinstance(value, dict) and value.get("format") == ROWS
+    if not whole:
+        check_format(value, FORMAT, what)
+        value = rows_of(value, what)
+    keys = "format writer network input matrices nodes schedule helps suffix"
+    top = Reader(value, what, keys if whole else f"{keys} weights")
     matrices = tuple(
         BoundMatrix(
             row.take("name", str),
-            row.take("hash", str, is_hash),
-            row.take("encoding", str, is_hash),
+            row.take("hash", str, is_hash if whole else _is_prefix),
+            row.take("encoding", str, is_hash) if whole else None,
         )
         for row in top.each("matrices", "name hash encoding")
     )
     nodes = tuple(
-        _node(row) for row in top.each("nodes", "name opn opn_any fro absmax finite rows levels")
+        read_node(row)
+        for row in top.each("nodes", "name opn opn_any fro absmax finite rows levels")
     )
     _once(top, "matrices", [matrix.name for matrix in matrices])
     _once(top, "nodes", [node.name for node in nodes])
@@ -283,93 +306,12 @@ def decode(data: bytes, what: str = "bounds record") -> Record:
         helps=_helps(top),
         suffix=top.optional("suffix", dict),
         writer=top.take("writer", str),
+        weights=None if whole else top.take("weights", str, is_hash),
     )
 
 
-def _node_json(node: NodeNorms) -> dict[str, Any]:
-    return {
-        "name": node.name,
-        "opn": number(node.opn),
-        "opn_any": number(node.opn_any),
-        "fro": number(node.fro),
-        "absmax": number(node.absmax),
-        "finite": node.finite,
-        "rows": _list(node.rows),
-        "levels": [
-            {
-                "planes": level.planes,
-                "dn": number(level.dn),
-                "dfro": number(level.dfro),
-                "drows": _list(level.drows),
-                "dopn": None if level.dopn is None else number(level.dopn),
-            }
-            for level in node.levels
-        ],
-    }
-
-
-def _list(values: tuple[float, ...] | None) -> list[float | str] | None:
-    return None if values is None else [number(value) for value in values]
-
-
-def _node(row: Reader) -> NodeNorms:
-    finite = row.take("finite", bool)
-    rows = _floats(row, "rows", finite=finite)
-    levels = tuple(
-        LevelNorms(
-            level.take("planes", int, lambda planes: 0 < planes < MAX_PLANES),
-            _float(level, "dn", finite=finite),
-            _float(level, "dfro", finite=finite),
-            _floats(level, "drows", finite=finite),
-            None if level.value["dopn"] is None else _float(level, "dopn", finite=finite),
-        )
-        for level in row.each("levels", "planes dn dfro drows dopn")
-    )
-    depths = [level.planes for level in levels]
-    if depths != sorted(set(depths)):
-        raise row.damaged("its levels are not in order")
-    told = (rows, *(level.drows for level in levels))
-    lengths = {len(found) for found in told if found is not None}
-    if len(lengths) > 1:
-        raise row.damaged("its norms of rows are of different lengths")
-    return NodeNorms(
-        name=row.take("name", str),
-        opn=_float(row, "opn", finite=finite),
-        opn_any=_float(row, "opn_any", finite=finite),
-        fro=_float(row, "fro", finite=finite),
-        absmax=_float(row, "absmax", finite=finite),
-        finite=finite,
-        rows=rows,
-        levels=levels,
-    )
-
-
-def _norm(value: Any, *, finite: bool) -> float | None:
-    """A norm as it may stand in a record; None if it is none."""
-    if isinstance(value, str):
-        if finite or value not in ("NaN", "Infinity"):
-            return None
-        return float_of(value)
-    if not isinstance(value, float) or not value >= 0 or (math.copysign(1, value) < 0):
-        return None
-    return value
-
-
-def _float(row: Reader, key: str, *, finite: bool) -> float:
-    found = _norm(row.value[key], finite=finite)
-    if found is None:
-        raise row.damaged(f"`{key}` is no norm")
-    return found
-
-
-def _floats(row: Reader, key: str, *, finite: bool) -> tuple[float, ...] | None:
-    values = row.optional(key, list, lambda found: len(found) <= _MOST)
-    if values is None:
-        return None
-    found = [_norm(value, finite=finite) for value in values]
-    if None in found:
-        raise row.damaged(f"`{key}` holds what is no norm")
-    return tuple(value for value in found if value is not None)
+def _is_prefix(text: str) -> bool:
+    return _PREFIX <= len(text) <= 64 and not set(text) - set("0123456789abcdef")
 
 
 def _shape(top: Reader, shape: Any) -> tuple[int, ...]:
@@ -382,7 +324,7 @@ def _schedule(top: Reader, names: Iterable[str]) -> tuple[Mapping[str, int], ...
     """Levels that read more each time, and at last something."""
     found: list[Mapping[str, int]] = []
     wanted = set(names)
-    for level in top.take("schedule", list, lambda levels: 0 < len(levels) <= _MOST):
+    for level in top.take("schedule", list, lambda levels: 0 < len(levels) <= MOST):
         if not isinstance(level, dict) or set(level) != wanted:
             raise top.damaged("a level of `schedule` does not name just the matrices")
         if not all(natural(planes) and planes <= MAX_PLANES for planes in level.values()):

@@ -13,16 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlv.bounds import (
-    BoundMatrix,
-    LevelNorms,
-    NodeNorms,
-    Record,
-    decode,
-    encoding_id,
-)
+from dlv.bounds import BoundMatrix, Record, decode, encoding_id, named
+from dlv.bounds_norms import LevelNorms, NodeNorms
 from dlv.canonical import dumps, hash_of
 from dlv.errors import Damaged, NewerFormat
+from dlv.network.suffix_record import suffix_from_json
 from dlv.pas.footer import Encoding
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
@@ -171,7 +166,7 @@ def test_disorder_is_damage(path: str, to: object) -> None:
 @pytest.mark.parametrize(
     ("path", "to"),
     [
-        ("format", "dlv/bounds/2"),
+        ("format", "dlv/bounds/3"),
         ("more", 1),
         ("nodes.0.more", 1),
         ("matrices.0.more", 1),
@@ -231,20 +226,70 @@ def test_a_record_is_stale() -> None:
     assert "other numbers" in (made.stale(C, {"fc.weight": B}, known.get) or "")
     moved = {**known, A: encoding(A, layout="fixed")}
     assert "`conv.weight` is stored in another way" in (made.stale(C, hashes, moved.get) or "")
+    matrices, weights = named({"conv.weight": A, "fc.weight": B}, known.get)
+    assert [matrix.hash for matrix in matrices] == ["a" * 8, "b" * 8]
+    short = replace(made, matrices=matrices, weights=weights)
+    assert decode(short.encode()) == short
+    assert len(short.encode()) < len(made.encode())
+    assert short.stale(C, hashes, known.get) is None
+    assert "`fc.weight` holds other" in (
+        short.stale(C, {**hashes, "fc.weight": A}, known.get) or ""
+    )
+    assert "other numbers" in (short.stale(C, {"fc.weight": B}, known.get) or "")
+    assert "stored in another way" in (short.stale(C, hashes, moved.get) or "")
+    alike = {**hashes, "fc.weight": B[:-1] + "c"}  # begins as the true one
+    assert "stored in another way" in (short.stale(C, alike, {**known, **_as(alike)}.get) or "")
+
+
+def _as(hashes: dict[str, str]) -> dict[str, Encoding]:
+    return {each: encoding(each) for each in hashes.values()}
+
+
+def test_matrices_that_begin_alike() -> None:
+    """Their record tells them apart, and a catalogue is filled with the right ones again."""
+    first, second = A, A[:-1] + "b"
+    known = {each: encoding(each) for each in (first, second, B, C)}
+    held = {"conv.weight": first, "fc.weight": second}
+    matrices, weights = named(held, known.get)
+    assert [matrix.hash for matrix in matrices] == [first, second]  # all digits are needed
+    held = {"conv.weight": second, "fc.weight": B}
+    matrices, weights = named(held, known.get)
+    record = replace(RECORD, matrices=matrices, weights=weights)
+    assert [matrix.hash for matrix in record.matrices] == [A[:8], B[:8]]
+    assert record.hashes(known, known.get) == held
+    assert record.hashes([C, first, second], known.get)["fc.weight"] == B[:8]  # it is gone
+    assert record.hashes(held.values(), known.get) == held
 
 
 # Golden bytes
 
-GOLDEN = Path(__file__).parent / "golden" / "bounds" / "1"
+GOLDEN = Path(__file__).parent / "golden" / "bounds"
 
 
-def test_golden() -> None:
-    data = (GOLDEN / "record.json").read_bytes()
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_golden(version: str) -> None:
+    data = (GOLDEN / version / "record.json").read_bytes()
     found = decode(data)
     assert found.encode() == data
-    assert found.hash == (GOLDEN / "record.id").read_text().strip()
+    assert found.hash == (GOLDEN / version / "record.id").read_text().strip()
+    if version == "2":
+        assert found.matrices[2] == BoundMatrix("größe", "e" * 10, None)
+        assert found.weights == "9" * 64
+        assert found.suffix is not None
+        suffix = suffix_from_json(found.suffix)
+        assert suffix.pairs[1, 2] == 0.75
+        assert suffix.nodes["conv"].a is not None
+        assert suffix.nodes["conv"].a.tolist() == [0, 1, -32, 31]
+        assert suffix.nodes["conv"].usual.tolist() == [[0, 1 / 32, -1, 31 / 32]]
+        assert [level.dn for level in suffix.nodes["conv"].levels] == [0.5, 0.25]
+        assert suffix.nodes["conv"].levels[0].correction is not None
+        assert suffix.nodes["add"].a is None
+        assert suffix.p["relu"].tolist() == [-1, 0]
+        assert suffix.theta == {"relu": 128}
+    else:
+        assert found.matrices[2] == BoundMatrix("größe", "e" * 64, "f" * 64)
+        assert found.weights is None
     assert found.input == ((1, 28, 28), (7,))
-    assert found.matrices[2] == BoundMatrix("größe", "e" * 64, "f" * 64)
     assert found.nodes[0].levels == (
         LevelNorms(1, 0.01, 0.02, None, 0.0075),
         LevelNorms(3, 1e-07, 2e-07, None, None),

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 import dlv.catalogue as catalogue
 from dlv.bounding.make import Centres, Model, norms_of, usable
 from dlv.bounding.view import View
-from dlv.bounds import KIND, NodeNorms, Record, decode, hashes_of
+from dlv.bounds import KIND, Record, decode, hashes_of
+from dlv.bounds_norms import NodeNorms
 from dlv.errors import DlvError
 from dlv.manifest import Manifest
 from dlv.metadata import bounds
@@ -118,7 +119,10 @@ def _suffix_fault(model: Model, view: View, record: Record) -> str | None:
         return why
     shapes = dict(zip(model.program.given, record.input, strict=True))
     found = faults(model.program, Centres(model, view), _depths(model, view), shapes, suffix)
-    return next(found, None)
+    try:
+        return next(found, None)
+    except (ValueError, IndexError) as error:  # the shapes themselves are not the network's
+        return f"its tables are not of inputs of the shapes {list(record.input)}: {error}"
 
 
 def _depths(model: Model, view: View) -> dict[str, tuple[int, ...]]:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlv.bounds import LevelNorms, NodeNorms
+from dlv.bounds_norms import LevelNorms, NodeNorms
+from dlv.network.ball import short
 from dlv.network.graph import Node
 from dlv.network.norms import level_norms, norms_of
 from dlv.network.sizes import Shape
@@ -18,7 +19,6 @@ from dlv.network.sizes import Shape
 Array = NDArray[Any]
 
 MOST_ROWS = 1 << 17  # norms of more rows would make a record as large as what it spares
-_DIGITS = 4
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,10 @@ class Figures:
     rows: bool
     raised: bool = True
 
+    def cut(self, value: float, digits: int) -> float:
+        """To few digits, upwards: a record is read before anything else."""
+        return short(value, digits) if self.raised else value
+
 
 def figures(
     node: Node, weight: Array, centres: Iterable[tuple[int, Array]], wanted: Figures
@@ -44,11 +48,15 @@ def figures(
     levels = []
     for planes, centre in centres:
         found = level_norms(node, weight, centre, wanted.shape, raised=wanted.raised)
-        dopn = found.dopn if math.isfinite(found.dopn) and node.op != "FULL" else None
-        levels.append(LevelNorms(planes, found.dn, found.dfro, _rows(found.drows, wanted), dopn))
+        dn, dfro = wanted.cut(found.dn, 4), wanted.cut(found.dfro, 4)
+        dopn = None
+        if math.isfinite(found.dopn) and node.op != "FULL":
+            dopn = wanted.cut(found.dopn, 4)
+        levels.append(LevelNorms(planes, dn, dfro, _rows(found.drows, wanted), dopn))
     rows = _rows(whole.rows, wanted)
+    opn, opn_any = wanted.cut(whole.opn, 5), wanted.cut(whole.opn_any, 5)
     return NodeNorms(
-        *(node.name, whole.opn, whole.opn_any, whole.fro, whole.absmax),
+        *(node.name, opn, opn_any, wanted.cut(whole.fro, 8), wanted.cut(whole.absmax, 5)),
         finite=True,
         rows=rows,
         levels=tuple(level for level in levels if math.isfinite(level.dn)),
@@ -60,16 +68,4 @@ def _rows(found: Array | None, wanted: Figures) -> tuple[float, ...] | None:
     if found is None or not wanted.rows or len(found) > MOST_ROWS:
         return None
     values: list[float] = np.asarray(found, np.float64).tolist()
-    return tuple(map(_short, values)) if wanted.raised else tuple(values)
-
-
-def _short(value: float) -> float:
-    """The number of few digits that is not below this one."""
-    if value <= 0 or not math.isfinite(value):
-        return abs(value)
-    found = float(f"{value:.{_DIGITS - 1}e}")
-    if found >= value:
-        return found
-    unit = 10.0 ** (math.floor(math.log10(value)) - _DIGITS + 1)
-    more = float(f"{value + unit:.{_DIGITS - 1}e}")
-    return more if more >= value else value
+    return tuple(map(short, values)) if wanted.raised else tuple(values)

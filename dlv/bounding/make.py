@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from dlv.bounding.figures import Figures, figures
 from dlv.bounding.view import View
-from dlv.bounds import BoundMatrix, NodeNorms, Record, encoding_id
+from dlv.bounds import Record, named
+from dlv.bounds_norms import NodeNorms
 from dlv.errors import NotFound, UsageError
 from dlv.manifest import Manifest
 from dlv.network.ball import Norms
@@ -112,16 +113,16 @@ def make(model: Model, view: View, rows: Mapping[str, Array], *, strict: bool = 
         name: _stored(view, model.hash(name), depths.get(name, ()))
         for name in model.program.tensors
     }
+    hashes = {name: model.hash(name) for name in model.program.tensors}
+    matrices, weights = named(hashes, view.encoding)
     record = Record(
         network=model.program.network.id,
         input=tuple(shapes[name] for name in model.program.given),
-        matrices=tuple(
-            BoundMatrix(name, model.hash(name), encoding_id(model.hash(name), view.encoding))
-            for name in model.program.tensors
-        ),
+        matrices=matrices,
         nodes=tuple(nodes),
         schedule=({name: each.planes for name, each in stored.items()},),
         helps={"f64": False, "strict": False},
+        weights=weights,
     )
     centres.record = record
     centres.suffix = _suffix(model, centres, depths, rows)

@@ -164,7 +164,7 @@ def _one(
         bar.advance(total)
         summary = f"bounds of {version.label}"
         outcome.written += write(
-            repository, view, made.record, old, request.author, summary, bar.advance
+            repository, view, made.record, held, old, request.author, summary, bar.advance
         )
         changed = len(view.made)
     after = sum(matrices.stored_of(db, held).values())

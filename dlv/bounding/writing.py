@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import dlv.archiving.reencode as reencode
 import dlv.archiving.superseded as superseded
@@ -29,12 +29,13 @@ def write(
     repository: Repository,
     view: View,
     record: Record,
+    matrices: Collection[str],
     stale: Sequence[str],
     author: str,
     summary: str,
     advance: Advance = lambda _: None,
 ) -> int:
-    """New packs written, read back and switched to: their bytes.
+    """New packs written, read back and switched to: their bytes. `matrices`: the record's.
 
     The record counts from the very transaction in which its encodings do, and those that it takes
     the place of go. The caller holds `repository.writing()`.
@@ -61,8 +62,7 @@ def write(
 
     def also(db: Database) -> None:
         bounds.forget(db, [other for other in stale if other != name])
-        hashes = [matrix.hash for matrix in record.matrices]
-        bounds.insert(db, name, record.network, hashes)
+        bounds.insert(db, name, record.network, matrices)
 
     reencode.verify(repository, store, made, advance)
     reencode.switch(repository, store, made, author, summary, also)

@@ -48,6 +48,23 @@ def needed(db: Database) -> list[str]:
     ]
 
 
+def told(db: Database, name: str) -> list[str]:
+    """The matrices that the catalogue has for a record."""
+    return [
+        row[0]
+        for row in db.rows(
+            "SELECT bounds_matrix.hash FROM bounds_matrix JOIN bounds ON bounds.id = bounds_id"
+            " JOIN named_object ON named_object.id = object_id WHERE named_object.hash = ?",
+            (name,),
+        )
+    ]
+
+
+def named(db: Database) -> list[str]:
+    """Every matrix that records may be about."""
+    return [row[0] for row in db.rows("SELECT hash FROM matrix")]
+
+
 def stored(db: Database) -> list[str]:
     """Every record whose chunk is in some pack, the oldest first."""
     return [

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import floor, inf, isfinite, log10
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,18 @@ def root_of(squared: Floats, count: int) -> Floats:
     found: Floats = np.sqrt(squared) * (1 + max(1e-9, count * 2.0**-52))
     # Squares of tiny numbers vanish; what they would have added to a tiny sum is below this.
     return np.where(found < 2.0**-400, found + count * 2.0**-500, found)
+
+
+def short(value: float, digits: int = 4) -> float:
+    """The number of so few digits that is not below this one: a bound that takes less room."""
+    if value <= 0 or not isfinite(value):
+        return abs(value)
+    found = float(f"{value:.{digits - 1}e}")
+    if found >= value:
+        return found
+    unit = 10.0 ** (floor(log10(value)) - digits + 1)
+    more = float(f"{value + unit:.{digits - 1}e}")
+    return more if value <= more < inf else value
 
 
 def squares(x: Array) -> Floats:

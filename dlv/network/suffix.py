@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dlv.network.ball import short
 from dlv.network.layers.layer import NoRule
 from dlv.network.program import Program, Step, params_of
 from dlv.network.schedule import Inputs, Weights
@@ -291,11 +292,12 @@ class _Writer(_Chain):
 
     def suffix(self) -> Suffix:
         self.run(self._tell)
-        return Suffix(pairs_of(self.last, self.head), self._nodes, self._p, self._theta)
+        pairs = np.vectorize(short, otypes=[np.float64])(pairs_of(self.last, self.head))
+        return Suffix(pairs, self._nodes, self._p, self._theta)
 
     def _tell(self, move: Told, block: Array, torus: Torus) -> None:
         step = move.step
-        node = SuffixNode(reach(block))
+        node = SuffixNode(short(reach(block)))
         if step.node.op in LINEAR:
             habit = self._usual[step.result]
             a = self._a.get(step.result, habit.start)
@@ -303,8 +305,8 @@ class _Writer(_Chain):
             if self.source.correctable(step):
                 whole = self.source.whole(step)
                 basis = habit.directions(node.scale, habit.rank(node.scale, whole.shape))
-                eighths = np.clip(np.rint(basis * 128), -127, 127).astype(np.int8)
-                node = replace(node, basis=eighths.ravel())
+                rough = 4 * np.clip(np.rint(basis * 32), -32, 31).astype(np.int8)
+                node = replace(node, basis=rough.ravel())
             plain = tuple(
                 self._plain(move, node, planes, block, torus)
                 for planes in self.source.open_depths(step)
@@ -319,7 +321,7 @@ class _Writer(_Chain):
     ) -> SuffixLevel:
         dn, _ = self.shares(move, node, SuffixLevel(planes, 0.0), block, torus)
         usual = dn * self._usual[move.step.result].size(node.scale)
-        return SuffixLevel(planes, dn, usual=usual)
+        return SuffixLevel(planes, short(dn), usual=usual)
 
     def _best(
         self, move: Told, node: SuffixNode, plain: SuffixLevel, block: Array, torus: Torus
@@ -341,7 +343,7 @@ class _Writer(_Chain):
         left, taken = habit.split(node.scale, node.usual)
         after = shares[0] * left + shares[1] * taken
         if after > 0 and gain(np.log2(plain.usual / after), whole.size, len(values)) > 0:
-            return SuffixLevel(planes, *shares, level.correction, after)
+            return SuffixLevel(planes, short(shares[0]), short(shares[1]), level.correction, after)
         return plain
 
 
@@ -380,9 +382,9 @@ _NEARLY = 1 - 1e-8
 
 
 def _small(values: Array, steps: float) -> NDArray[np.int8]:
-    """Logarithms around their middle, in whole steps."""
+    """Logarithms around their middle, in whole steps of 6 bits: a letter in a record."""
     middle = float(np.median(values)) if len(values) else 0.0
-    found: NDArray[np.int8] = np.clip(np.rint((values - middle) * steps), -127, 127).astype(np.int8)
+    found: NDArray[np.int8] = np.clip(np.rint((values - middle) * steps), -32, 31).astype(np.int8)
     return found
 
 

@@ -118,7 +118,7 @@ def misfits(record: Record) -> Iterator[Record]:
             if channels:
                 odd = replace(node, a=np.zeros(channels, np.int8), basis=none, levels=plain)
                 yield replace(record, suffix=_with(suffix, **{result: odd}))
-        basis = np.ones(len(node.a), np.int8)
+        basis = np.full(len(node.a), 4, np.int8)
         short = SuffixLevel(1, 1.0, 1.0, Correction(np.ones(1, np.int8), 0, 1))
         odd = replace(node, basis=basis, levels=(short,))
         yield replace(record, suffix=_with(suffix, **{result: odd}))

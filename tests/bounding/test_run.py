@@ -24,7 +24,7 @@ from dlv.bounding.make import Model
 from dlv.bounding.run import Outcome
 from dlv.bounding.view import View
 from dlv.bounding.writing import write
-from dlv.bounds import NoRecord, Record, hashes_of, pinned, record_of
+from dlv.bounds import NoRecord, Record, hashes_of, named, pinned, record_of
 from dlv.canonical import matrix_hash
 from dlv.errors import UsageError
 from dlv.manifest import Manifest
@@ -113,22 +113,22 @@ def test_norms_hold_and_are_tight(repository: Repository) -> None:
     """Against SVDs of the folded weights, with the centres that a reader gets."""
     made, weights = record(repository, "conv@1"), trained("conv")[0]
     assert [node.name for node in made.nodes] == ["conv1", "conv2", "fc"]
-    hashes = {matrix.name: matrix.hash for matrix in made.matrices}
+    hashes = model(repository, "conv@1").hashes
     for node, stride in zip(made.nodes, (1, 2, 0), strict=True):
         name = f"{node.name}.weight"
         whole = weights[name].astype(float)
         fold = node.name == "conv2"
         real = folded(weights, whole) if fold else whole
         opn = sigma(operator(real, stride)) if stride else sigma(real)
-        assert opn <= node.opn <= (1.3 if stride else 1 + 1e-6) * opn
+        assert opn <= node.opn <= (1.3 if stride else 1 + 1.1e-4) * opn
         assert node.opn <= node.opn_any
         assert np.linalg.norm(real) <= node.fro <= (1 + 1e-6) * np.linalg.norm(real)
-        assert node.absmax == pytest.approx(np.abs(real).max(), rel=1e-12)
+        assert np.abs(real).max() <= node.absmax <= (1 + 1.1e-4) * np.abs(real).max()
         assert [level.planes for level in node.levels] == [1, 2, 3]
         for level in node.levels:
             near = centre(repository, hashes[name], level.planes)
             open_part = real - (folded(weights, near) if fold else near)
-            assert sigma(open_part) <= level.dn <= sigma(open_part) * (1 + 1e-6)
+            assert sigma(open_part) <= level.dn <= sigma(open_part) * (1 + 1.1e-3)
             assert np.linalg.norm(open_part) <= level.dfro
             if stride:
                 assert level.dopn is not None
@@ -267,7 +267,7 @@ def test_a_near_relative_is_a_difference(repository: Repository, bounded: Bound,
             open_part = whole - near
             if node.name == "conv2":
                 open_part = folded(weights, whole) - folded(weights, near)
-            assert sigma(open_part) <= level.dn <= sigma(open_part) * (1 + 1e-6)
+            assert sigma(open_part) <= level.dn <= sigma(open_part) * (1 + 1.1e-3)
     assert sound(repository)
 
 
@@ -279,7 +279,7 @@ def test_a_base_of_what_has_bounds_is_pinned(
     before, base = record(repository, "conv@2"), model(repository, "conv@1").hash("fc.weight")
     with repository.change("test") as change:
         bounds.forget(change.db, [record(repository, "conv@1").hash])
-    assert base not in {matrix.hash for matrix in before.matrices}
+    assert base not in bounds.told(repository.database, before.hash)
     assert base in pinned(repository.database, MatrixStore.of(repository))
     remove(repository, ["conv@1"], "Ada", force=True)
     archived(repository)
@@ -351,7 +351,7 @@ def test_a_record_of_other_encodings_does_not_count(
     move(repository, matrix)
     stale = found(repository, "conv@1")
     assert isinstance(stale, NoRecord)
-    assert "`fc.weight` is stored in another way" in stale.why
+    assert "stored in another way" in stale.why
     assert sound(repository)  # it is not heeded, so it does no harm
     assert matrix not in pinned(repository.database, MatrixStore.of(repository))
     outcome = bounded(repository, "conv@1", calibration=rows)
@@ -431,9 +431,11 @@ def test_interrupted(
 def doctored(repository: Repository, change: Callable[[Record], Record]) -> check.Report:
     """The report about a record of conv@1 that was changed, and is found."""
     old = record(repository, "conv@1")
+    made, told = change(old), bounds.told(repository.database, old.hash)
     with repository.writing(), View(MatrixStore.of(repository)) as view:
-        write(repository, view, change(old), [old.hash], "Ada", "doctored")
-    assert record(repository, "conv@1") == change(old)
+        matrices = made.hashes(told, view.encoding).values()
+        write(repository, view, made, list(matrices), [old.hash], "Ada", "doctored")
+    assert record(repository, "conv@1") == made
     return check.check(repository)
 
 
@@ -450,7 +452,7 @@ def with_level(made: Record, at: int, **changed: Any) -> Record:
 
 
 def lowered(value: Any) -> Any:
-    return tuple(v * (1 - 1e-3) for v in value) if isinstance(value, tuple) else value * (1 - 1e-6)
+    return tuple(map(lowered, value)) if isinstance(value, tuple) else value * (1 - 1.2e-3)
 
 
 @pytest.mark.parametrize(("at", "node"), [(0, "conv1"), (1, "conv2"), (2, "fc")])
@@ -498,8 +500,10 @@ def test_the_wrong_matrices_or_planes_are_damage(repository: Repository) -> None
 
     def fewer(made: Record) -> Record:
         levels = [{k: v for k, v in each.items() if k != "fc.bias"} for each in made.schedule]
-        matrices = tuple(m for m in made.matrices if m.name != "fc.bias")
-        return replace(made, schedule=tuple(levels), matrices=matrices)
+        held = model(repository, "conv@1")
+        hashes = {m.name: held.hash(m.name) for m in made.matrices if m.name != "fc.bias"}
+        matrices, weights = named(hashes, MatrixStore.of(repository).encoding)
+        return replace(made, schedule=tuple(levels), matrices=matrices, weights=weights)
 
     report = doctored(repository, shallow)
     assert ["does not end with all planes" in fault.why for fault in report.faults] == [True]

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
 from dlv.adapters import network_json
-from dlv.bounds import KIND, BoundMatrix, LevelNorms, NodeNorms, Record, encoding_id
+from dlv.bounds import KIND, BoundMatrix, Record, encoding_id
+from dlv.bounds_norms import LevelNorms, NodeNorms
 from dlv.canonical import hash_bytes, matrix_hash
 from dlv.durable import path_of
 from dlv.network.graph import Network

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlv.network.ball import STRICT, constant, gamma, l2, point
+from dlv.network.ball import STRICT, constant, gamma, l2, point, short
 
 NUMBERS = st.one_of(
     st.floats(-1e150, 1e150), st.floats(-1e-150, 1e-150), st.floats(-1e-300, 1e-300)
@@ -48,3 +48,12 @@ def test_points() -> None:
     assert ball.centre.dtype == np.float64
     assert ball.radius.shape == (2,)
     assert constant(np.array(3.0)).radius.shape == (1,)
+
+
+@given(st.floats(0, allow_nan=False), st.integers(2, 8))
+def test_short_numbers_are_never_below(value: float, digits: int) -> None:
+    found = short(value, digits)
+    assert found >= value
+    if 1e-300 < value < 1e300:
+        assert found <= value * (1 + 1.01 * 10.0 ** (1 - digits))
+        assert float(f"{found:.{digits - 1}e}") == found

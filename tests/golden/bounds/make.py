@@ -7,61 +7,80 @@ from pathlib import Path
 
 from dlv.canonical import hash_bytes
 
-VERSION = "1"  # of the format
+VERSION = "2"  # of the format
 
 # Written out here, so that nothing of dlv decides what the bytes are.
 RECORD = {
-    "format": "dlv/bounds/1",
+    "format": "dlv/bounds/2",
     "writer": "dlv 0.1.0",
     "network": "0" * 63 + "1",
     "input": [[1, 28, 28], [7]],
-    "matrices": [
-        {"name": "conv.weight", "hash": "a" * 64, "encoding": "b" * 64},
-        {"name": "fc.weight", "hash": "c" * 64, "encoding": "d" * 64},
-        {"name": "größe", "hash": "e" * 64, "encoding": "f" * 64},
-    ],
-    "nodes": [
-        {
-            "name": "conv",
-            "opn": 2.1,
-            "opn_any": 2.625,
-            "fro": 3.0,
-            "absmax": 0.4,
-            "finite": True,
-            "rows": None,
+    "weights": "9" * 64,
+    "matrices": {
+        "names": ["conv.weight", "fc.weight", "größe"],
+        "hashes": ["a" * 8, "c" * 9, "e" * 10],
+    },
+    "nodes": {
+        "name": ["conv", "fc", "odd"],
+        "opn": [2.1, 1.5, "Infinity"],
+        "opn_any": [2.625, 1.5, "Infinity"],
+        "fro": [3.0, 2.0, "NaN"],
+        "absmax": [0.4, 0.25, "Infinity"],
+        "finite": [True, True, False],
+        "rows": [None, [1.0, 0.5], None],
+        "levels": [
+            {
+                "planes": 1,
+                "there": [True, False, False],
+                "dn": [0.01, None, None],
+                "dfro": [0.02, None, None],
+                "dopn": [0.0075, None, None],
+                "drows": [None, None, None],
+            },
+            {
+                "planes": 2,
+                "there": [False, True, False],
+                "dn": [None, 0.5, None],
+                "dfro": [None, 0.75, None],
+                "dopn": [None, None, None],
+                "drows": [None, [0.5, 0.0], None],
+            },
+            {
+                "planes": 3,
+                "there": [True, False, False],
+                "dn": [1e-07, None, None],
+                "dfro": [2e-07, None, None],
+                "dopn": [None, None, None],
+                "drows": [None, None, None],
+            },
+        ],
+    },
+    # A letter for each matrix: A is 0, B is 1.
+    "schedule": ["BCE", "DCE", "EEE"],
+    "helps": {"f64": True, "strict": False},
+    "suffix": {
+        "classes": 3,
+        "pairs": [1.0, 0.5, 0.75],
+        "nodes": {
+            "names": ["add", "conv"],
+            "reach": [1.5, 2.0],
+            "weights": ["conv"],
+            "a": ["ghA/"],  # g is 0, A is -32, / is 31
+            "basis": ["ghA/"],
             "levels": [
-                {"planes": 1, "dn": 0.01, "dfro": 0.02, "drows": None, "dopn": 0.0075},
-                {"planes": 3, "dn": 1e-07, "dfro": 2e-07, "drows": None, "dopn": None},
+                {
+                    "planes": 1,
+                    "dn": [0.5],
+                    "corrections": {
+                        "conv": {"correction": "gh", "rank": 1, "rest": 0.125, "unit": -9}
+                    },
+                },
+                {"planes": 3, "dn": [0.25], "corrections": {}},
             ],
         },
-        {
-            "name": "fc",
-            "opn": 1.5,
-            "opn_any": 1.5,
-            "fro": 2.0,
-            "absmax": 0.25,
-            "finite": True,
-            "rows": [1.0, 0.5],
-            "levels": [{"planes": 2, "dn": 0.5, "dfro": 0.75, "drows": [0.5, 0.0], "dopn": None}],
-        },
-        {
-            "name": "odd",
-            "opn": "Infinity",
-            "opn_any": "Infinity",
-            "fro": "NaN",
-            "absmax": "Infinity",
-            "finite": False,
-            "rows": None,
-            "levels": [],
-        },
-    ],
-    "schedule": [
-        {"conv.weight": 1, "fc.weight": 2, "größe": 4},
-        {"conv.weight": 3, "fc.weight": 2, "größe": 4},
-        {"conv.weight": 4, "fc.weight": 4, "größe": 4},
-    ],
-    "helps": {"f64": True, "strict": False},
-    "suffix": None,
+        "p": {"relu": "fg"},
+        "theta": {"relu": 128},
+    },
 }
 
 
