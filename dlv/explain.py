@@ -34,6 +34,7 @@ class Way:
 class Explained:
     matrix: str
     name: str
+    label: str  # name and the first snapshot that has it: others may have the name, too
     shape: tuple[int, ...]
     dtype: str
     ways: list[Way]
@@ -68,7 +69,7 @@ def explain(
         raise NotFound(
             f"there is no matrix `{matrix}`",
             did_you_mean=nearest(matrix, sorted({names[digest] for digest in held})),
-            hint="dlv desc REF lists them",
+            hint="dlv desc REF lists them; of one version: dlv archive REF --explain NAME",
         )
     return [_explained(plan, digest) for digest in found]
 
@@ -83,16 +84,14 @@ def _explained(plan: Proposal, digest: str) -> Explained:
         for other in group.matrices:
             where.setdefault(other, limits.label(group))
 
-    def called(vertex: int) -> str | None:
-        if vertex == 0:
-            return None
+    def called(vertex: int) -> str:
         other = matrices[vertex - 1].hash
         return f"{where.get(other, 'removed')} {plan.layout.names.get(other, other[:12])}"
 
     ways = [
         Way(
             _how(plan, edge),
-            called(int(graph.tails[edge])),
+            called(int(graph.tails[edge])) if graph.tails[edge] else None,
             int(graph.storage[edge]),
             int(graph.recreation[edge]),
             bool(chosen[number] == edge),
@@ -107,7 +106,8 @@ def _explained(plan: Proposal, digest: str) -> Explained:
         vertex = int(graph.tails[chosen[vertex]])
     times = timings(plan)
     return Explained(
-        *(digest, plan.layout.names.get(digest, digest[:12]), matrix.shape, matrix.dtype),
+        *(digest, plan.layout.names.get(digest, digest[:12]), called(number)),
+        *(matrix.shape, matrix.dtype),
         sorted(ways, key=lambda way: (way.bytes, way.kind)),
         chain,
         [

@@ -76,7 +76,7 @@ def explained(found: Sequence[Explained]) -> tuple[dict[str, Any], list[Block]]:
     blocks: list[Block] = []
     for item in found:
         blocks += [
-            Heading(f"{item.name} {item.dtype} {list(item.shape)}"),
+            Heading(f"{item.label} {item.dtype} {list(item.shape)}"),
             Table(
                 [Column("how"), Column("base"), "bytes", "time", "chosen"],
                 [
