@@ -188,15 +188,3 @@ def layers_of_matrix(db: Database, matrix: str) -> list[tuple[str, str]]:
             (matrix,),
         )
     ]
-
-
-def matrices_in_use(db: Database) -> list[str]:
-    """Every matrix of a version that was not undone, in the order of the packs."""
-    return [
-        row[0]
-        for row in db.rows(
-            "SELECT matrix.hash FROM matrix WHERE matrix.id IN (SELECT matrix_id"
-            " FROM snapshot_matrix JOIN snapshot ON snapshot.id = snapshot_id"
-            " JOIN version ON version.id = version_id WHERE state != 'undone') ORDER BY matrix.id"
-        )
-    ]

@@ -166,18 +166,6 @@ def _update_statistics(
     )
 
 
-def layer_names(db: Database, net_id: int) -> list[tuple[str, str]]:
-    """(name, alias) of each node, in stored order."""
-    return [
-        (str(name), str(alias))
-        for name, alias in db.rows(
-            "SELECT layer.name, layer.alias FROM node JOIN layer ON layer.id = layer_id"
-            " WHERE net_id = ? ORDER BY pos",
-            (net_id,),
-        )
-    ]
-
-
 def figures(db: Database, net_id: int) -> dict[str, Any]:
     """The figures kept of a network as a whole."""
     row = db.row(

@@ -7,7 +7,7 @@ infinities keep their bits, and zeros stay zero.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.canonical import matrix_hasher
-from dlv.errors import NewerFormat, UsageError, nearest
+from dlv.errors import UsageError, nearest
 from dlv.pas.codebooks import CODEBOOKS, Spread, Values
 from dlv.pas.floats import Words, words_in
 from dlv.pas.segments import element_bytes
@@ -101,16 +101,6 @@ def parse(text: str) -> Scheme:
 def _all() -> Iterable[Scheme]:
     for name, allowed in _BITS.items():
         yield from [Scheme(name)] if allowed is None else (Scheme(name, k) for k in allowed)
-
-
-def scheme_of(config: Mapping[str, Any]) -> Scheme:
-    """The scheme that a manifest names."""
-    for scheme in _all():
-        if scheme.get_config() == dict(config):
-            return scheme
-    raise NewerFormat(
-        f"unknown scheme {dict(config)!r}", hint="install the version of dlv that wrote it"
-    )
 
 
 def suits(scheme: Scheme, dtype: str, shape: Sequence[int]) -> bool:

@@ -123,7 +123,6 @@ def test_which_versions_hold_a_matrix(lived: Repository) -> None:
         labels = dump.labels(lived.database)
         expected_labels = {labels[i] for i in expected} - {"lenet@3"}  # undone
         assert set(dump.versions_of_matrix(lived.database, digest)) == expected_labels
-    assert {digest for (digest,) in rows} >= set(dump.matrices_in_use(lived.database))
 
 
 def test_what_a_fact_is_about(lived: Repository) -> None:

@@ -123,7 +123,14 @@ def test_rows_against_networkx(db: Database, seed: int) -> None:
             for row in db.rows(f"SELECT {columns} FROM net_pair WHERE net_id = ?", (net_id,))
         } == dict(pairs)
 
-        aliases = dict(networks.layer_names(db, net_id))
+        aliases = {
+            str(name): str(alias)
+            for name, alias in db.rows(
+                "SELECT layer.name, layer.alias FROM node JOIN layer ON layer.id = layer_id"
+                " WHERE net_id = ? ORDER BY pos",
+                (net_id,),
+            )
+        }
         assert [*aliases] == [node.name for node in network.nodes]
         if fresh:
             for node in network.nodes:

@@ -14,9 +14,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dlv.canonical import matrix_hash
-from dlv.errors import NewerFormat, UsageError
+from dlv.errors import UsageError
 from dlv.pas import schemes
-from dlv.pas.schemes import Fit, Scheme, fit, parse, scheme_of, suits
+from dlv.pas.schemes import Fit, Scheme, fit, parse, suits
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 # dtype: significant bits, exponent of the last place of the smallest number
@@ -378,7 +378,6 @@ class TestSyntax:
     def test_there_and_back(self, text: str) -> None:
         scheme = parse(text)
         assert str(scheme) == text
-        assert scheme_of(scheme.get_config()) == scheme
         assert parse(f" {text} ") == scheme
 
     def test_the_config_of_the_format(self) -> None:
@@ -410,20 +409,6 @@ class TestSyntax:
             parse(text)
         assert "fixed:K" in (caught.value.why or "")
         assert meant is None or meant in caught.value.did_you_mean
-
-    @pytest.mark.parametrize(
-        "config",
-        [
-            {},
-            {"id": "fp8"},
-            {"id": "uniform"},
-            {"id": "uniform", "bits": 9},
-            {"id": "fp16", "a": 1},
-        ],
-    )
-    def test_unknown_configs_are_of_a_newer_dlv(self, config: dict[str, object]) -> None:
-        with pytest.raises(NewerFormat, match="unknown scheme"):
-            scheme_of(config)
 
 
 class TestSuits:
