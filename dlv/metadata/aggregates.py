@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from dlv.lazy import lazy
+
+if TYPE_CHECKING:
+    import statistics
+else:  # few queries ask for a median
+    statistics = lazy("statistics")
 
 LARGEST = 2**63 - 1  # that SQLite has
 
