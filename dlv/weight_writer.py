@@ -7,19 +7,19 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol
 
 from dlv.canonical import hash_bytes, matrix_hash, matrix_hasher
-from dlv.durable import READ_SIZE, TemporaryFile, publish_all
+from dlv.durable import READ_SIZE
 from dlv.errors import Conflict, DlvError
+from dlv.pack_files import PackFiles, Place
+from dlv.pack_files import PackRecord as PackRecord
 from dlv.pas.encode import Encoded, encode_elements, encode_object
-from dlv.pas.footer import Encoding, Footer
-from dlv.pas.packs import MAX_OBJECT_CHUNK, SUFFIX
+from dlv.pas.footer import Encoding
+from dlv.pas.packs import MAX_OBJECT_CHUNK
 from dlv.pas.read import Piece
 from dlv.pas.segments import default_layout, element_bytes, matrix_bytes
-from dlv.pas.spool import BUFFER, Owner, Pending, Spool, lane_of
+from dlv.pas.spool import BUFFER, Owner, Pending, lane_of
 from dlv.pas.table import Coding, Finder
 
 Raw = bytes | bytearray | memoryview
@@ -32,12 +32,8 @@ _CODES = "uint8"  # as what the codes of a table are encoded
 WINDOW = 12 << 20  # what may wait for the encoding threads, or else two pieces
 
 
-class Known(Protocol):
+class Known(Place, Protocol):
     """What is stored already, and where more goes; `dlv.weights.MatrixStore` is one."""
-
-    packs_dir: Path
-    tmp_dir: Path
-    writer: str
 
     def encoding(self, matrix: str) -> Encoding | None: ...
 
@@ -46,20 +42,6 @@ class Known(Protocol):
     def pieces_behind(self, matrix: str) -> Sequence[Piece]: ...
 
     def verify(self, piece: Piece, *, content: bool) -> None: ...
-
-
-@dataclass(frozen=True)
-class PackRecord:
-    """A published pack."""
-
-    hash: str
-    path: Path
-    bytes: int
-    rows: Footer
-
-    @property
-    def footer(self) -> dict[str, Any]:
-        return self.rows.as_json()
 
 
 @dataclass
@@ -79,7 +61,7 @@ class _Job:
         self.size += len(raw)
 
 
-class WeightWriter:
+class WeightWriter(PackFiles):
     """Adds matrices and named objects; `finish` makes them durable.
 
     `jobs` > 1 encodes in that many threads; the packs are the same for any number. `recheck`
@@ -90,11 +72,10 @@ class WeightWriter:
         self, store: Known, *, jobs: int = 1, recheck: str = "hash", buffer: int = BUFFER
     ) -> None:
         _keep_freed_memory()
+        super().__init__(store, buffer)
         self._store = store
         self._content = {"hash": True, "stat": False}[recheck]
         self._layout = default_layout()
-        self._files: list[TemporaryFile] = []
-        self._spool = Spool(self._new_file, writer=store.writer, buffer=buffer)
         # While the interpreter ends, a run's last commit among the rest, no thread can be had.
         threads = jobs > 1 and threading.main_thread().is_alive()
         self._pool = ThreadPoolExecutor(jobs) if threads else None
@@ -104,7 +85,6 @@ class WeightWriter:
         self._seen: set[str] = set()
         self._objects: set[tuple[str, str]] = set()
         self._reused: list[Callable[[], Sequence[Piece]]] = []
-        self._empty: list[Encoding] = []
 
     def add(self, dtype: str, shape: Sequence[int], raw: Raw) -> str:
         """Store a matrix unless it is stored already; returns its hash.
@@ -227,16 +207,13 @@ class WeightWriter:
                     future.result()
             else:
                 meanwhile()
-            paths = publish_all(files, self._store.packs_dir, names, SUFFIX)
+            published = self._publish(packs, names)
             self._recheck()
         except BaseException:
             self.abort()
             raise
         self._stop()
-        return [
-            PackRecord(name, path, file.tell(), footer)
-            for name, path, (file, footer) in zip(names, paths, packs, strict=True)
-        ]
+        return published
 
     def abort(self) -> None:
         """Remove what was written so far."""
@@ -244,24 +221,7 @@ class WeightWriter:
             future.cancel()
         self._queue.clear()
         self._stop()
-        for file in self._files:
-            file.discard()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.abort()
-
-    def _new_file(self) -> TemporaryFile:
-        file = TemporaryFile(self._store.tmp_dir, suffix=SUFFIX)
-        self._files.append(file)
-        return file
+        super().abort()
 
     def _anything(self) -> bool:
         return bool(self._files or self._empty or self._spool.waiting)

@@ -285,7 +285,7 @@ def test_what_does_not_read_back_is_not_switched_to(
             file.write(b"\xff\x00\xff\x00")
         return paths
 
-    monkeypatch.setattr("dlv.archiving.packing.publish_all", spoil)
+    monkeypatch.setattr("dlv.pack_files.publish_all", spoil)
     with pytest.raises(Damaged):
         run(repository)
     monkeypatch.undo()

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
 
 from dlv.canonical import hash_bytes
-from dlv.durable import TemporaryFile, publish_all
+from dlv.pack_files import PackFiles, PackRecord
 from dlv.pas.encode import Encoded, Part, encode_elements, encode_object
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts import default_layout
-from dlv.pas.packs import MAX_OBJECT_CHUNK, SUFFIX
-from dlv.pas.spool import BUFFER, Owner, Pending, Spool, lane_of
-from dlv.weight_writer import PackRecord
+from dlv.pas.packs import MAX_OBJECT_CHUNK
+from dlv.pas.spool import BUFFER, Owner, Pending, lane_of
 from dlv.weights import MatrixStore
 
 Raw = bytes | bytearray | memoryview
@@ -32,18 +29,16 @@ class _Pool:
     size: int = 0
 
 
-class Packing:
+class Packing(PackFiles):
     """Collects parts and objects; `finish` makes them durable as packs.
 
     Nothing is in the index yet then: that is for the caller, in a transaction.
     """
 
     def __init__(self, store: MatrixStore, *, buffer: int = BUFFER) -> None:
+        super().__init__(store, buffer)
         self._store = store
-        self._files: list[TemporaryFile] = []
-        self._spool = Spool(self._new_file, writer=store.writer, buffer=buffer)
         self._pools: dict[tuple[str, int | None, str], _Pool] = {}
-        self._empty: list[Encoding] = []
         self.stored = 0  # bytes of chunks handed over so far, those in pools not yet
 
     def put(self, encoding: Encoding, part: Part) -> None:
@@ -107,38 +102,12 @@ class Packing:
         try:
             self.seal()
             packs = self._spool.finish(self._empty)
-            files = [file for file, _ in packs]
-            names = [file.hexdigest() for file in files]
+            names = [file.hexdigest() for file, _ in packs]
             announce(names)
-            paths = publish_all(files, self._store.packs_dir, names, SUFFIX)
+            return self._publish(packs, names)
         except BaseException:
             self.abort()
             raise
-        return [
-            PackRecord(name, path, file.tell(), footer)
-            for name, path, (file, footer) in zip(names, paths, packs, strict=True)
-        ]
-
-    def abort(self) -> None:
-        """Remove what was written so far."""
-        for file in self._files:
-            file.discard()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.abort()
-
-    def _new_file(self) -> TemporaryFile:
-        file = TemporaryFile(self._store.tmp_dir, suffix=SUFFIX)
-        self._files.append(file)
-        return file
 
     def _share(self, key: tuple[str, int | None, str], owner: Owner, start: int, data: Raw) -> None:
         pool = self._pools.setdefault(key, _Pool())
