@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import dlv.dql.names as names
 import dlv.dql.parser as parser
@@ -17,6 +17,7 @@ from dlv.dql import ast
 from dlv.dql.bound import Bound, Derivation
 from dlv.dql.outcome import Defined, Explained, Model, Networks, Outcome, Table
 from dlv.dql.points import Points
+from dlv.dql.trees import changed
 from dlv.lazy import lazy
 from dlv.metadata import derived, select, versions
 from dlv.metadata.known_names import KnownNames
@@ -41,8 +42,6 @@ else:  # select needs none of them
     planning = lazy("dlv.dql.planning")
     reasons = lazy("dlv.dql.reasons")
     weights = lazy("dlv.weights")
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -181,7 +180,13 @@ class _Run:
 
     def _placed(self, query: Query) -> Query:
         """The query with the batches in which derived networks lie now."""
-        return _replaced(query, self.batches)
+
+        def change(part: object) -> object:
+            return (
+                replace(part, batch=self.batches[part.batch]) if isinstance(part, Derived) else part
+            )
+
+        return changed(query, change)
 
     def _of(self, cell: VersionCell) -> tuple[Networks, Model, Origin]:
         assert cell.derived is not None
@@ -241,14 +246,3 @@ class Held:
         if isinstance(self._rows, Generator):
             self._rows.close()
         self._moment.close()
-
-
-def _replaced(tree: T, batches: Sequence[int]) -> T:
-    if isinstance(tree, Derived):
-        return replace(tree, batch=batches[tree.batch])
-    if isinstance(tree, tuple):
-        return tuple(_replaced(each, batches) for each in tree)  # type: ignore[return-value]
-    if not is_dataclass(tree) or isinstance(tree, type):
-        return tree
-    held = {each.name: getattr(tree, each.name) for each in fields(tree)}
-    return replace(tree, **{name: _replaced(value, batches) for name, value in held.items()})

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dlv.dql import ast, derivations, parser, queries
+from dlv.dql import ast, parser, queries
 from dlv.dql.bound import Bound
 from dlv.dql.faults import Fault, refuse
 from dlv.dql.reading import Found, Parse, Reading, Reported
+from dlv.lazy import lazy
 from dlv.metadata.known_names import KnownNames
 from dlv.metadata.relations import Query
+
+if TYPE_CHECKING:
+    import dlv.dql.derivations as derivations
+else:  # most queries ask for rows
+    derivations = lazy("dlv.dql.derivations")
 
 
 def resolve(
