@@ -9,12 +9,13 @@ PYTEST := $(BIN)/python -m pytest
 # A plain path instead of an import hook, which every start of dlv would have to load.
 EDITABLE := --config-settings editable_mode=compat
 
-.PHONY: help demo test test-slow bench paper lint format docs golden clean
+.PHONY: help demo test test-slow reliability bench paper lint format docs golden clean
 
 help:
 	@echo "make demo       build demo-repository from examples/ and show the commands at work"
 	@echo "make test       all tests but the slow ones (installs torch and scikit-learn)"
 	@echo "make test-slow  the slow ones: crashes at many points, big files"
+	@echo "make reliability  the figures of the crash harness; POINTS=0: at every call (hours)"
 	@echo "make lint       ruff and mypy --strict"
 	@echo "make docs       write the reference pages in docs/, and what the sessions in the other pages print"
 	@echo "make bench      run the benchmarks; CORPUS=all: also on 22.7 M weights (an hour)"
@@ -51,6 +52,9 @@ test: $(FULL)
 
 test-slow: $(FULL)
 	$(PYTEST) -n auto -m "slow" $(ARGS)
+
+reliability: $(FULL)
+	$(BIN)/python tools/reliability.py --points $(or $(POINTS),40) --out reliability.json
 
 bench: $(BENCH)
 	@set -e; for file in benchmarks/*.py; do \

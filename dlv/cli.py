@@ -105,7 +105,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "Take out of the repository what was removed long enough ago.",
         "Upkeep",
     ),
-    "fsck": ("fsck", "Check the repository, or rebuild its catalogue.", "Upkeep"),
+    "fsck": ("fsck", "Check the repository, rebuild its catalogue, or repair it.", "Upkeep"),
     "config": ("config", "Show or change the configuration.", "Upkeep"),
     "demo": ("demo", "Make a small repository to try things in.", "Upkeep"),
     "export": (

@@ -12,13 +12,15 @@ from typing import Any
 
 import dlv.archiving.packing as packing
 import dlv.archiving.reencode as reencode
+import dlv.archiving.superseded as superseded
+import dlv.collect as collect
 import dlv.durable as durable
 import dlv.files as files
 import dlv.rebuild as rebuild
 import dlv.repository as repositories
 import dlv.weight_writer as weight_writer
 from dlv.canonical import hash_bytes
-from dlv.metadata import matrices, storage
+from dlv.metadata import collected, matrices, storage, usage
 from dlv.pas.packs import SUFFIX
 
 BUGS: dict[str, Callable[[], None]] = {}
@@ -206,3 +208,59 @@ def _error_untyped() -> None:
 
     _replace(durable, "_call", call)
     sys.tracebacklimit = 0
+
+
+@bug
+def _packs_before_rows() -> None:
+    """gc moves packs and manifests out of the way before the catalogue lets go of them."""
+    forget = collect._forget
+
+    def move_and_forget(repository: Any, request: Any, roots: Any, marked: Any) -> None:
+        paths = [path for kind in ("packs", "manifests") for path, _ in marked.files.get(kind, [])]
+        collect.quarantine.move_in(repository, collect.quarantine.places(repository)[-1], paths)
+        forget(repository, request, roots, marked)
+
+    _replace(collect, "_forget", move_and_forget)
+
+
+@bug
+def _bases_not_marked() -> None:
+    """gc takes the base of a delta that stays."""
+    step = (
+        " UNION SELECT owner, base.id FROM need JOIN encoding USING (matrix_id)"
+        " JOIN matrix base ON base.hash = encoding.base_hash"
+    )
+    assert step in usage._CHUNKS
+    _replace(usage, "_CHUNKS", usage._CHUNKS.replace(step, ""))
+    needed = collected.matrices_needed
+
+    def direct(db: Any, snapshots: Any, hashes: Any) -> set[str]:
+        keys = list(snapshots)
+        found = needed(db, keys, hashes)
+        held = db.rows(
+            "SELECT hash FROM matrix JOIN snapshot_matrix ON matrix_id = matrix.id"
+            f" WHERE snapshot_id IN ({','.join(map(str, keys))})"
+        )
+        return found & ({row[0] for row in held} | set(hashes))
+
+    _replace(collected, "matrices_needed", direct)
+
+
+@bug
+def _gc_without_lock() -> None:
+    """gc marks and moves while others write."""
+
+    @contextlib.contextmanager
+    def removing(repository: Any, patience: float = 0) -> Iterator[None]:
+        repository._alone.add("gc.lock")
+        yield
+        repository._alone.discard("gc.lock")
+
+    _replace(superseded, "removing", removing)
+    _replace(repositories.Repository, "alone", lambda *_: contextlib.nullcontext())
+
+
+@bug
+def _no_recheck() -> None:
+    """A commit does not look again at what it found stored already."""
+    _replace(weight_writer.WeightWriter, "_recheck", lambda _: None)

@@ -1,7 +1,7 @@
 """Many processes in one repository at once: python -m tests.crash.crowd FOLDER WHO COUNT [HOW].
 
-HOW is `mixed`: tags, removals, undos and rebuilds between the commits; or `archiving`: reading
-and archives as well.
+HOW is `mixed`: tags, removals, undos and rebuilds between the commits; `archiving`: reading and
+archives as well; or `collecting`: gc without any grace besides all that.
 
 Everything is imported once, then forked. Each process prints a JSON line per version that was
 acknowledged, and one per error that should not have been.
@@ -10,6 +10,7 @@ acknowledged, and one per error that should not have been.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import json
 import os
 import random
@@ -22,6 +23,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 import dlv.archive as archiving
+import dlv.collect as collecting
 import dlv.commit as committing
 import dlv.rebuild as rebuild
 import dlv.remove as remove
@@ -117,6 +119,17 @@ def archive(repository: Repository, who: int, rng: random.Random) -> None:
             raise
 
 
+def collect(repository: Repository, who: int) -> None:
+    """Others may read and write for longer than it waits."""
+    collecting.PATIENCE = 5.0
+    request = collecting.Request(datetime.timedelta(0), author=f"worker {who}")
+    try:
+        collecting.collect(repository, request, progress=silent)
+    except Conflict as error:
+        if "busy" in error.message:
+            raise
+
+
 def read(repository: Repository, rng: random.Random) -> None:
     """A version, one matrix after the other or all together: each is held against its name."""
     db = repository.database
@@ -142,6 +155,8 @@ def work(root: Path, who: int, turns: int, how: str) -> None:
             for turn in range(turns):
                 if not how or not turn % 2:
                     commit(repository, who, turn)
+                elif how == "collecting" and rng.random() < 0.4:
+                    collect(repository, who)
                 elif how == "mixed" or rng.random() < 0.2:
                     other(repository, who, rng)
                 elif rng.random() < 0.5:

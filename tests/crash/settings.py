@@ -7,6 +7,7 @@ from collections.abc import Callable
 import dlv.archiving.packing as packing
 import dlv.archiving.reencode as reencode
 import dlv.bounding.fixing as fixing
+import dlv.collecting.rewrite as rewriting
 from dlv.pas.spool import BUFFER
 
 
@@ -27,8 +28,14 @@ def _fixed() -> None:
     fixing.SMALLEST = 1
 
 
+def _eager() -> None:
+    """gc writes packs again of which it needs but a little less than all."""
+    rewriting.DEAD, rewriting.LEAST = 0.0, 600
+
+
 SETTINGS: dict[str, Callable[[], None]] = {
     "buffer": _buffer,
     "batches": _batches,
     "fixed": _fixed,
+    "eager": _eager,
 }

@@ -17,7 +17,7 @@ import dlv.check as check
 import tests.crash.crowd as crowding
 from dlv.archiving import proposal
 from dlv.archiving.budgets import Policy
-from dlv.metadata import dump, matrices, storage, versions
+from dlv.metadata import dump, facts, matrices, storage, versions
 from dlv.repository import Repository
 from tests.crash.conftest import ROOT, environment
 
@@ -40,20 +40,26 @@ def crowd(folder: Path, home: Path, many: int, turns: int, *rest: str) -> list[d
     return lines
 
 
-def whole(folder: Path, made: list[dict[str, Any]]) -> None:
-    """All that was acknowledged is there, numbers have no gap, and a rebuild gives the same."""
+def whole(folder: Path, made: list[dict[str, Any]], *, gc: bool = False) -> None:
+    """All that was acknowledged is there, numbers have no gap, and a rebuild gives the same.
+
+    With `gc` versions that were removed may be gone.
+    """
     with Repository.find(folder) as repository:
         assert check.check(repository).faults == []
         numbers: defaultdict[str, set[int]] = defaultdict(set)
         there = {row.id: row for row in versions.all_versions(repository.database, STATES)}
+        taken = facts.collected(repository.database) if gc else {}
         for line in made:
+            assert line["number"] not in numbers[line["name"]]
+            numbers[line["name"]].add(line["number"])
+            if line["id"] in taken and line["id"] not in there:
+                continue
             assert (there[line["id"]].name, there[line["id"]].number) == (
                 line["name"],
                 line["number"],
             )
-            assert line["number"] not in numbers[line["name"]]
-            numbers[line["name"]].add(line["number"])
-        assert len(there) == len(made)
+        assert gc or len(there) == len(made)
         for name, used in numbers.items():
             assert used == set(range(1, len(used) + 1)), name
         assert list(repository.tmp.iterdir()) == []
@@ -93,6 +99,16 @@ def test_commits_reading_and_archives(fast: Path, tmp_path_factory: pytest.TempP
     assert len(made) == 12
     whole(folder, made)
     archived(folder)
+
+
+@pytest.mark.parametrize(("many", "turns"), [(4, 6), pytest.param(12, 16, marks=pytest.mark.slow)])
+def test_gc_among_all_others(
+    fast: Path, tmp_path_factory: pytest.TempPathFactory, many: int, turns: int
+) -> None:
+    folder = fast / f"collecting{many}"
+    made = crowd(folder, tmp_path_factory.mktemp("home"), many, turns, "collecting")
+    assert len(made) == many * turns // 2
+    whole(folder, made, gc=True)
 
 
 @pytest.mark.slow

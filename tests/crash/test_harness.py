@@ -10,7 +10,7 @@ import pytest
 from tests.crash.bugs import BUGS
 from tests.crash.conftest import Drive, Prepare, bad
 from tests.crash.shim import FAIL_FROM, FAIL_ONCE
-from tests.crash.test_kill import ARCHIVE, COMMIT, KILLS, SECOND
+from tests.crash.test_kill import ARCHIVE, COMMIT, GC, HIDDEN, KILLS, SECOND
 
 pytestmark = pytest.mark.crash
 
@@ -18,9 +18,12 @@ ERRORS = [(FAIL_FROM, errno.EIO), (FAIL_ONCE, errno.ENOSPC)]
 OF_ERRORS = {"error_swallowed", "error_untyped"}
 OF_REBUILD = {"catalogue_swapped_by_copy"}
 OF_ARCHIVE = {"archived_before_data", "old_packs_first"}
+OF_GC = {"packs_before_rows", "bases_not_marked"}
+OF_RACES = {"gc_without_lock", "no_recheck"}  # test_gc_race.py
+ELSEWHERE = OF_REBUILD | OF_ARCHIVE | OF_GC | OF_RACES
 
 
-@pytest.mark.parametrize("bug", sorted(set(BUGS) - OF_REBUILD - OF_ARCHIVE))
+@pytest.mark.parametrize("bug", sorted(set(BUGS) - ELSEWHERE))
 def test_sees(staged: Path, drive: Drive, bug: str) -> None:
     ways = ERRORS if bug in OF_ERRORS else KILLS
     assert bad(drive(staged, COMMIT, ways, bug=bug, order="shuffled"))
@@ -36,3 +39,11 @@ def test_sees_in_rebuild(prepare: Prepare, drive: Drive, bug: str) -> None:
 def test_sees_in_archive(prepare: Prepare, drive: Drive, bug: str) -> None:
     template = prepare("archive", *SECOND)
     assert bad(drive(template, ARCHIVE, KILLS, bug=bug, order="backwards"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", sorted(OF_GC))
+def test_sees_in_gc(prepare: Prepare, drive: Drive, bug: str) -> None:
+    template = prepare("gc", *HIDDEN)
+    settings = ("eager",)
+    assert bad(drive(template, GC, KILLS, bug=bug, order="shuffled", settings=settings))

@@ -12,7 +12,7 @@ import pytest
 
 from tests.crash.conftest import Drive, Prepare, bad
 from tests.crash.shim import FAIL_FROM, FAIL_ONCE, INTERRUPT, SHORT_FROM
-from tests.crash.test_kill import ARCHIVE, ARCHIVES, COMMIT, SECOND, SLICES
+from tests.crash.test_kill import ARCHIVE, ARCHIVES, COMMIT, GC, HIDDEN, SECOND, SLICES
 
 pytestmark = pytest.mark.crash
 
@@ -54,6 +54,21 @@ def test_an_archive_interrupted(prepare: Prepare, drive: Drive) -> None:
     assert not bad(results)
     # The last calls remove what is no longer needed: some come after the last word.
     assert sum(result["code"] == 130 for result in results) > 0.8 * len(results) > 20
+
+
+def test_gc(prepare: Prepare, drive: Drive) -> None:
+    """Whatever it had come to: what stays is whole, and the next gc finishes."""
+    template = prepare("gc", *HIDDEN)
+    results = drive(template, GC, ERRORS, most=32, settings=("eager",))
+    assert not bad(results)
+    assert {result["code"] for result in results} <= {0, 8}
+
+
+@pytest.mark.slow
+def test_gc_everywhere(prepare: Prepare, drive: Drive) -> None:
+    template = prepare("gc", *HIDDEN)
+    ways = [*ERRORS, (INTERRUPT, 0)]
+    assert not bad(drive(template, GC, ways, settings=("eager",)))
 
 
 def test_short_writes_are_continued(prepare: Prepare, drive: Drive) -> None:
