@@ -66,7 +66,9 @@ def by_dlv(committed: Committed) -> dict[str, Told]:
     strict = committed.net.name in STRICT
     if strict:
         ways["strict"] = told(committed, test, x, progressive="guaranteed", strict=True)
-    ways["top-5"] = told(committed, test, x, 5, progressive="guaranteed", strict=strict)
+    # Of any float32 evaluation the rounding counts, which is bounded closer backwards.
+    asked: dict[str, Any] = {"strict": strict, "tighten": strict}
+    ways["top-5"] = told(committed, test, x, 5, progressive="guaranteed", **asked)
     return ways
 
 

@@ -71,7 +71,7 @@ class _AfterEquals(Option):
     help="Read only as many planes as determine the labels; =calibrated proves nothing.",
 )
 @option("--strict", is_flag=True, help="Determined for any float32 evaluation, not float64 alone.")
-@option("--tighten", is_flag=True, help="Bound open rows once more: slow; for nets without ReLU.")
+@option("--tighten", is_flag=True, help="Bound open rows once more, backwards: slower, less read.")
 @option("--precision", type=click.Choice(["float64", "float32"]), help="Of the full evaluation.")
 @option(
     "--engine",
