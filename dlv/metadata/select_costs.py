@@ -133,12 +133,16 @@ def _edge(s: Statement, sets: Sequence[Sequence[LayerSet]], driving: tuple[bool,
     tables, where = [], []
     for side, layers, drives in zip(("src", "dst"), sets, driving, strict=True):
         at = (f"{edge}.net_id", f"{edge}.{side}", f"{edge}.{side}_layer")
-        if drives:
+        if drives and all(driving):
             alias = s.name("s")
             tables.append(f"{s.ids(layers[0].ids)} AS {alias}")
             where.append(f"{at[2]} = {alias}.id")
+        elif drives:
+            # Not by a join: SQLite would first read all edges for a Bloom filter.
+            where.append(f"{at[2]} IN (SELECT id FROM {s.ids(layers[0].ids)})")
         where += among(s, "", at, layers, first=drives)
-    tables.append(f"edge AS {edge}")
+    index = "" if all(driving) else f" INDEXED BY {'edge_pair' if driving[0] else 'edge_rpair'}"
+    tables.append(f"edge AS {edge}{index}")
     return f"SELECT {edge}.net_id FROM {' CROSS JOIN '.join(tables)} WHERE {' AND '.join(where)}"
 
 
@@ -195,11 +199,11 @@ def _several(
     if not filters[start]:
         start = next((at for at, sets in enumerate(filters) if sets), 0)
     names = [s.name("e") for _ in hops]
+    alias = s.name("s") if filters[start] else ""
     first = start if start < len(hops) else start - 1
     order = [*range(first, len(hops)), *range(first - 1, -1, -1)]
     tables, where = [], []
-    if filters[start]:
-        alias = s.name("s")
+    if alias:
         tables.append(f"{s.ids(ends[start].ids)} AS {alias}")
         side = _side(hops, start, first)
         where.append(f"{names[first]}.{side}_layer = {alias}.id")
@@ -216,8 +220,10 @@ def _several(
         through = first if at == start else at if at < len(hops) else at - 1
         side = _side(hops, at, through)
         edge = names[through]
-        place = (f"{edge}.net_id", f"{edge}.{side}", f"{edge}.{side}_layer")
-        where += among(s, "", place, sets, first=at == start)
+        # What is asked of one table alone makes SQLite read all of it for a Bloom filter.
+        other = f"{names[first]}.net_id" if through != first else f"{alias}.id" if alias else ""
+        layer = f"{edge}.{side}_layer" + (f" + 0 * {other}" if other and at != start else "")
+        where += among(s, "", (f"{edge}.net_id", f"{edge}.{side}", layer), sets, first=at == start)
     sql = f"SELECT {names[0]}.net_id FROM {' CROSS JOIN '.join(tables)} WHERE {' AND '.join(where)}"
     per_net = known.edges / max(known.nets, 1)
     back = first * reads[start] * per_net * _ROW / 3
