@@ -16,6 +16,7 @@ import dlv.archiving.superseded as superseded
 import dlv.collect as collect
 import dlv.durable as durable
 import dlv.files as files
+import dlv.pack_files as pack_files
 import dlv.rebuild as rebuild
 import dlv.repository as repositories
 import dlv.weight_writer as weight_writer
@@ -58,7 +59,7 @@ def _row_before_data() -> None:
         late.append(lambda: publish(found, root, names, suffix))
         return [durable.path_of(root, name, suffix) for name in names]
 
-    _replace(weight_writer, "publish_all", publish_late)
+    _replace(pack_files, "publish_all", publish_late)
     _replace(weight_writer.WeightWriter, "abort", lambda _: None)
     _after_change(late)
 
@@ -159,7 +160,7 @@ def _archived_before_data() -> None:
         late.append(lambda: publish(found, root, names, suffix))
         return [durable.path_of(root, name, suffix) for name in names]
 
-    _replace(packing, "publish_all", publish_late)
+    _replace(pack_files, "publish_all", publish_late)
     _replace(packing.Packing, "abort", lambda _: None)
     _replace(reencode, "verify", lambda *_: None)
     _after_change(late)
