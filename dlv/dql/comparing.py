@@ -198,6 +198,8 @@ def _versions(
 ) -> Condition:
     whose, other = left.variable.unique, written[1]
     said = reading.short(written[0])
+    if part.operator in _EQUALITY and isinstance(right, Scalar) and _is_source(right):
+        return Compare(part.operator, Column(whose, "id"), right.value)
     if isinstance(right, Scalar) and (not right.constant or right.kind != TEXT):
         words = nearest(said, ["true", "false", "null"])
         behind = written[0].span.start > other.span.start  # then it may be a word
@@ -244,6 +246,10 @@ def is_id(found: Scalar) -> bool:
     return isinstance(found.value, Column) and found.value.name == "id"
 
 
+def _is_source(found: Scalar) -> bool:
+    return isinstance(found.value, Column) and found.value.name == "source"
+
+
 def alike(
     reading: Reading,
     part: ast.Part,
@@ -257,12 +263,7 @@ def alike(
             raise _beside_null(reading, said, other)
     if one.kind == TIME and two.kind == TEXT and isinstance(two.value, Constant):
         two = Scalar(constants.moment(reading, written[1], str(two.value.value)), TIME)
-    if (
-        isinstance(one.value, Column)
-        and one.value.name == "source"
-        and isinstance(two.value, Constant)
-        and two.kind == TEXT
-    ):
+    if _is_source(one) and isinstance(two.value, Constant) and two.kind == TEXT:
         two = Scalar(Constant(constants.reference(reading, written[1], str(two.value.value))), TEXT)
     if ANY not in (one.kind, two.kind):
         agree = one.kind == two.kind

@@ -171,9 +171,9 @@ def _kind(of: r.Value) -> str:
         case r.Constant(constant):
             kind = kind_of(constant)
             return "any" if kind == "null" else kind
-        case r.Column(_, name):
+        case r.Column(_, name) if name != "source":
             return r.COLUMNS[name]
-        case r.Whole():
+        case r.Whole() | r.Column():
             return "version"
         case r.Listed():
             return "list"

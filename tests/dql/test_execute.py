@@ -154,3 +154,16 @@ def test_what_fails_leaves_no_transaction(
     with repository.database.atomic():
         pass
     assert len(rows(repository, "select m")) == 3
+
+
+def test_the_source_of_a_derived_network_is_a_version(repository: Repository) -> None:
+    made = '(construct d from m where m.lr < 0.15 mutate m["conv1"].out = 6)'
+    found = rows(repository, f"select d.source from d in {made} order by d.name")
+    assert [(cell.id, cell.derived) for cell in found] == [
+        (cell.id, None) for cell in rows(repository, "select m where m.lr < 0.15 order by m.name")
+    ]
+    joined = (
+        f"select m.name from d in {made}, m where d.source = m and d.net != m.net order by 1 * m.lr"
+    )
+    assert rows(repository, joined) == ["one", "two"]
+    assert rows(repository, f'select d.name from d in {made} where d.source = "two@1"') == ["two"]
