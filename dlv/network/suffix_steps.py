@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.network.ball import UNIT, UP, Ball, BallRun, gamma, l2, root_of
+from dlv.network.grains import largest
 from dlv.network.layers.linear import Reach
 from dlv.network.program import Step
 from dlv.network.sizes import axis_of
@@ -117,8 +118,9 @@ def _added(run: BallRun, centre: Array) -> Floats:
     tiny = (run.reference.tiny + 2.0**-1021) * sqrt(centre[:1].size)
     whole: Floats = np.sum([l2(each.centre) + each.radius for each in run.inputs], axis=0)
     both = sum(gamma(len(run.inputs), unit) for unit in (run.reference.unit, UNIT))
-    found: Floats = (both * whole + tiny) * UP
-    return found
+    found = (both * whole + tiny) * UP
+    # Where the reference may overflow nothing is known.
+    return np.where(whole < largest(run.reference), found, np.inf)
 
 
 def rounding_of(step: Step, run: BallRun, made: Ball) -> Floats:

@@ -149,8 +149,13 @@ def root(squares: Floats, terms: int) -> Floats:
 def ball(
     centre: Floats, radius: Floats, found: Floats | None, tokens: Floats | None = None
 ) -> balls.Ball:
-    """A ball whose radius, box and tokens bound each other."""
+    """A ball whose radius, box and tokens bound each other.
+
+    Where the radius is infinite a sum may overflow, of which boxes know nothing.
+    """
     each = (-1, *(1 for _ in centre.shape[1:]))
+    if found is not None:
+        found = np.where(np.isfinite(radius).reshape(each), found, np.inf)
     if tokens is not None:
         radius = np.minimum(radius, balls.l2(tokens))
     if found is not None:
