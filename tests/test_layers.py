@@ -14,8 +14,9 @@ import pytest
 LEVELS: dict[float, str] = {
     1: "network pas events record manifest fact lanes demo_training bounds_columns",
     2: "metadata adapters durable ignore paths folders arrays mounts",
-    3: "ballast quarantine repository revisions staging files config weights weight_writer"
-    " snapshots catalogue environment bounds_norms live_model weight_statistics processors",
+    3: "ballast quarantine repository revisions staging files config pack_files weights"
+    " weight_writer snapshots catalogue environment bounds_norms live_model weight_statistics"
+    " processors",
     3.2: "runs artifacts rounding structure reading given_data bounds",
     3.3: "archiving",
     3.4: "bounding",
@@ -59,6 +60,7 @@ EXTRA = {
     "arrays": "adapters",
     "demo": "add commit",
     "add": "lazy",
+    "weight_writer": "pack_files",
 }
 PARTS = {part: level for level, parts in LEVELS.items() for part in parts.split()}
 

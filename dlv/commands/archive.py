@@ -65,9 +65,7 @@ _ROWS = ("calibration", "config", "sets")
 @option("--bounds", is_flag=True, help="Store bounds for dlv eval --progressive instead.")
 @option("--calibration", metavar="DATA", help="Typical rows, for --bounds; as dlv eval takes them.")
 @option("--config", metavar="FILE", help="How these are read: input_data, and the table data.")
-@option(
-    "--set", "sets", multiple=True, metavar="K=V", help="One such setting, as data.scale=1/255."
-)
+@option("--set", "sets", multiple=True, metavar="K=V", help="One of these: data.scale=1/255.")
 @option("--slow", is_flag=True, help="Search longer for a little less.")
 @option("--explain", metavar="MATRIX", help="Show how a matrix would be stored, and why.")
 @option("--export-graph", type=click.Path(path_type=Path), help="Write the storage graph here.")
@@ -105,9 +103,8 @@ def run(call: Invocation, refs: tuple[str, ...], **given: Any) -> None:
         document, blocks = view.explained(found)
         call.output.emit("archive", document, *blocks, ids=[item.matrix for item in found])
         return
-    outcome = archive.archive(
-        call.repository, asked, dry_run=given["dry_run"], progress=call.progress
-    )
+    dry = given["dry_run"]
+    outcome = archive.archive(call.repository, asked, dry_run=dry, progress=call.progress)
     document, blocks = view.archived(outcome)
     call.output.emit("archive", document, *blocks)
     planning.tell_waiting(call, outcome.waiting)

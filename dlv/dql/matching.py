@@ -21,6 +21,7 @@ from dlv.metadata.relations import Condition
 from dlv.network.graph import Network, Node
 from dlv.network.graph import plain as written
 from dlv.network.patterns import attributes_of
+from dlv.network.regular import searching
 
 
 @dataclass(frozen=True)
@@ -223,7 +224,7 @@ def caught(pattern: Any, text: str) -> dict[int, str] | None:
     if not isinstance(pattern, re.Pattern):
         found: dict[int, str] | None = pattern.match(text)
         return found
-    hit = pattern.search(text)
+    hit = searching(pattern)(text)
     return None if hit is None else dict(enumerate((each or "" for each in hit.groups()), 1))
 
 

@@ -15,6 +15,7 @@ from dlv.metadata.select_functions import like_test
 from dlv.metadata.select_scope import Statement
 from dlv.network.fields import Kind
 from dlv.network.patterns import Pattern, compare
+from dlv.network.regular import searching
 from dlv.network.selector import Choice, Fixed, Selector, Wildcard
 from dlv.network.vocabulary import OPS, RESHAPES
 
@@ -99,7 +100,7 @@ class Layers:
                 low, high = prefix_range(pattern.prefix)
                 where, given = f"{where} AND {column} >= ? AND {column} < ?", [low, high]
         else:
-            fits = pattern.search
+            fits = searching(pattern)
         known: dict[str, bool] = {}
         found = set()
         for table in _layer_tables(ground):

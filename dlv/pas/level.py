@@ -83,9 +83,8 @@ def level(
     if whole == 0:
         if span is None:
             check_hash(target, builder.words)
-        low, high = numbers_of(builder.words, target.dtype)
-        shaped = [part.reshape(shape) for part in (low, low, high)]
-        return Level(shaped[0], shaped[1], shaped[2], True, counted.bytes)
+        low, high = (part.reshape(shape) for part in numbers_of(builder.words, target.dtype))
+        return Level(low, low, high, True, counted.bytes)
     if why := _mixed(links[:whole], links[whole] if whole < len(links) else None):
         return Unusable(why, 0)
     kind = _Codes if isinstance(target.layout, Fixed) else _Words
@@ -98,10 +97,8 @@ def level(
 
 def needed(matrix: str, k: int, lookup: Lookup, source: ChunkSource) -> list[Piece]:
     """The pieces that `level` reads for that, of all matrices on the chain."""
-    encodings = chain(matrix, lookup)
-    links, _ = _links(encodings, source, k)
-    planes = [plane for link in links for plane in (link.sides, *link.planes)]
-    return list(itertools.chain.from_iterable(planes))
+    links, _ = _links(chain(matrix, lookup), source, k)
+    return [piece for link in links for part in (link.sides, *link.planes) for piece in part]
 
 
 class _Counted:

@@ -17,6 +17,7 @@ import dlv.collect as collect
 import dlv.durable as durable
 import dlv.files as files
 import dlv.pack_files as pack_files
+import dlv.quarantine as quarantine
 import dlv.rebuild as rebuild
 import dlv.repository as repositories
 import dlv.weight_writer as weight_writer
@@ -32,8 +33,8 @@ def bug(function: Callable[[], None]) -> Callable[[], None]:
     return function
 
 
-def _replace(owner: Any, name: str, function: Callable[..., Any]) -> None:
-    setattr(owner, name, function)
+def _replace(owner: Any, name: str, other: Any) -> None:
+    setattr(owner, name, other)
 
 
 def _after_change(late: list[Callable[[], Any]]) -> None:
@@ -218,7 +219,7 @@ def _packs_before_rows() -> None:
 
     def move_and_forget(repository: Any, request: Any, roots: Any, marked: Any) -> None:
         paths = [path for kind in ("packs", "manifests") for path, _ in marked.files.get(kind, [])]
-        collect.quarantine.move_in(repository, collect.quarantine.places(repository)[-1], paths)
+        quarantine.move_in(repository, quarantine.places(repository)[-1], paths)
         forget(repository, request, roots, marked)
 
     _replace(collect, "_forget", move_and_forget)

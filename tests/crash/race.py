@@ -82,7 +82,9 @@ def schedule(job: dict[str, Any], root: Path, at: int) -> dict[str, Any]:
         if not other:
             # The other command waits for gc to end.
             database.BUSY_SECONDS = 0.1
-            database.Database.__init__.__kwdefaults__["busy_seconds"] = 0.1
+            defaults = database.Database.__init__.__kwdefaults__
+            assert defaults is not None
+            defaults["busy_seconds"] = 0.1
             os._exit(_call(root, list(GC), job["bugs"], root.parent / "gc"))
         gc = os.waitstatus_to_exitcode(os.waitpid(other, 0)[1])
         os.write(answer, b"g")
