@@ -282,7 +282,7 @@ class Table:
     def csv(self) -> list[str]:
         """RFC 4180, with a header; a cell that a spreadsheet would run stays a text."""
         rows = [
-            [c.title for c in self.columns],
+            [escape(c.title) for c in self.columns],
             *([full(cell) for cell in row] for row in self.rows),
         ]
         texts = [[True] * len(self.columns)]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 from dlv.metadata.relations import (
@@ -26,6 +24,7 @@ from dlv.metadata.relations import (
     Truth,
     Value,
 )
+from dlv.metadata.select_functions import like_test
 from dlv.network.patterns import compare
 
 Attribute = Callable[[str], Any]
@@ -68,11 +67,7 @@ def _truth(test: Condition, attribute: Attribute, layer: Callable[[], Layer]) ->
             text, wanted = value(test.value, attribute), value(test.pattern, attribute)
             if not isinstance(text, str) or not isinstance(wanted, str):
                 return None
-            text = text.casefold() if test.folded else text
-            return (
-                like(wanted.casefold() if test.folded else wanted, test.escape).fullmatch(text)
-                is not None
-            )
+            return bool(like_test(wanted, test.escape, test.folded)(text))
         case Matches():
             text = value(test.value, attribute)
             return text in test.selector if isinstance(text, str) else None
@@ -146,18 +141,3 @@ def _all(parts: list[bool | None]) -> bool | None:
 
 def _not(part: bool | None) -> bool | None:
     return None if part is None else not part
-
-
-@lru_cache(maxsize=256)
-def like(pattern: str, escape: str | None = None) -> re.Pattern[str]:
-    """`%` any run, `_` one character, of the whole text."""
-    made, at = "", 0
-    while at < len(pattern):
-        sign = pattern[at]
-        if sign == escape and at + 1 < len(pattern):
-            at += 1
-            made += re.escape(pattern[at])
-        else:
-            made += {"%": ".*", "_": "."}.get(sign) or re.escape(sign)
-        at += 1
-    return re.compile(made, re.DOTALL)

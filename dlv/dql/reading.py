@@ -112,7 +112,12 @@ class Reading:
     def parameter(self, part: ast.Parameter) -> Any:
         """Its value; of one that is missing, none: what is wrong is told once, for all."""
         if part.name in self.parameters:
-            return self.parameters[part.name]
+            value = self.parameters[part.name]
+            if _half(value):
+                raise self.fault(
+                    part.span, f"${part.name} holds half a character", why="texts are Unicode"
+                )
+            return value
         self.found.missing.setdefault(part.name, (self, part))
         raise Reported
 
@@ -168,3 +173,12 @@ class Reading:
 
     def within_saved(self, name: str, text: str) -> Reading:
         return replace(self, text=text, called=f'query "{name}"', saved=(*self.saved, name))
+
+
+def _half(value: Any) -> bool:
+    """Whether a text in it has no UTF-8, as "\\ud800" of JSON."""
+    if isinstance(value, str):
+        return any("\ud800" <= sign <= "\udfff" for sign in value)
+    if isinstance(value, dict):
+        return any(map(_half, value)) or any(map(_half, value.values()))
+    return isinstance(value, (list, tuple)) and any(map(_half, value))

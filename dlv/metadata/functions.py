@@ -9,6 +9,8 @@ from typing import Any
 
 _STEPS = 20_000  # of SQLite's machine, between two looks whether Ctrl-C came
 
+_INTERRUPTED = ("interrupted", "user-defined function raised", "user-defined aggregate's ")
+
 Functions = Mapping[str, Callable[..., Any]]
 Aggregates = Mapping[str, Callable[[], Any]]
 
@@ -45,10 +47,7 @@ class Calls:
     def raised(self, error: Exception) -> BaseException | None:
         """What it was, once. Ctrl-C may come before a function has even begun."""
         found, self._raised = self._raised, None
-        if found is None and str(error) in (
-            "interrupted",
-            "user-defined function raised exception",
-        ):
+        if found is None and str(error).startswith(_INTERRUPTED):
             return KeyboardInterrupt()
         return found
 

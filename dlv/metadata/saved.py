@@ -23,5 +23,7 @@ def listing(db: Database) -> list[SavedQuery]:
 
 
 def by_name(db: Database, name: str) -> SavedQuery | None:
+    if not all(map(str.isprintable, name)):  # nor may SQLite get bytes that are no UTF-8
+        return None
     row = db.row("SELECT name, text, created FROM saved_query WHERE name = ?", (name,))
     return None if row is None else SavedQuery(*row)

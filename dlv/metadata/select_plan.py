@@ -171,11 +171,11 @@ def _of_variable(
         found.append(_also_without(s, range_, probes, inner))
     else:
         found += [_asked(s, range_, match.condition, range_.net) for match in probes]
-    left = candidates
+    left, check = candidates, _count(range_, found)
     for match in (*sets, *probes):
         left = min(left, match.hits * per_net)
         step = Step("match", range_.variable, (match.condition,), left)
-        step.plan, step.rejected, step.check = match.chosen, match.rejected, _count(range_, found)
+        step.plan, step.rejected, step.check = match.chosen, match.rejected, check
         s.steps.append(step)
     return found
 

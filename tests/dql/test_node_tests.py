@@ -106,7 +106,16 @@ def test_what_is_about_more_than_the_node_is_no_obstacle() -> None:
     assert not holds(All((is_(OUT, "=", 9), ELSEWHERE)))
 
 
-def test_like() -> None:
-    assert node_tests.like("a%b_c").fullmatch("a\nxbyc")
-    assert not node_tests.like("a.c").fullmatch("abc")
-    assert node_tests.like("100!%", "!").fullmatch("100%")
+@pytest.mark.parametrize(
+    ("pattern", "escape", "folded", "expected"),
+    [
+        ("c%v_", None, False, True),
+        ("c.nv1", None, False, False),
+        ("CONV1", None, False, False),
+        ("CONV%", None, True, True),
+        ("conv!1", "!", False, True),
+        ("conv!%", "!", False, False),
+    ],
+)
+def test_like(pattern: str, escape: str | None, folded: bool, expected: bool) -> None:
+    assert holds(Like(NAME, Constant(pattern), folded, escape)) is expected

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import threading
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from dlv.metadata.aggregates import Deviation, Mean, Median, Sum
 from dlv.metadata.database import Database
+from dlv.metadata.functions import Calls
 from dlv.metadata.select_functions import like_test, modulo
 
 
@@ -46,6 +48,13 @@ def test_interrupted_between_two_rows(db: Database) -> None:
         list(db.stream(endless))
     timer.join()
     assert db.value("SELECT 1") == 1
+
+
+@pytest.mark.parametrize("method", ["__init__", "step", "finalize"])
+def test_interrupted_before_a_method_of_an_aggregate_has_begun(method: str) -> None:
+    told = f"user-defined aggregate's '{method}' method raised error"
+    assert isinstance(Calls().raised(sqlite3.OperationalError(told)), KeyboardInterrupt)
+    assert Calls().raised(sqlite3.OperationalError("disk I/O error")) is None
 
 
 def test_figures() -> None:
