@@ -390,3 +390,8 @@ class Queries(Words):
 
 def _quoted(name: str) -> str:
     return f'"{name}"'
+
+
+# Lots may fall so that a name means two things, an operation is asked what it never has, or 1 / 0
+# is compared.
+REFUSED = ("nodes are called so, too", "has no attribute", "nothing equals null")
