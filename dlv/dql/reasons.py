@@ -7,8 +7,11 @@ from dlv.metadata.database import Database
 from dlv.metadata.relations import Query
 
 
+MOST = 20  # conditions that are told of
+
+
 def of(db: Database, query: Query) -> list[str]:
     return [
         f"{count} {'version' if count == 1 else 'versions'}: {wording.condition(condition)}"
-        for condition, count in select.survivors(db, query)
+        for condition, count in select.survivors(db, query, MOST)
     ]

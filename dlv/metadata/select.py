@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from itertools import islice
 from typing import Any
 
 from dlv.errors import UsageError
@@ -91,14 +92,16 @@ def explain(
             writing.drop()
 
 
-def survivors(db: Database, query: r.Query) -> list[tuple[r.Condition, int]]:
+def survivors(
+    db: Database, query: r.Query, most: int | None = None
+) -> list[tuple[r.Condition, int]]:
     """How many versions each condition keeps alone, where the query is one select."""
     body: r.Body = query
     while isinstance(body, r.Query):
         body = body.body
     if not isinstance(body, r.Select):
         return []
-    return [(each, _kept(db, body, each)) for each in conjuncts_of(body.where)]
+    return [(each, _kept(db, body, each)) for each in islice(conjuncts_of(body.where), most)]
 
 
 def _kept(db: Database, select: r.Select, condition: r.Condition) -> int:
