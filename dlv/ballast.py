@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from pathlib import Path
 
 from dlv.repository import Repository
@@ -25,11 +24,11 @@ def keep(repository: Repository) -> None:
     with contextlib.suppress(OSError):
         size = SMALL if repository.database_file.stat().st_size < SIZE else SIZE
         have = path.stat().st_size if path.exists() else 0
-        if have >= size or shutil.disk_usage(repository.path).free < ROOM * size:
+        if have >= size or _free(repository.path) < ROOM * size:
             return
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            os.posix_fallocate(descriptor, 0, size)
+            _fill(descriptor, size)
         except OSError:
             os.ftruncate(descriptor, 0)
         finally:
@@ -40,7 +39,19 @@ def give_up(repository: Repository) -> bool:
     """Free it where little else is free; whether it was there."""
     path = path_of(repository)
     with contextlib.suppress(OSError):
-        if shutil.disk_usage(repository.path).free < ROOM * SIZE:
+        if _free(repository.path) < ROOM * SIZE:
             path.unlink()
             return True
     return False
+
+
+def _free(folder: Path) -> int:
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
+
+
+def _fill(descriptor: int, size: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)
+    else:  # macOS
+        os.pwrite(descriptor, bytes(size), 0)

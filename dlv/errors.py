@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from types import ModuleType
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Spot:
+class Spot(NamedTuple):
     """One thing wrong in a text that somebody typed: a line of it, and a mark under the place."""
 
     message: str

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -12,14 +11,8 @@ import dlv.ballast as ballast
 from dlv.repository import Repository
 
 
-class Usage(NamedTuple):
-    total: int
-    used: int
-    free: int
-
-
-def free(size: int) -> Callable[..., Usage]:
-    return lambda _: Usage(1 << 40, 0, size)
+def free(size: int) -> Callable[..., int]:
+    return lambda _: size
 
 
 def test_kept_after_a_commit(lived: Repository) -> None:
@@ -30,10 +23,10 @@ def test_put_aside_only_where_there_is_room(
     lived: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ballast.path_of(lived).unlink()
-    monkeypatch.setattr(shutil, "disk_usage", free(ballast.SMALL * ballast.ROOM - 1))
+    monkeypatch.setattr(ballast, "_free", free(ballast.SMALL * ballast.ROOM - 1))
     ballast.keep(lived)
     assert not ballast.path_of(lived).exists()
-    monkeypatch.setattr(shutil, "disk_usage", free(ballast.SMALL * ballast.ROOM))
+    monkeypatch.setattr(ballast, "_free", free(ballast.SMALL * ballast.ROOM))
     ballast.keep(lived)
     assert ballast.path_of(lived).exists()
 
@@ -42,7 +35,7 @@ def test_given_up_only_where_it_is_needed(
     lived: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not ballast.give_up(lived)
-    monkeypatch.setattr(shutil, "disk_usage", free(1 << 20))
+    monkeypatch.setattr(ballast, "_free", free(1 << 20))
     assert ballast.give_up(lived)
     assert not ballast.path_of(lived).exists()
     assert not ballast.give_up(lived)
@@ -54,8 +47,8 @@ def test_nothing_fails_for_its_sake(lived: Repository, monkeypatch: pytest.Monke
     def refused(*_: Any) -> None:
         raise OSError(28, "no space")
 
-    monkeypatch.setattr("os.posix_fallocate", refused)
+    monkeypatch.setattr(ballast, "_fill", refused)
     ballast.keep(lived)
-    monkeypatch.setattr(shutil, "disk_usage", refused)
+    monkeypatch.setattr(ballast, "_free", refused)
     ballast.keep(lived)
     assert not ballast.give_up(lived)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from dlv.dql.ast import Span
 from dlv.dql.diagnosis import SyntaxFault
@@ -34,7 +33,7 @@ class Fault(SyntaxFault):
         )
         self.missing = missing
         if why is not None:
-            self.spots = [replace(spot, message=f"{spot.message}: {why}") for spot in self.spots]
+            self.spots = [spot._replace(message=f"{spot.message}: {why}") for spot in self.spots]
         if missing:
             self.exit_code = NotFound.exit_code
 
