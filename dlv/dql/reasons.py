@@ -6,7 +6,6 @@ from dlv.metadata import select, wording
 from dlv.metadata.database import Database
 from dlv.metadata.relations import Query
 
-
 MOST = 20  # conditions that are told of
 
 

@@ -29,6 +29,7 @@ def test_sees(staged: Path, drive: Drive, bug: str) -> None:
     assert bad(drive(staged, COMMIT, ways, bug=bug, order="shuffled"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bug", sorted(OF_REBUILD))
 def test_sees_in_rebuild(prepare: Prepare, drive: Drive, bug: str) -> None:
     template = prepare("rebuild", ["add", "."], ["commit", "-m", "second"])

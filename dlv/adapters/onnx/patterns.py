@@ -176,7 +176,7 @@ def _gelu(wiring: Wiring, erf: Operator) -> Iterator[Pattern]:
     if len(erf.inputs) != 1:
         return
     scaled = wiring.maker(erf.inputs[0], "Div")
-    divisor = scaled.inputs[-1] if scaled is not None else ""
+    divisor = scaled.inputs[-1] if scaled is not None and scaled.inputs else ""
     if scaled is not None and _near(wiring.number(divisor), math.sqrt(2)):
         yield from _halves(wiring, scaled.inputs[0], erf, (scaled,), "GELU")
     scaled = wiring.maker(erf.inputs[0], "Mul")
