@@ -46,8 +46,8 @@ def run(below: Path, name: str, ways: Sequence[tuple[int, int]], most: int) -> d
     prepare = conftest.prepare.__wrapped__(below)  # type: ignore[attr-defined]
     before, command, settings = COMMANDS[name]
     template = prepare(name, *before)
-    library = shim.library(below / "shim")
-    drive = conftest.drive.__wrapped__(library, below)  # type: ignore[attr-defined]
+    built = shim.library(below / "shim")
+    drive = conftest.drive.__wrapped__(built, below)  # type: ignore[attr-defined]
     results = next(drive)(template, command, ways, most=most, settings=settings)
     problems = conftest.bad(results)
     return {

@@ -25,6 +25,7 @@ from dlv.metadata.relations import (
     Value,
 )
 from dlv.metadata.select_functions import like_test
+from dlv.metadata.select_layers import arithmetic
 from dlv.network.patterns import compare
 
 Attribute = Callable[[str], Any]
@@ -88,43 +89,15 @@ def value(what: Value, attribute: Attribute) -> Any:
         case NodeValue():
             return attribute(what.attribute)
         case Negative():
-            found = _number(value(what.value, attribute))
-            return None if found is None else -found
+            return arithmetic("-", 0, value(what.value, attribute))
         case Coalesce():
             values = (value(each, attribute) for each in what.values)
             return next((each for each in values if each is not None), None)
         case Arithmetic():
-            left = _number(value(what.left, attribute))
-            right = _number(value(what.right, attribute))
-            return None if left is None or right is None else _computed(what.operator, left, right)
+            left, right = (value(side, attribute) for side in (what.left, what.right))
+            return arithmetic(what.operator, left, right)
         case _:
             raise _ElsewhereError
-
-
-def _computed(operator: str, left: float, right: float) -> float | None:
-    if operator in "/%" and right == 0:
-        return None
-    try:
-        match operator:
-            case "+":
-                return left + right
-            case "-":
-                return left - right
-            case "*":
-                return left * right
-            case "/":
-                return left / right
-            case _:
-                return left % right
-    except OverflowError:
-        return None
-
-
-def _number(found: Any) -> int | float | None:
-    """Flags, texts and lists cannot be reckoned with."""
-    if isinstance(found, bool) or not isinstance(found, (int, float)):
-        return None
-    return found
 
 
 def _compared(sign: str, left: Any, right: Any) -> bool | None:

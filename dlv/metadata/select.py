@@ -1,4 +1,4 @@
-"""Queries of the catalogue: trees turned into SQL, and rows out of it. See design/dql.md."""
+"""Queries of the catalogue: trees turned into SQL, and rows out of it."""
 
 from __future__ import annotations
 
