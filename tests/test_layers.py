@@ -75,7 +75,7 @@ ALLOWED: dict[str, set[str]] = {
     **{part: set() for part, level in PARTS.items() if level == 1},
     **{part: {"network", "manifest", "fact"} for part, level in PARTS.items() if level == 2},
     **{part: below(level) for part, level in PARTS.items() if 3 <= level <= 4},
-    "training": {"network"},
+    "training": {"network", "durable", "lazy", "processors"},
     "hub": below(5),
     "report": below(5),
     # Outcomes of queries are laid out too.
@@ -137,6 +137,9 @@ HOMES = {
     "transformers": "integrations/transformers.py",
     "keras": "integrations/keras.py",
     "onnxruntime": "evaluation/engines.py",
+    "optuna": "training/sampling.py",
+    "ray": "training/ray_pool.py",
+    "tensorboard": "events/",
 }
 # No numpy in these, nor in anything that they import when they are loaded.
 WITHOUT_NUMPY = (
