@@ -1,13 +1,14 @@
-"""What needs rich: progress bars."""
+"""What needs rich: progress bars, and a table that is drawn again in its place."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -18,6 +19,8 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+from rich.table import Table
+from rich.text import Text
 
 PATIENCE = 0.5  # seconds of silence: what ends sooner needs no bar
 
@@ -73,9 +76,67 @@ def progress(
     description: str, total: int | None, *, colour: bool, rows: bool = False
 ) -> Iterator[Bar]:
     """A bar on stderr that is gone when the work is done or fails."""
-    console = Console(file=sys.stderr, no_color=not colour, force_terminal=True)
-    bar = Bar(description, total, console, rows=rows)
+    bar = Bar(description, total, _console(colour), rows=rows)
     try:
         yield bar
     finally:
         bar.stop()
+
+
+class Board:
+    """A line and a table below it, drawn again in place; what is said stays above them."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(
+            console=console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._live.start()
+
+    def show(self, line: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Numbers stand flush right; what does not fit the width is cut."""
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for place, head in enumerate(heads):
+            numbers = all(_number(row[place]) for row in rows)
+            table.add_column(
+                Text(head),
+                justify="right" if numbers else "left",
+                no_wrap=True,
+                overflow="ellipsis",
+            )
+        for row in rows:
+            table.add_row(*map(Text, row))
+        told = Text(line, no_wrap=True, overflow="ellipsis")
+        self._live.update(Group(told, table) if rows else told, refresh=True)
+
+    def say(self, line: str) -> None:
+        self._console.print(Text(line), soft_wrap=True)
+
+    def stop(self) -> None:
+        self._live.stop()
+
+
+def _number(text: str) -> bool:
+    try:
+        float(text.replace(",", ""))
+    except ValueError:
+        return text in ("", "-")
+    return True
+
+
+@contextmanager
+def board(*, colour: bool) -> Iterator[Board]:
+    """A board on stderr that is gone when the work is done or fails."""
+    made = Board(_console(colour))
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def _console(colour: bool) -> Console:
+    return Console(file=sys.stderr, no_color=not colour, force_terminal=True)
