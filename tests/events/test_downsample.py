@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 
@@ -65,9 +66,10 @@ def test_equal_distances(n: int, k: int) -> None:
     if places:
         assert places[-1] == n - 1
     if len(places) > 1:
-        gaps = [after - before for before, after in zip(places, places[1:], strict=False)]
+        gaps = [after - before for before, after in itertools.pairwise(places)]
         assert places[0] == 0
-        assert 1 <= min(gaps) and max(gaps) - min(gaps) <= 1
+        assert min(gaps) >= 1
+        assert max(gaps) - min(gaps) <= 1
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=60).map(sorted), st.integers(0, 70))
