@@ -134,6 +134,11 @@ def hash_of(value: Any) -> str:
     return hash_bytes(dumps(value))
 
 
+def keyed_hash(key: bytes, data: bytes) -> bytes:
+    """BLAKE3-256 that only who has the 32 bytes of `key` can make or check."""
+    return blake3(data, key=key).digest()
+
+
 def hasher() -> blake3:
     """A running BLAKE3, for what is read piece by piece."""
     return blake3()
