@@ -28,9 +28,9 @@ _REFUSED = (sqlite3.Error, UnicodeDecodeError)
 _OBJECTS = "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE sql IS NOT NULL"
 
 
-def _schema() -> Iterator[str]:
-    """The statements of schema.sql."""
-    text = Path(__file__).with_name("schema.sql").read_text("utf-8")
+def statements(name: str = "schema.sql") -> Iterator[str]:
+    """The statements of a file beside this one."""
+    text = Path(__file__).with_name(name).read_text("utf-8")
     statement = ""
     for line in text.splitlines(keepends=True):
         statement += line
@@ -40,7 +40,7 @@ def _schema() -> Iterator[str]:
 
 
 def _create(database: Database) -> None:
-    for statement in _schema():
+    for statement in statements():
         database.execute(statement)
 
 
@@ -52,7 +52,7 @@ def _remake(database: Database) -> None:
     """
     plain = sqlite3.connect(":memory:")
     try:
-        plain.executescript("".join(_schema()))
+        plain.executescript("".join(statements()))
         wanted = plain.execute(_OBJECTS).fetchall()
     finally:
         plain.close()

@@ -1,0 +1,172 @@
+"""Curves as they lie in `live.db`: what is read of them. Chunks come as they were packed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from dlv.metadata.database import Database, Row
+
+CHUNK = 4096  # points at most
+
+_SERIES = (
+    "s.id, r.name, s.tag, s.plugin, s.data_class, s.content, s.display_name, s.description,"
+    " s.n, s.max_step, s.max_wall, s.max_length, s.last, s.min, s.max, s.error"
+)
+
+
+class Extent(NamedTuple):
+    """How many points were written, and which of them are hidden: (seq, n) in order."""
+
+    written: int
+    hidden: tuple[tuple[int, int], ...]
+
+    def live(self) -> Iterator[tuple[int, int, int]]:
+        """(ordinal, seq, n) of the live points between the hidden ones."""
+        ordinal = seq = 0
+        for start, n in (*self.hidden, (self.written, 0)):
+            if start > seq:
+                yield ordinal, seq, start - seq
+                ordinal += start - seq
+            seq = start + n
+
+
+def experiments(db: Database) -> list[tuple[int, str]]:
+    return [(key, name) for key, name in db.rows("SELECT id, name FROM experiment ORDER BY name")]
+
+
+def experiment(db: Database, name: str) -> int | None:
+    found = db.value("SELECT id FROM experiment WHERE name = ?", (name,))
+    return None if found is None else int(found)
+
+
+def runs(db: Database, experiment_id: int) -> list[Row]:
+    """(id, name, version, start time), by name."""
+    return db.rows(
+        "SELECT id, name, version, start_time FROM run WHERE experiment_id = ? ORDER BY name",
+        (experiment_id,),
+    )
+
+
+def hyperparameters(db: Database, experiment_id: int) -> list[tuple[str, dict[str, Any]]]:
+    """Of the runs that have some."""
+    return [
+        (name, json.loads(text))
+        for name, text in db.rows(
+            "SELECT name, hyperparameters FROM run WHERE experiment_id = ?"
+            " AND hyperparameters <> '{}' ORDER BY name",
+            (experiment_id,),
+        )
+    ]
+
+
+def series(
+    db: Database,
+    experiment_id: int,
+    plugin: str | None = None,
+    data_class: int | None = None,
+    run_names: Collection[str] | None = None,
+    tags: Collection[str] | None = None,
+) -> list[Row]:
+    """Rows of `_SERIES`, by run and tag; None stands for all, an empty collection for none."""
+    sql = f"SELECT {_SERIES} FROM run r JOIN series s ON s.run_id = r.id WHERE r.experiment_id = ?"
+    given: list[Any] = [experiment_id]
+    for column, value in (("s.plugin", plugin), ("s.data_class", data_class)):
+        if value is not None:
+            sql += f" AND {column} = ?"
+            given.append(value)
+    for column, names in (("r.name", run_names), ("s.tag", tags)):
+        if names is not None:
+            sql += f" AND {column} IN (SELECT value FROM json_each(?))"
+            given.append(json.dumps(list(names)))
+    return db.rows(f"{sql} ORDER BY r.name, s.tag", given)
+
+
+def extent(db: Database, series_id: int) -> Extent:
+    written = db.value("SELECT written FROM series WHERE id = ?", (series_id,))
+    hidden = db.rows("SELECT seq, n FROM hidden WHERE series_id = ? ORDER BY seq", (series_id,))
+    return Extent(written or 0, tuple((seq, n) for seq, n in hidden))
+
+
+def chunks(db: Database, series_id: int, start: int, end: int) -> Iterator[tuple[int, int, bytes]]:
+    """(seq, n, packed) of the chunks that hold points from `start` up to `end`."""
+    return (
+        (seq, n, data)
+        for seq, n, data in db.stream(
+            "SELECT seq, n, data FROM scalar_chunk WHERE series_id = ?"
+            " AND seq > ? AND seq < ? AND seq + n > ? ORDER BY seq",
+            (series_id, start - CHUNK, end, start),
+        )
+    )
+
+
+def chunk_figures(db: Database, series_id: int) -> list[Row]:
+    """(seq, n, step0, step1, vmin, imin, vmax, imax, nonfinite); imin and imax count from seq."""
+    return db.rows(
+        "SELECT seq, n, step0, step1, vmin, imin, vmax, imax, nonfinite"
+        " FROM scalar_chunk WHERE series_id = ? ORDER BY seq",
+        (series_id,),
+    )
+
+
+def preview(db: Database, series_id: int) -> bytes | None:
+    """The packed sample, if it is one of the points that are there now."""
+    found = db.value(
+        "SELECT p.data FROM preview p JOIN series s ON s.id = p.series_id"
+        " WHERE p.series_id = ? AND p.n = s.n",
+        (series_id,),
+    )
+    return None if found is None else bytes(found)
+
+
+def tensors(db: Database, series_id: int, start: int, end: int) -> Iterator[Row]:
+    """(step, wall, dtype, shape as JSON, data, legacy) of points `start` .. `end`."""
+    return db.stream(
+        "SELECT step, wall, dtype, shape, data, legacy FROM tensor"
+        " WHERE series_id = ? AND seq >= ? AND seq < ? ORDER BY seq",
+        (series_id, start, end),
+    )
+
+
+def blob_points(db: Database, series_id: int, start: int, end: int) -> Iterator[Row]:
+    """(step, wall, [[blob id, bytes], ..] as JSON) of points `start` .. `end`."""
+    return db.stream(
+        "SELECT p.step, p.wall, (SELECT json_group_array(json_array(id, bytes)) FROM"
+        " (SELECT b.id, b.bytes FROM blob_place q JOIN blob b ON b.id = q.blob_id"
+        " WHERE q.series_id = p.series_id AND q.seq = p.seq ORDER BY q.idx))"
+        " FROM blob_point p WHERE p.series_id = ? AND p.seq >= ? AND p.seq < ? ORDER BY p.seq",
+        (series_id, start, end),
+    )
+
+
+def blob_at(db: Database, series_id: int, seq: int, index: int) -> int | None:
+    found = db.value(
+        "SELECT blob_id FROM blob_place WHERE series_id = ? AND seq = ? AND idx = ?",
+        (series_id, seq, index),
+    )
+    return None if found is None else int(found)
+
+
+def blob(db: Database, blob_id: int) -> Iterator[bytes]:
+    """A blob, piece by piece; one statement each, so that a slow reader holds up nobody."""
+    pos = 0
+    while True:
+        found = db.value(
+            "SELECT data FROM blob_piece WHERE blob_id = ? AND pos = ?", (blob_id, pos)
+        )
+        if found is None:
+            return
+        yield bytes(found)
+        pos += 1
+
+
+def purges(db: Database, series_id: int) -> Sequence[tuple[str, int, int]]:
+    """(policy, seq, step) as they came."""
+    return [
+        (policy, seq, step)
+        for policy, seq, step in db.rows(
+            "SELECT policy, seq, step FROM purge WHERE series_id = ? ORDER BY seq, step",
+            (series_id,),
+        )
+    ]
