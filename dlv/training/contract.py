@@ -1,0 +1,64 @@
+"""Which trainer a configuration names: whether it is there, what it is, and how it is called."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dlv.errors import UsageError
+from dlv.lazy import lazy
+from dlv.training.config import TRAINER, Config
+from dlv.training.interface import Log as Log
+from dlv.training.interface import Readers as Readers
+from dlv.training.interface import TrainFunction as TrainFunction
+
+if TYPE_CHECKING:
+    import dlv.training.process as process
+    import dlv.training.python_trainer as python_trainer
+    import dlv.training.torch_trainer as torch_trainer
+else:  # none of them needs what the others do
+    process = lazy("dlv.training.process")
+    python_trainer = lazy("dlv.training.python_trainer")
+    torch_trainer = lazy("dlv.training.torch_trainer")
+
+
+def trainer(config: Config, readers: Readers, directory: Path = Path()) -> TrainFunction:
+    """What trains as a configuration says; UsageError if it is not there."""
+    if config.trainer == TRAINER:
+        found: TrainFunction = torch_trainer.train
+        return found
+    if isinstance(config.trainer, list):
+        made: TrainFunction = process.trainer(config.trainer, readers, directory)
+        return made
+    own: TrainFunction = python_trainer.trainer(config.trainer, directory)
+    return own
+
+
+def check(config: Config, directory: Path = Path()) -> None:
+    """Whatever can be said of the trainer before anything starts; own code is imported."""
+    if config.trainer == TRAINER:
+        if importlib.util.find_spec("torch") is None:
+            raise UsageError(
+                "the trainer torch needs the package `torch`", hint="pip install 'dlv[torch]'"
+            )
+        if config.input_data is None:
+            raise UsageError(
+                "config.input_data says nothing: which data is it trained on?",
+                why="the trainer torch reads .npz, .csv, folders, python:module:function",
+                hint='with config.input_data = "digits.npz"',
+            )
+    elif isinstance(config.trainer, list):
+        process.check(config.trainer, directory)
+    else:
+        python_trainer.trainer(config.trainer, directory)
+
+
+def version(config: Config, directory: Path = Path()) -> str:
+    """What the trainer is, for the trial's id: other code may come to other results."""
+    if config.trainer == TRAINER:
+        return f"torch {importlib.metadata.version('torch')}"
+    if isinstance(config.trainer, list):
+        return str(process.version(config.trainer, directory))
+    return str(python_trainer.version(config.trainer, directory))

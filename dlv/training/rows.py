@@ -1,0 +1,73 @@
+"""The rows that a trainer learns from, and those that it is tested on: arrays, ready to index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+class Column(Protocol):
+    """Rows of an array that lie somewhere; `shape` is that of one of them."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def count(self) -> int: ...
+    def read(self, start: int, stop: int) -> Array: ...
+
+
+class Part(Protocol):
+    """One set of rows, opened."""
+
+    name: str
+    inputs: dict[str, Any]
+    labels: Any
+    count: int
+    fingerprint: str | None
+    classes: tuple[str, ...] | None
+
+
+class Source(Protocol):
+    """What a reader gives: rows to train on, rows to validate on, or batches that code makes."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def train(self) -> Part | None: ...
+    @property
+    def validation(self) -> Part | None: ...
+    @property
+    def batches(self) -> Callable[[int, int], Any] | None: ...
+    @property
+    def fingerprint(self) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Arrays by the names of the network's inputs; labels as the data has them."""
+
+    inputs: Mapping[str, Array]
+    labels: Array | None
+    count: int
+
+
+@dataclass(frozen=True)
+class Data:
+    """`batches(seed, step)` instead of `train` where code makes every batch anew."""
+
+    name: str
+    train: Rows | None
+    validation: Rows | None
+    classes: tuple[str, ...] | None = None
+    batches: Callable[[int, int], Any] | None = None
+    notes: Sequence[str] = ()

@@ -1,0 +1,317 @@
+"""The folder of a trial, `.dlv/trials/<id>/`: what it begins with, written once, and what it made.
+
+trial.json   network, configuration, tensors, where it came from; with a hash of itself
+start.npz    the weights it begins with; what npz has no dtype for, as words
+checkpoint/  log.jsonl  events/  output.txt    written while it runs
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+import dlv.durable as durable
+from dlv.canonical import dumps, hash_bytes, hasher, matrix_hash, read_json
+from dlv.errors import Conflict, Damaged, NotFound, StorageError, nearest
+from dlv.network.graph import Network
+from dlv.training.checkpoints import Checkpoint
+from dlv.training.config import Config
+
+Array = npt.NDArray[Any]
+Raw = bytes | bytearray | memoryview
+
+TRIAL, START = "trial.json", "start.npz"
+_MOST_BYTES = 64 << 20
+_DEPTH = 64
+# What numpy has no type for is kept as words of the same length.
+_PLAIN = {
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "complex64", "complex128"),
+}
+_WORDS = {"bfloat16": "uint16"}  # all others of one byte
+
+
+class Weights(Protocol):
+    """A tensor whose little-endian bytes are read when they are wanted."""
+
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def read(self) -> Any: ...  # () -> Raw
+
+
+@dataclass(frozen=True)
+class Held:
+    """A tensor of which the bytes are at hand."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    raw: Raw
+    role: str = "weight"
+    tied: str | None = None
+
+    def read(self) -> Raw:
+        return self.raw
+
+
+@dataclass(frozen=True)
+class Start:
+    """A tensor of the start, as trial.json has it; `array`: its name in start.npz."""
+
+    name: str
+    array: str
+    dtype: str
+    shape: tuple[int, ...]
+    role: str = "weight"
+    constant: bool = False
+    tied: str | None = None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a trainer is handed. `data` is there when a worker runs it (contract.Data)."""
+
+    id: str
+    folder: Path
+    network: Network
+    config: Config
+    tensors: Mapping[str, Start]
+    record: Mapping[str, Any] = field(default_factory=dict)
+    token: int = 0
+    data: Any = None
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoint"
+
+    @property
+    def directory(self) -> Path:
+        """Where the query was asked: names of files and modules are relative to it."""
+        return Path(self.record.get("directory", "."))
+
+    @property
+    def fingerprints(self) -> Mapping[str, str]:
+        found: Mapping[str, str] = self.record.get("fingerprints", {})
+        return found
+
+    def path_of(self, where: str) -> str:
+        """A path of the configuration as it is opened: absolute, or taken out of a version."""
+        return str(self.record.get("paths", {}).get(where, where))
+
+    def with_(self, **changes: Any) -> Trial:
+        """The same with other keys in its configuration, such as log_every of a slice."""
+        return replace(self, config=Config({**self.config.values, **changes}))
+
+    @cached_property
+    def _start(self) -> Any:
+        return np.load(self.folder / START, allow_pickle=False)
+
+    def weights(self, name: str) -> Array:
+        """The array of a tensor that the trial begins with; bfloat16 and the like as words."""
+        try:
+            start = self.tensors[name]
+        except KeyError:
+            raise NotFound(
+                f"the trial has no tensor {name!r}", did_you_mean=nearest(name, self.tensors)
+            ) from None
+        if start.tied is not None:
+            return self.weights(start.tied)
+        array: Array = self._start[start.array]
+        return array
+
+    @property
+    def names(self) -> list[str]:
+        """Of the tensors that are no constants, in order."""
+        return [start.name for start in self.tensors.values() if not start.constant]
+
+    def tensor_of(self, name: str, array: Array) -> Held:
+        """An array of a checkpoint as a tensor: with the dtype that is meant, and its bytes."""
+        start = self.tensors[name]
+        words = np.dtype(words_of(start.dtype))
+        if array.dtype != words or array.shape != start.shape:
+            raise Damaged(
+                f"the tensor {name} of a checkpoint is another one",
+                why=f"{array.dtype} {array.shape} instead of {words} {start.shape}",
+            )
+        little = np.ascontiguousarray(array, words.newbyteorder("<"))
+        return Held(start.dtype, start.shape, little.tobytes(), start.role)
+
+
+@dataclass(frozen=True)
+class TrialFiles:
+    """The folder of one trial; its name is the trial's id."""
+
+    folder: Path
+
+    @property
+    def id(self) -> str:
+        return self.folder.name
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoint"
+
+    def exists(self) -> bool:
+        return (self.folder / TRIAL).is_file()
+
+    def create(
+        self,
+        network: Network,
+        config: Config,
+        start: Mapping[str, Weights],
+        record: Mapping[str, Any],
+        *,
+        constants: Mapping[str, Weights] | None = None,
+    ) -> None:
+        """Write what the trial begins with, all of it or nothing; what is there already stays.
+
+        `start`: weights by name, of which `role` and `tied` count where they are told.
+        """
+        if self.exists():
+            self.load()
+            return
+        parent = durable.make_directory(self.folder.parent)
+        made = parent / f"tmp-{os.urandom(8).hex()}"
+        made.mkdir()
+        try:
+            rows, digest = _write_start(made / START, start, constants or {})
+            document = {
+                "dlv_trial": 1,
+                "id": self.id,
+                "network": network.canonical(),
+                "config": config.document(),
+                "tensors": rows,
+                "start": digest,
+                "record": dict(record),
+            }
+            document["blake3"] = _hash(document)
+            (made / TRIAL).write_text(json.dumps(document, sort_keys=True) + "\n")
+            for name in (START, TRIAL):
+                durable.sync_path(made / name)
+            durable.fsync_directory(made)
+            durable.move_all([(made, self.folder)])
+        except OSError as error:
+            raise durable.storage_error("write", made, error) from error
+        except StorageError:
+            if not self.exists():
+                raise
+            self.load()  # another query was faster
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+
+    def load(self) -> Trial:
+        """Checked against its hashes; Damaged names what is wrong."""
+        path = self.folder / TRIAL
+        what = f"trial {self.id[:7]}"
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            raise NotFound(f"{what} has no {TRIAL}", why=f"looked in {self.folder}") from None
+        except OSError as error:
+            raise durable.storage_error("read", path, error) from error
+        document = read_json(data, f"{TRIAL} of {what}", limit=_MOST_BYTES, depth=_DEPTH)
+        if not isinstance(document, dict) or document.get("dlv_trial") != 1:
+            raise Damaged(f"{TRIAL} of {what} is none that this dlv reads")
+        told = document.pop("blake3", None)
+        if _hash(document) != told:
+            raise Damaged(f"{TRIAL} of {what} is damaged", why="its hash is another one")
+        if document["id"] != self.id:
+            raise Conflict(f"the folder of {what} holds another trial", why=document["id"])
+        if _file_hash(self.folder / START) != document["start"]:
+            raise Damaged(f"{START} of {what} is damaged", why="its hash is another one")
+        return Trial(
+            id=self.id,
+            folder=self.folder,
+            network=Network.from_canonical(document["network"]),
+            config=Config(document["config"]),
+            tensors={
+                row["name"]: Start(**{**row, "shape": tuple(row["shape"])})
+                for row in document["tensors"]
+            },
+            record=document["record"],
+        )
+
+    def weights(self, checkpoint: Checkpoint) -> dict[str, Held]:
+        """The tensors of a checkpoint, with their true dtypes; {} where it holds none."""
+        trial = self.load()
+        found = checkpoint.weights
+        return {name: trial.tensor_of(name, found[name]) for name in trial.names if name in found}
+
+
+def start_hash(start: Mapping[str, Weights]) -> str:
+    """The hash of the weights that a trial begins with, of any network: name and matrix."""
+    names = {name: matrix_hash(each.dtype, each.shape, each.read()) for name, each in start.items()}
+    return hash_bytes(dumps(names))
+
+
+def words_of(dtype: str) -> str:
+    """numpy's dtype under which elements of a dtype are kept."""
+    return dtype if dtype in _PLAIN else _WORDS.get(dtype, "uint8")
+
+
+def _write_start(
+    path: Path, start: Mapping[str, Weights], constants: Mapping[str, Weights]
+) -> tuple[list[dict[str, Any]], str]:
+    rows: list[dict[str, Any]] = []
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        both = [(name, each, False) for name, each in start.items()]
+        both += [(name, each, True) for name, each in constants.items()]
+        for place, (name, tensor, constant) in enumerate(both):
+            row = {
+                "name": name,
+                "array": _entry(name, place, constant),
+                "dtype": tensor.dtype,
+                "shape": list(tensor.shape),
+                "role": getattr(tensor, "role", "weight"),
+                "constant": constant,
+                "tied": getattr(tensor, "tied", None),
+            }
+            rows.append(row)
+            if row["tied"] is None:
+                array = _array(name, tensor)
+                entry = zipfile.ZipInfo(f"{row['array']}.npy")  # no time: equal bytes
+                with archive.open(entry, "w", force_zip64=True) as out:
+                    np.lib.format.write_array(out, array, allow_pickle=False)
+    return rows, _file_hash(path)
+
+
+def _entry(name: str, place: int, constant: bool) -> str:
+    """The name itself, where an archive can hold it."""
+    plain = name.isprintable() and len(name) < 200 and not constant
+    return name if plain else f"tensor {place}"
+
+
+def _array(name: str, tensor: Weights) -> Array:
+    words = np.dtype(words_of(tensor.dtype)).newbyteorder("<")
+    raw = memoryview(tensor.read()).cast("B") if math.prod(tensor.shape) else b""
+    if len(raw) != math.prod(tensor.shape) * words.itemsize:
+        raise Damaged(f"the tensor {name} has a wrong length", why=f"{len(raw)} bytes")
+    return np.frombuffer(raw, words).reshape(tensor.shape)
+
+
+def _hash(document: Mapping[str, Any]) -> str:
+    return hash_bytes(json.dumps(document, sort_keys=True).encode())
+
+
+def _file_hash(path: Path) -> str:
+    running = hasher()
+    try:
+        with path.open("rb") as file:
+            while piece := file.read(durable.READ_SIZE):
+                running.update(piece)
+    except OSError as error:
+        raise durable.storage_error("read", path, error) from error
+    return running.hexdigest()
