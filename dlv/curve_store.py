@@ -82,6 +82,10 @@ class CurveStore:
             yield points if inside else points.part(max(0, start - seq), min(n, last - seq))
 
     def scalar_at(self, series: int, ordinals: Sequence[int]) -> Columns:
+        return _columns(self.points_at(series, ordinals))
+
+    def points_at(self, series: int, ordinals: Sequence[int]) -> Scalars:
+        """Only the chunks that hold them are unpacked."""
         wanted = np.asarray(ordinals, np.int64)
         with self.database.snapshot():
             extent = curves.extent(self.database, series)
@@ -98,7 +102,7 @@ class CurveStore:
         points = chunks.joined(parts)
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
-        return _columns(points.at(back))
+        return points.at(back)
 
     def scalar_chunks(self, series: int) -> list[ChunkRow]:
         with self.database.snapshot():

@@ -18,7 +18,7 @@ LEVELS: dict[float, str] = {
     " weight_writer snapshots catalogue environment bounds_norms live_model weight_statistics"
     " processors",
     3.2: "runs artifacts rounding structure reading given_data bounds curve_store",
-    3.3: "archiving",
+    3.3: "archiving curve_writer",
     3.4: "bounding",
     # What several verbs share.
     3.5: "conditions delivery derive draft inventory lineage mlflow_record reachable text_changes"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from dlv.metadata.curves import CHUNK
 from dlv.metadata.database import Database, Row
@@ -197,6 +197,11 @@ def save_series(db: Database, states: Iterable[SeriesState]) -> None:
     )
     for state in changed:
         state.changed = False
+
+
+def moments(db: Database, series_id: int, table: Literal["tensor", "blob_point"]) -> list[Row]:
+    """(step, wall) of every point."""
+    return db.rows(f"SELECT step, wall FROM {table} WHERE series_id = ? ORDER BY seq", (series_id,))
 
 
 def loose_end(db: Database, series_id: int) -> list[tuple[int, int, bytes]]:
