@@ -41,7 +41,9 @@ class ScalarPoints:
 class TensorPoint:
     """`data`: elements, little-endian in C order; strings as u32 length and bytes each.
 
-    `legacy` keeps the bytes of an old histogram, of which the tensor is a summary.
+    `legacy` keeps an old histogram, of which the tensor leaves something out: little-endian
+    float64 min, max, num, sum, sum of squares, then the limits and then the counts of its buckets
+    (old_summaries.OldHistogram reads it).
     """
 
     tag: str
@@ -75,10 +77,11 @@ Item = ScalarPoints | TensorPoint | BlobPoint | Hide
 
 @dataclass(frozen=True)
 class Fault:
-    """A series that is flagged, or a warning about the whole log."""
+    """Values of a tag (None: of the log) that were left out; with `warning`, nothing was."""
 
     tag: str | None
     message: str
+    warning: bool = False
 
 
 @dataclass(frozen=True)
