@@ -19,13 +19,13 @@ LEVELS: dict[float, str] = {
     " processors",
     3.2: "runs artifacts rounding structure reading given_data bounds curve_store",
     3.3: "archiving curve_writer",
-    3.4: "bounding",
+    3.4: "bounding ingest",
     # What several verbs share.
     3.5: "conditions delivery derive draft inventory lineage mlflow_record reachable text_changes"
     " working",
     3.7: "approximate_files carrying collecting repairing matrix_pairs evaluation",
     4: "add commit archive explain diff describe evaluate activations check status history checkout"
-    " tags remove collect ingest intake intake_mlflow transfer curves stats doctor demo rebuild"
+    " tags remove collect intake intake_mlflow transfer curves stats doctor demo rebuild"
     " show undo version copying lossy repair",
     5: "training hub report dql views",
     6: "commands api integrations",

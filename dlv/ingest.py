@@ -1,0 +1,247 @@
+"""Logs into `live.db`: what is new in a folder of event files is read, the rest is looked at only.
+
+A run is a folder; its files follow one another in the order of their names. Points and how far a
+file was read are written in one transaction: a kill neither loses a point nor doubles one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import dlv.durable as durable
+from dlv.canonical import hash_bytes
+from dlv.curve_store import PREVIEW, CurveStore
+from dlv.curve_writer import Batch, RunWriter, keep_preview
+from dlv.errors import Conflict, DlvError, NotFound
+from dlv.events import migrate
+from dlv.events.points import Fault
+from dlv.metadata import curve_writing as rows
+from dlv.metadata.curve_writing import FileRow
+
+HEAD = 4096  # bytes by which a file is known again
+BATCH = 24 << 20  # bytes of points that are held before they are written
+EVENTS = "events"
+_UNFINISHED = -1  # the size of a file of which more is on its way
+
+
+@dataclass
+class Scanned:
+    """What a look at a folder has brought; `remarks` are (file, what is wrong with it)."""
+
+    experiment: str
+    runs: list[str] = field(default_factory=list)
+    files: int = 0
+    read: int = 0  # files that had something new
+    bytes: int = 0
+    points: int = 0
+    remarks: list[tuple[str, str]] = field(default_factory=list)
+
+
+def scan(
+    store: CurveStore,
+    directory: Path,
+    *,
+    experiment: str | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Scanned:
+    """Read what is new below `directory`; the experiment is called like it unless it is given."""
+    name = text_of(directory.resolve()) if experiment is None else experiment
+    return read_files(store, name, find(directory), progress=progress)
+
+
+def read_files(
+    store: CurveStore,
+    experiment: str,
+    found: Mapping[str, list[Path]],
+    *,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Scanned:
+    """The runs of an experiment as they are now: run -> its event files in order."""
+    done = Scanned(experiment, runs=list(found))
+    with reading(store):
+        db = store.database
+        with db.atomic():
+            key = rows.experiment(db, experiment)
+        known = rows.files(db, key)
+        for name in known.keys() - found.keys():
+            with db.atomic():
+                rows.withdraw(db, rows.run(db, key, name))
+        for name, paths in found.items():
+            _Run(store, key, name, done, progress).catch_up(paths, known.get(name, {}))
+    return done
+
+
+@contextmanager
+def reading(store: CurveStore) -> Iterator[None]:
+    """Only one process at a time adds to a file of curves."""
+    path = store.database.path
+    with open(path.with_name(path.name + ".lock"), "ab") as file:
+        durable.lock(file.fileno(), fcntl.LOCK_EX, None, path.name)
+        yield
+
+
+def find(directory: Path) -> dict[str, list[Path]]:
+    """Run -> event files. The folder itself is the run `.`; links are followed, but not round."""
+    if not directory.is_dir():
+        raise NotFound(f"there is no folder {directory}")
+    found: dict[str, list[Path]] = {}
+    seen: set[tuple[int, int]] = set()
+    waiting = [directory]
+    while waiting:
+        folder = waiting.pop()
+        status = os.stat(folder)
+        if (status.st_dev, status.st_ino) in seen:
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        try:
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except PermissionError:
+            continue
+        here = []
+        for entry in entries:
+            if entry.is_dir():
+                waiting.append(folder / entry.name)
+            elif is_event_file(entry.name) and entry.is_file():
+                here.append(folder / entry.name)
+        if here:
+            found[text_of(folder.relative_to(directory))] = here
+    return dict(sorted(found.items()))
+
+
+def is_event_file(name: str) -> bool:
+    """TensorBoard's rule."""
+    return "tfevents" in os.path.basename(name)
+
+
+def text_of(path: Path) -> str:
+    """A path as text, whatever bytes are in it."""
+    return os.fsencode(path.as_posix()).decode("utf-8", "backslashreplace")
+
+
+class _Run:
+    """One run while its files are looked at."""
+
+    def __init__(
+        self,
+        store: CurveStore,
+        experiment_id: int,
+        name: str,
+        done: Scanned,
+        progress: Callable[[int], None],
+    ) -> None:
+        self.store = store
+        self.db = store.database
+        self.experiment_id = experiment_id
+        self.name = name
+        self.done = done
+        self.progress = progress
+        self.grown = False
+
+    def catch_up(self, paths: list[Path], known: Mapping[str, FileRow]) -> None:
+        looks = []
+        for path in paths:
+            self.done.files += 1
+            try:
+                looks.append((path, os.stat(path)))
+            except OSError as error:  # it was there a moment ago
+                self.done.remarks.append((text_of(path), error.strerror or "cannot be read"))
+        names = {text_of(path) for path, _ in looks}
+        anew = bool(known.keys() - names) or any(
+            _replaced(path, status, known.get(text_of(path))) for path, status in looks
+        )
+        before: dict[str, int] = {}
+        with self.db.atomic():
+            self.id = rows.run(self.db, self.experiment_id, self.name)
+            if anew:
+                rows.withdraw(self.db, self.id)
+                self.id = rows.run(self.db, self.experiment_id, self.name)
+                known = {}
+            else:
+                before = {tag: state.n for tag, state in rows.series(self.db, self.id).items()}
+        for path, status in looks:
+            row = known.get(text_of(path))
+            if row is None or (row.size, row.mtime_ns) != (status.st_size, status.st_mtime_ns):
+                row = self._read(path, status, row)
+            if row.error is not None and row.status != "open":
+                self.done.remarks.append((row.path, row.error))
+        if self.grown:
+            self._keep_previews(before)
+
+    def _read(self, path: Path, status: os.stat_result, row: FileRow | None) -> FileRow:
+        """What is new in one file, batch by batch."""
+        if row is None:
+            row = FileRow(
+                *(text_of(path), EVENTS, _UNFINISHED, status.st_mtime_ns, status.st_ino),
+                *("", 0, "open"),
+            )
+        start = seen = row.offset
+        state = rows.run_state(self.db, self.id)
+        found = migrate.read(path, offset=start, state=state)
+        batch = Batch()
+        faults: list[Fault] = []
+        try:
+            row.head = _head(path)
+            for window in found:
+                batch.add(window.items, window.metadata, window.faults)
+                faults += [fault for fault in window.faults if fault.tag is None]
+                self.progress(window.offset - seen)
+                seen = window.offset
+                if batch.bytes >= BATCH:
+                    self._write(batch, row, window.offset, found)
+                    batch = Batch()
+            row.size, row.mtime_ns, row.inode = status.st_size, status.st_mtime_ns, status.st_ino
+            row.status = found.status
+            row.error = found.error
+        except DlvError as error:
+            if isinstance(error, Conflict):
+                raise
+            row.status, row.error = "damaged", error.message
+        self._write(batch, row, found.offset, found)
+        self.done.remarks += [(row.path, fault.message) for fault in faults]
+        self.done.read += 1
+        self.done.bytes += row.offset - start
+        return row
+
+    def _write(self, batch: Batch, row: FileRow, offset: int, found: migrate.Reading) -> None:
+        with self.db.atomic():
+            if (rows.offset(self.db, self.id, row.path) or 0) != row.offset:
+                raise Conflict(f"another process reads {row.path} at the same time")
+            RunWriter(self.store, self.id).write(batch)
+            rows.set_run_state(self.db, self.id, found.state, found.wall)
+            row.offset = offset
+            rows.put_file(self.db, self.id, row)
+        self.done.points += batch.points
+        self.grown = self.grown or batch.points > 0
+
+    def _keep_previews(self, before: Mapping[str, int]) -> None:
+        """Of series that have become much longer; a few points more would not pay."""
+        with self.db.atomic():
+            for tag, state in rows.series(self.db, self.id).items():
+                n = state.n
+                if state.data_class == 1 and n > PREVIEW and n >= 1.1 * before.get(tag, 0):
+                    keep_preview(self.store, state.id, n)
+
+
+def _head(path: Path) -> str:
+    """By which a file is known again: how many bytes, and their hash."""
+    with open(path, "rb") as file:
+        data = file.read(HEAD)
+    return f"{len(data)}:{hash_bytes(data)}"
+
+
+def _replaced(path: Path, status: os.stat_result, row: FileRow | None) -> bool:
+    """Whether it is another file than the one that was read, or not a longer one."""
+    if row is None or (row.size, row.mtime_ns, row.inode) == (
+        *(status.st_size, status.st_mtime_ns, status.st_ino),
+    ):
+        return False
+    if row.inode != status.st_ino or status.st_size < row.offset or status.st_size == row.size:
+        return True
+    length = int(row.head.split(":")[0] or 0)
+    with open(path, "rb") as file:
+        return f"{length}:{hash_bytes(file.read(length))}" != row.head
