@@ -19,7 +19,6 @@ from dlv.errors import (
     Damaged,
     NewerFormat,
     NotARepository,
-    StorageError,
     UnsafeInput,
     UsageError,
 )
@@ -32,14 +31,11 @@ from dlv.mounts import network_disk
 if TYPE_CHECKING:
     import dlv.fact as fact_format
     import dlv.manifest as manifest_format
-    import dlv.metadata.trials as trials
     from dlv.fact import Fact
     from dlv.manifest import Manifest
-    from dlv.metadata.trials import Trials
 else:  # `list` and `log` need neither
     fact_format = lazy("dlv.fact")
     manifest_format = lazy("dlv.manifest")
-    trials = lazy("dlv.metadata.trials")
 
 FORMAT = 1
 FOLDER = ".dlv"
@@ -107,8 +103,7 @@ class Repository:
         self.files_git = path / "files.git"
         self.config_file = path / "config.toml"
         self.database_file = path / "dlv.db"
-        self.trials_path = path / "trials.db"
-        self.trials_folder = path / "trials"
+        self.trials_path, self.trials_folder = path / "trials.db", path / "trials"
         # Whether the user vouches that no other host writes; asked only on a network disk.
         self.single_host: Callable[[], bool] = lambda: False
         self.patience: float | None = None  # seconds to wait for a lock; None: till it is free
@@ -217,16 +212,6 @@ class Repository:
         # Before it is opened: if it is replaced in between, that is noticed once too often.
         self._opened = _identity(self.database_file)
         return Database(self.database_file, wal=not network_disk(self.path), create=False)
-
-    def trial_store(self) -> Trials:
-        """The ledger of trials, a file of its own: it goes on while the catalogue is made again."""
-        if network_disk(self.path):
-            raise StorageError(
-                f"{self.path} lies on a network disk",
-                why="the ledger of trials is shared by processes through memory of one machine",
-                hint="run this in a clone on a local disk, and push the versions that it makes",
-            )
-        return trials.Trials(self.trials_path)
 
     def close(self) -> None:
         if "database" in self.__dict__:

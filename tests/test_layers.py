@@ -17,7 +17,7 @@ LEVELS: dict[float, str] = {
     3: "ballast quarantine repository revisions staging files config pack_files weights"
     " weight_writer snapshots catalogue environment bounds_norms live_model weight_statistics"
     " processors",
-    3.2: "runs artifacts rounding structure reading given_data bounds curve_store",
+    3.2: "trials runs artifacts rounding structure reading given_data bounds curve_store",
     3.3: "archiving curve_writer",
     3.4: "bounding ingest",
     # What several verbs share.

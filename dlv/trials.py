@@ -1,0 +1,20 @@
+"""Where trials lie in a repository: their ledger, a file of its own, and a folder for each."""
+
+from __future__ import annotations
+
+from dlv.errors import StorageError
+from dlv.metadata.trials import Trials
+from dlv.mounts import network_disk
+from dlv.repository import Repository
+
+
+def open_store(repository: Repository) -> Trials:
+    """The store of the ledger. Heartbeats there hold up no commit, and a catalogue may be made
+    again while trials are running."""
+    if network_disk(repository.path):
+        raise StorageError(
+            f"{repository.path} lies on a network disk",
+            why="processes share the ledger of trials through the memory of one machine",
+            hint="evaluate in a clone on a local disk, and push the versions that it makes",
+        )
+    return Trials(repository.trials_path)
