@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,10 +19,14 @@ from dlv.training.interface import TrainFunction as TrainFunction
 if TYPE_CHECKING:
     import dlv.training.process as process
     import dlv.training.python_trainer as python_trainer
+    import dlv.training.rows as rows
     import dlv.training.torch_trainer as torch_trainer
+    from dlv.training.checkpoints import Checkpoint
+    from dlv.training.trial_files import Trial
 else:  # none of them needs what the others do
     process = lazy("dlv.training.process")
     python_trainer = lazy("dlv.training.python_trainer")
+    rows = lazy("dlv.training.rows")
     torch_trainer = lazy("dlv.training.torch_trainer")
 
 
@@ -34,6 +40,14 @@ def trainer(config: Config, readers: Readers, directory: Path = Path()) -> Train
         return made
     own: TrainFunction = python_trainer.trainer(config.trainer, directory)
     return own
+
+
+def run(trial: Trial, steps: int, checkpoint: Checkpoint, log: Log, readers: Readers) -> None:
+    """Train a slice: from the checkpoint to `steps`, or until `log` says to stop."""
+    where = trial.config.input_data
+    if where is not None and readers.rows is not None:
+        trial = replace(trial, opening=partial(rows.opened, trial, readers.rows))
+    trainer(trial.config, readers, trial.directory)(trial, steps, checkpoint, log)
 
 
 def check(config: Config, directory: Path = Path()) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from dlv.training.checkpoints import Checkpoint
-    from dlv.training.rows import Data, Source
+    from dlv.training.datasets import Source, Wanted
     from dlv.training.trial_files import Trial
 
 # Arrays and JSON values by name; weights are called `weight/NAME`.
@@ -30,7 +30,7 @@ class Log(Protocol):
     def __call__(self, step: int, metrics: Mapping[str, float], state: State) -> bool: ...
 
 
-TrainFunction = Callable[["Trial", int, "Checkpoint", Log, "Data"], None]
+TrainFunction = Callable[["Trial", int, "Checkpoint", Log], None]
 Event = tuple[int, str, float]  # step, name, value
 
 
@@ -38,9 +38,10 @@ Event = tuple[int, str, float]  # step, name, value
 class Readers:
     """What workers hand in, as training reads no formats of files.
 
-    `rows(where, settings, wanted, directory)`: the data of a configuration, opened; `events(
-    folder)`: a function that gives the points of event files since it was called last.
+    `rows(where, settings, wanted, directory)`: the data of a configuration, opened; wanted are
+    names and shapes of the network's inputs. `events(folder)`: a function that gives the points
+    of event files which it has not given yet.
     """
 
-    rows: Callable[[str, Mapping[str, Any], Sequence[Any], Path], Source] | None = None
+    rows: Callable[[str, Mapping[str, Any], Sequence[Wanted], Path], Source] | None = None
     events: Callable[[Path], Callable[[], Iterator[Event]]] | None = None

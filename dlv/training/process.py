@@ -11,14 +11,13 @@ from dlv.canonical import hash_bytes
 from dlv.errors import NotFound
 from dlv.training.checkpoints import Checkpoint, file_digest
 from dlv.training.interface import Log, Readers, TrainFunction
-from dlv.training.rows import Data
 from dlv.training.trial_files import Trial
 
 
 def trainer(words: Sequence[str], readers: Readers, directory: Path) -> TrainFunction:
     """What runs the program for a slice."""
 
-    def train(trial: Trial, steps: int, checkpoint: Checkpoint, log: Log, data: Data) -> None:
+    def train(trial: Trial, steps: int, checkpoint: Checkpoint, log: Log) -> None:
         raise NotImplementedError(words, readers, directory)
 
     return train

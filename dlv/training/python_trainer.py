@@ -19,7 +19,6 @@ from dlv.canonical import hash_bytes
 from dlv.errors import DlvError, NotFound, UsageError, nearest
 from dlv.training.checkpoints import Checkpoint
 from dlv.training.interface import Log, TrainFunction
-from dlv.training.rows import Data
 from dlv.training.trial_files import Trial
 
 
@@ -27,7 +26,7 @@ def trainer(name: str, directory: Path) -> TrainFunction:
     """Import the module, from this directory first; UsageError if the function is not there."""
     function = _function(name, directory)
 
-    def train(trial: Trial, steps: int, checkpoint: Checkpoint, log: Log, _: Data) -> None:
+    def train(trial: Trial, steps: int, checkpoint: Checkpoint, log: Log) -> None:
         if checkpoint.step >= steps:
             return
         function(trial, trial.config, steps, checkpoint, log)

@@ -12,21 +12,24 @@ import math
 import os
 import shutil
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 import dlv.durable as durable
 from dlv.canonical import dumps, hash_bytes, hasher, matrix_hash, read_json
-from dlv.errors import Conflict, Damaged, NotFound, StorageError, nearest
+from dlv.errors import Conflict, Damaged, NotFound, StorageError, UsageError, nearest
 from dlv.network.graph import Network
 from dlv.training.checkpoints import Checkpoint
 from dlv.training.config import Config
+
+if TYPE_CHECKING:
+    from dlv.training.datasets import Data
 
 Array = npt.NDArray[Any]
 Raw = bytes | bytearray | memoryview
@@ -82,7 +85,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Trial:
-    """What a trainer is handed. `data` is there when a worker runs it (contract.Data)."""
+    """What a trainer is handed. `opening` opens the data, where a worker runs it."""
 
     id: str
     folder: Path
@@ -91,7 +94,7 @@ class Trial:
     tensors: Mapping[str, Start]
     record: Mapping[str, Any] = field(default_factory=dict)
     token: int = 0
-    data: Any = None
+    opening: Callable[[], Data] | None = None
 
     @property
     def checkpoints(self) -> Path:
@@ -114,6 +117,13 @@ class Trial:
     def with_(self, **changes: Any) -> Trial:
         """The same with other keys in its configuration, such as log_every of a slice."""
         return replace(self, config=Config({**self.config.values, **changes}))
+
+    @cached_property
+    def data(self) -> Data:
+        """The rows of `input_data`, read when they are asked for first."""
+        if self.opening is None:
+            raise UsageError("this trial has no data", why="config.input_data says nothing")
+        return self.opening()
 
     @cached_property
     def _start(self) -> Any:
