@@ -1,0 +1,134 @@
+"""The older HTTP API of TensorBoard over stored curves: `/data/runs` and what belongs to it."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+from dlv.errors import NotFound, UsageError
+from dlv.events.legacy_answers import SIZES, LegacyAnswers
+from dlv.events.media import media
+from dlv.events.pbtxt import limited_graph, text
+from dlv.events.provider import Provider
+from dlv.events.responses import Answer, Environ, Start, document
+
+SAMPLES = 10  # points of each tag where all tags are asked for
+_MOST_DIGITS = 18
+_MOST_PARAMETERS = 64
+
+
+class Asked:
+    """The query of a request; of a name that is given twice, the first value counts."""
+
+    def __init__(self, environ: Environ) -> None:
+        given = environ.get("QUERY_STRING", "")
+        try:
+            pairs = parse_qsl(given, keep_blank_values=True, max_num_fields=_MOST_PARAMETERS)
+        except ValueError as error:
+            raise UsageError("the query has too many parameters") from error
+        self._given: dict[str, str] = dict(reversed(pairs))
+        # Those who do not say what they accept get what the document promises.
+        self.gzip = "gzip" in environ.get("HTTP_ACCEPT_ENCODING", "gzip")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._given
+
+    def text(self, name: str, default: str | None = None) -> str:
+        found = self._given.get(name, default)
+        if found is None:
+            raise UsageError(f"`{name}` is missing", why="the address must say it, after `?`")
+        return found
+
+    def number(self, name: str, least: int, default: int | None = None) -> int:
+        value = self.text(name, None if default is None else str(default))
+        plain = value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS
+        if not plain or (name in self and int(value) < least):
+            raise UsageError(
+                f"`{name}` is `{value[:100]}`", why=f"it must be a whole number, {least} or more"
+            )
+        return int(value)
+
+
+class LegacyApi:
+    """A WSGI application. Its routes are also answered without `/data` in front."""
+
+    def __init__(
+        self, provider: Provider, sizes: Mapping[str, int] = SIZES, experiment: str = ""
+    ) -> None:
+        answers = self._answers = LegacyAnswers(provider, sizes, experiment)
+        self._routes: Mapping[str, Callable[[Asked], Answer]] = {
+            "/runs": self._runs,
+            "/scalars": self._scalars,
+            "/histograms": _of_tag(answers.histograms),
+            "/compressedHistograms": _of_tag(answers.compressed_histograms),
+            "/images": _of_tag(answers.images),
+            "/individualImage": _item(answers.image),
+            "/audio": _of_tag(answers.audio),
+            "/individualAudio": _item(answers.clip),
+            "/graph": self._graph,
+            "/run_metadata": self._run_metadata,
+        }
+
+    def __call__(self, environ: Environ, start: Start) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "")
+        route = self._routes.get(path.removeprefix("/data"))
+        if route is None:
+            raise NotFound(
+                f"no page `{path[:100]}`", hint=f"there are {', '.join(self._routes)} under /data"
+            )
+        if environ.get("REQUEST_METHOD") == "POST":
+            answer = Answer(b"not allowed\n", status=405, headers={"Allow": "GET, HEAD"})
+        else:
+            answer = route(Asked(environ))
+        return answer.send(environ, start)
+
+    def _runs(self, _: Asked) -> Answer:
+        return document(self._answers.runs())
+
+    def _scalars(self, asked: Asked) -> Answer:
+        form = asked.text("format", "json")
+        if form not in ("json", "csv"):
+            raise UsageError(f"no format `{form[:100]}`", hint="format=json or format=csv")
+        if form == "csv":
+            table = self._answers.scalars_csv(asked.text("run"), asked.text("tag"))
+            return Answer(table.encode(), "text/csv; charset=utf-8")
+        if "run" in asked or "tag" in asked:
+            return document(self._answers.scalars(asked.text("run"), asked.text("tag")))
+        return document(self._answers.sampled_scalars(asked.number("sample_count", 2, SAMPLES)))
+
+    def _graph(self, asked: Asked) -> Answer:
+        run, key = asked.text("run"), asked.text("large_attrs_key", "")
+        limit = asked.number("limit_attr_size", 1, 0)
+        if limit and not key:
+            raise UsageError("`large_attrs_key` is missing", why="limit_attr_size needs it")
+        graph = self._answers.graph(run)
+        return _gzipped("GraphDef", limited_graph(graph, limit, key) if limit else graph, asked)
+
+    def _run_metadata(self, asked: Asked) -> Answer:
+        found = self._answers.run_metadata(asked.text("run"), asked.text("tag"))
+        return _gzipped("RunMetadata", found, asked)
+
+
+def _of_tag(answer: Callable[[str, str], Any]) -> Callable[[Asked], Answer]:
+    return lambda asked: document(answer(asked.text("run"), asked.text("tag")))
+
+
+def _item(answer: Callable[[str, str, int, int], Iterator[bytes]]) -> Callable[[Asked], Answer]:
+    """`number`: which of several at one step."""
+
+    def one(asked: Asked) -> Answer:
+        place, number = asked.number("index", 0), asked.number("number", 0, 0)
+        return media(answer(asked.text("run"), asked.text("tagname"), place, number))
+
+    return one
+
+
+def _gzipped(kind: str, data: bytes, asked: Asked) -> Answer:
+    body = "".join(f"{line}\n" for line in text(kind, data)).encode()
+    headers = {"Vary": "Accept-Encoding"}
+    if asked.gzip:
+        body = gzip.compress(body, 6, mtime=0)
+        headers["Content-Encoding"] = "gzip"
+    return Answer(body, "text/x-protobuf; charset=utf-8", headers=headers)
