@@ -1,0 +1,44 @@
+"""`dlv worker`, which no help lists: what `evaluate` starts to train trials."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+from dlv.commands.invocation import Invocation
+from dlv.commands.options import argument, command
+from dlv.lazy import lazy
+
+if TYPE_CHECKING:
+    import dlv.metadata.trials as trials
+    import dlv.training.interface as interface
+    import dlv.training.owners as owners
+    import dlv.training.worker as worker
+else:
+    trials = lazy("dlv.metadata.trials")
+    interface = lazy("dlv.training.interface")
+    owners = lazy("dlv.training.owners")
+    worker = lazy("dlv.training.worker")
+
+
+@command("worker", examples=["dlv worker RUN NAME"])
+@argument("run")
+@argument("name")
+def run(call: Invocation, run: str, name: str) -> None:
+    """Train trials of a run until standard input is closed."""
+    repository = call.repository
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides what Ctrl-C means
+    lifeline = worker.Lifeline(worker.private(0, os.O_RDONLY))
+    voice = worker.Voice(worker.private(1, os.O_WRONLY))
+    with trials.Trials(repository.trials_path) as store:
+        voice.ready()
+        worker.work(
+            store,
+            repository.trials_folder,
+            interface.Readers(),
+            owner=owners.Owner.here(name),
+            runs=[run],
+            stop=lifeline.cut,
+            beat=voice.beat,
+        )

@@ -1,0 +1,177 @@
+"""A run of trials on this machine: worker processes, watched until it is over."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from dlv.errors import DlvError
+from dlv.processors import physical, usable
+from dlv.training.claims import Claim
+from dlv.training.crew import SILENCE, Crew, Ended
+from dlv.training.ledger import Ledger
+from dlv.training.owners import Owner
+from dlv.training.progress import News, Progress, Watch, worker_ended
+from dlv.training.results import RunView
+from dlv.training.trial_store import TrialStore
+
+LOOK = (0.05, 1.0)  # seconds between two looks: least, and most where nobody says anything
+SHARE = 0.05  # of the time goes into looking, at most
+GRACE = 10.0  # seconds for workers to end when nobody wants what they do any more
+FAULTS = 10  # workers that end one after the other without a step of training between them
+
+
+class Interrupted(DlvError):
+    """Ctrl-C: what was trained is kept."""
+
+    exit_code = 130
+    kind = "interrupted"
+
+    def __init__(self, run: str) -> None:
+        super().__init__(
+            "interrupted",
+            why="what was trained is kept",
+            hint=f"resume with the same command; dlv trials {run[:7]} shows how far it is",
+        )
+
+
+def train(
+    store: TrialStore,
+    run: str,
+    *,
+    workers: int | None = None,
+    gpus: int = 0,
+    progress: Callable[[Progress], None],
+    command: Sequence[str],
+    more: Callable[[], None] | None = None,
+    environ: Mapping[str, str] = os.environ,
+    silence: float = SILENCE,
+) -> None:
+    """Train the trials of a run until it is over.
+
+    `command` starts a worker (see `worker_command`). `more` is called when a growing run has no
+    trial left to train: it adds some, or says that there are no more. Ctrl-C lets the workers
+    come to their next log, a second one ends them at once: Interrupted.
+    """
+    count = workers or physical(usable())
+    driver = _Driver(
+        store, run, Crew(command, count, gpus=gpus, environ=environ, silence=silence), progress
+    )
+    try:
+        driver.drive(more)
+    except KeyboardInterrupt:
+        driver.leave()
+        raise Interrupted(run) from None
+    finally:
+        driver.crew.kill()
+
+
+def worker_command(start: Path, run: str) -> list[str]:
+    """How a worker is started for the repository around `start`."""
+    # -P: names of files where the user is must not shadow modules.
+    return [sys.executable, "-P", "-m", "dlv", "-C", str(start), "worker", run]
+
+
+def worker_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Where a worker finds dlv, if it is not installed."""
+    home = str(Path(__file__).resolve().parents[2])
+    if Path(home).name in ("site-packages", "dist-packages"):
+        return dict(environ)
+    known = environ.get("PYTHONPATH")
+    return {**environ, "PYTHONPATH": os.pathsep.join([*([known] if known else []), home])}
+
+
+class _Driver:
+    def __init__(
+        self, store: TrialStore, run: str, crew: Crew, progress: Callable[[Progress], None]
+    ) -> None:
+        self.crew = crew
+        self._ledger = Ledger(store)
+        self._run = run
+        self._watch = Watch(self._ledger, run)
+        self._progress = progress
+        self._faults = 0
+        self._steps = 0
+
+    def drive(self, more: Callable[[], None] | None) -> None:
+        self._show(self._ledger.run(self._run))
+        self._settle()
+        while True:
+            begun = time.monotonic()
+            view = self._ledger.run(self._run)
+            if view.state != "running":
+                break
+            if more is not None and view.growing and view.idle:
+                more()
+                self._settle()
+                continue
+            notes = [self._replaced(view, ended) for ended in self.crew.look()]
+            self.crew.fill(_open(view))
+            self._show(view, notes)
+            self._wait(time.monotonic() - begun)
+        self._dismiss()
+        self._show(self._ledger.run(self._run))
+
+    def _settle(self) -> None:
+        """Verdicts are given where a trial is claimed: there may be none left to train."""
+        owner = Owner.here("driver")
+        claim = self._ledger.claim(owner, [self._run])
+        if isinstance(claim, Claim):
+            self._ledger.finish(claim, "released")
+
+    def _show(self, view: RunView, notes: Sequence[News] = ()) -> None:
+        workers = len(self.crew.workers)
+        self._progress(self._watch.look(view, time.monotonic(), workers=workers, notes=notes))
+
+    def _wait(self, spent: float) -> None:
+        """Till a worker says something, but not all the time."""
+        time.sleep(max(LOOK[0], min(spent / SHARE, LOOK[1])))
+        pipes = [w.process.stdout for w in self.crew.workers.values() if w.process.stdout]
+        select.select(pipes, [], [], LOOK[1])
+
+    def _replaced(self, view: RunView, ended: Ended) -> News:
+        if not ended.ready:
+            raise DlvError("a worker cannot begin", why=ended.reason)
+        steps = sum(trial.step for trial in view.trials)
+        self._faults = self._faults + 1 if steps == self._steps else 1
+        self._steps = steps
+        if self._faults > FAULTS:
+            raise DlvError(
+                f"{FAULTS} workers ended one after the other",
+                why=f"the last one {ended.how}",
+                hint=f"dlv trials {self._run[:7]} shows what they were at",
+            )
+        return worker_ended(ended)
+
+    def _dismiss(self) -> None:
+        """The run is over: nobody waits for what a worker may still be at."""
+        self.crew.release()
+        ends = time.monotonic() + GRACE
+        while self.crew.workers and time.monotonic() < ends:
+            self.crew.look()
+            time.sleep(0.01)
+        self.crew.kill()
+
+    def leave(self) -> None:
+        """Let the workers come to their next log; at once, if they are interrupted again."""
+        self.crew.release()
+        text = "each worker ends at its next log; Ctrl-C once more: at once"
+        try:
+            self._show(self._ledger.run(self._run), [News("note", text, {})])
+            while self.crew.workers:
+                self.crew.look()
+                time.sleep(0.05)
+        except KeyboardInterrupt:
+            self.crew.kill()
+
+
+def _open(view: RunView) -> int:
+    """How many trials may be trained at once."""
+    going = [
+        t for t in view.trials if t.verdict is None and t.state in ("ready", "running", "stale")
+    ]
+    return sum(trial.step < trial.target for trial in going)
