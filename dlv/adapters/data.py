@@ -63,27 +63,56 @@ def open_data(
         called = data_code.call(where, directory)
         return _chosen(where, called.columns, called.fingerprint, settings, wanted)
     path = directory / where
+    named = arrays_of(path, settings, directory)
+    if named is not None:
+        return chosen(named, fingerprint(path), settings, wanted)
+    return of_table(where, path, fingerprint(path), settings, wanted)
+
+
+@dataclass(frozen=True)
+class Named:
+    """Arrays of a file or a folder by name; `alone`: the one that is the input, if it is known."""
+
+    name: str
+    members: Mapping[str, Column]
+    alone: str | None = None
+
+
+def arrays_of(path: Path, settings: Settings, directory: Path = Path()) -> Named | None:
+    """What `.npz`, `.npy` and folders of these hold; None for images, CSV and all else."""
     if path.is_dir():
         arrays = sorted(path.glob("*.npy"))
-        if not arrays:
-            images = data_images.read(path, settings, [each.shape for each in wanted])
-            found = Data(path.name, {_only(wanted, where): images.pixels}, images.labels, 0, None)
-            found.classes, found.told = images.classes, settings.classes is not None
-            return _finished(found, settings, fingerprint(path))
-        members = {file.stem: _npy(file) for file in arrays}
-        return _chosen(path.name, members, fingerprint(path), settings, wanted)
+        return Named(path.name, {file.stem: _npy(file) for file in arrays}) if arrays else None
     file = Source(str(path))
     head = bytes(file.read(0, min(6, file.size)))
     if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
-        return _chosen(file.name, _members(file), fingerprint(path), settings, wanted)
+        return Named(file.name, _members(file))
     if head == npy.MAGIC:
         beside = _beside(path, settings, directory)
         members = {path.stem: columns.of_file(file.name, file), **beside}
-        return _chosen(file.name, members, fingerprint(path), settings, wanted, alone=path.stem)
+        return Named(file.name, members, path.stem)
+    return None
+
+
+def chosen(named: Named, digest: str | None, settings: Settings, wanted: Sequence[Wanted]) -> Data:
+    """The inputs and the labels among named arrays."""
+    return _chosen(named.name, named.members, digest, settings, wanted, alone=named.alone)
+
+
+def of_table(
+    where: str, path: Path, digest: str | None, settings: Settings, wanted: Sequence[Wanted]
+) -> Data:
+    """A folder of images, or CSV; UsageError for what is none."""
+    if path.is_dir():
+        images = data_images.read(path, settings, [each.shape for each in wanted])
+        found = Data(path.name, {_only(wanted, where): images.pixels}, images.labels, 0, None)
+        found.classes, found.told = images.classes, settings.classes is not None
+        return _finished(found, settings, digest)
     if path.suffix.lower() in (".csv", ".tsv", ".txt"):
+        file = Source(str(path))
         table = data_csv.read(file, settings)
         found = Data(file.name, {_only(wanted, where): table.rows}, table.labels, 0, None)
-        return _finished(found, settings, fingerprint(path))
+        return _finished(found, settings, digest)
     raise UsageError(
         f"{where} is no data that dlv reads",
         why="it reads .npz, .npy, .csv, a folder of images or of .npy, python:module:function",

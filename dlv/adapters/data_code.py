@@ -26,25 +26,39 @@ class Called:
     fingerprint: str | None
 
 
-def call(where: str, directory: Path) -> Called:
-    """Import the module, from this directory first, and call the function once."""
+def load(where: str, directory: Path) -> Any:
+    """The function: its module is imported, from this directory first."""
     _, module_name, function_name, *rest = [*where.split(":"), "", ""]
     if not module_name or not function_name or any(rest):
         raise UsageError(
             f"`{where}` is not of the form python:module:function",
             why="the module is one that `import` finds from here",
         )
-    function = _function(_module(module_name, directory), function_name, module_name)
+    return _function(_module(module_name, directory), function_name, module_name)
+
+
+def call(where: str, directory: Path) -> Called:
+    """Import the module, from this directory first, and call the function once."""
+    function = load(where, directory)
+    return Called(called(function, where), told(function))
+
+
+def called(function: Any, where: str) -> dict[str, Column]:
+    """What a function returns, as named columns."""
     try:
         made = function()
-        columns = columns_of(made, where)
+        return columns_of(made, where)
     except DlvError:
         raise
     except Exception as error:
         said = str(error).partition("\n")[0]
         raise UsageError(f"{where} failed", why=f"{type(error).__name__}: {said}"[:300]) from error
-    told = getattr(function, "fingerprint", None)
-    return Called(columns, str(told() if callable(told) else told) if told is not None else None)
+
+
+def told(function: Any) -> str | None:
+    """The fingerprint that a function says its data has."""
+    found = getattr(function, "fingerprint", None)
+    return str(found() if callable(found) else found) if found is not None else None
 
 
 def _module(name: str, directory: Path) -> ModuleType:

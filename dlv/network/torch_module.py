@@ -48,6 +48,15 @@ class Holder(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
         return self
 
 
+class _Held:
+    """Stands for a submodule that is never trained."""
+
+    training = False
+
+
+_HELD = _Held()
+
+
 class NetworkModule(Holder):
     """Runs a network node by node. Its submodules hold tensors, under the names they had.
 
@@ -61,6 +70,7 @@ class NetworkModule(Holder):
         # Names that no submodule has: all of the network's own are to be found on the module.
         self._dlv_network = network
         self._dlv_constants: dict[str, str] = {}
+        self._dlv_held: frozenset[str] = frozenset()
         made = plan(network, {*tensors, *network.aliases})
         self._register(tensors, {*buffers, *_buffers(network)})
         for name in network.constants:
@@ -112,9 +122,18 @@ class NetworkModule(Holder):
     def _prepare(self, made: Plan) -> None:
         self._dlv_needed = made.needed
         self._dlv_steps = [
-            (step, [(slot, *self._holder(name)) for slot, name in step.params], self._gate(step))
+            (
+                step,
+                [(slot, *self._holder(name)) for slot, name in step.params],
+                _HELD if step.node.name in self._dlv_held else self._gate(step),
+            )
             for step in made.steps
         ]
+
+    def hold(self, names: Collection[str]) -> None:
+        """Run these nodes as when the network is tested, in every mode: statistics stay."""
+        self._dlv_held = frozenset(names)
+        self._prepare(plan(self._dlv_network, self._known()))
 
     def _gate(self, step: Step) -> Any:
         """The submodule whose mode counts: the one that the node belongs to."""
@@ -136,9 +155,12 @@ class NetworkModule(Holder):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        self._prepare(plan(self._dlv_network, self._known()))
+
+    def _known(self) -> set[str]:
+        """The names of all tensors."""
         names = {name for name, _ in self.named_parameters(remove_duplicate=False)}
-        names |= {name for name, _ in self.named_buffers(remove_duplicate=False)}
-        self._prepare(plan(self._dlv_network, names))
+        return names | {name for name, _ in self.named_buffers(remove_duplicate=False)}
 
     def extra_repr(self) -> str:
         network = self._dlv_network

@@ -169,7 +169,7 @@ SCHEDULE: Mapping[str, Field] = {
     "warmup": Field("int", 0, least=0, most=MOST_STEPS),
     "every": Field("int", least=1, most=MOST_STEPS),
     "gamma": Field("float", 0.1, above=0, most=1),
-    "floor": Field("float", 0.0, least=0),
+    "floor": Field("float", 0.0, least=0, most=1),
 }
 AUGMENT: Mapping[str, Field] = {
     "flip": Field("bool", False),
