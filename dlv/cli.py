@@ -120,6 +120,9 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
 }
 
+# Started by other commands; not listed, not completed.
+HIDDEN = {"worker": "worker"}
+
 GROUPS = (
     "Model version management",
     "Exploration",
@@ -139,9 +142,10 @@ class Program(click.Group):
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
         row = COMMANDS.get(ALIASES.get(name, name))
-        if row is None:
+        module = HIDDEN.get(name) if row is None else row[0]
+        if module is None:
             return None
-        found: click.Command = importlib.import_module(f"dlv.commands.{row[0]}").run
+        found: click.Command = importlib.import_module(f"dlv.commands.{module}").run
         return found
 
     def resolve_command(
