@@ -51,76 +51,81 @@ class Asked:
         return int(value)
 
 
+Route = Callable[[LegacyAnswers, Asked], Answer]
+
+
 class LegacyApi:
-    """A WSGI application. Its routes are also answered without `/data` in front."""
+    """A WSGI application. Its routes are also answered without `/data` in front.
+
+    `ask` gives the provider of the thread that answers; `sizes` are those of reservoirs.
+    """
 
     def __init__(
-        self, provider: Provider, sizes: Mapping[str, int] = SIZES, experiment: str = ""
+        self,
+        ask: Callable[[], Provider],
+        sizes: Mapping[str, int] = SIZES,
+        experiment: str = "",
     ) -> None:
-        answers = self._answers = LegacyAnswers(provider, sizes, experiment)
-        self._routes: Mapping[str, Callable[[Asked], Answer]] = {
-            "/runs": self._runs,
-            "/scalars": self._scalars,
-            "/histograms": _of_tag(answers.histograms),
-            "/compressedHistograms": _of_tag(answers.compressed_histograms),
-            "/images": _of_tag(answers.images),
-            "/individualImage": _item(answers.image),
-            "/audio": _of_tag(answers.audio),
-            "/individualAudio": _item(answers.clip),
-            "/graph": self._graph,
-            "/run_metadata": self._run_metadata,
-        }
+        self._ask = ask
+        self._sizes = sizes
+        self._experiment = experiment
 
     def __call__(self, environ: Environ, start: Start) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
-        route = self._routes.get(path.removeprefix("/data"))
+        route = ROUTES.get(path.removeprefix("/data"))
         if route is None:
             raise NotFound(
-                f"no page `{path[:100]}`", hint=f"there are {', '.join(self._routes)} under /data"
+                f"no page `{path[:100]}`", hint=f"there are {', '.join(ROUTES)} under /data"
             )
         if environ.get("REQUEST_METHOD") == "POST":
             answer = Answer(b"not allowed\n", status=405, headers={"Allow": "GET, HEAD"})
         else:
-            answer = route(Asked(environ))
+            answers = LegacyAnswers(self._ask(), self._sizes, self._experiment)
+            answer = route(answers, Asked(environ))
         return answer.send(environ, start)
 
-    def _runs(self, _: Asked) -> Answer:
-        return document(self._answers.runs())
 
-    def _scalars(self, asked: Asked) -> Answer:
-        form = asked.text("format", "json")
-        if form not in ("json", "csv"):
-            raise UsageError(f"no format `{form[:100]}`", hint="format=json or format=csv")
-        if form == "csv":
-            table = self._answers.scalars_csv(asked.text("run"), asked.text("tag"))
-            return Answer(table.encode(), "text/csv; charset=utf-8")
-        if "run" in asked or "tag" in asked:
-            return document(self._answers.scalars(asked.text("run"), asked.text("tag")))
-        return document(self._answers.sampled_scalars(asked.number("sample_count", 2, SAMPLES)))
-
-    def _graph(self, asked: Asked) -> Answer:
-        run, key = asked.text("run"), asked.text("large_attrs_key", "")
-        limit = asked.number("limit_attr_size", 1, 0)
-        if limit and not key:
-            raise UsageError("`large_attrs_key` is missing", why="limit_attr_size needs it")
-        graph = self._answers.graph(run)
-        return _gzipped("GraphDef", limited_graph(graph, limit, key) if limit else graph, asked)
-
-    def _run_metadata(self, asked: Asked) -> Answer:
-        found = self._answers.run_metadata(asked.text("run"), asked.text("tag"))
-        return _gzipped("RunMetadata", found, asked)
+def _runs(answers: LegacyAnswers, _: Asked) -> Answer:
+    return document(answers.runs())
 
 
-def _of_tag(answer: Callable[[str, str], Any]) -> Callable[[Asked], Answer]:
-    return lambda asked: document(answer(asked.text("run"), asked.text("tag")))
+def _scalars(answers: LegacyAnswers, asked: Asked) -> Answer:
+    form = asked.text("format", "json")
+    if form not in ("json", "csv"):
+        raise UsageError(f"no format `{form[:100]}`", hint="format=json or format=csv")
+    if form == "csv":
+        table = answers.scalars_csv(asked.text("run"), asked.text("tag"))
+        return Answer(table.encode(), "text/csv; charset=utf-8")
+    if "run" in asked or "tag" in asked:
+        return document(answers.scalars(asked.text("run"), asked.text("tag")))
+    return document(answers.sampled_scalars(asked.number("sample_count", 2, SAMPLES)))
 
 
-def _item(answer: Callable[[str, str, int, int], Iterator[bytes]]) -> Callable[[Asked], Answer]:
+def _graph(answers: LegacyAnswers, asked: Asked) -> Answer:
+    run, key = asked.text("run"), asked.text("large_attrs_key", "")
+    limit = asked.number("limit_attr_size", 1, 0)
+    if limit and not key:
+        raise UsageError("`large_attrs_key` is missing", why="limit_attr_size needs it")
+    graph = answers.graph(run)
+    return _gzipped("GraphDef", limited_graph(graph, limit, key) if limit else graph, asked)
+
+
+def _run_metadata(answers: LegacyAnswers, asked: Asked) -> Answer:
+    return _gzipped(
+        "RunMetadata", answers.run_metadata(asked.text("run"), asked.text("tag")), asked
+    )
+
+
+def _of_tag(answer: Callable[[LegacyAnswers, str, str], Any]) -> Route:
+    return lambda answers, asked: document(answer(answers, asked.text("run"), asked.text("tag")))
+
+
+def _item(answer: Callable[[LegacyAnswers, str, str, int, int], Iterator[bytes]]) -> Route:
     """`number`: which of several at one step."""
 
-    def one(asked: Asked) -> Answer:
+    def one(answers: LegacyAnswers, asked: Asked) -> Answer:
         place, number = asked.number("index", 0), asked.number("number", 0, 0)
-        return media(answer(asked.text("run"), asked.text("tagname"), place, number))
+        return media(answer(answers, asked.text("run"), asked.text("tagname"), place, number))
 
     return one
 
@@ -132,3 +137,17 @@ def _gzipped(kind: str, data: bytes, asked: Asked) -> Answer:
         body = gzip.compress(body, 6, mtime=0)
         headers["Content-Encoding"] = "gzip"
     return Answer(body, "text/x-protobuf; charset=utf-8", headers=headers)
+
+
+ROUTES: Mapping[str, Route] = {
+    "/runs": _runs,
+    "/scalars": _scalars,
+    "/histograms": _of_tag(LegacyAnswers.histograms),
+    "/compressedHistograms": _of_tag(LegacyAnswers.compressed_histograms),
+    "/images": _of_tag(LegacyAnswers.images),
+    "/individualImage": _item(LegacyAnswers.image),
+    "/audio": _of_tag(LegacyAnswers.audio),
+    "/individualAudio": _item(LegacyAnswers.clip),
+    "/graph": _graph,
+    "/run_metadata": _run_metadata,
+}

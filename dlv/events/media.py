@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 from dlv.events.provider import Provider
@@ -38,13 +38,13 @@ def media(pieces: Iterator[bytes]) -> Answer:
 class BlobRoute:
     """A WSGI application: `/data/blob/KEY` out of a provider, everything else to another one."""
 
-    def __init__(self, app: App, provider: Provider) -> None:
+    def __init__(self, app: App, ask: Callable[[], Provider]) -> None:
         self._app = app
-        self._provider = provider
+        self._ask = ask
 
-    def __call__(self, environ: Environ, start: Start) -> object:
+    def __call__(self, environ: Environ, start: Start) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
         if not path.startswith(ROUTE):
             return self._app(environ, start)
-        answer = media(self._provider.open_blob(path.removeprefix(ROUTE)))
+        answer = media(self._ask().open_blob(path.removeprefix(ROUTE)))
         return answer.send(environ, start)

@@ -98,7 +98,7 @@ class Client:
 
 @pytest.fixture
 def client(store: CurveStore) -> Client:
-    return Client(LegacyApi(Provider(store)))
+    return Client(LegacyApi(lambda: Provider(store)))
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def other(tmp_path: Path) -> Iterator[Callable[..., Client]]:
 
         def fill(*given: Any, cap: int = 10_000_000, **sizes: int) -> Client:
             stored.fill(made, "run", *given)
-            return Client(LegacyApi(Provider(made, cap=cap), sizes))
+            return Client(LegacyApi(lambda: Provider(made, cap=cap), sizes))
 
         yield fill
 
@@ -384,7 +384,7 @@ def test_an_answer_has_a_limit(other: Callable[..., Client]) -> None:
 
 def test_an_empty_store(tmp_path: Path) -> None:
     with stored.opened(tmp_path) as made:
-        client = Client(LegacyApi(Provider(made)))
+        client = Client(LegacyApi(lambda: Provider(made)))
         assert client.json("/data/runs") == {}
         assert client.json("/data/scalars") == {}
         assert client.get("/data/scalars", run="a", tag="b")[0] == 404
