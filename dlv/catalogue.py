@@ -16,6 +16,7 @@ from dlv.metadata.database import Database
 from dlv.metadata.metrics import Summary, summarise
 
 if TYPE_CHECKING:
+    import dlv.events.heads as heads
     import dlv.events.series as curves
     import dlv.network.graph as graph
     import dlv.network.summary as summaries_of
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from dlv.pas.footer import Encoding
 else:  # many versions have no network and no curves
     curves = lazy("dlv.events.series")
+    heads = lazy("dlv.events.heads")
     graph = lazy("dlv.network.graph")
     summaries_of = lazy("dlv.network.summary")
 
@@ -59,6 +61,14 @@ def series(store: Objects, digest: str) -> Scalars:
         bytes(store.object("series", digest)),
         lambda kind, name: bytes(store.object(kind, name)),
     )
+
+
+def summary(store: Objects, digest: str) -> Summary | None:
+    """A stored series in figures; None of one that holds no numbers."""
+    head = bytes(store.object("series", digest))
+    if heads.decode(head).data_class != heads.SCALARS:
+        return None
+    return summary_of(curves.decode(head, lambda *name: bytes(store.object(*name))), digest)
 
 
 def summary_of(scalars: Scalars, digest: str) -> Summary:

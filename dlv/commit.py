@@ -57,8 +57,8 @@ def commit(repository: Repository, request: Request) -> Committed:
     started = time.monotonic()
     db = repository.database
     taken = list(staged.everything(db) if request.staged is None else request.staged)
-    given = request.parameters or request.series or request.logs or request.metrics
-    if not (taken or request.allow_empty or given or request.network):
+    given = (request.parameters, request.series, request.logs, request.events, request.metrics)
+    if not (taken or request.allow_empty or any(given) or request.network):
         raise UsageError(
             "nothing to commit", why="nothing is staged", hint="dlv add PATH.., or --allow-empty"
         )
@@ -204,7 +204,7 @@ def _insert(change: Change, draft: Draft, made: Manifest, packs: Sequence[PackRe
     db = change.db
     number = versions.next_number(db, made.name)
     matrices.insert_packs(db, [(pack.hash, pack.bytes, pack.footer) for pack in packs])
-    catalogue.insert(db, made, draft.network, [item for _, item in draft.series], number=number)
+    catalogue.insert(db, made, draft.network, draft.summaries, number=number)
     change.record("number", made.id, {"name": made.name, "number": number})
     staged.take(db, draft.staged)
     staged.see(

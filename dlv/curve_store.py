@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import random
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+import dlv.durable as durable
 from dlv.events import chunks
 from dlv.events.chunks import Scalars
 from dlv.events.store import BlobRow, ChunkRow, Columns, RunRow, SeriesRow, TensorRow
@@ -41,6 +44,14 @@ class CurveStore:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Only one process at a time adds to a file of curves."""
+        path = self.database.path
+        with open(path.with_name(path.name + ".lock"), "ab") as file:
+            durable.lock(file.fileno(), fcntl.LOCK_EX, None, path.name)
+            yield
 
     def experiments(self) -> list[tuple[int, str]]:
         return curves.experiments(self.database)
@@ -136,18 +147,24 @@ class CurveStore:
 
     def tensors(self, series: int, ordinals: Sequence[int] | None = None) -> Iterator[TensorRow]:
         for start, end in self._places(series, ordinals):
-            for step, wall, dtype, shape, data, legacy in curves.tensors(
-                self.database, series, start, end
-            ):
-                yield TensorRow(step, _float(wall), dtype, tuple(json.loads(shape)), data, legacy)
+            yield from self.written_tensors(series, start, end)
+
+    def written_tensors(self, series: int, start: int = 0, end: int = 2**62) -> Iterator[TensorRow]:
+        """Points `start` .. `end` in the order written, hidden ones too."""
+        for step, wall, *rest in curves.tensors(self.database, series, start, end):
+            dtype, shape, data, legacy = rest
+            yield TensorRow(step, _float(wall), dtype, tuple(json.loads(shape)), data, legacy)
 
     def blob_sequences(
         self, series: int, ordinals: Sequence[int] | None = None
     ) -> Iterator[BlobRow]:
         for start, end in self._places(series, ordinals):
-            for step, wall, blobs in curves.blob_points(self.database, series, start, end):
-                found = tuple((key, size) for key, size in json.loads(blobs))
-                yield BlobRow(step, _float(wall), found)
+            yield from self.written_blobs(series, start, end)
+
+    def written_blobs(self, series: int, start: int = 0, end: int = 2**62) -> Iterator[BlobRow]:
+        for step, wall, blobs in curves.blob_points(self.database, series, start, end):
+            found = tuple((key, size) for key, size in json.loads(blobs))
+            yield BlobRow(step, _float(wall), found)
 
     def blob(self, series: int, ordinal: int, index: int) -> Iterator[bytes]:
         for start, _ in self._places(series, [ordinal]):

@@ -95,6 +95,12 @@ class RunWriter:
         for waiting in (self._scalars, self._tensors, self._new, self._purges):
             waiting.clear()
 
+    def forget(self, tag: str) -> None:
+        """What a transaction that failed was about."""
+        self.series.pop(tag, None)
+        for waiting in (self._scalars, self._tensors, self._new, self._purges):
+            waiting.pop(tag, None)
+
     def _declare(self, known: Metadata) -> None:
         """A tag's first metadata wins."""
         if known.tag in self.series:

@@ -13,7 +13,7 @@ import dlv.paths as paths
 import dlv.snapshots as snapshots
 import dlv.staging as staging
 import dlv.structure as structure
-from dlv.adapters import exported
+from dlv.adapters import detect, exported
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.errors import Conflict, UsageError
 from dlv.files import FileStore, Source
@@ -26,8 +26,10 @@ from dlv.snapshots import WeightFile, Weights
 from dlv.structure import Found
 
 if TYPE_CHECKING:
+    import dlv.event_logs as event_logs
     import dlv.events.series as curves
     import dlv.rounding as rounding
+    from dlv.event_logs import EventLogs
     from dlv.events.series import Scalars
     from dlv.network.graph import Network
     from dlv.pas import schemes
@@ -37,9 +39,11 @@ if TYPE_CHECKING:
     from dlv.weights import MatrixStore
 else:  # many versions have no curves, most are exact
     curves = lazy("dlv.events.series")
+    event_logs = lazy("dlv.event_logs")
     rounding = lazy("dlv.rounding")
     schemes = lazy("dlv.pas.schemes")
 
+_Logs = Sequence["EventLogs"]
 WEIGHT_ROLES = ("weights", "snapshot")
 FILE_ROLES = ("file", "config", "log", "data", "network")
 
@@ -58,6 +62,7 @@ class Request:
     network: Checkpoint | None = None  # given beside the files: its network and constants count
     series: Sequence[Scalars] = ()
     logs: Sequence[tuple[Path, Mapping[str, Any]]] = ()  # as of `staging.read_log`
+    events: Sequence[EventLogs] = ()  # of TensorBoard; whoever opened them closes them
     metrics: Sequence[Path] = ()  # files of single values
     staged: Sequence[StagedFile] | None = None  # None: what `add` recorded
     allow_empty: bool = False
@@ -83,13 +88,17 @@ class Draft:
     network: Network | None = None
     reference: NetworkReference | None = None
     hyperparameters: dict[str, Any] = field(default_factory=dict)
-    series: list[tuple[SeriesReference, Summary]] = field(default_factory=list)
+    series: list[tuple[SeriesReference, Summary | None]] = field(default_factory=list)
     tree: str | None = None
     files: list[FileEntry] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     def of_role(self, *roles: str) -> list[StagedFile]:
         return [file for file in self.staged if file.role in roles]
+
+    @property
+    def summaries(self) -> list[Summary]:
+        return [summary for _, summary in self.series if summary is not None]
 
     def manifest(
         self,
@@ -304,26 +313,44 @@ def _hyperparameters(draft: Draft, request: Request) -> None:
 
 
 def _series(draft: Draft, writer: WeightWriter, request: Request, store: MatrixStore) -> None:
+    staged = {f.path: Path(f.source) for f in draft.of_role("log") if f.format == detect.EVENTS}
+    if staged:
+        with closing(event_logs.of_files(staged)) as opened:
+            _put_series(draft, writer, request, store, [*request.events, opened])
+    else:
+        _put_series(draft, writer, request, store, request.events)
+
+
+def _put_series(
+    draft: Draft, writer: WeightWriter, request: Request, store: MatrixStore, logs: _Logs
+) -> None:
     found = _given_series(draft, request)
+    events = [(log, run, row) for log in logs for run, row in log.series()]
+    for log in logs:
+        draft.warnings += log.remarks
     if draft.base is not None and not (request.fresh or draft.of_role(*WEIGHT_ROLES)):
         # The curves belong to the weights: they stay as long as those do, but for newer ones.
         newer = {(scalars.run, scalars.tag) for scalars in found}
+        newer |= {(run, row.tag) for _, run, row in events}
         for reference in draft.base.series:
             if (reference.run, reference.tag) not in newer:
-                scalars = catalogue.series(store, reference.hash)
-                draft.series.append((reference, catalogue.summary_of(scalars, reference.hash)))
+                draft.series.append((reference, catalogue.summary(store, reference.hash)))
     names: set[tuple[str, str]] = set()
-    for scalars in found:
-        if (scalars.run, scalars.tag) in names:
+    for run, tag in [(s.run, s.tag) for s in found] + [(run, row.tag) for _, run, row in events]:
+        if (run, tag) in names:
             raise Conflict(
-                f"the series `{scalars.tag}` comes from two logs",
-                why=f"both are called `{scalars.run}`" if scalars.run else None,
+                f"the series `{tag}` comes from two logs",
+                why=f"both are called `{run}`" if run else None,
                 hint="give one log another name, or dlv add --as file LOG keeps it as a plain file",
             )
-        names.add((scalars.run, scalars.tag))
+        names.add((run, tag))
+    for scalars in found:
         digest = curves.encode(scalars, writer.add_object)
         reference = SeriesReference(scalars.run, scalars.tag, digest)
         draft.series.append((reference, catalogue.summary_of(scalars, digest)))
+    for log, run, row in events:
+        digest, summary = log.freeze(row, run, writer.add_object)
+        draft.series.append((SeriesReference(run, row.tag, digest), summary))
 
 
 def _given_series(draft: Draft, request: Request) -> list[Scalars]:
@@ -331,6 +358,7 @@ def _given_series(draft: Draft, request: Request) -> list[Scalars]:
     logs = [
         (Path(log.source), log.path, {**log.options, "format": log.format})
         for log in draft.of_role("log")
+        if log.format != detect.EVENTS
     ]
     logs += [(path, path.name, dict(options)) for path, options in request.logs]
     found = list(request.series)

@@ -6,14 +6,11 @@ file was read are written in one transaction: a kill neither loses a point nor d
 
 from __future__ import annotations
 
-import fcntl
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import dlv.durable as durable
 from dlv.canonical import hash_bytes
 from dlv.curve_store import PREVIEW, CurveStore
 from dlv.curve_writer import Batch, RunWriter, keep_preview
@@ -63,7 +60,7 @@ def read_files(
 ) -> Scanned:
     """The runs of an experiment as they are now: run -> its event files in order."""
     done = Scanned(experiment, runs=list(found))
-    with reading(store):
+    with store.alone():
         db = store.database
         with db.atomic():
             key = rows.experiment(db, experiment)
@@ -74,15 +71,6 @@ def read_files(
         for name, paths in found.items():
             _Run(store, key, name, done, progress).catch_up(paths, known.get(name, {}))
     return done
-
-
-@contextmanager
-def reading(store: CurveStore) -> Iterator[None]:
-    """Only one process at a time adds to a file of curves."""
-    path = store.database.path
-    with open(path.with_name(path.name + ".lock"), "ab") as file:
-        durable.lock(file.fileno(), fcntl.LOCK_EX, None, path.name)
-        yield
 
 
 def find(directory: Path) -> dict[str, list[Path]]:

@@ -286,7 +286,7 @@ class _Import:
                 new = versions.by_id(db, made.id) is None
                 if new:
                     number = versions.next_number(db, made.name)
-                    summaries = [item for _, item in work.draft.series]
+                    summaries = work.draft.summaries
                     catalogue.insert(db, made, work.draft.network, summaries, number=number)
                     change.record("number", made.id, {"name": made.name, "number": number})
                     labels.append(f"{made.name}@{number}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from dlv.events.series import blocks
+from dlv.events.heads import blocks
 from dlv.manifest import Manifest
 from dlv.metadata import usage, versions
 from dlv.metadata.database import Database

@@ -172,8 +172,8 @@ def _insert(
         )
     for reference in manifest.series:
         try:
-            scalars = catalogue.series(store, reference.hash)
-            summaries.append(catalogue.summary_of(scalars, reference.hash))
+            summary = catalogue.summary(store, reference.hash)
+            summaries += [] if summary is None else [summary]
         except DlvError as error:
             filled.faults.append(("series", reference.hash, _why(error)))
     catalogue.insert(db, manifest, network, summaries, number=number)

@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING, Any
 import dlv.paths as paths
 from dlv.adapters import checkpoint, exported, registry, steps
 from dlv.canonical import dumps, float_of
-from dlv.errors import Conflict, DlvError, NotFound, UnsafeInput, UsageError, nearest
+from dlv.errors import Conflict, Damaged, DlvError, NotFound, UnsafeInput, UsageError, nearest
 from dlv.ignore import walk
 from dlv.lazy import lazy
 from dlv.metadata.staged import StagedFile
 
 if TYPE_CHECKING:
+    import dlv.events.migrate as migrate
     import dlv.events.series as curves
     from dlv.adapters import detect, hf, metric_logs, network_json, settings, torch
     from dlv.events.series import Scalars
 else:  # most files are of one kind, and a commit does not look for it again
     curves = lazy("dlv.events.series")
+    migrate = lazy("dlv.events.migrate")
     detect = lazy("dlv.adapters.detect")
     hf = lazy("dlv.adapters.hf")
     metric_logs = lazy("dlv.adapters.metric_logs")
@@ -178,6 +180,8 @@ def _examine(
         added.warnings += [f"{name}: {note}" for note in opened.notes]
     elif role == "config":
         read_config(path, found)
+    elif role == "log" and found == detect.EVENTS:
+        _check_events(path, name, added)
     elif role == "log":
         log = metric_logs.read(
             str(path), request.step_column, request.time_column, _log_format(found)
@@ -210,11 +214,23 @@ def _role(found: str, path: Path, *, named: bool) -> str:
     says = found == "caffe_solver" or _CONFIG_NAME.search(path.stem)
     if role == "config" and not named and not says:
         return "file"
-    if role == "log" and found == "tfevents":
-        return "file"
     if found == "npz" and detect.is_data_set(str(path)):
         return "data"
     return role
+
+
+def _check_events(path: Path, name: str, added: Added) -> None:
+    """That it is an event file; what else is in it the commit will see."""
+    found = migrate.read(path)
+    next(iter(found), None)
+    if found.status == "foreign":
+        raise Damaged(
+            f"{name} is not an event file",
+            why=found.error,
+            hint=f"dlv add {name} --as file keeps it as a plain file",
+        )
+    if found.status == "damaged" and found.error is not None:
+        added.warnings.append(f"{name}: {found.error}")
 
 
 def _check_weights(

@@ -19,7 +19,8 @@ LEVELS: dict[float, str] = {
     " processors",
     3.2: "trials runs artifacts rounding structure reading given_data bounds curve_store",
     3.3: "archiving curve_writer",
-    3.4: "bounding ingest",
+    3.4: "bounding ingest frozen_curves",
+    3.45: "event_logs",
     # What several verbs share.
     3.5: "conditions delivery derive draft inventory lineage mlflow_record reachable text_changes"
     " working",
@@ -109,6 +110,7 @@ SHARED_BY_COMMANDS = {
     "dlv.commands.invocation",
     "dlv.commands.planning",
     "dlv.commands.asking",
+    "dlv.commands.watching",
 }
 
 # Third-party names and the only places that may import them (a folder ends with a slash).

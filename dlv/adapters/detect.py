@@ -42,6 +42,8 @@ ROLES = {
     "binary": "file",
 }
 
+EVENTS = "tfevents"  # what TensorBoard reads
+
 # Format -> module with its adapter. Names, not modules: detecting a file loads no adapter.
 LOADERS = {
     "safetensors": "dlv.adapters.safetensors",
@@ -141,7 +143,7 @@ def _binary(file: Source, head: bytes, suffix: str) -> str | None:
     if _is_pickle(file, head, suffix):
         return "pickle"
     if _is_events(file, head):
-        return "tfevents"
+        return EVENTS
     if _is_onnx(head, suffix):
         return "onnx"
     if caffe_sniff.is_weights(head, suffix):

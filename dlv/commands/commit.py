@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -16,9 +17,11 @@ from dlv.lazy import lazy
 if TYPE_CHECKING:
     import dlv.adapters.settings as settings
     import dlv.commit as committing
+    import dlv.event_logs as event_logs
     import dlv.views.committed as view
 else:
     committing = lazy("dlv.commit")
+    event_logs = lazy("dlv.event_logs")
     view = lazy("dlv.views.committed")
     settings = lazy("dlv.adapters.settings")
 
@@ -40,6 +43,7 @@ else:
 @option("--parent", multiple=True, metavar="REF", complete="reference", help="Instead of HEAD.")
 @option("--orphan", is_flag=True, help="A new model: no parent, nothing carried on from HEAD.")
 @option("--metrics", multiple=True, metavar="FILE", help="Final metrics: JSON, TOML or YAML.")
+@option("--tb", "folder", metavar="DIR", help="Curves of TensorBoard: all runs below DIR.")
 @option("--log", "logs", multiple=True, metavar="FILE", help="A metric log: CSV or JSON lines.")
 @option("--log-step", metavar="COL", help="Column of --log that holds the step.")
 @option("--log-time", metavar="COL", help="Column of --log that holds the time.")
@@ -55,6 +59,7 @@ def run(
     parent: tuple[str, ...],
     orphan: bool,
     metrics: tuple[str, ...],
+    folder: str | None,
     logs: tuple[str, ...],
     log_step: str | None,
     log_time: str | None,
@@ -74,7 +79,11 @@ def run(
     # Nothing is computed here that its threads could share, and to start them takes time.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     columns = {"step": log_step, "time": log_time}
-    with call.progress("storing") as bar:
+    with call.progress("storing") as bar, contextlib.ExitStack() as stack:
+        events = []
+        if folder is not None:
+            opened = event_logs.of_folder(call.repository.path, Path(call.directory, folder))
+            events.append(stack.enter_context(contextlib.closing(opened)))
         made = committing.commit(
             call.repository,
             committing.Request(
@@ -84,6 +93,7 @@ def run(
                 parents=parent,
                 orphan=orphan,
                 parameters=_parameters(params),
+                events=events,
                 logs=[(Path(call.directory, file), columns) for file in logs],
                 metrics=[Path(call.directory, file) for file in metrics],
                 allow_empty=allow_empty,

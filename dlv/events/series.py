@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dlv.canonical import WRITER, dumps, hash_bytes, is_hash, loads
-from dlv.errors import Damaged, NewerFormat, UsageError
+from dlv.canonical import hash_bytes
+from dlv.errors import UsageError
+from dlv.events import heads
+from dlv.events.heads import BLOCK, FORMAT, SCALARS, Head, blocks, damaged
 
-FORMAT = "dlv/series/1"
-BLOCK = 4096
-SCALARS = 1
-
-_KEYS = {
-    *("format", "writer", "run", "tag", "plugin", "data_class", "plugin_content"),
-    *("display_name", "description", "n", "points", "purges"),
-}
+__all__ = ["BLOCK", "FORMAT", "SCALARS", "Scalars", "blocks", "decode", "encode", "series_hash"]
 
 
 @dataclass(frozen=True)
@@ -68,90 +62,53 @@ def encode(series: Scalars, add: Callable[[str, bytes], str]) -> str:
             ) from error
         walls, values = array("d", series.walls[part]), array("d", series.values[part])
         data = _little(steps) + _little(walls) + _little(values)
-        points.append([add("points", data), len(steps)])
-    return add(
-        "series",
-        dumps(
-            {
-                "format": FORMAT,
-                "writer": WRITER,
-                "run": series.run,
-                "tag": series.tag,
-                "plugin": "scalars",
-                "data_class": SCALARS,
-                "plugin_content": base64.b64encode(b"").decode(),
-                "display_name": series.display_name,
-                "description": series.description,
-                "n": len(series),
-                "points": points,
-                "purges": [],
-            }
-        ),
+        points.append((add("points", data), len(steps)))
+    head = Head(
+        *(series.run, series.tag, "scalars", SCALARS, b""),
+        *(series.display_name, series.description, tuple(points)),
     )
+    return add("series", head.encode())
 
 
 def decode(head: bytes, read: Callable[[str, str], bytes]) -> Scalars:
-    """The series of a head; `read(kind, hash)` brings its blocks."""
-    value = loads(head, "series")
-    if not isinstance(value, dict) or not isinstance(value.get("format"), str):
-        raise _damaged("it names no format")
-    if value["format"] != FORMAT:
-        raise NewerFormat(
-            f"a metric series has the format `{value['format']}`",
-            why=f"this dlv reads `{FORMAT}`; it was written by {value.get('writer')}",
-            hint="pip install --upgrade dlv",
+    """The series of a head, less what restarts have hidden; `read(kind, hash)` brings blocks."""
+    found = heads.decode(head)
+    if found.data_class != SCALARS:
+        raise UsageError(
+            f"the series `{found.tag}` holds no numbers, one for each step",
+            why=f"it was logged for TensorBoard's {found.plugin}",
         )
-    if missing := sorted(_KEYS - set(value)):
-        raise _damaged(f"keys are missing: {', '.join(missing)}")
-    for key in sorted(set(value) - _KEYS):
-        raise _newer(value, f"the key `{key}`")
-    if value["data_class"] != SCALARS:
-        raise _newer(value, f"the data class {value['data_class']!r}")
-    points = list(_points(value))
-    if type(value["n"]) is not int or value["n"] != sum(count for _, count in points):
-        raise _damaged(f"{value['n']!r} points are announced, its blocks hold another number")
     steps, walls, values = array("q"), array("d"), array("d")
-    for digest, count in points:
+    for digest, count in found.points:
         data = read("points", digest)
         if len(data) != 24 * count:
-            raise _damaged(f"a block of {count} points has {len(data)} bytes")
+            raise damaged(f"a block of {count} points has {len(data)} bytes")
         steps.extend(_column("q", data[: 8 * count]))
         walls.extend(_column("d", data[8 * count : 16 * count]))
         values.extend(_column("d", data[16 * count :]))
-    texts = (value["run"], value["tag"], value["display_name"], value["description"])
-    if not all(isinstance(text, str) for text in texts):
-        raise _damaged("a name is not text")
-    return Scalars(value["run"], value["tag"], steps, walls, values, *texts[2:])
+    if found.purges:
+        live = _live(steps, found.purges)
+        steps = array("q", (steps[i] for i in live))
+        walls = array("d", (walls[i] for i in live))
+        values = array("d", (values[i] for i in live))
+    texts = (found.display_name, found.description)
+    return Scalars(found.run, found.tag, steps, walls, values, *texts)
 
 
-def blocks(head: bytes) -> list[str]:
-    """The hashes of the blocks that a head names."""
-    value = loads(head, "series")
-    return [digest for digest, _ in _points(value)]
-
-
-def _points(value: Any) -> Iterable[tuple[str, int]]:
-    points = value.get("points") if isinstance(value, dict) else None
-    if not isinstance(points, list):
-        raise _damaged("it lists no points")
-    for item in points:
-        if not (isinstance(item, list) and len(item) == 2 and is_hash(item[0])):
-            raise _damaged("a block has no hash")
-        if not (type(item[1]) is int and 0 < item[1] <= BLOCK):
-            raise _damaged("a block has an impossible length")
-        yield item[0], item[1]
-
-
-def _newer(value: dict[str, Any], thing: str) -> NewerFormat:
-    return NewerFormat(
-        f"a metric series has {thing}, which this dlv does not know",
-        why=f"it was written by {value.get('writer')}",
-        hint="pip install --upgrade dlv",
+def _live(steps: Sequence[int], purges: Iterable[tuple[str, int, int]]) -> list[int]:
+    """Which points no restart that was marked has hidden."""
+    least: list[tuple[int, int]] = sorted(
+        (seq, step) for policy, seq, step in purges if policy == "marked"
     )
-
-
-def _damaged(why: str) -> Damaged:
-    return Damaged("a metric series is damaged", why=why, hint="dlv fsck")
+    live = []
+    bound: int | None = None  # the least step of all restarts after the point
+    for place in range(len(steps) - 1, -1, -1):
+        while least and least[-1][0] > place:
+            step = least.pop()[1]
+            bound = step if bound is None else min(bound, step)
+        if bound is None or steps[place] < bound:
+            live.append(place)
+    return live[::-1]
 
 
 def series_hash(series: Scalars) -> str:

@@ -149,7 +149,7 @@ def test_damage(head: bytes) -> None:
     [
         (changed(format="dlv/series/2"), "dlv/series/2"),
         (changed(later=1), "`later`"),
-        (changed(data_class=2), "data class 2"),
+        (changed(data_class=4), "data class 4"),
     ],
 )
 def test_newer(head: bytes, said: str) -> None:
