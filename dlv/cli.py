@@ -54,9 +54,24 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "Show the last, smallest and largest value of each metric series.",
         "Exploration",
     ),
+    "plots": (
+        "plots",
+        "Draw metric series: a chart for each, a line for each version.",
+        "Exploration",
+    ),
+    "tensorboard": (
+        "tensorboard",
+        "Show curves in TensorBoard: of versions, or of a folder of event files.",
+        "Exploration",
+    ),
     "query": (
         "query",
         "Ask for models by structure, metrics, lineage; derive new ones.",
+        "Exploration",
+    ),
+    "trials": (
+        "trials",
+        "List the runs of `evaluate`, or show the trials of one.",
         "Exploration",
     ),
     "stats": (

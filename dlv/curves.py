@@ -45,8 +45,13 @@ def curves(
     series: Sequence[str] = (),
     steps: str | None = None,
     courses: bool = False,
+    whole: bool = False,
 ) -> Curves:
-    """The series of versions, `series` of them (names or patterns), between two steps."""
+    """The series of versions, `series` of them (names or patterns), between two steps.
+
+    With `whole` all of them have their points, not only those that were named.
+    """
+    whole = whole or bool(series)
     db = repository.database
     first, last = (None, None) if steps is None else step_range(steps)
     found = [revisions.whole(db, text) for text in references]
@@ -67,7 +72,7 @@ def curves(
     made = []
     for version, summary in rows:
         points = None
-        if series or steps or (courses and summary.n <= catalogue.MOST_POINTS):
+        if whole or steps or (courses and summary.n <= catalogue.MOST_POINTS):
             points = tested.get((version.id, summary.name))
             if points is None or summary.hash:
                 points = catalogue.series(store, summary.hash)
@@ -79,7 +84,7 @@ def curves(
         course = None
         if courses and points is not None:
             course = [points.values[i] for i in extremes(points.values, CURVE)]
-        made.append(Curve(version, summary, points if series else None, course))
+        made.append(Curve(version, summary, points if whole else None, course))
     store.close()
     notes = tuple(dict.fromkeys(note for reference in found for note in reference.notes))
     return Curves(made, notes)

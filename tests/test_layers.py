@@ -17,7 +17,8 @@ LEVELS: dict[float, str] = {
     3: "ballast quarantine repository revisions staging files config pack_files weights"
     " weight_writer snapshots catalogue environment bounds_norms live_model weight_statistics"
     " processors",
-    3.2: "trials runs artifacts rounding structure reading given_data bounds curve_store",
+    3.2: "trials runs artifacts rounding structure reading given_data bounds curve_store"
+    " network_graphs",
     3.3: "archiving curve_writer",
     3.4: "bounding ingest frozen_curves",
     3.45: "event_logs",
@@ -25,7 +26,7 @@ LEVELS: dict[float, str] = {
     3.5: "conditions delivery derive draft inventory lineage mlflow_record reachable text_changes"
     " working",
     3.7: "approximate_files carrying collecting repairing matrix_pairs evaluation",
-    4: "add commit archive explain diff describe evaluate activations check status history checkout"
+    4: "board add commit archive explain diff describe evaluate activations check status history checkout"
     " tags remove collect intake intake_mlflow transfer curves stats doctor demo rebuild"
     " show undo version copying lossy repair",
     5: "training hub report dql views",

@@ -1,0 +1,115 @@
+"""`dlv plots`: the curves of versions, here or as a page or picture."""
+
+from __future__ import annotations
+
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dlv.commands.invocation import Invocation
+from dlv.commands.options import argument, command, option
+from dlv.errors import UsageError
+from dlv.lazy import lazy
+from dlv.output import Verbatim
+from dlv.table import Cell, Column, Number, Table, escape
+
+if TYPE_CHECKING:
+    import dlv.curves as curves
+    import dlv.report.curve_charts as drawing
+    import dlv.report.dots as dots
+else:
+    curves = lazy("dlv.curves")
+    drawing = lazy("dlv.report.curve_charts")
+    dots = lazy("dlv.report.dots")
+
+
+@command(
+    "plots",
+    examples=[
+        "dlv plots lenet",
+        "dlv plots lenet@1 lenet@2 --series loss --smooth 0.6",
+        "dlv plots lenet@1 lenet@2 --output curves.html",
+        "dlv plots lenet --series 'l*' --steps 5: --log",
+    ],
+    exits={2: "the output is neither .html nor .png", 4: "no such version or series"},
+)
+@argument("refs", nargs=-1, required=True, metavar="REF..", complete="reference")
+@option("--series", multiple=True, metavar="S", complete="metric", help="Only this one; * and ?.")
+@option("--steps", metavar="A:B", help="Only from step A to step B, both included.")
+@option("--smooth", type=click.FloatRange(0, 1, max_open=True), metavar="S", help="0 to .999.")
+@option("--log", is_flag=True, help="A logarithmic axis for the values.")
+@option("--output", metavar="FILE", help="Write FILE.html or FILE.png instead.")
+@option("--open", "show", is_flag=True, help="Then open it.")
+def run(
+    call: Invocation,
+    refs: tuple[str, ...],
+    series: tuple[str, ...],
+    steps: str | None,
+    smooth: float | None,
+    log: bool,
+    output: str | None,
+    show: bool,
+) -> None:
+    """Draw metric series: a chart for each, a line for each version.
+
+    However many points there are, the smallest and largest of each column of the picture stay, so
+    no spike vanishes. --smooth is TensorBoard's: a moving average that keeps the share S of what
+    it was at each point; in a file the points themselves stay in the background. The page of
+    --output needs neither scripts nor a network. In a pipe the points are printed, and they are
+    in the JSON document.
+    """
+    if show and output is None:
+        raise UsageError("there is nothing to open", hint="--output curves.html --open")
+    target = None if output is None else drawing.target(Path(call.directory, output))
+    found = curves.curves(call.repository, refs, series=series, steps=steps, whole=True)
+    for note in found.notes:
+        call.output.warn(note)
+    charts = drawing.charts(found.curves, smooth=smooth or 0.0, log=log)
+    if not found.curves:
+        call.output.message("no metrics")
+    elif target is not None:
+        drawing.write(target, charts)
+    document: dict[str, Any] = {
+        "series": [_record(curve) for curve in found.curves],
+        "output": None if target is None or not charts else str(target),
+    }
+    body: Table | Verbatim = _points(found.curves)
+    if target is not None:
+        body = Verbatim([str(target)] if charts else [])
+    elif call.output.terminal:
+        colour = call.output.colour(call.output.stdout)
+        braille = call.output.can_print("⣿│└")
+        screen = dots.Screen(call.output.width, call.output.paint, colour, braille)
+        body = Verbatim(list(drawing.lines(charts, screen, escape)))
+    call.output.emit(
+        "plots", document, body, ids=[c.summary.hash for c in found.curves if c.summary.hash]
+    )
+    if show and charts and target is not None:
+        webbrowser.open(target.resolve().as_uri())
+
+
+def _points(found: Sequence[curves.Curve]) -> Table:
+    """Every point, for other programs."""
+    rows: list[list[Cell]] = [
+        [curve.version.label, curve.summary.name, step, Number(value)]
+        for curve in found
+        if curve.points is not None
+        for step, value in zip(curve.points.steps, curve.points.values, strict=True)
+    ]
+    return Table([Column("version"), Column("series"), Column("step"), Column("value")], rows)
+
+
+def _record(curve: curves.Curve) -> dict[str, Any]:
+    assert curve.points is not None
+    return {
+        "version": curve.version.label,
+        "id": curve.version.id,
+        "name": curve.summary.name,
+        "run": curve.summary.run,
+        "tag": curve.summary.tag,
+        "steps": list(curve.points.steps),
+        "values": list(curve.points.values),
+    }
