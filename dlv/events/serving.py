@@ -87,6 +87,8 @@ class _Handler(WSGIRequestHandler):
                 self._exchange()
             except OSError:  # silent for too long, or gone
                 self.close_connection = True
+            finally:
+                server.released()
 
     def _exchange(self) -> None:
         self.raw_requestline = self.rfile.readline(65537)
@@ -113,14 +115,18 @@ class _Handler(WSGIRequestHandler):
 
 
 class Server(ThreadingMixIn, WSGIServer):
-    """Bound at once; `run` serves until `stop`."""
+    """Bound at once; `serve` answers until `stop`. `released` is called by each thread when its
+    answer is sent."""
 
     daemon_threads = True
     request_queue_size = 128
     allow_reuse_address = os.name == "posix"  # elsewhere it would share the port with others
 
-    def __init__(self, host: str, port: int, log: Log) -> None:
+    def __init__(
+        self, host: str, port: int, log: Log, released: Callable[[], None] = lambda: None
+    ) -> None:
         self.log = log
+        self.released = released
         self.room = threading.BoundedSemaphore(CONNECTIONS)
         self._serving = threading.Event()
         host = host.removeprefix("[").removesuffix("]")
@@ -169,10 +175,10 @@ class Server(ThreadingMixIn, WSGIServer):
         self.server_close()
 
 
-def address(host: str, port: int, token: str) -> str:
-    """What to open: the page of a server, with the token."""
+def address(host: str, port: int, token: str, page: str = "/") -> str:
+    """What to open: a page of a server, with the token."""
     shown = {"0.0.0.0": LOOPBACK, "": LOOPBACK, "::": "::1"}.get(host, host)
-    return f"http://{bracketed(shown)}:{port}/?token={token}"
+    return f"http://{bracketed(shown)}:{port}{page}?token={token}"
 
 
 def _unbound(host: str, port: int, error: OSError) -> DlvError:

@@ -1,0 +1,278 @@
+"""`tensorboard`: what is shown, versions or a folder of logs, and how it stays up to date."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import dlv.catalogue as catalogue
+import dlv.frozen_curves as frozen_curves
+import dlv.ingest as ingest
+import dlv.revisions as revisions
+from dlv.curve_store import CurveStore
+from dlv.curve_writer import Batch, RunWriter
+from dlv.errors import DlvError, NotFound, UsageError
+from dlv.events.blob_keys import BlobKeys
+from dlv.events.chosen_runs import ChosenRuns
+from dlv.events.graph_def import PLUGIN, RUN_GRAPH, graph_def
+from dlv.events.points import BLOBS, BlobPoint, Metadata
+from dlv.events.provider import CAP, Provider
+from dlv.metadata import curve_writing as rows
+from dlv.metadata import versions
+from dlv.metadata.versions import Version
+from dlv.network_graphs import graph_nodes
+from dlv.repository import Repository
+from dlv.weights import MatrixStore
+
+CURVES = "live.db"
+RELOAD = 5.0  # seconds between two looks for what is new
+PATIENCE = 3.0  # seconds of the first look that somebody waits for
+_IDLE = 8  # stores that are kept open
+
+Tell = Callable[[str], None]
+
+
+class Board(ABC):
+    """Curves that are served by many threads while one more keeps them up to date."""
+
+    experiment: str
+    location: str  # as people know it
+
+    def __init__(self, *, cap: int = CAP, tell: Tell) -> None:
+        self._tell = tell
+        self._cap = cap
+        self._keys = BlobKeys()
+        self._idle: list[CurveStore] = []
+        self._local = threading.local()
+        self._ended = threading.Event()
+        self._seen = threading.Event()
+        self._told: set[str] = set()
+        self._scratch = tempfile.TemporaryDirectory(prefix="dlv-board-", ignore_cleanup_errors=True)
+        self._thread = threading.Thread(target=self._keep_up, daemon=True)
+
+    @property
+    def scratch(self) -> Path:
+        """An empty folder that goes away with the board."""
+        return Path(self._scratch.name)
+
+    @property
+    @abstractmethod
+    def directory(self) -> Path:
+        """What the projector may read."""
+
+    @property
+    @abstractmethod
+    def path(self) -> Path:
+        """The file of curves."""
+
+    @abstractmethod
+    def names(self) -> Collection[str] | None:
+        """The runs that are shown, with all below them; None: every one."""
+
+    @abstractmethod
+    def look(self, store: CurveStore) -> None:
+        """Bring what is new into the store."""
+
+    def ask(self) -> Provider:
+        """The provider of this thread, until `release`."""
+        if getattr(self._local, "provider", None) is None:
+            store = self._idle.pop() if self._idle else CurveStore.open(self.path)
+            self._local.store = store
+            chosen = ChosenRuns(store, self.names)
+            self._local.provider = Provider(chosen, keys=self._keys, cap=self._cap)
+        found: Provider = self._local.provider
+        return found
+
+    def release(self) -> None:
+        """This thread asks no more."""
+        store: CurveStore | None = getattr(self._local, "store", None)
+        self._local.store = self._local.provider = None
+        if store is not None and len(self._idle) < _IDLE and not self._ended.is_set():
+            self._idle.append(store)
+        elif store is not None:
+            store.close()
+
+    def start(self) -> bool:
+        """Look at once, and again and again from then on; whether the first look is over yet."""
+        self._thread.start()
+        return self._seen.wait(PATIENCE)
+
+    def close(self) -> None:
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join(PATIENCE)
+        while self._idle:
+            self._idle.pop().close()
+        self._scratch.cleanup()
+
+    def _keep_up(self) -> None:
+        while not self._ended.is_set():
+            try:
+                with closing(CurveStore.open(self.path)) as store:
+                    while not self._ended.is_set():
+                        self.look(store)
+                        self._seen.set()
+                        self._ended.wait(RELOAD)
+            except DlvError as error:
+                self.tell_once(
+                    error.message if error.why is None else f"{error.message}: {error.why}"
+                )
+            except OSError as error:
+                self.tell_once(str(error))
+            # What went wrong may be over at the next look.
+            self._ended.wait(RELOAD)
+
+    def tell_once(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self._tell(text)
+
+
+class VersionsBoard(Board):
+    """Versions of a repository as runs; without references all there are, later ones too."""
+
+    experiment = frozen_curves.REPOSITORY
+
+    def __init__(
+        self, repository: Repository, references: Sequence[str], *, cap: int = CAP, tell: Tell
+    ) -> None:
+        super().__init__(cap=cap, tell=tell)
+        self._repository = repository
+        found = [revisions.whole(repository.database, text) for text in references]
+        for note in dict.fromkeys(note for reference in found for note in reference.notes):
+            tell(note)
+        self._chosen = [reference.version for reference in found]
+        self._labels: frozenset[str] = frozenset()
+        self._drawn: set[str] = set()
+        self.location = " ".join(references) or str(repository.root)
+
+    @property
+    def directory(self) -> Path:
+        return self.scratch
+
+    @property
+    def path(self) -> Path:
+        return curves_of(self._repository) or self.scratch / CURVES
+
+    def names(self) -> Collection[str]:
+        return self._labels
+
+    def look(self, store: CurveStore) -> None:
+        wanted = self._chosen or versions.all_versions(self._repository.database)
+        for series, why in frozen_curves.fill(self._repository, store, wanted):
+            self.tell_once(f"{series} is left out: {why}")
+        for version in wanted:
+            if version.id not in self._drawn:
+                self._drawn.add(version.id)
+                try:
+                    self._draw(store, version)
+                except DlvError as error:
+                    self.tell_once(f"the network of {version.label} is not shown: {error.message}")
+        self._labels = frozenset(version.label for version in wanted)
+
+    def _draw(self, store: CurveStore, version: Version) -> None:
+        """The network as the graph of its run, unless the training has logged one itself."""
+        key = {name: number for number, name in store.experiments()}[self.experiment]
+        if store.series(key, plugin=PLUGIN, runs=[version.label], tags=[RUN_GRAPH]):
+            return
+        reference = self._repository.manifest(version.id).network
+        if reference is None:
+            return
+        with closing(MatrixStore.of(self._repository)) as objects:
+            network = catalogue.network(objects, reference.id)
+        batch = Batch()
+        blob = graph_def(graph_nodes(network))
+        batch.add(
+            [BlobPoint(RUN_GRAPH, 0, 0.0, (blob,))],
+            [Metadata(RUN_GRAPH, PLUGIN, BLOBS, b"", "", "")],
+        )
+        with store.alone(), store.database.atomic():
+            RunWriter(store, rows.run(store.database, key, version.label)).write(batch)
+
+
+class DirectoryBoard(Board):
+    """A folder of event files; of a training that goes on, too."""
+
+    def __init__(
+        self, directory: Path, repository: Repository | None, *, cap: int = CAP, tell: Tell
+    ) -> None:
+        super().__init__(cap=cap, tell=tell)
+        if not directory.is_dir():
+            raise NotFound(f"there is no folder `{directory}`")
+        self._directory = directory
+        self._repository = repository
+        self.location = str(directory)
+        self.experiment = ingest.text_of(directory.resolve())
+
+    @property
+    def directory(self) -> Path:
+        return self._directory
+
+    @property
+    def path(self) -> Path:
+        kept = curves_of(self._repository) if self._repository else None
+        return kept or self.scratch / CURVES
+
+    def names(self) -> None:
+        return None
+
+    def look(self, store: CurveStore) -> None:
+        found = ingest.scan(store, self._directory, experiment=self.experiment)
+        for file, remark in found.remarks:
+            self.tell_once(f"{file}: {remark}")
+
+
+def curves_of(repository: Repository) -> Path | None:
+    """Where curves of a repository are kept; None where nothing can be written there."""
+    path = repository.path / CURVES
+    try:
+        with open(path.with_name(f"{CURVES}.lock"), "ab"):
+            return path
+    except OSError:
+        return None
+
+
+def board_of(
+    words: Sequence[str],
+    directory: Path,
+    find: Callable[[], Repository],
+    *,
+    cap: int = CAP,
+    tell: Tell,
+) -> Board:
+    """What `words` name: references of versions, or one folder; none: all versions."""
+    try:
+        repository: Repository | None = find()
+        missing: DlvError | None = None
+    except DlvError as error:
+        repository, missing = None, error
+    folders = [word for word in words if _is_folder(repository, directory, word)]
+    if folders:
+        if len(words) > 1:
+            raise UsageError(
+                "a folder of logs is shown alone",
+                why=f"`{folders[0]}` is a folder, and {len(words) - 1} more were named",
+                hint="logs of several runs lie in folders below the one that is named",
+            )
+        return DirectoryBoard(directory / folders[0], repository, cap=cap, tell=tell)
+    if repository is None:
+        assert missing is not None
+        raise missing
+    return VersionsBoard(repository, words, cap=cap, tell=tell)
+
+
+def _is_folder(repository: Repository | None, directory: Path, word: str) -> bool:
+    """What is both, a version and a folder, is the version; `./lenet` is always a folder."""
+    if not (directory / word).is_dir():
+        return False
+    if repository is None or word.startswith((".", "/", "~")) or word.endswith("/"):
+        return True
+    try:
+        revisions.whole(repository.database, word)
+    except DlvError:
+        return True
+    return False

@@ -1,0 +1,120 @@
+"""`dlv tensorboard`: the stock TensorBoard over versions, or over a folder of logs."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import click
+
+from dlv.commands.invocation import Invocation
+from dlv.commands.options import argument, command, option
+from dlv.errors import UsageError
+from dlv.lazy import lazy
+
+if TYPE_CHECKING:
+    import signal
+    import webbrowser
+
+    import dlv.board as boards
+    import dlv.events.legacy_answers as legacy_answers
+    import dlv.events.security as security
+    import dlv.events.serving as serving
+    import dlv.events.site as sites
+else:
+    signal = lazy("signal")
+    webbrowser = lazy("webbrowser")
+    boards = lazy("dlv.board")
+    legacy_answers = lazy("dlv.events.legacy_answers")
+    security = lazy("dlv.events.security")
+    serving = lazy("dlv.events.serving")
+    sites = lazy("dlv.events.site")
+
+PORT = 6006
+KINDS = ["scalars", "histograms", "images", "audio", "text", "pr_curves", "mesh", "custom_scalars"]
+
+
+@command(
+    "tensorboard",
+    examples=[
+        "dlv tensorboard",
+        "dlv tensorboard lenet@1 lenet@2 --port 0 --open",
+        "dlv tensorboard runs/",
+        "dlv tensorboard lenet --samples scalars=0 --legacy-api 6007",
+    ],
+    exits={
+        2: "the extra tensorboard is missing; an option; an address that is not of this machine",
+        5: "the port is taken",
+    },
+)
+@argument("words", nargs=-1, metavar="[REF..|DIR]", complete="reference")
+@option("--port", type=click.IntRange(0, 65535), metavar="N", help="6006; 0 takes a free one.")
+@option("--host", metavar="H", help="Also for other machines, as 0.0.0.0; only 127.0.0.1 else.")
+@option("--legacy-api", type=click.IntRange(0, 65535), metavar="PORT", help="The older HTTP API.")
+@option("--samples", multiple=True, metavar="KIND=N", help="Points shown of a series; 0: all.")
+@option("--open", "opened", is_flag=True, help="Open it in the browser.")
+def run(
+    call: Invocation,
+    words: tuple[str, ...],
+    port: int | None,
+    host: str | None,
+    legacy_api: int | None,
+    samples: tuple[str, ...],
+    opened: bool,
+) -> None:
+    """Show curves in TensorBoard: of versions, or of a folder of event files.
+
+    Each version is a run with its scalars, images and other series, its hyperparameters, and
+    its network as the graph. Without REF all versions are shown. DIR may be the folder of a
+    training that goes on: what is new appears by itself. Ctrl-C ends it.
+
+    The address that is printed holds a secret, without which nothing is answered.
+    """
+    sizes = dict(_size(text) for text in samples)
+    host = host or serving.LOOPBACK
+    with ExitStack() as ending:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        board = boards.board_of(
+            words, call.directory, lambda: call.repository, tell=call.output.warn
+        )
+        ending.callback(board.close)
+        log = call.output.detail
+        token = security.new_token()
+        site = sites.Site(board.ask, board.experiment, board.location, board.directory, log, sizes)
+        server = serving.Server(host, PORT if port is None else port, log, board.release)
+        ending.callback(server.stop)
+        document = {"url": serving.address(host, server.port, token), "legacy_url": None}
+        older = None
+        if legacy_api is not None:
+            older = serving.Server(host, legacy_api, log, board.release)
+            ending.callback(older.stop)
+            where = serving.address(host, older.port, token, "/data/runs")
+            document["legacy_url"] = where
+        pages = sites.guarded(site.pages(), host=host, port=server.port, token=token)
+        if not board.start():
+            call.output.message("still reading; what is read appears by itself")
+        if older is not None:
+            guarded = sites.guarded(site.legacy(), host=host, port=older.port, token=token)
+            older.in_background(guarded)
+        found = [url for url in document.values() if url is not None]
+        call.output.emit("tensorboard", document, *found, ids=found)
+        sys.stdout.flush()
+        call.output.message(f"shows {board.location}; Ctrl-C ends it")
+        if opened:
+            webbrowser.open(found[0])
+        try:
+            server.serve(pages)
+        except KeyboardInterrupt:
+            call.output.message("")
+
+
+def _size(text: str) -> tuple[str, int]:
+    kind, _, number = text.partition("=")
+    if kind not in KINDS or not (number.isascii() and number.isdigit() and len(number) < 10):
+        raise UsageError(
+            f"`{text}` says of no kind how many points are shown",
+            why=f"the kinds are {', '.join(KINDS)}",
+            hint="--samples scalars=5000",
+        )
+    return kind, int(number)

@@ -1,0 +1,83 @@
+"""A store that shows some runs of another one only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
+
+from dlv.events.store import (
+    BlobRow,
+    ChunkRow,
+    Columns,
+    RunRow,
+    SeriesRow,
+    Store,
+    TensorRow,
+)
+
+
+class ChosenRuns:
+    """Runs with one of the names that `names` gives, and those below them; None: all."""
+
+    def __init__(self, store: Store, names: Callable[[], Collection[str] | None]) -> None:
+        self._store = store
+        self._names = names
+
+    def runs(self, experiment: int) -> Sequence[RunRow]:
+        found = self._store.runs(experiment)
+        names = self._names()
+        return found if names is None else [row for row in found if _within(row.name, names)]
+
+    def series(
+        self,
+        experiment: int,
+        *,
+        plugin: str | None = None,
+        data_class: int | None = None,
+        runs: Collection[str] | None = None,
+        tags: Collection[str] | None = None,
+    ) -> Sequence[SeriesRow]:
+        if self._names() is not None:
+            shown = [row.name for row in self.runs(experiment)]
+            runs = shown if runs is None else list(set(runs).intersection(shown))
+        return self._store.series(
+            experiment, plugin=plugin, data_class=data_class, runs=runs, tags=tags
+        )
+
+    def hyperparameters(self, experiment: int) -> Sequence[tuple[str, dict[str, Any]]]:
+        found = self._store.hyperparameters(experiment)
+        names = self._names()
+        return found if names is None else [each for each in found if _within(each[0], names)]
+
+    # A series is known by a number that only the methods above give away.
+
+    def experiments(self) -> Sequence[tuple[int, str]]:
+        return self._store.experiments()
+
+    def scalars(self, series: int, first: int = 0, count: int | None = None) -> Columns:
+        return self._store.scalars(series, first, count)
+
+    def scalar_at(self, series: int, ordinals: Sequence[int]) -> Columns:
+        return self._store.scalar_at(series, ordinals)
+
+    def scalar_chunks(self, series: int) -> Sequence[ChunkRow]:
+        return self._store.scalar_chunks(series)
+
+    def preview(self, series: int) -> Columns | None:
+        return self._store.preview(series)
+
+    def tensors(self, series: int, ordinals: Sequence[int] | None = None) -> Iterator[TensorRow]:
+        return self._store.tensors(series, ordinals)
+
+    def blob_sequences(
+        self, series: int, ordinals: Sequence[int] | None = None
+    ) -> Iterator[BlobRow]:
+        return self._store.blob_sequences(series, ordinals)
+
+    def blob(self, series: int, ordinal: int, index: int) -> Iterator[bytes]:
+        return self._store.blob(series, ordinal, index)
+
+
+def _within(run: str, names: Collection[str]) -> bool:
+    """`lenet@3` and `lenet@3/eval` of `lenet@3`; a name has no slash."""
+    return run in names or run.partition("/")[0] in names

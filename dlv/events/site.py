@@ -1,0 +1,72 @@
+"""What one port answers: TensorBoard, and in front of it the routes of dlv and the guard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dlv.events.frontend import SAMPLES, stock
+from dlv.events.legacy_answers import SIZES
+from dlv.events.legacy_http import LegacyApi
+from dlv.events.media import BlobRoute
+from dlv.events.provider import Provider
+from dlv.events.responses import App, Environ, Start
+from dlv.events.security import Guard
+
+LEGACY = "/legacy"  # where the older API lies on the port of the pages
+
+
+@dataclass(frozen=True)
+class Site:
+    """What is served. `ask` gives the provider of the thread that answers.
+
+    `directory` is for the projector alone; `sizes` say of how many points samples are, by kind.
+    """
+
+    ask: Callable[[], Provider]
+    experiment: str
+    location: str
+    directory: Path
+    log: Callable[[str], None]
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    def pages(self) -> App:
+        """TensorBoard, stored blobs, and the older API below its prefix."""
+        samples = {kind: self.sizes.get(kind, size) for kind, size in SAMPLES.items()}
+        board = stock(
+            self.ask,
+            experiment=self.experiment,
+            location=self.location,
+            directory=self.directory,
+            samples=samples,
+            log=self.log,
+        )
+        return BlobRoute(_Below(LEGACY, self._legacy(), board), self.ask)
+
+    def legacy(self) -> App:
+        """The older API, as it stood on a port of its own."""
+        return BlobRoute(self._legacy(), self.ask)
+
+    def _legacy(self) -> LegacyApi:
+        sizes = {kind: self.sizes.get(kind, size) for kind, size in SIZES.items()}
+        return LegacyApi(self.ask, sizes, self.experiment)
+
+
+def guarded(app: App, *, host: str, port: int, token: str) -> App:
+    return Guard(app, host=host, port=port, token=token)
+
+
+class _Below:
+    """Requests below a prefix go to one application, which does not see it, the rest to another."""
+
+    def __init__(self, prefix: str, below: App, rest: App) -> None:
+        self._prefix = prefix
+        self._below = below
+        self._rest = rest
+
+    def __call__(self, environ: Environ, start: Start) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "")
+        if path != self._prefix and not path.startswith(f"{self._prefix}/"):
+            return self._rest(environ, start)
+        return self._below(environ | {"PATH_INFO": path.removeprefix(self._prefix)}, start)
