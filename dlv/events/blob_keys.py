@@ -13,7 +13,7 @@ from typing import NamedTuple
 from dlv.canonical import keyed_hash
 from dlv.errors import NotFound
 
-_PLACE = struct.Struct(">QQIQ")
+_PLACE = struct.Struct(">qqIq")
 _CHECK = 16  # bytes of the keyed hash
 _FORM = re.compile(r"[A-Za-z0-9_-]{59}\Z")  # base64url of 28 + 16 bytes, without its padding
 

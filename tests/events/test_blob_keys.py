@@ -13,7 +13,7 @@ from dlv.errors import NotFound
 from dlv.events.blob_keys import BlobKeys, Place
 
 SECRET = bytes(range(32))
-long = st.integers(0, 2**64 - 1)
+long = st.integers(0, 2**63 - 1)
 places = st.builds(Place, long, long, st.integers(0, 2**32 - 1), long)
 alphabet = string.ascii_letters + string.digits + "-_"
 
