@@ -24,7 +24,10 @@ _METRIC = "CASE run WHEN '' THEN metric.tag ELSE run || '/' || metric.tag END"
 _MEASURED = f"FROM metric JOIN version ON version.id = version_id WHERE {_VISIBLE}"
 _NAMES = f"SELECT DISTINCT name AS word FROM version WHERE {_VISIBLE}"
 _TAGS = f"SELECT tag.name AS word FROM tag JOIN version ON version.id = version_id WHERE {_VISIBLE}"
+# Of the ledger of trials, which is another file.
+_OF_TRIALS = ("run",)
 _QUERIES = {
+    "run": ("SELECT 'latest' AS word", "SELECT substr(id, 1, 12) AS word FROM run"),
     "name": (_NAMES,),
     "tag": (_TAGS,),
     "layer": (
@@ -146,7 +149,8 @@ def _ask(kind: str, incomplete: str, directory: str, environ: Mapping[str, str])
     beside = repository_file(Path(directory), environ.get("DLV_DIR"))
     if kind not in _QUERIES or beside is None:
         return []
-    uri = beside.with_name("dlv.db").absolute().as_uri() + "?mode=ro"
+    name = "trials.db" if kind in _OF_TRIALS else "dlv.db"
+    uri = beside.with_name(name).absolute().as_uri() + "?mode=ro"
     union = " UNION ALL ".join(_QUERIES[kind])
     query = f"SELECT word FROM ({union}) WHERE substr(word, 1, ?) = ? LIMIT {MOST}"
     with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=0)) as database:

@@ -1,0 +1,104 @@
+"""`dlv trials`: the runs that `evaluate` began, their trials, and why they ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dlv.commands.invocation import Invocation
+from dlv.commands.options import argument, command, option
+from dlv.errors import NotFound, UsageError
+from dlv.lazy import lazy
+
+if TYPE_CHECKING:
+    import dlv.metadata.trials as trials
+    import dlv.training.ledger as ledger
+    import dlv.views.trials as view
+    from dlv.training.ledger import Ledger
+    from dlv.training.trial_store import TrialStore
+else:
+    trials = lazy("dlv.metadata.trials")
+    ledger = lazy("dlv.training.ledger")
+    view = lazy("dlv.views.trials")
+
+
+@command(
+    "trials",
+    examples=["dlv trials", "dlv trials --json", "dlv trials -q"],
+    exits={4: "no such run, or no such trial in it"},
+)
+@argument("run", required=False, metavar="[RUN]", complete="run")
+@argument("trial", required=False, metavar="[TRIAL]")
+@option("--stop", is_flag=True, help="End the run: its trials stop at their next log.")
+def run(call: Invocation, run: str | None, trial: str | None, stop: bool) -> None:
+    """List the runs of `evaluate`, or show the trials of one.
+
+    RUN is the id of a run or its beginning, or `latest`. Its trials are ranked, each with what
+    became of it and why. With TRIAL, the number of a trial or the beginning of its id, all that
+    it logged is shown, and what went wrong. A run that was stopped goes on when its query is
+    asked again.
+    """
+    if stop and (run is None or trial is not None):
+        raise UsageError("--stop takes a run", hint="dlv trials lists them")
+    if not call.repository.trials_path.exists():
+        if run is not None:
+            raise NotFound(f"no run is `{run}`", why="no query has evaluated anything here")
+        _list(call, [])
+        return
+    with trials.Trials(call.repository.trials_path) as store:
+        book = ledger.Ledger(store)
+        if run is None:
+            _list(call, book.runs())
+            return
+        name = _named(store, run)
+        if stop:
+            book.stop(name)
+        if trial is None:
+            _run(call, book, name)
+        else:
+            _trial(call, book, name, trial)
+
+
+def _named(store: TrialStore, word: str) -> str:
+    """The id of a run that is given by its beginning, or as `latest`."""
+    known = [str(row["id"]) for row in store.runs()]
+    if word == "latest" and known:
+        return known[-1]
+    fit = [each for each in known if each == word or (len(word) >= 4 and each.startswith(word))]
+    if len(fit) != 1:
+        many = f"it begins {len(fit)} of {len(known)}" if fit else f"there are {len(known)}"
+        raise NotFound(f"no run of trials is `{word}`", why=many, hint="dlv trials lists them")
+    return fit[0]
+
+
+def _list(call: Invocation, found: list[ledger.RunView]) -> None:
+    document, table = view.runs(found)
+    call.output.emit("trials", document, table)
+    if not found:
+        call.output.message("no runs; a query with evaluate begins one")
+
+
+def _sparkline(call: Invocation) -> view.Sparkline | None:
+    """Only where a person looks."""
+    return call.output.sparkline if call.output.terminal else None
+
+
+def _run(call: Invocation, book: Ledger, name: str) -> None:
+    found, results = book.run(name), book.result(name)
+    document, blocks = view.one_run(found, results, book.curves, _sparkline(call))
+    call.output.emit("trials", document, *blocks, ids=[each.trial for each in results])
+
+
+def _trial(call: Invocation, book: Ledger, name: str, word: str) -> None:
+    results = book.result(name)
+    wanted = [
+        each for each in results if word in (str(each.ordinal), f"#{each.ordinal}", each.trial)
+    ] or [each for each in results if len(word) >= 4 and each.trial.startswith(word)]
+    if len(wanted) != 1:
+        raise NotFound(
+            f"{'more than one' if wanted else 'no'} trial of run {name[:7]} is `{word}`",
+            why=f"there are {len(results)}: #1 to #{len(results)}",
+        )
+    found = wanted[0]
+    folder = call.repository.trials_folder / found.trial
+    document, blocks = view.one_trial(found, book.curves(found.trial), folder, _sparkline(call))
+    call.output.emit("trials", document, *blocks, ids=[found.trial])
