@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dlv.commands.invocation import Invocation
@@ -11,12 +12,18 @@ from dlv.commands.options import argument, command
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
+    import dlv.adapters.data as data
+    import dlv.adapters.data_parts as data_parts
     import dlv.metadata.trials as trials
+    import dlv.training.fingerprints as fingerprints
     import dlv.training.interface as interface
     import dlv.training.owners as owners
     import dlv.training.worker as worker
 else:
+    data = lazy("dlv.adapters.data")
+    data_parts = lazy("dlv.adapters.data_parts")
     trials = lazy("dlv.metadata.trials")
+    fingerprints = lazy("dlv.training.fingerprints")
     interface = lazy("dlv.training.interface")
     owners = lazy("dlv.training.owners")
     worker = lazy("dlv.training.worker")
@@ -31,12 +38,14 @@ def run(call: Invocation, run: str, name: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides what Ctrl-C means
     lifeline = worker.Lifeline(worker.private(0, os.O_RDONLY))
     voice = worker.Voice(worker.private(1, os.O_WRONLY))
+    prints = fingerprints.Fingerprints(repository.cache / fingerprints.CACHE, data.fingerprint)
+    rows = partial(data_parts.open_parts, digest=prints)
     with trials.Trials(repository.trials_path) as store:
         voice.ready()
         worker.work(
             store,
             repository.trials_folder,
-            interface.Readers(),
+            interface.Readers(rows=rows),
             owner=owners.Owner.here(name),
             runs=[run],
             stop=lifeline.cut,

@@ -13,6 +13,7 @@ import dlv.durable as durable
 from dlv.canonical import hash_of
 from dlv.errors import DlvError, NotFound
 
+CACHE = "fingerprints.json"  # its usual name
 # A file that was changed so shortly before it was read may change again without a trace.
 _FRESH = 2_000_000_000
 _MOST_KEPT = 1000
