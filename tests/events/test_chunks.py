@@ -54,7 +54,7 @@ def test_a_usual_log_takes_eight_bytes_a_point() -> None:
 
 
 def test_double_precision_and_constants_are_kept() -> None:
-    steps, walls = np.arange(300), np.full(300, 5.0)
+    steps, walls = np.arange(300), np.ones(300) * 5
     double = Scalars(steps, walls, np.random.default_rng(7).normal(size=300))
     assert len(chunks.pack(double)) < 9 * 300
     constant = Scalars(steps, walls, np.full(300, -0.0))
