@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from dlv.events.chosen_runs import ChosenRuns
 from dlv.events.graph_def import PLUGIN, RUN_GRAPH, graph_def
 from dlv.events.points import BLOBS, BlobPoint, Metadata
 from dlv.events.provider import CAP, Provider
+from dlv.events.store import Store
 from dlv.metadata import curve_writing as rows
 from dlv.metadata import versions
 from dlv.metadata.versions import Version
@@ -69,9 +70,9 @@ class Board(ABC):
     def path(self) -> Path:
         """The file of curves."""
 
-    @abstractmethod
-    def names(self) -> Collection[str] | None:
-        """The runs that are shown, with all below them; None: every one."""
+    def shown(self, store: CurveStore) -> Store:
+        """What of a store is on this board."""
+        return store
 
     @abstractmethod
     def look(self, store: CurveStore) -> None:
@@ -82,8 +83,7 @@ class Board(ABC):
         if getattr(self._local, "provider", None) is None:
             store = self._idle.pop() if self._idle else CurveStore.open(self.path)
             self._local.store = store
-            chosen = ChosenRuns(store, self.names)
-            self._local.provider = Provider(chosen, keys=self._keys, cap=self._cap)
+            self._local.provider = Provider(self.shown(store), keys=self._keys, cap=self._cap)
         found: Provider = self._local.provider
         return found
 
@@ -158,8 +158,8 @@ class VersionsBoard(Board):
     def path(self) -> Path:
         return curves_of(self._repository) or self.scratch / CURVES
 
-    def names(self) -> Collection[str]:
-        return self._labels
+    def shown(self, store: CurveStore) -> Store:
+        return ChosenRuns(store, lambda: self._labels)
 
     def look(self, store: CurveStore) -> None:
         wanted = self._chosen or versions.all_versions(self._repository.database)
@@ -216,9 +216,6 @@ class DirectoryBoard(Board):
     def path(self) -> Path:
         kept = curves_of(self._repository) if self._repository else None
         return kept or self.scratch / CURVES
-
-    def names(self) -> None:
-        return None
 
     def look(self, store: CurveStore) -> None:
         found = ingest.scan(store, self._directory, experiment=self.experiment)

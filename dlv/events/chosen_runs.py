@@ -1,10 +1,11 @@
-"""A store that shows some runs of another one only."""
+"""A store that shows some runs of another one only, and their hyperparameters in one place."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
+from dlv.events.logged_hyperparameters import PLUGIN, SESSION, logged
 from dlv.events.store import (
     BlobRow,
     ChunkRow,
@@ -17,16 +18,19 @@ from dlv.events.store import (
 
 
 class ChosenRuns:
-    """Runs with one of the names that `names` gives, and those below them; None: all."""
+    """Runs with one of the names that `names` gives, and those below them.
 
-    def __init__(self, store: Store, names: Callable[[], Collection[str] | None]) -> None:
+    Hyperparameters are those of the runs; where a run has none, those that it logged. So the
+    series in which they were logged are not shown: TensorBoard would look at nothing else.
+    """
+
+    def __init__(self, store: Store, names: Callable[[], Collection[str]]) -> None:
         self._store = store
         self._names = names
 
     def runs(self, experiment: int) -> Sequence[RunRow]:
-        found = self._store.runs(experiment)
         names = self._names()
-        return found if names is None else [row for row in found if _within(row.name, names)]
+        return [row for row in self._store.runs(experiment) if _within(row.name, names)]
 
     def series(
         self,
@@ -37,17 +41,24 @@ class ChosenRuns:
         runs: Collection[str] | None = None,
         tags: Collection[str] | None = None,
     ) -> Sequence[SeriesRow]:
-        if self._names() is not None:
-            shown = [row.name for row in self.runs(experiment)]
-            runs = shown if runs is None else list(set(runs).intersection(shown))
-        return self._store.series(
-            experiment, plugin=plugin, data_class=data_class, runs=runs, tags=tags
+        shown = {row.name for row in self.runs(experiment)}
+        found = self._store.series(
+            experiment,
+            plugin=plugin,
+            data_class=data_class,
+            runs=list(shown if runs is None else shown.intersection(runs)),
+            tags=tags,
         )
+        return [row for row in found if row.plugin != PLUGIN]
 
     def hyperparameters(self, experiment: int) -> Sequence[tuple[str, dict[str, Any]]]:
-        found = self._store.hyperparameters(experiment)
         names = self._names()
-        return found if names is None else [each for each in found if _within(each[0], names)]
+        found: dict[str, dict[str, Any]] = {}
+        for row in self._store.series(experiment, plugin=PLUGIN, tags=[SESSION]):
+            if values := logged(row.content):
+                found[row.run] = dict(values)
+        found |= dict(self._store.hyperparameters(experiment))
+        return [(run, found[run]) for run in sorted(found) if _within(run, names)]
 
     # A series is known by a number that only the methods above give away.
 

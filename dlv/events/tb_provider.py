@@ -14,6 +14,7 @@ from dlv.events.sampling import Choice
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
+HPARAMS = "hparams"  # the plugin of hyperparameters
 # What TensorBoard says where a scalar is none.
 _NO_SCALAR = "can only convert an array of size 1 to a Python scalar"
 
@@ -85,7 +86,12 @@ class _Answers:
 
     @_public
     def list_plugins(self, *, experiment_id: str) -> list[str]:
-        return self._ask().plugins(self._name(experiment_id))
+        name = self._name(experiment_id)
+        found = self._ask().plugins(name)
+        # Hyperparameters need no series for their page to have something to show.
+        if HPARAMS not in found and self._ask().list_hyperparameters(name, 1):
+            found = sorted([*found, HPARAMS])
+        return found
 
     @_public
     def list_runs(self, *, experiment_id: str) -> list[Any]:
