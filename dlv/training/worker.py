@@ -145,7 +145,7 @@ def kept_alive(
     """Renew the lease meanwhile; give the trial up, and the process, if it says nothing."""
     patience = ledger.patience(piece.claim)
     over = threading.Event()
-    every = min(every, patience or every)
+    every = every if patience is None else min(every, patience / 4)
 
     def watch() -> None:
         while not over.wait(every):
