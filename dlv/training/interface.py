@@ -25,9 +25,11 @@ State = Mapping[str, Any]
 
 
 class Log(Protocol):
-    """Keeps the state and then tells the ledger; True: return now."""
+    """Keeps the state, if there is one, and then tells the ledger; True: return now."""
 
-    def __call__(self, step: int, metrics: Mapping[str, float], state: State) -> bool: ...
+    def __call__(
+        self, step: int, metrics: Mapping[str, float], state: State | None = None
+    ) -> bool: ...
 
 
 TrainFunction = Callable[["Trial", int, "Checkpoint", Log], None]

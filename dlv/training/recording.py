@@ -22,9 +22,18 @@ class Recorder:
     """Called by the trainer as `log(step, metrics, state)`; True: it is to return now.
 
     `diverged` is set once a metric is not finite and that was not allowed; the row is kept.
+    `idle` says whether the trial is to stop though it logs nothing; programs are asked so.
     """
 
-    def __init__(self, trial: Trial, begun: Checkpoint, steps: int, row: Row) -> None:
+    def __init__(
+        self,
+        trial: Trial,
+        begun: Checkpoint,
+        steps: int,
+        row: Row,
+        idle: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.idle = idle
         self.step = begun.step
         self.stopped = False
         self.diverged = False
@@ -43,7 +52,8 @@ class Recorder:
             self._look(self._metrics[step])
         return self.stopped or self.diverged
 
-    def __call__(self, step: int, metrics: Mapping[str, float], state: State) -> bool:
+    def __call__(self, step: int, metrics: Mapping[str, float], state: State | None = None) -> bool:
+        """Without a state the trial cannot be resumed from this step; its row counts."""
         if self.stopped or self.diverged:
             return True
         self._check(step, metrics)
@@ -51,9 +61,10 @@ class Recorder:
         self._metrics[step] = row
         while len(self._metrics) > MOST_METRICS:
             del self._metrics[min(self._metrics)]
-        arrays, values, files = _taken_apart(state)
-        made = Checkpoint(step, arrays, values, self._metrics, files)
-        checkpoints.save(self._trial.checkpoints, made, self._trial.token)
+        if state is not None:
+            arrays, values, files = _taken_apart(state)
+            made = Checkpoint(step, arrays, values, self._metrics, files)
+            checkpoints.save(self._trial.checkpoints, made, self._trial.token)
         self.step = step
         self.stopped = self._row(step, row)
         self._look(row)

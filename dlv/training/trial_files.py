@@ -12,6 +12,7 @@ import math
 import os
 import shutil
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -152,8 +153,8 @@ class Trial:
         start = self.tensors[name]
         words = np.dtype(words_of(start.dtype))
         if array.dtype != words or array.shape != start.shape:
-            raise Damaged(
-                f"the tensor {name} of a checkpoint is another one",
+            raise UsageError(
+                f"the tensor {name} of a checkpoint is another one than the network's",
                 why=f"{array.dtype} {array.shape} instead of {words} {start.shape}",
             )
         little = np.ascontiguousarray(array, words.newbyteorder("<"))
@@ -255,10 +256,25 @@ class TrialFiles:
         )
 
     def weights(self, checkpoint: Checkpoint) -> dict[str, Held]:
-        """The tensors of a checkpoint, with their true dtypes; {} where it holds none."""
+        """The tensors of a checkpoint, with their true dtypes; {} where it holds none.
+
+        Those of a program of the user's own are looked for in its `.npz`, by their names.
+        """
         trial = self.load()
-        found = checkpoint.weights
+        found: Mapping[str, Array] = checkpoint.weights
+        for name in checkpoint.files:
+            if not found and name.endswith(".npz"):
+                found = _archived(self.folder / name, trial)
         return {name: trial.tensor_of(name, found[name]) for name in trial.names if name in found}
+
+
+def _archived(path: Path, trial: Trial) -> dict[str, Array]:
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            known = {start.name: start.array for start in trial.tensors.values()}
+            return {name: held[key] for name, key in known.items() if key in held}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise Damaged(f"the checkpoint {path.name} cannot be read", why=str(error)) from error
 
 
 def start_hash(start: Mapping[str, Weights]) -> str:
