@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from dlv.dql.ast import NOWHERE, Span
+from dlv.dql.config_tests import Test
 from dlv.metadata.node_sets import Nodes
 from dlv.metadata.relations import Condition, Query
+from dlv.training.space import Domain, Key
 
 
 @dataclass(frozen=True)
@@ -99,13 +103,111 @@ class Derivation:
 
 
 @dataclass(frozen=True)
+class ConfigFile:
+    """What settings are put over. `stored`: it came out of a version, so that nobody wrote it here.
+
+    `folder`: where it lies, beside which paths in it are looked for, too.
+    """
+
+    where: str
+    table: Mapping[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
+    stored: bool = False
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows that a query gives are the values."""
+
+    query: Query
+    said: str
+    span: Span = field(compare=False, default=NOWHERE)
+
+
+@dataclass(frozen=True)
+class Automatic:
+    """The usual values of a key, or so many of them; `each`: for every node by itself."""
+
+    levels: int | None = None
+    each: bool = False
+
+
+@dataclass(frozen=True)
+class Varied:
+    """Keys of the configuration that take their values together. `said`: as it was written."""
+
+    keys: tuple[Key, ...]
+    domain: Domain | Rows | Automatic
+    when: Test | None = None
+    said: str = ""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How points are picked: "grid", "random" or "tpe"."""
+
+    kind: str = "grid"
+    n: int | None = None
+    seed: int = 0
+    batch: int = 4
+    metric: str | None = None
+    direction: str | None = None
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Where trials run: "local" or "ray"."""
+
+    kind: str = "local"
+    count: int | None = None
+    address: str | None = None
+    cpus: float = 1
+    gpus: float = 0
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """What the results are ordered by: a metric, a key of the configuration, or a figure."""
+
+    kind: str
+    name: str
+    key: Key = ()
+    descending: bool = False
+    nulls_first: bool = False
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Trials: of each network that the query gives, with each configuration."""
+
+    name: str
+    variable: str
+    source: Query
+    config: ConfigFile
+    settings: tuple[tuple[Key, Any], ...] = ()
+    varied: tuple[Varied, ...] = ()
+    sampling: Sampling = field(default_factory=Sampling)
+    rules: tuple[Mapping[str, Any], ...] = ()
+    budget: Mapping[str, float] = field(default_factory=dict)
+    workers: Workers = field(default_factory=Workers)
+    into: str | None = None
+    order: tuple[Ranked, ...] = ()
+    limit: int | None = None
+    offset: int | None = None
+    said: str = ""  # what the networks come from, in a word
+    span: Span = field(compare=False, default=NOWHERE)
+
+
+@dataclass(frozen=True)
 class Bound:
     """A query and what has to be derived before it can be asked, in that order.
 
     `Derived(k)` within a query stands for what `derivations[k]` gives. Where the statement is
-    itself a slice or construct, that is the last of them, and `query` is None.
+    itself a slice or construct, that is the last of them, and `query` is None; so it is where it
+    is an evaluate.
     """
 
     query: Query | None
     derivations: tuple[Derivation, ...] = ()
     warnings: tuple[str, ...] = ()
+    evaluation: Evaluation | None = None

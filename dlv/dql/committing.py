@@ -62,7 +62,7 @@ def commit(
     name, models = networks.into, networks.models
     if name is None or not models:
         return networks
-    _check_name(repository, name)
+    check_name(repository, name)
     who = version.author(repository) if author is None else author
     query = {"query": text, **({"parameters": dict(parameters)} if parameters else {})}
     where = environment.describe(repository.root)
@@ -98,7 +98,7 @@ def commit(
     return replace(networks, models=tuple(committed), warnings=(*networks.warnings, *notes))
 
 
-def _check_name(repository: Repository, name: str) -> None:
+def check_name(repository: Repository, name: str) -> None:
     manifests.check_name(name)
     if versions.by_tag(repository.database, name) is not None:
         raise Conflict(f"`{name}` is a tag already", hint="choose another name")
@@ -118,11 +118,11 @@ def _sources(
         held = carrying.of_version(manifest, row.label, store)
         lossy = lineage.lossy(repository.database, row) if held.tensors else None
         notes += [] if lossy is None else [lossy]
-        found[id_] = _Source(row.label, manifest, held, *_files(repository, manifest, name))
+        found[id_] = _Source(row.label, manifest, held, *files_of(repository, manifest, name))
     return found, notes
 
 
-def _files(
+def files_of(
     repository: Repository, manifest: Manifest, name: str
 ) -> tuple[str | None, tuple[FileEntry, ...]]:
     kept = carrying.files(manifest)

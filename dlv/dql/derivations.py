@@ -67,10 +67,14 @@ def _check_into(reading: Reading, part: ast.Derived, verb: str, *, nested: bool)
             f"a {verb} inside another query commits nothing",
             hint="`into` stands in the statement's own slice or construct",
         )
-    if NAME.match(part.into) is None:
+    check_name(reading, part.into, span)
+
+
+def check_name(reading: Reading, name: str, span: ast.Span) -> None:
+    if NAME.match(name) is None:
         raise reading.fault(
             span,
-            f'"{part.into}" cannot be the name of a model',
+            f'"{name}" cannot be the name of a model',
             why="a name has letters, digits and ._+- and begins with a letter or digit",
         )
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,8 +14,8 @@ import dlv.dql.parser as parser
 import dlv.dql.rewrite as rewriting
 import dlv.dql.saved as saving
 from dlv.dql import ast
-from dlv.dql.bound import Bound, Derivation
-from dlv.dql.outcome import Defined, Explained, Model, Networks, Outcome, Table
+from dlv.dql.bound import Bound, ConfigFile, Derivation, Evaluation, Rows
+from dlv.dql.outcome import Defined, Explained, Model, Networks, Outcome, Table, Trials
 from dlv.dql.points import Points
 from dlv.dql.trees import changed
 from dlv.lazy import lazy
@@ -27,21 +27,36 @@ from dlv.repository import Repository
 
 if TYPE_CHECKING:
     import dlv.catalogue as catalogue
+    import dlv.dql.candidates as candidates
     import dlv.dql.committing as committing
+    import dlv.dql.config_files as config_files
     import dlv.dql.deriving as deriving
+    import dlv.dql.evaluating as evaluating
     import dlv.dql.origins as origins
     import dlv.dql.planning as planning
     import dlv.dql.reasons as reasons
+    import dlv.dql.variations as variations
     import dlv.weights as weights
+    from dlv.dql.candidates import Candidate
+    from dlv.dql.evaluating import Evaluating
     from dlv.dql.origins import Origin
+    from dlv.training.progress import Progress
 else:  # select needs none of them
     catalogue = lazy("dlv.catalogue")
+    candidates = lazy("dlv.dql.candidates")
     committing = lazy("dlv.dql.committing")
+    config_files = lazy("dlv.dql.config_files")
     deriving = lazy("dlv.dql.deriving")
+    evaluating = lazy("dlv.dql.evaluating")
     origins = lazy("dlv.dql.origins")
     planning = lazy("dlv.dql.planning")
     reasons = lazy("dlv.dql.reasons")
+    variations = lazy("dlv.dql.variations")
     weights = lazy("dlv.weights")
+
+
+def _nobody(_: Any) -> None:
+    """Nobody listens."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +70,15 @@ class Asked:
     explain: bool = False  # queries are explained instead of answered
     author: str | None = None
     cache_folder: Path | None = None  # for the parser's tables
+    directory: Path | None = None  # in which files are named; None: the current one
+    trust: bool = False  # code that came with a version may run
+    retry_failed: bool = False
+    fresh: bool = False  # trials of the very query are dropped first
+    keep_checkpoints: bool = False  # also of trials that were stopped
+    jobs: int = 1
+    say: Callable[[str], None] = _nobody
+    progress: Callable[[Progress], None] = _nobody
+    agree: Callable[[str], None] = _nobody  # raises where the user does not
 
 
 def run(repository: Repository, text: str, asked: Asked | None = None) -> Iterator[Outcome]:
@@ -83,7 +107,8 @@ def _statement(
     analyze = isinstance(statement, ast.Explain) and statement.analyze
     query_tree = statement.query if isinstance(statement, ast.Explain) else statement
     bound, rules = rewriting.rewrite(_bound(repository, text, query_tree, asked))
-    run = _Run(repository, text, bound, asked)
+    told = text[query_tree.span.start : query_tree.span.end]
+    run = _Run(repository, text if bound.evaluation is None else told, bound, asked)
     if asked.explain or isinstance(statement, ast.Explain):
         return run.explained(rules, analyze=analyze)
     return run.outcome()
@@ -99,7 +124,17 @@ def _bound(
 ) -> Bound:
     known = KnownNames(repository.database)
     parse = partial(parser.parse, cache_folder=asked.cache_folder)
-    return names.resolve(text, query, known, asked.parameters, defining=defining, parse=parse)
+    here = asked.directory or Path.cwd()
+
+    def config_file(where: str) -> ConfigFile:
+        return config_files.read(repository, here, where)
+
+    return names.resolve(
+        *(text, query, known, asked.parameters),
+        defining=defining,
+        parse=parse,
+        config_file=config_file,
+    )
 
 
 class _Run:
@@ -119,8 +154,13 @@ class _Run:
             moment.enter_context(self.repository.database.snapshot())
             for work in self.bound.derivations:
                 self._derive(work)
+            trained = None
+            if self.bound.evaluation is not None:
+                trained = self._evaluating(self.bound.evaluation)
             if self.bound.query is not None:
                 return self._table(self._placed(self.bound.query), moment.pop_all())
+        if trained is not None:
+            return self._trials(trained)
         made = self.made[-1][0]
         made = replace(made, warnings=(*self.bound.warnings, *made.warnings))
         if made.into is None or self.asked.dry_run:
@@ -131,6 +171,51 @@ class _Run:
             author=self.asked.author,
             parameters=self.asked.parameters,
         )
+
+    def _trials(self, work: Evaluating) -> Trials:
+        with closing(work):
+            found = work.planned() if self.asked.dry_run else work.trials()
+        return replace(found, warnings=[*self.bound.warnings, *self._told(), *found.warnings])
+
+    def _evaluating(self, work: Evaluation) -> Evaluating:
+        """Which networks, and what queries say is varied; nothing of it is looked at later."""
+        db = self.repository.database
+        cells = self._cells(work.source)
+        store = weights.MatrixStore.of(self.repository)
+        found = [each for cell in cells for each in self._candidate(store, cell)]
+        rows = {}
+        for place, varied in enumerate(work.varied):
+            if isinstance(varied.domain, Rows):
+                _, given = select.run(db, self._placed(varied.domain.query), at=self.points.at)
+                rows[place] = variations.values_of(varied, given)
+        query: dict[str, Any] = {"query": self.text}
+        if self.asked.parameters:
+            query["parameters"] = dict(self.asked.parameters)
+        names = (
+            *("trust", "retry_failed", "fresh", "keep_checkpoints", "author", "jobs"),
+            *("say", "progress", "agree"),
+        )
+        how = evaluating.How(
+            directory=(self.asked.directory or Path.cwd()).resolve(),
+            **{name: getattr(self.asked, name) for name in names},
+        )
+        return evaluating.Evaluating(self.repository, store, work, found, rows, query, how)
+
+    def _candidate(self, store: weights.MatrixStore, cell: VersionCell) -> list[Candidate]:
+        db = self.repository.database
+        if cell.derived is None:
+            version = versions.by_id(db, cell.id)
+            found = candidates.of_version(self.repository, store, version) if version else None
+            return [] if found is None else [found]
+        _, model, origin = self._of(cell)
+        version = versions.by_id(db, model.source_id)
+        if version is None:
+            return []
+        return [candidates.of_model(self.repository, store, model, origin, version)]
+
+    def _cells(self, source: Query) -> list[VersionCell]:
+        _, rows = select.run(self.repository.database, self._placed(source), at=self.points.at)
+        return list(dict.fromkeys(row[0] for row in rows))
 
     def _table(self, query: Query, moment: ExitStack) -> Table:
         db = self.repository.database
@@ -150,7 +235,8 @@ class _Run:
         found = self._origins(work)
         made = deriving.derive(work, found, strict=self.asked.strict)
         self.made.append((made, {origin.version: origin for origin in found}))
-        if work is not self.bound.derivations[-1] or self.bound.query is not None:
+        last = work is self.bound.derivations[-1] and self.bound.evaluation is None
+        if not last or self.bound.query is not None:
             networks = [
                 derived.DerivedNetwork(
                     model.source_id, model.network, catalogue.node_figures(model.network)
@@ -161,9 +247,7 @@ class _Run:
         return made
 
     def _origins(self, work: Derivation) -> list[Origin]:
-        db = self.repository.database
-        _, rows = select.run(db, self._placed(work.source), at=self.points.at)
-        cells: list[VersionCell] = list(dict.fromkeys(row[0] for row in rows))
+        cells = self._cells(work.source)
         store = weights.MatrixStore.of(self.repository)
         try:
             found = [
@@ -214,6 +298,12 @@ class _Run:
 
     def explained(self, rules: Sequence[str], *, analyze: bool) -> Explained:
         with self.repository.database.snapshot():
+            if self.bound.evaluation is not None:
+                for work in self.bound.derivations:
+                    self._derive(work)
+                with closing(self._evaluating(self.bound.evaluation)) as trained:
+                    found = trained.explained()
+                return replace(found, warnings=[*self.bound.warnings, *found.warnings])
             return planning.explain(
                 self.repository.database,
                 *(self.bound, rules, self._placed, self._derive if analyze else self._pretend),

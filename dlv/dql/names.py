@@ -6,17 +6,19 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dlv.dql import ast, parser, queries
-from dlv.dql.bound import Bound
+from dlv.dql.bound import Bound, Evaluation
 from dlv.dql.faults import Fault, refuse
-from dlv.dql.reading import Found, Parse, Reading, Reported
+from dlv.dql.reading import Found, Parse, ReadConfig, Reading, Reported
 from dlv.lazy import lazy
 from dlv.metadata.known_names import KnownNames
 from dlv.metadata.relations import Query
 
 if TYPE_CHECKING:
     import dlv.dql.derivations as derivations
+    import dlv.dql.evaluations as evaluations
 else:  # most queries ask for rows
     derivations = lazy("dlv.dql.derivations")
+    evaluations = lazy("dlv.dql.evaluations")
 
 
 def resolve(
@@ -27,17 +29,20 @@ def resolve(
     *,
     defining: str | None = None,
     parse: Parse = parser.parse,
+    config_file: ReadConfig | None = None,
 ) -> Bound:
     """The query of one statement; Faults with all that is wrong in it.
 
     `defining`: the name it is to be saved under. Its parameters may have no values then, and
-    what comes back is not to be run. `parse` reads saved queries.
+    what comes back is not to be run. `parse` reads saved queries, `config_file` configurations.
     """
     found = Found()
     reading = Reading(
-        text, known, parameters or {}, parse, queries.Queries(), found, defining=defining
+        *(text, known, parameters or {}, parse, queries.Queries(), found),
+        defining=defining,
+        config_file=config_file,
     )
-    asked: Query | None = None
+    asked: Query | Evaluation | None = None
     done = False
     with reading.collecting():
         asked = _statement(reading, query)
@@ -48,16 +53,27 @@ def resolve(
     refuse(faults)
     if not done and not found.missing:
         raise Reported
-    return Bound(asked, tuple(found.derivations), tuple(found.warnings))
+    made = (tuple(found.derivations), tuple(found.warnings))
+    if isinstance(asked, Evaluation):
+        return Bound(None, *made, asked)
+    return Bound(asked, *made)
 
 
-def _statement(reading: Reading, query: ast.Query) -> Query | None:
+def _statement(reading: Reading, query: ast.Query) -> Query | Evaluation | None:
     body: ast.Body = query
     while isinstance(body, ast.Query) and _bare(body):
         body = body.body
     if isinstance(body, ast.Derived):
         derivations.derivation(reading, body, nested=False)
         return None
+    if isinstance(body, ast.Evaluate):
+        return evaluations.evaluation(reading, body, ast.Query(body, span=body.span))
+    if isinstance(body, ast.Query):
+        inner = body.body
+        while isinstance(inner, ast.Query) and _bare(inner):
+            inner = inner.body
+        if isinstance(inner, ast.Evaluate):
+            return evaluations.evaluation(reading, inner, body)
     return queries.query(reading, None, query).query
 
 

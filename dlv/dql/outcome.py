@@ -1,4 +1,4 @@
-"""What statements give: rows, derived networks, a saved query, a plan."""
+"""What statements give: rows, derived networks, trials, a saved query, a plan."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # rows need none of it
     from dlv.network.reuse import Plan
     from dlv.network.verify import Problem
     from dlv.network.wiring import Edit
+    from dlv.training.results import TrialView
 
 
 def _no_model(cell: VersionCell) -> Model:
@@ -72,6 +73,58 @@ class Networks:
 
 
 @dataclass(frozen=True)
+class Trial:
+    """A trial of `evaluate`. `rank`: 1 is the best, None before anything was trained.
+
+    `origins`, `source_id`, `edits`: as of a Model; of a version as it is there are no edits.
+    """
+
+    id: str
+    ordinal: int
+    network: Network
+    origins: tuple[str, ...]
+    source_id: str
+    edits: tuple[Edit, ...]
+    varied: Mapping[str, Any]
+    config: Mapping[str, Any]
+    steps: int  # it was to have
+    rank: int | None = None
+    view: TrialView | None = None
+    committed: str | None = None  # the label of the version that it became
+    before: bool = False  # that version was there already
+
+    @property
+    def kept(self) -> bool:
+        return self.view is not None and self.view.kept
+
+
+@dataclass(frozen=True)
+class Trials:
+    """What evaluate gives, in the order that was asked for.
+
+    `planned`: nothing was trained, for it was only asked what would be. `metric`: what they are
+    ranked by, and `direction`, where a rule says so. `done`: how many had nothing left to train.
+    """
+
+    run: str
+    name: str
+    said: str
+    trials: Sequence[Trial]
+    networks: int
+    most_steps: int
+    done: int = 0
+    metric: str | None = None
+    direction: str | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    state: str = "over"
+    why: str = ""
+    seconds: float = 0.0
+    planned: bool = False
+    warnings: Sequence[str] = ()
+    into: str | None = None
+
+
+@dataclass(frozen=True)
 class Defined:
     name: str
     text: str
@@ -87,4 +140,4 @@ class Explained:
     warnings: Sequence[str] = ()
 
 
-Outcome: TypeAlias = Table | Networks | Defined | Explained
+Outcome: TypeAlias = Table | Networks | Trials | Defined | Explained

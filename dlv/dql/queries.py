@@ -38,7 +38,7 @@ def query(reading: Reading, outer: Scope | None, part: ast.Query) -> Result:
     if isinstance(part.body, ast.Select):
         result = _select(reading, outer, part.body, part.order_by)
     elif isinstance(part.body, ast.Evaluate):
-        raise not_yet(reading, part.body)
+        raise not_nested(reading, part.body)
     else:
         result = _ordered(reading, outer, part)
     if len(reading.found.faults) > before:
@@ -46,12 +46,12 @@ def query(reading: Reading, outer: Scope | None, part: ast.Query) -> Result:
     return replace(result, query=replace(result.query, limit=limit, offset=offset))
 
 
-def not_yet(reading: Reading, part: ast.Evaluate) -> Exception:
+def not_nested(reading: Reading, part: ast.Evaluate) -> Exception:
     return reading.fault(
         ast.Span(part.span.start, part.span.start + len("evaluate")),
-        "evaluate is not there yet",
-        why="it trains networks, and comes with the trainers",
-        hint="select, slice and construct are there",
+        "evaluate stands alone",
+        why="it trains, and what it keeps are versions only behind `into`",
+        hint='evaluate .. into "tuned", and then ask for the versions of that name',
     )
 
 

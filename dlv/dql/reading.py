@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from dlv.dql import ast
 from dlv.dql.ast import NOWHERE, Span
-from dlv.dql.bound import Derivation
+from dlv.dql.bound import ConfigFile, Derivation
 from dlv.dql.faults import Fault
 from dlv.dql.things import Result
 from dlv.metadata.known_names import KnownNames
@@ -18,6 +18,7 @@ from dlv.network.selector import Selector, SelectorFault, selector
 LONGEST_REGULAR = 200
 
 Parse = Callable[[str], tuple[ast.Statement, ...]]
+ReadConfig = Callable[[str], ConfigFile]
 
 
 class Nested(Protocol):
@@ -70,6 +71,7 @@ class Reading:
     nested: Nested
     found: Found
     defining: str | None = None  # parameters may be missing then
+    config_file: ReadConfig | None = None
     called: str = "dql"
     saved: tuple[str, ...] = ()  # the saved queries that this text is within
 

@@ -40,6 +40,9 @@ def applied(rule: Rule, bound: Bound) -> Bound:
         for work in bound.derivations
     )
     same = all(new is old for new, old in zip(derivations, bound.derivations, strict=True))
-    if query is bound.query and same:
+    trained = bound.evaluation
+    if trained is not None and (source := rule(trained.source)) is not trained.source:
+        trained = replace(trained, source=source)
+    if query is bound.query and same and trained is bound.evaluation:
         return bound
-    return replace(bound, query=query, derivations=derivations)
+    return replace(bound, query=query, derivations=derivations, evaluation=trained)

@@ -28,6 +28,8 @@ def of_bound(bound: Bound, labels: Mapping[str, str]) -> list[str]:
         lines += _lines(work, labels, "")
     if bound.query is not None:
         lines += _lines(bound.query, labels, "")
+    if bound.evaluation is not None:
+        lines += _lines(bound.evaluation, labels, "")
     return lines + [f"warning: {warning}" for warning in bound.warnings]
 
 

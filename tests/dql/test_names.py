@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import dlv.dql.names as names
 from dlv.dql import ast
-from dlv.dql.bound import Bound
+from dlv.dql.bound import Bound, ConfigFile
 from dlv.dql.diagnosis import SyntaxFault
 from dlv.dql.faults import Faults, MissingReferences, WrongQuery
 from dlv.dql.parser import parse
@@ -52,7 +52,16 @@ def db() -> Iterator[Database]:
 def resolve(db: Database, text: str, defining: str | None = None) -> Bound:
     (statement,) = parse(text)
     query = statement if isinstance(statement, ast.Query) else statement.query
-    return names.resolve(text, query, KnownNames(db), PARAMETERS, defining=defining)
+    return names.resolve(
+        *(text, query, KnownNames(db), PARAMETERS), defining=defining, config_file=config_file
+    )
+
+
+def config_file(where: str) -> ConfigFile:
+    if where.startswith("no"):
+        raise NotFound(f"there is no configuration file {where}", did_you_mean=["base.toml"])
+    trainer = "torch" if where == "base.toml" else ["python", "train.py"]
+    return ConfigFile(where, {"trainer": trainer, "steps": 1000})
 
 
 def lines(db: Database, text: str) -> str:
@@ -81,8 +90,15 @@ VALID = [
 ]
 # What some of them say that no catalogue could make right.
 SENSIBLE = (
-    *("evaluate is not there yet", "is a text, and", "names no version", "no version matches"),
+    *("the trainer is torch", "is a text, and", "names no version", "no version matches"),
     *("the list makes no node", "`y` is no attribute", "has no value", "have no values"),
+    *(
+        "has no usual values",
+        "looks at step",
+        "$file names no file",
+        'no saved query "q"',
+        '"good_lrs"',
+    ),
 )
 
 
@@ -91,8 +107,10 @@ def test_every_valid_query_binds_or_says_why_not(db: Database, text: str) -> Non
     for statement in parse(text):
         query = statement if isinstance(statement, ast.Query) else statement.query
         try:
-            bound = names.resolve(text, query, KnownNames(db), PARAMETERS)
-            assert bound.query is not None or bound.derivations
+            bound = names.resolve(
+                *(text, query, KnownNames(db), PARAMETERS), config_file=config_file
+            )
+            assert bound.query is not None or bound.derivations or bound.evaluation is not None
         except Faults as error:
             for fault in error.faults:
                 assert any(word in " ".join([fault.message, fault.why or ""]) for word in SENSIBLE)
@@ -251,14 +269,16 @@ def check(db: Database, text: str) -> None:
     for statement in statements:
         query = statement if isinstance(statement, ast.Query) else statement.query
         try:
-            bound = names.resolve(text, query, KnownNames(db), PARAMETERS)
+            bound = names.resolve(
+                *(text, query, KnownNames(db), PARAMETERS), config_file=config_file
+            )
         except Faults as error:
             for fault in error.faults:
                 assert 0 <= fault.start <= len(fault.text)
                 assert fault.line >= 1
                 assert len(fault.caret()) == 2
         else:
-            assert bound.query is not None or bound.derivations
+            assert bound.query is not None or bound.derivations or bound.evaluation is not None
 
 
 if __name__ == "__main__":

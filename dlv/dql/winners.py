@@ -1,0 +1,258 @@
+"""`into "name"` of evaluate: the trials that were kept become versions.
+
+All of them or none: packs and manifests first, then the rows of all in one transaction. A trial
+that is a version of that name already is left as it is, so that a query may be asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import dlv.catalogue as catalogue
+import dlv.environment as environment
+import dlv.events.series as curves
+import dlv.training.checkpoints as checkpoints
+import dlv.version as version
+from dlv.adapters import settings
+from dlv.adapters.checkpoint import Checkpoint, Tensor
+from dlv.canonical import timestamp
+from dlv.dql import committing
+from dlv.dql.candidates import Candidate
+from dlv.dql.committing import FORMAT
+from dlv.dql.outcome import Trial
+from dlv.errors import Conflict, Damaged
+from dlv.events.series import Scalars
+from dlv.manifest import Manifest, NetworkReference, Parent, SeriesReference
+from dlv.metadata import matrices, versions
+from dlv.metadata.metrics import Summary
+from dlv.repository import Repository
+from dlv.snapshots import WeightFile, Weights, put
+from dlv.training.ledger import Ledger
+from dlv.training.trial_files import TrialFiles
+from dlv.weight_writer import PackRecord, WeightWriter
+from dlv.weights import MatrixStore
+
+VERB = "evaluate"
+
+
+@dataclass(frozen=True)
+class _Made:
+    trial: Trial
+    manifest: Manifest
+    summaries: Sequence[Summary]
+
+
+def commit(
+    repository: Repository,
+    ledger: Ledger,
+    run: str,
+    name: str,
+    trials: Sequence[Trial],
+    candidates: Mapping[str, Candidate],
+    query: Mapping[str, Any],
+    *,
+    author: str | None = None,
+    jobs: int = 1,
+) -> list[Trial]:
+    """The same trials, those that were kept with the label of the version that each became.
+
+    `candidates`: what each was made of, by its id; `query`: its text and parameters, as they are
+    kept with each version.
+    """
+    committing.check_name(repository, name)
+    there = _there(repository, name)
+    kept = [trial for trial in trials if trial.kept]
+    new = [trial for trial in kept if trial.id not in there]
+    labels: dict[str, str] = {}
+    if new:
+        who = version.author(repository) if author is None else author
+        pairs = [(trial, candidates[trial.id]) for trial in new]
+        labels = _write(repository, ledger, run, name, pairs, query, who, jobs)
+    known = {**there, **labels}
+    return [
+        replace(trial, committed=known[trial.id], before=trial.id in there) if trial.kept else trial
+        for trial in trials
+    ]
+
+
+def _there(repository: Repository, name: str) -> dict[str, str]:
+    """The trials that are versions of that name, and the labels of these."""
+    found: dict[str, str] = {}
+    for row in versions.of_name(repository.database, name):
+        told = repository.manifest(row.id).derivation or {}
+        if told.get("trial") is not None:
+            found.setdefault(str(told["trial"]), row.label)
+    return found
+
+
+def _write(
+    repository: Repository,
+    ledger: Ledger,
+    run: str,
+    name: str,
+    trials: Sequence[tuple[Trial, Candidate]],
+    query: Mapping[str, Any],
+    author: str,
+    jobs: int,
+) -> dict[str, str]:
+    where = environment.describe(repository.root)
+    with repository.writing():
+        store = MatrixStore.of(repository)
+        try:
+            with WeightWriter(store, jobs=jobs) as writer:
+                made = []
+                for trial, candidate in trials:
+                    files = committing.files_of(repository, candidate.manifest, name)
+                    weights, step = _weights(repository, trial, writer, name)
+                    series = _series(ledger, trial, step, writer)
+                    writer.add_object("network", trial.network.encoded)
+                    manifest = replace(
+                        _manifest(trial, candidate, weights),
+                        name=name,
+                        author=author,
+                        created=timestamp(),
+                        environment=where,
+                        tree=files[0],
+                        files=files[1],
+                        series=tuple(reference for reference, _ in series),
+                        derivation={
+                            **query,
+                            "run": run,
+                            "step": step,
+                            **_derivation(repository, trial, candidate),
+                        },
+                    )
+                    summaries = [summary for _, summary in series]
+                    made.append(_Made(trial, manifest, summaries))
+                packs = writer.finish()
+        finally:
+            store.close()
+        for each in made:
+            repository.write_manifest(each.manifest)
+        return _insert(repository, made, packs, author)
+
+
+def _weights(
+    repository: Repository, trial: Trial, writer: WeightWriter, name: str
+) -> tuple[Weights, int]:
+    """Those of the newest checkpoint up to the steps of the run, and its step."""
+    files = TrialFiles(repository.trials_folder / trial.id)
+    found = checkpoints.newest(files.checkpoints, trial.steps)
+    reached = 0 if trial.view is None else trial.view.step
+    if found is None or found.step < reached:
+        beyond = checkpoints.newest(files.checkpoints)
+        more = beyond is not None and beyond.step > trial.steps
+        raise Damaged(
+            f"the trial {trial.id[:7]} has no checkpoint at step {reached}",
+            why=f"another run has trained it on to {beyond.step}" if more and beyond else None,
+            hint=f"config.steps = {beyond.step} takes it as it is now"
+            if more and beyond
+            else f"dlv trials {trial.id[:7]}",
+        )
+    held = files.weights(found)
+    if not held:
+        return Weights(), found.step
+    tensors = [
+        Tensor(each, one.dtype, one.shape, len(one.raw), one.read, one.role, one.tied)
+        for each, one in held.items()
+    ]
+    opened = Checkpoint(FORMAT, tensors)
+    file = WeightFile(name, FORMAT, 0, "", found.step, own=True, opened=opened)
+    stored = put([file], writer)
+    (snapshot,) = stored.snapshots
+    return replace(stored, snapshots=(replace(snapshot, containers=()),)), found.step
+
+
+def _series(
+    ledger: Ledger, trial: Trial, step: int, writer: WeightWriter
+) -> list[tuple[SeriesReference, Summary]]:
+    """What was logged up to the step of the weights."""
+    found = []
+    for tag, points in sorted(ledger.curves(trial.id).items()):
+        points = [point for point in points if point[0] <= step]
+        if not points:
+            continue
+        steps, values = [at for at, _ in points], [value for _, value in points]
+        scalars = Scalars("", tag, steps, [0.0] * len(points), values)
+        digest = curves.encode(scalars, writer.add_object)
+        summary = catalogue.summary_of(scalars, digest)
+        found.append((SeriesReference("", tag, digest), summary))
+    return found
+
+
+def _manifest(trial: Trial, candidate: Candidate, weights: Weights) -> Manifest:
+    """Hyperparameters are the configuration that it was trained with, all of it."""
+    source = candidate.manifest
+    assert source.network is not None
+    told = ", ".join(f"{key} = {value}" for key, value in trial.varied.items())
+    network = trial.network
+    constants = [each for each in source.network.constants if each["name"] in network.constants]
+    return replace(
+        source,
+        message=f"evaluate of {' and '.join(trial.origins)}{': ' if told else ''}{told}",
+        parents=(Parent(candidate.source.id, VERB),),
+        network=NetworkReference(network.id, source.network.origin, constants),
+        tensors=weights.tensors,
+        snapshots=weights.snapshots,
+        own=weights.own,
+        scheme=None,
+        hyperparameters=settings.flatten(dict(trial.config)),
+        writer=Manifest.writer,
+    )
+
+
+def _derivation(repository: Repository, trial: Trial, candidate: Candidate) -> dict[str, Any]:
+    """How it came about, and all that is needed for it to come about again."""
+    record = TrialFiles(repository.trials_folder / trial.id).load().record
+    view = trial.view
+    return {
+        "trial": trial.id,
+        "rank": trial.rank,
+        "varied": dict(trial.varied),
+        "config": dict(trial.config),
+        "fingerprints": dict(record.get("fingerprints", {})),
+        "trainer": record.get("trainer"),
+        "environment": record.get("environment"),
+        "reproducible": None if view is None else view.unlike is None,
+        "changes": [
+            {"action": edit.action, "node": edit.node, "text": edit.text} for edit in trial.edits
+        ],
+        "reuse": None
+        if candidate.plan is None
+        else {
+            "init": trial.config.get("init"),
+            "seed": trial.config.get("seed"),
+            "share": round(candidate.plan.share, 6),
+        },
+    }
+
+
+def _insert(
+    repository: Repository, made: Sequence[_Made], packs: Sequence[PackRecord], author: str
+) -> dict[str, str]:
+    """All rows; the commit of this transaction is the moment from which the versions exist."""
+    db = repository.database
+    labels: dict[str, str] = {}
+    with repository.change(VERB, author) as change:
+        # Another process may have done the same meanwhile.
+        there = _there(repository, made[0].manifest.name)
+        matrices.insert_packs(db, [(pack.hash, pack.bytes, pack.footer) for pack in packs])
+        for each in made:
+            manifest = each.manifest
+            if each.trial.id in there:
+                continue
+            if versions.by_id(db, manifest.id) is not None:
+                raise Conflict("this very version exists already", why=manifest.id[:12])
+            number = versions.next_number(db, manifest.name)
+            network = each.trial.network
+            catalogue.insert(db, manifest, network, each.summaries, number=number)
+            change.record("number", manifest.id, {"name": manifest.name, "number": number})
+            labels[each.trial.id] = f"{manifest.name}@{number}"
+        listed = list(labels.values())
+        if not listed:
+            change.cancel()
+        more = f" to {listed[-1]}" if len(listed) > 1 else ""
+        change.summary = f"{listed[0]}{more}" if listed else ""
+    return {**there, **labels}
