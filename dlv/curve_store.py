@@ -108,7 +108,8 @@ class CurveStore:
             for at in np.unique(found):
                 inside = seqs[order][found == at] - starts[at]
                 start = starts[at]
-                chunk = chunks.joined(list(self.written(series, start, start + 1 + inside.max())))
+                end = start + 1 + int(inside.max())  # SQLite takes no number of numpy's for one
+                chunk = chunks.joined(list(self.written(series, start, end)))
                 parts.append(chunk.at(inside))
         points = chunks.joined(parts)
         back = np.empty_like(order)
