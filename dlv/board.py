@@ -12,6 +12,7 @@ from pathlib import Path
 import dlv.catalogue as catalogue
 import dlv.frozen_curves as frozen_curves
 import dlv.ingest as ingest
+import dlv.projections as projections
 import dlv.revisions as revisions
 from dlv.curve_store import CurveStore
 from dlv.curve_writer import Batch, RunWriter
@@ -148,11 +149,13 @@ class VersionsBoard(Board):
         self._chosen = [reference.version for reference in found]
         self._labels: frozenset[str] = frozenset()
         self._drawn: set[str] = set()
+        self._room = projections.Room()
+        self.directory.mkdir()
         self.location = " ".join(references) or str(repository.root)
 
     @property
     def directory(self) -> Path:
-        return self.scratch
+        return self.scratch / "projector"
 
     @property
     def path(self) -> Path:
@@ -165,14 +168,16 @@ class VersionsBoard(Board):
         wanted = self._chosen or versions.all_versions(self._repository.database)
         for series, why in frozen_curves.fill(self._repository, store, wanted):
             self.tell_once(f"{series} is left out: {why}")
-        for version in wanted:
-            if version.id not in self._drawn:
-                self._drawn.add(version.id)
-                try:
-                    self._draw(store, version)
-                except DlvError as error:
-                    self.tell_once(f"the network of {version.label} is not shown: {error.message}")
+        new = [version for version in wanted if version.id not in self._drawn]
+        for version in new:
+            self._drawn.add(version.id)
+            try:
+                self._draw(store, version)
+            except DlvError as error:
+                self.tell_once(f"the network of {version.label} is not shown: {error.message}")
         self._labels = frozenset(version.label for version in wanted)
+        self._seen.set()
+        self._project(new)
 
     def _draw(self, store: CurveStore, version: Version) -> None:
         """The network as the graph of its run, unless the training has logged one itself."""
@@ -192,6 +197,17 @@ class VersionsBoard(Board):
         )
         with store.alone(), store.database.atomic():
             RunWriter(store, rows.run(store.database, key, version.label)).write(batch)
+
+    def _project(self, wanted: Sequence[Version]) -> None:
+        """Weights for the projector, of the newest versions if there is no room for all."""
+        for version in sorted(wanted, key=lambda version: version.created, reverse=True):
+            folder = self.directory / version.label
+            try:
+                manifest = self._repository.manifest(version.id)
+                with closing(MatrixStore.of(self._repository)) as objects:
+                    projections.write(folder, manifest, objects, self._room)
+            except DlvError as error:
+                self.tell_once(f"weights of {version.label} are not projected: {error.message}")
 
 
 class DirectoryBoard(Board):

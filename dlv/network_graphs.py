@@ -10,6 +10,7 @@ import dlv.catalogue as catalogue
 from dlv.events.graph_def import GraphNode
 from dlv.network.graph import Network, Node, Port
 
+MANY = 5  # of one operation in one scope are drawn as one
 _KINDS = (bool, int, float, str, list, tuple)
 
 
@@ -17,6 +18,7 @@ def graph_nodes(network: Network) -> Iterator[GraphNode]:
     """Inputs, constants, then the layers in their order; `block.0.conv` becomes a nested name."""
     figures = catalogue.node_figures(network)
     names = _nested(network)
+    ops = _told_apart(network, names)
 
     def port(source: Port) -> str:
         name = names.get(source[0], source[0])
@@ -44,7 +46,7 @@ def graph_nodes(network: Network) -> Iterator[GraphNode]:
             attributes["output"] = True
         yield GraphNode(
             names[node.name],
-            node.op,
+            ops[node.name],
             [port(source) for source in node.inputs],
             attributes,
             [] if shape is None else [_sizes(shape)],
@@ -62,6 +64,20 @@ def _nested(network: Network) -> Mapping[str, str]:
     folded = {name: "/".join(part for part in name.split(".") if part) or name for name in known}
     taken = Counter(folded.values()) + Counter(known)
     return {name: new if new == name or taken[new] == 1 else name for name, new in folded.items()}
+
+
+def _told_apart(network: Network, names: Mapping[str, str]) -> Mapping[str, str]:
+    """Operations by node. TensorBoard draws many of one kind in a scope as a single node, and
+    a chain of layers as a tangle: where there are many, each has its alias too."""
+    scopes = {node.name: (names[node.name].rpartition("/")[0], node.op) for node in network.nodes}
+    count = Counter(scopes.values())
+    aliases = network.node_aliases()
+    return {
+        node.name: node.op
+        if count[scopes[node.name]] < MANY
+        else f"{node.op} ({aliases.get(node.name, node.name)})"
+        for node in network.nodes
+    }
 
 
 def _attributes(node: Node) -> dict[str, Any]:

@@ -50,7 +50,8 @@ def stock(
         default = require("tensorboard.default", EXTRA)
         program = require("tensorboard.program", EXTRA)
         application = require("tensorboard.backend.application", EXTRA)
-        board = program.TensorBoard(plugins=_plugins(default))
+        projector = require("tensorboard.plugins.projector.projector_plugin", EXTRA)
+        board = program.TensorBoard(plugins=[*_plugins(default), projector.ProjectorPlugin])
         board.configure(
             argv=["dlv"],
             logdir=str(directory),

@@ -242,7 +242,7 @@ def _absent(kind: str) -> str:
 
 def _shown(kind: str, value: Any) -> str:
     if kind in ("string", "bytes"):
-        return _quoted(value)
+        return quoted(value)
     if kind == "double":
         return str(double(value))
     if kind == "float":
@@ -270,5 +270,6 @@ def _shortest(value: float) -> str:
     return str(float(f"{value:.9g}"))
 
 
-def _quoted(data: bytes) -> str:
+def quoted(data: bytes) -> str:
+    """Bytes or UTF-8 as they stand in protobuf's text format."""
     return '"' + "".join(_ESCAPED[byte] for byte in data) + '"'
