@@ -179,6 +179,8 @@ def _verdict(
         return "stopped", stop.why or reason(rules[stop.rule], stop)
     if state in settling.ENDED:
         return None, member["error"].strip().splitlines()[-1] if member["error"] else state
+    if run["state"] == "failed":
+        return None, run["why"]
     if run["state"] != "running":
         # A run that ended before its time keeps what it has of the best.
         return ("kept", run["why"]) if member["step"] else (None, run["why"])

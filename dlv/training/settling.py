@@ -151,13 +151,14 @@ def beaten(store: TrialStore, run: str, rules: Sequence[Rule], trial: str, step:
 
 
 def end(store: TrialStore, run: Row, state: str, why: str) -> None:
-    """The run ends before its time: verdicts by how far each trial has come."""
+    """The run ends before its time: verdicts by how far each has come, if it can be judged."""
     name, rules = run["id"], rules_of(run)
-    members = store.members(name)
-    marks = [mark_of(row) for row in store.marks(name)]
-    fresh = verdicts.closing(rules, [standing(m) for m in members], marks, store.last_value)
-    record(store, name, fresh, closing=True)
-    _apply(store, name, rules, members, Marks([*marks, *fresh]))
+    if state != "failed":
+        members = store.members(name)
+        marks = [mark_of(row) for row in store.marks(name)]
+        fresh = verdicts.closing(rules, [standing(m) for m in members], marks, store.last_value)
+        record(store, name, fresh, closing=True)
+        _apply(store, name, rules, members, Marks([*marks, *fresh]))
     run |= {"state": state, "why": why}
     store.change_run(name, {"state": state, "why": why})
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -20,7 +20,7 @@ from dlv.metadata.trials import Trials
 from dlv.training.claims import ATTEMPTS, LEASE
 from dlv.training.ledger import OVER, WAIT, Budget, Claim, LeaseLost, Ledger, NewTrial, Owner
 
-OPERATORS = {
+OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
     ">": operator.gt,
     "<=": operator.le,
@@ -109,16 +109,16 @@ def tired(lane: Lane, rule: Mapping[str, Any]) -> bool:
     for place, value in enumerate(values):
         if best is None or math.isnan(best) or sign * (value - best) > rule["min_delta"]:
             best, best_at = value, place
-    return len(values) - 1 - best_at >= rule["n"]
+    return len(values) - 1 - best_at >= int(rule["n"])
 
 
 def losers(there: Sequence[Lane], rule: Mapping[str, Any], step: int) -> list[Lane]:
     if rule["rule"] == "threshold":
-        holds = OPERATORS[rule["op"]]
+        holds, wanted = OPERATORS[rule["op"]], float(rule["value"])
         return [
             lane
             for lane in there
-            if math.isnan(lane.log[step]) or not holds(lane.log[step], rule["value"])
+            if math.isnan(lane.log[step]) or not holds(lane.log[step], wanted)
         ]
     sign = -1 if rule["direction"] == "max" else 1
     places = rule["k"] if rule["rule"] == "top" else max(1, len(there) // rule["eta"])

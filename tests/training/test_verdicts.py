@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dlv.training.verdicts as verdicts
-from dlv.training.verdicts import Mark, Marks, Standing
+from dlv.training.verdicts import Mark, Marks, Standing, Value
 from tests.training.lockstep import Crowd, Plan, outcome
 
 # Few different values, so that there are ties.
@@ -33,7 +33,7 @@ def rules(draw: st.DrawFn, steps: int) -> dict[str, Any]:
         case "patience":
             least = draw(st.sampled_from([0.0, 0.125, 0.3]))
             return rule | {"rule": "patience", "n": draw(st.integers(1, 4)), "min_delta": least}
-    wanted = {"op": draw(st.sampled_from([">=", ">", "<=", "<", "=", "!="]))}
+    wanted: dict[str, Any] = {"op": draw(st.sampled_from([">=", ">", "<=", "<", "=", "!="]))}
     wanted["value"] = draw(st.sampled_from([0.25, 0.5, 1.0]))
     return {"rule": "threshold", "metric": "loss", "step": draw(step)} | wanted
 
@@ -123,9 +123,18 @@ def test_the_paper_of_halving() -> None:
     assert [t.trial for t in crowd.ledger.result("run")[:4]] == ["t0", "t1", "t2", "t3"]
 
 
+def _lookup(values: dict[tuple[str, int], float | None]) -> Value:
+    def value(trial: str, metric: str, step: int) -> float | None:
+        assert metric in ("loss", "acc")
+        return values[trial, step]
+
+    return value
+
+
 def _decided(rule: dict[str, Any], values: Sequence[float | None], step: int) -> list[bool | None]:
     standings = [Standing(f"t{n}", n, step, step) for n in range(len(values))]
-    made = verdicts.decide([rule], standings, [], lambda t, metric, at: values[int(t[1:])])
+    table = {(f"t{n}", step): value for n, value in enumerate(values)}
+    made = verdicts.decide([rule], standings, [], _lookup(table))
     kept = {mark.trial: mark.kept for mark in made}
     return [kept.get(f"t{n}") for n in range(len(values))]
 
@@ -178,8 +187,8 @@ def test_a_group_waits_for_those_who_may_still_come() -> None:
 def test_each_trial_is_judged_at_its_own_end() -> None:
     rule = {"rule": "top", "k": 1, "metric": "loss", "direction": "min", "step": None}
     standings = [Standing("t0", 0, 4, 4), Standing("t1", 1, 9, 9)]
-    values = {("t0", 4): 0.3, ("t1", 9): 0.2}
-    made = verdicts.decide([rule], standings, [], lambda t, m, step: values[t, step])
+    values: dict[tuple[str, int], float | None] = {("t0", 4): 0.3, ("t1", 9): 0.2}
+    made = verdicts.decide([rule], standings, [], _lookup(values))
     assert {(m.trial, m.step, m.kept) for m in made} == {("t0", 4, False), ("t1", 9, True)}
 
 
@@ -214,6 +223,6 @@ def test_the_end_before_its_time_keeps_the_best_so_far() -> None:
         Standing("t2", 2, 0, 9),  # never begun
         Standing("t3", 3, 9, 9, ended=True),
     ]
-    values = {("t0", 3): 2.0, ("t1", 5): 1.0}
-    made = verdicts.closing([rule], standings, [], lambda t, m, step: values[t, step])
+    values: dict[tuple[str, int], float | None] = {("t0", 3): 2.0, ("t1", 5): 1.0}
+    made = verdicts.closing([rule], standings, [], _lookup(values))
     assert {(m.trial, m.step, m.kept) for m in made} == {("t0", 3, False), ("t1", 5, True)}
