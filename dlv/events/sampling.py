@@ -74,7 +74,7 @@ def points_of(store: Store, row: SeriesRow, choice: Choice) -> Points:
     if k == row.n or choice.sampling == "step":
         return _thinned(by_step(_points(store.scalars(row.id))), choice)
     if choice.sampling == "envelope":
-        return by_step(_points(store.scalar_at(row.id, _envelope(store, row, k))))
+        return by_step(_envelope(store, row, k))
     if choice.sampling == "sampled" and k == downsample.SAMPLE:
         ready = store.preview(row.id)
         if ready is not None and ready.n == k:
@@ -193,8 +193,8 @@ def _thinned(points: Points, choice: Choice) -> Points:
     return by_step(points[list(choose(n, k))])
 
 
-def _envelope(store: Store, row: SeriesRow, k: int) -> list[int]:
-    """Ordinals of an envelope; only chunks that lie in two buckets are opened."""
+def _envelope(store: Store, row: SeriesRow, k: int) -> Points:
+    """Only chunks that lie in two buckets are opened; of the others the figures are enough."""
     n, buckets = row.n, max(1, (k - 2) // 2)
     cut: list[ChunkRow] = []
     places: list[int] = []
@@ -203,16 +203,18 @@ def _envelope(store: Store, row: SeriesRow, k: int) -> list[int]:
         if chunk.ordinal * buckets // n != (chunk.ordinal + chunk.n - 1) * buckets // n:
             cut.append(chunk)
             continue
-        found = ((chunk.imin, chunk.vmin), (chunk.imax, chunk.vmax))
-        for place, value in found:
+        for place, value in ((chunk.imin, chunk.vmin), (chunk.imax, chunk.vmax)):
             places.append(chunk.ordinal if place is None else place)
             values.append(math.nan if value is None else value)
-    opened = _read(store, row.id, cut)
-    places += [place for chunk in cut for place in range(chunk.ordinal, chunk.ordinal + chunk.n)]
-    at = np.asarray(places, np.int64)
-    shown = np.concatenate([np.asarray(values, np.float64), opened.values])
+    if 2 * sum(chunk.n for chunk in cut) > n:
+        points = _points(store.scalars(row.id))
+        return points[_extremes(np.arange(n), points.values, n, k)]
+    inside = [np.arange(chunk.ordinal, chunk.ordinal + chunk.n) for chunk in cut]
+    at = np.concatenate([np.asarray(places, np.int64), *inside])
+    shown = np.concatenate([np.asarray(values), _read(store, row.id, cut).values])
     order = np.argsort(at, kind="stable")
-    return [int(place) for place in _extremes(at[order], shown[order], n, k)]
+    found = _extremes(at[order], shown[order], n, k)
+    return _points(store.scalar_at(row.id, found.tolist()))
 
 
 def _extremes(
