@@ -8,7 +8,7 @@ at the end.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,7 +92,7 @@ def over_zeros(register: int, count: int) -> int:
     return register
 
 
-@cache
+@lru_cache(1 << 16)
 def start(length: int) -> int:
     """What the start value and the inversion at the end add to a text of `length` bytes."""
     return over_zeros(_ONES, length) ^ _ONES
@@ -186,3 +186,14 @@ def _word(words: NDArray[np.uint64], registers: U32 | None) -> U32:
     """The registers after 8 bytes."""
     columns = np.ascontiguousarray(words).view("<u2").reshape(-1, 4).T
     return sweep(columns, registers)
+
+
+@lru_cache(4096)
+def behind(count: int) -> U32:
+    """What each value of a byte adds to the sum of a text in which `count` bytes follow it."""
+    registers, power = np.array(_BYTE, np.uint32), 0
+    while count:
+        if count & 1:
+            registers = _apply(_zeros(power), registers)
+        count, power = count >> 1, power + 1
+    return registers

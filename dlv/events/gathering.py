@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dlv.events import old_summaries, summaries, tensors
 from dlv.events.points import (
@@ -53,14 +55,39 @@ _CLASSES = {
 _GRAPHS = {"graph_run_metadata", "graph_run_metadata_graph", "graph_keras_model"}
 _NULL = Tensor("float32", (0,))
 
+Columns = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
+
 
 class _Columns:
-    """Scalars of one tag, in the order written."""
+    """Scalars of one tag, in the order written: arrays, and behind them single ones."""
 
     def __init__(self) -> None:
+        self.parts: list[Columns] = []
         self.steps: list[int] = []
         self.walls: list[float] = []
         self.values: list[float] = []
+
+    def extend(self, columns: Columns) -> None:
+        self._settle()
+        self.parts.append(columns)
+
+    def _settle(self) -> None:
+        if self.values:
+            self.parts.append(
+                (
+                    np.array(self.steps, np.int64),
+                    np.array(self.walls, np.float64),
+                    np.array(self.values, np.float64),
+                )
+            )
+            self.steps, self.walls, self.values = [], [], []
+
+    def points(self, tag: str) -> ScalarPoints:
+        self._settle()
+        steps, walls, values = zip(*self.parts, strict=True)
+        return ScalarPoints(
+            tag, np.concatenate(steps), np.concatenate(walls), np.concatenate(values)
+        )
 
 
 class Gathering:
@@ -70,6 +97,9 @@ class Gathering:
         self._metadata: list[Metadata] = []
         self._faults: list[Fault] = []
         self._scalars: dict[str, _Columns] = {}
+        # While they are set: takes scalars, and brings those that it took.
+        self.divert: Callable[[Series, Event, float], None] | None = None
+        self.catch_up: Callable[[], None] | None = None
 
     def window(self, offset: int) -> Window:
         """All that was gathered."""
@@ -86,10 +116,13 @@ class Gathering:
             self.run.told.add((tag or "", kind))
         self._faults.append(Fault(tag, message, warning))
 
-    def add(self, event: Event) -> None:
-        """Take one event, all of it or (Malformed) nothing of it."""
+    def malformed(self, error: Malformed, byte: int) -> None:
+        message = f"records that are no events are left out, the first at byte {byte}: {error}"
+        self.fault(None, message, "event")
+
+    def add(self, event: Event, values: Sequence[Value] = ()) -> None:
+        """Take one event, with the values of its summary, or (Malformed) nothing of it."""
         run, kind = self.run, event.kind
-        values = summaries.values(event.content) if kind == summaries.SUMMARY else []
         graph = status = None
         version = 0.0
         if kind == summaries.FILE_VERSION:
@@ -132,6 +165,8 @@ class Gathering:
                 series.latest = event.step - 1
 
     def _hide(self, tag: str | None, step: int) -> None:
+        if self.catch_up is not None:
+            self.catch_up()
         self._flush()
         self._items.append(Hide(tag, step))
 
@@ -243,23 +278,28 @@ class Gathering:
 
     def _scalar(self, series: Series, event: Event, value: float) -> None:
         self._note(series, event.step)
-        columns = self._scalars.get(series.tag)
-        if columns is None:
-            columns = self._scalars[series.tag] = _Columns()
+        if self.divert is not None:
+            self.divert(series, event, value)
+            return
+        columns = self._columns(series)
         columns.steps.append(event.step)
         columns.walls.append(event.wall)
         columns.values.append(value)
 
+    def extend(self, series: Series, columns: Columns) -> None:
+        """Take points of a scalar series that no restart can be among."""
+        if len(columns[0]):
+            self._note(series, int(columns[0].max()))
+            self._columns(series).extend(columns)
+
+    def _columns(self, series: Series) -> _Columns:
+        columns = self._scalars.get(series.tag)
+        if columns is None:
+            columns = self._scalars[series.tag] = _Columns()
+        return columns
+
     def _flush(self) -> None:
-        for tag, columns in self._scalars.items():
-            self._items.append(
-                ScalarPoints(
-                    tag,
-                    np.array(columns.steps, np.int64),
-                    np.array(columns.walls, np.float64),
-                    np.array(columns.values, np.float64),
-                )
-            )
+        self._items += [columns.points(tag) for tag, columns in self._scalars.items()]
         self._scalars = {}
 
 
@@ -273,7 +313,8 @@ def _tensor(series: Series, value: Value) -> tuple[Tensor | None, bytes]:
     if value.kind == summaries.HISTOGRAM:
         return old_summaries.histogram(value.content)
     if value.kind == summaries.AUDIO:
-        return old_summaries.audio(value.content), b""
+        labelled = series.given or series.plugin != "audio"
+        return old_summaries.audio(value.content, labelled=labelled), b""
     if value.kind != summaries.TENSOR:
         null = series.plugin == "hparams" and not series.given
         return (_NULL if null else None), b""

@@ -13,15 +13,12 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from dlv.errors import NotFound, StorageError
-from dlv.events import summaries
+from dlv.events.batches import Batches
 from dlv.events.gathering import Gathering
 from dlv.events.points import Window
 from dlv.events.run_state import RunState
-from dlv.events.tfevents import HEAD, Framing, Records
-from dlv.events.wire import Malformed
 
 WINDOW = 8 << 20  # bytes of a file that are looked at together
-_BATCH = 1 << 13  # records
 
 
 class Reading:
@@ -33,7 +30,7 @@ class Reading:
         self.status: Literal["open", "damaged", "foreign"] = "open"
         self.error: str | None = None
         self._run = RunState(state)
-        self._framing = Framing()
+        self._batches = Batches(self._run)
 
     @property
     def state(self) -> dict[str, Any]:
@@ -60,56 +57,31 @@ class Reading:
             self.status = "damaged"
             self.error = f"the file ends at {size}, it was read up to {self.offset}"
             return
-        file.seek(self.offset)
-        rest, wanted = b"", WINDOW
-        while self.status == "open":
-            room = min(wanted, size - self.offset) - len(rest)
-            added = _read(file, room) if room > 0 else b""
-            data = rest + added if rest else added
-            if not added and (not data or room <= 0 or len(data) < wanted):
-                self._tail(data)
-                return
+        wanted = WINDOW
+        while self.offset < size:
+            data = _read(file, self.offset, min(wanted, size - self.offset))
+            last = self.offset + len(data) >= size or len(data) < wanted
             gathered = Gathering(self._run)
-            used, needed = self._consume(data, gathered)
+            used, needed = self._batches.take(data, self.offset, gathered, last=last)
+            if self._batches.damage is not None:
+                self._damaged(data, used, self._batches.damage)
             self.offset += used
-            rest, wanted = data[used:], max(WINDOW, needed)
             yield gathered.window(self.offset)
-
-    def _tail(self, data: bytes) -> None:
-        """Say what stands behind the last whole record."""
-        if data and self.error is None:
-            self.error = f"the record at {self.offset} is cut off"
-
-    def _consume(self, data: bytes, gathered: Gathering) -> tuple[int, int]:
-        """Take the whole records of `data`: bytes used, and what the next record needs."""
-        at = 0
-        while True:
-            records = self._framing.cut(data, at, _BATCH)
-            self._take(data, records, gathered)
-            at = records.stop
-            if records.damage:
-                self._damaged(data, at, records.damage)
-                return at, 0
-            if records.needed:
-                return at, records.needed
+            if self.status != "open":
+                return
+            if last:
+                if used < len(data):
+                    self.error = f"the record at byte {self.offset} is cut off"
+                return
+            wanted = max(WINDOW, needed)
 
     def _damaged(self, data: bytes, at: int, why: str) -> None:
         where = self.offset + at
-        self.error = f"{why}, at byte {where}"
-        self.status = "foreign" if where == 0 else "damaged"
+        self.status, self.error = "damaged", f"{why}, at byte {where}"
         if where == 0:
-            self.error = "it is no event file"
+            self.status, self.error = "foreign", "it is no event file"
             if data[:2] == b"\x1f\x8b":
                 self.error += ", it is compressed with gzip"
-
-    def _take(self, data: bytes, records: Records, gathered: Gathering) -> None:
-        for start, end in zip(records.starts, records.ends, strict=True):
-            try:
-                event = summaries.event(data[start:end])
-                gathered.add(event)
-            except Malformed as error:
-                where = self.offset + start - HEAD
-                gathered.fault(None, f"the record at byte {where} is no event: {error}", "event")
 
 
 def _regular(path: str) -> str:
@@ -119,12 +91,12 @@ def _regular(path: str) -> str:
     return path
 
 
-def _read(file: IO[bytes], size: int) -> bytes:
+def _read(file: IO[bytes], at: int, size: int) -> bytes:
     """Up to `size` bytes; fewer only at the end of the file."""
     parts = []
-    while size > 0 and (part := file.read(size)):
+    while size > 0 and (part := os.pread(file.fileno(), size, at)):
         parts.append(part)
-        size -= len(part)
+        at, size = at + len(part), size - len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

@@ -29,12 +29,14 @@ def image(data: bytes) -> Tensor:
     return Tensor(STRING, (3,), strings=(b"%d" % width, b"%d" % height, encoded))
 
 
-def audio(data: bytes) -> Tensor:
-    """The encoded sound; the empty label that TensorBoard gives it is dropped again at once."""
+def audio(data: bytes, *, labelled: bool) -> Tensor:
+    """The encoded sound; `labelled`: with an empty label, as where labels are not dropped."""
     encoded = b""
     for number, kind, a, b in fields(data):
         if number == 4 and kind == BYTES:
             encoded = data[a:b]
+    if labelled:
+        return Tensor(STRING, (1, 2), strings=(encoded, b""))
     return Tensor(STRING, (1,), strings=(encoded,))
 
 

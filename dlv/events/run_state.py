@@ -11,7 +11,7 @@ from dlv.canonical import float_of, number
 _RESTARTS_ARE_MARKED = 2  # from this version on a file says where a restart is
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Series:
     """How the values of a tag are taken: as its first metadata says."""
 

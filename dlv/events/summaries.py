@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 
 from dlv.events.points import Metadata
@@ -24,7 +25,10 @@ FILE_VERSION, GRAPH, SUMMARY, LOG_MESSAGE, SESSION_LOG, RUN_METADATA, META_GRAPH
 # And a value.
 NOTHING, SIMPLE, OBSOLETE, IMAGE, HISTOGRAM, AUDIO, TENSOR = 0, 2, 3, 4, 5, 6, 8
 
+WITH_VALUES = {SUMMARY, GRAPH, RUN_METADATA}  # events that bring points
 SESSION_START = 1
+_SINGLE = struct.Struct("<f")
+_MOST_KNOWN, _MOST = 1 << 10, 1 << 16  # bytes of what is remembered, and how many
 _MESSAGES = {SUMMARY, LOG_MESSAGE, SESSION_LOG, RUN_METADATA}
 
 
@@ -44,6 +48,7 @@ class Value:
     number: float = 0.0  # of SIMPLE
     content: bytes = b""
     metadata: bytes | None = None
+    ends_in_number: bool = False  # it is nothing but a tag and, at its end, a SIMPLE
 
 
 def event(data: bytes) -> Event:
@@ -62,18 +67,35 @@ def event(data: bytes) -> Event:
     return found
 
 
-def values(summary: bytes) -> list[Value]:
-    """The values of a summary; all of it is walked before the first is used."""
-    return [
-        _value(summary, a, b)
-        for number, kind, a, b in fields(summary)
-        if number == 1 and kind == BYTES
-    ]
+class Values:
+    """Reads values; of scalars it remembers what stands before the number, which repeats."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, str] = {}  # a value but for its number -> tag
+
+    def of(self, summary: bytes) -> list[Value]:
+        """The values of a summary; all of it is walked before the first is used."""
+        found = []
+        for number, kind, a, b in fields(summary):
+            if number != 1 or kind != BYTES:
+                continue
+            tag = self._known.get(summary[a : b - 4]) if b - a < _MOST_KNOWN else None
+            if tag is None:
+                value = _value(summary, a, b)
+                found.append(value)
+                if value.ends_in_number and b - a < _MOST_KNOWN and len(self._known) < _MOST:
+                    self._known[summary[a : b - 4]] = value.tag
+            else:
+                (number_there,) = _SINGLE.unpack_from(summary, b - 4)
+                found.append(Value(tag, "", SIMPLE, number_there))
+        return found
 
 
 def _value(data: bytes, at: int, end: int) -> Value:
     found = Value()
+    numbers: list[int] = []
     for number, kind, a, b in fields(data, at, end):
+        numbers.append(number)
         if kind == BYTES:
             if number == 1:
                 found.tag = text(data[a:b])
@@ -87,6 +109,7 @@ def _value(data: bytes, at: int, end: int) -> Value:
                 found.kind = number
         elif number == SIMPLE and kind == FIXED32:
             found.kind, found.number = SIMPLE, single(a)
+    found.ends_in_number = numbers == [1, SIMPLE] and found.kind == SIMPLE
     return found
 
 

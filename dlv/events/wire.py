@@ -12,7 +12,7 @@ _MASK64 = (1 << 64) - 1
 _FIXED64 = struct.Struct("<Q")
 _FIXED32 = struct.Struct("<I")
 
-# Where a number of a field stands, or its value: (start, end) for BYTES.
+# Number, wire type, then start and end for BYTES, else the value and where it stands.
 Field = tuple[int, int, int, int]
 
 
@@ -65,7 +65,7 @@ def text(data: bytes) -> str:
 
 
 def fields(data: bytes, at: int = 0, end: int | None = None) -> Iterator[Field]:
-    """Number, wire type and value of each field; start and end of its bytes for BYTES, else 0.
+    """Each field of a message.
 
     What is of a wire type that its number should not have is for the caller to pass over,
     as are numbers that it does not know. Groups are passed over here.
@@ -83,13 +83,14 @@ def fields(data: bytes, at: int = 0, end: int | None = None) -> Iterator[Field]:
             yield number, kind, at, at + size
             at += size
         elif kind == VARINT:
+            place = at
             value, at = varint(data, at, end)
-            yield number, kind, value, 0
+            yield number, kind, value, place
         elif kind in (FIXED64, FIXED32):
             layout = _FIXED64 if kind == FIXED64 else _FIXED32
             if layout.size > end - at:
                 raise Malformed("a number is cut off")
-            yield number, kind, layout.unpack_from(data, at)[0], 0
+            yield number, kind, layout.unpack_from(data, at)[0], at
             at += layout.size
         elif kind == GROUP:
             at = _pass_group(data, at, end, number)
