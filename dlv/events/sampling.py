@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -227,16 +228,15 @@ def _extremes(
     """
     if k < 4:
         return np.asarray([0, n - 1][-k:], np.int64)
-    buckets = at * ((k - 2) // 2) // n
-    starts = np.flatnonzero(np.diff(buckets, prepend=-1))
-    sizes = np.diff(starts, append=len(at))
+    buckets = (k - 2) // 2
+    begins = [-(-bucket * n // buckets) for bucket in range(buckets)]
+    starts = [*np.searchsorted(at, begins).tolist(), len(at)]
     finite = np.isfinite(values)
-    found = [np.asarray([0, n - 1], np.int64)]
-    for reduce, empty in ((np.minimum, np.inf), (np.maximum, -np.inf)):
-        shown = np.where(finite, values, empty)
-        best = np.repeat(reduce.reduceat(shown, starts), sizes)
+    low = high = values
+    if not finite.all():
         # Where nothing is finite all are equal, and the first one stands for the gap.
-        hits = np.flatnonzero(shown == best)
-        _, first = np.unique(buckets[hits], return_index=True)
-        found.append(at[hits[first]])
-    return np.unique(np.concatenate(found))
+        low, high = np.where(finite, values, np.inf), np.where(finite, values, -np.inf)
+    found: list[int] = []
+    for start, end in itertools.pairwise(starts):
+        found += [start + int(low[start:end].argmin()), start + int(high[start:end].argmax())]
+    return np.unique(np.append(at[found], (0, n - 1)))
