@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from dlv.errors import (
     nearest,
 )
 from dlv.events.series import Scalars
+from dlv.imported_runs import Imported, ImportedRun
 from dlv.manifest import Manifest, Parent, check_name
 from dlv.metadata import matrices, versions
 from dlv.metadata.versions import Version
@@ -56,34 +57,6 @@ class Request:
     recheck: str = "hash"
     jobs: int = 1
     progress: Callable[[int], None] = lambda _: None
-
-
-@dataclass(frozen=True)
-class ImportedRun:
-    """`new` is False where the run was imported before."""
-
-    run: str
-    title: str
-    id: str
-    name: str
-    number: int | None
-    new: bool
-    steps: list[int | None]
-    series: list[tuple[str, int]] = field(default_factory=list)  # tag, points
-    raw: int = 0
-
-    @property
-    def label(self) -> str:
-        return self.id[:12] if self.number is None else f"{self.name}@{self.number}"
-
-
-@dataclass
-class Imported:
-    versions: list[ImportedRun] = field(default_factory=list)
-    skipped: list[tuple[str, str]] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    stored: int = 0
-    seconds: float = 0.0
 
 
 @dataclass

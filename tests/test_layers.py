@@ -23,11 +23,11 @@ LEVELS: dict[float, str] = {
     3.4: "bounding ingest frozen_curves",
     3.45: "event_logs",
     # What several verbs share.
-    3.5: "conditions delivery derive draft inventory lineage mlflow_record reachable text_changes"
-    " working",
+    3.5: "conditions delivery derive draft imported_runs inventory lineage mlflow_record reachable"
+    " text_changes working",
     3.7: "approximate_files carrying collecting repairing matrix_pairs evaluation",
     4: "board add commit archive explain diff describe evaluate activations check status history checkout"
-    " tags remove collect intake intake_mlflow transfer curves stats doctor demo rebuild"
+    " tags remove collect intake intake_mlflow intake_tensorboard transfer curves stats doctor demo rebuild"
     " show undo version copying lossy repair",
     5: "training hub report dql views",
     6: "commands api integrations",
@@ -81,7 +81,7 @@ ALLOWED: dict[str, set[str]] = {
     "hub": below(5),
     "report": below(5) | {"lazy"},
     # Outcomes of queries are laid out too.
-    "views": below(5) | {"output", "table", "dql", "lazy"},
+    "views": below(5) | {"output", "table", "dql", "training", "lazy"},
     "dql": below(5) | {"training", "lazy"},
     "commands": below(6) | {"output", "table", "screen", "prompt", "lazy", "completion"},
     "api": below(6) | {"lazy"},
@@ -111,6 +111,8 @@ SHARED_BY_COMMANDS = {
     "dlv.commands.invocation",
     "dlv.commands.planning",
     "dlv.commands.asking",
+    "dlv.commands.evaluating",
+    "dlv.commands.query_text",
     "dlv.commands.watching",
 }
 

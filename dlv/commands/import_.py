@@ -15,13 +15,15 @@ from dlv.lazy import lazy
 if TYPE_CHECKING:
     import dlv.intake as intake
     import dlv.intake_mlflow as intake_mlflow
+    import dlv.intake_tensorboard as intake_tensorboard
     import dlv.views.imported as view
 else:
     intake = lazy("dlv.intake")
     intake_mlflow = lazy("dlv.intake_mlflow")
+    intake_tensorboard = lazy("dlv.intake_tensorboard")
     view = lazy("dlv.views.imported")
 
-SOURCES = ("checkpoints", "mlflow")
+SOURCES = ("checkpoints", "mlflow", "tensorboard")
 
 
 class _Source(click.Choice[str]):
@@ -32,14 +34,20 @@ class _Source(click.Choice[str]):
             return value
         path = Path(value)
         store = path.suffix == ".db" or path.name == "mlruns" or (path / "meta.yaml").is_file()
-        guess = "mlflow" if store else "checkpoints"
+        guess = "mlflow" if store else "tensorboard" if _has_events(path) else "checkpoints"
         there = path.exists() and not nearest(value, SOURCES)
         raise UsageError(
             f"`{value}` is not a source of versions",
-            why="the word before the paths says what they are: " + " or ".join(SOURCES),
-            hint=f"dlv import {guess} {value}{'' if store else ' --name NAME'}" if there else None,
+            why="the word before the paths says what they are: " + ", ".join(SOURCES),
+            hint=f"dlv import {guess} {value}{' --name NAME' if guess == 'checkpoints' else ''}"
+            if there
+            else None,
             did_you_mean=nearest(value, SOURCES),
         )
+
+
+def _has_events(path: Path) -> bool:
+    return path.is_dir() and any(path.glob("**/*tfevents*"))
 
 
 @command(
@@ -55,7 +63,7 @@ class _Source(click.Choice[str]):
         9: "a pickle, which could run any program; a file name that is not safe",
     },
 )
-@argument("source", metavar="checkpoints|mlflow", type=_Source(SOURCES))
+@argument("source", metavar="checkpoints|mlflow|tensorboard", type=_Source(SOURCES))
 @argument("files", metavar="PATH..", nargs=-1, required=True)
 @option("--name", aliases=["--model_name"], metavar="NAME", help="Of the version.")
 @option("-m", "--message", aliases=["--commit_msg"], metavar="TEXT", help="What this version is.")
@@ -80,8 +88,10 @@ def run(
     each step becomes a snapshot, the last one is the version's own weights. `mlflow PATH`: a
     version of each run in mlruns/ or mlflow.db, called like its registered model or its
     experiment, with parameters, metrics, tags and artifacts; a store is believed only about
-    artifacts in its own folder and in those of --artifacts. Doing it again with the same content
-    makes nothing new. HEAD and what is staged stay as they are.
+    artifacts in its own folder and in those of --artifacts. `tensorboard DIR`: a version of each
+    run below DIR, with all curves, images and texts in its event files and with the
+    hyperparameters; a run that has gone on becomes a child of the version it was. Doing it again
+    with the same content makes nothing new. HEAD and what is staged stay as they are.
     """
     _check(source, files, name, message, experiment + runs + artifacts)
     given: dict[str, Any] = {
@@ -102,6 +112,14 @@ def run(
             view.remarks(call.output, found.skipped, found.warnings, everything=call.verbose)
             view.runs(call.output, found)
             return
+        if source == "tensorboard":
+            del given["optimizer"]
+            found = intake_tensorboard.import_tensorboard(
+                call.repository, intake_tensorboard.Request(files[0], **given)
+            )
+            view.remarks(call.output, found.skipped, found.warnings, everything=call.verbose)
+            view.runs(call.output, found)
+            return
         request = intake.Request(files, message=message, total=bar.expect, **given)
         made = intake.import_checkpoints(call.repository, request)
     view.remarks(call.output, made.skipped, made.warnings, everything=call.verbose)
@@ -112,12 +130,15 @@ def _check(
     source: str, files: tuple[str, ...], name: str | None, message: str | None, chosen: Any
 ) -> None:
     """What goes with one source only."""
-    if source == "mlflow" and (len(files) != 1 or message is not None):
+    if source != "checkpoints" and (len(files) != 1 or message is not None):
         what = "-m" if message is not None else f"{len(files)} paths"
+        one = "store" if source == "mlflow" else "folder"
         raise UsageError(
-            f"dlv import mlflow does not take {what}",
-            why="it takes one store, whose runs say what they are",
+            f"dlv import {source} does not take {what}",
+            why=f"it takes one {one}, whose runs say what they are",
         )
+    if source == "tensorboard" and chosen:
+        raise UsageError("--experiment, --run and --artifacts belong to mlflow")
     if source == "checkpoints" and (name is None or chosen):
         what = "missing option `--name`" if name is None else "checkpoints have no runs"
         raise UsageError(what, hint="dlv import --help")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from dlv.imported_runs import Imported as Runs
 from dlv.intake import Imported
-from dlv.intake_mlflow import Imported as Runs
 from dlv.output import Line, Output
 from dlv.table import Bytes, Column, Id, Table, Text, human_bytes
 

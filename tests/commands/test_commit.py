@@ -12,6 +12,7 @@ from dlv.manifest import Manifest
 from dlv.metadata import metrics, versions
 from dlv.metadata.metrics import Summary
 from dlv.repository import Repository
+from tests import event_bytes
 
 Dlv = Callable[..., Any]
 MODES = ["pipe", "tty", "json"]
@@ -208,3 +209,17 @@ def test_a_matrix_damaged_since(dlv: Dlv, filled: Path) -> None:
         pack.write_bytes(data)
     dlv("add", "ckpt-200.safetensors")
     assert dlv("commit", "-m", "Again").code == 6
+
+
+def test_curves_of_tensorboard(dlv: Dlv, project: Path) -> None:
+    for run in ("", "val"):
+        (project / "tb" / run).mkdir(exist_ok=True, parents=True)
+        log = project / "tb" / run / "events.out.tfevents.1.host"
+        log.write_bytes(event_bytes.version() + event_bytes.scalars("bce", range(4)))
+    result = dlv("commit", "-m", "First", "--name", "lenet", "--tb", "tb")
+    assert result.code == 0, result.stderr
+    manifest, found = head(project)
+    assert {name: found[name].last for name in ("bce", "val/bce")} == {"bce": 1.5, "val/bce": 1.5}
+    assert {(s.run, s.tag) for s in manifest.series} >= {("", "bce"), ("val", "bce")}
+    missing = dlv("commit", "-m", "Second", "--tb", "nowhere")
+    assert (missing.code, "there is no folder" in missing.stderr) == (4, True)

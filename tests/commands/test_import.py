@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests import event_bytes
+
 Dlv = Callable[..., Any]
 MODES = ["pipe", "tty", "json"]
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "mlflow"
@@ -101,3 +103,43 @@ def test_mlflow_quiet_and_chosen(dlv: Dlv, filled: Path) -> None:
 
 def test_outside_a_repository(dlv: Dlv) -> None:
     assert dlv("import", "checkpoints", "a", "--name", "a").code == 3
+
+
+@pytest.fixture
+def logs(filled: Path) -> Path:
+    """logs/ with a run, one inside it, and one in which nothing is."""
+    for run, data in (
+        ("a", event_bytes.version() + event_bytes.scalars("loss", range(4))),
+        ("a/inner", event_bytes.scalars("loss", range(2)) + event_bytes.image("img", 1, b"x")),
+        ("nothing", b""),
+    ):
+        (filled / "logs" / run).mkdir(parents=True)
+        (filled / "logs" / run / "events.out.tfevents.1.host").write_bytes(data)
+    return filled
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_tensorboard(dlv: Dlv, snapshot: Dlv, logs: Path, mode: str) -> None:
+    given = ["import", "tensorboard", "logs"]
+    stored = {r'(?<="stored": )[1-9][0-9]*': "<stored>"}
+    snapshot(dlv(*given, **how(mode)), "first", stored)
+    snapshot(dlv(*given, **how(mode)), "again")
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "args"),
+    [
+        ("no_logs", 2, ["tensorboard", "runs"]),
+        ("no_folder", 4, ["tensorboard", "lgos"]),
+        ("of_mlflow", 2, ["tensorboard", "logs", "--run", "a"]),
+        ("two_folders", 2, ["tensorboard", "logs", "runs"]),
+        ("logs_at_once", 2, ["logs"]),
+    ],
+)
+def test_errors_of_tensorboard(
+    dlv: Dlv, snapshot: Dlv, logs: Path, name: str, code: int, args: list[str]
+) -> None:
+    (logs / "runs").mkdir()
+    result = dlv("import", *args)
+    assert result.code == code
+    snapshot(result, name)
