@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlv.commands.evaluating import Watched
 from dlv.commands.invocation import Invocation
-from dlv.errors import DlvError, NotFound, UsageError
+from dlv.errors import DlvError
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import dlv.metadata.saved as saved
     import dlv.prompt as prompt
     import dlv.views.outcomes as view
+    from dlv.dql.outcome import Outcome
     from dlv.views.outcomes import Shown
 else:
     completion = lazy("dlv.completion")
@@ -37,38 +38,6 @@ STREAMED = ("jsonl", "csv", "ids")
 HISTORY = "query-history"
 
 
-def typed(call: Invocation, words: Sequence[str], file: str | None) -> str | None:
-    """The text of the query, wherever it comes from; None: it is to be typed at a prompt."""
-    if len(words) > 1:
-        raise UsageError(
-            "a query is one argument",
-            why=f"here are {len(words)}, of which the first is `{words[0]}`",
-            hint="put it into single quotes: dlv query 'select m where m.lr < 0.1'",
-        )
-    if words and file is not None:
-        raise UsageError("give either a query or --file")
-    if "-" in (*words, file):
-        return sys.stdin.read()
-    if file is not None:
-        return _read(Path(file))
-    if words:
-        return words[0]
-    if sys.stdin.isatty() and call.output.terminal:
-        return None
-    raise UsageError(
-        "there is no query", hint="dlv query 'select m', or - to read it from standard input"
-    )
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError as error:
-        raise NotFound(f"there is no file `{path}`", hint="dlv query 'select m'") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"`{path}` is no text", why=f"{error.reason} at {error.start}") from error
-
-
 class Session:
     """Queries asked in one way: with these parameters, printed in this form."""
 
@@ -77,7 +46,18 @@ class Session:
         self.repository = call.repository
         self.how = how
         self.cache = folders.cache(call.environ)
-        self.asked = execute.Asked(author=call.author, cache_folder=self.cache, **asked)
+        yes = bool(asked.pop("yes", False))
+        self.watched = Watched(call)
+        self.asked = execute.Asked(
+            author=call.author,
+            cache_folder=self.cache,
+            directory=call.directory,
+            jobs=call.jobs,
+            say=call.output.message,
+            progress=self.watched,
+            agree=partial(call.confirm, yes=yes),
+            **asked,
+        )
 
     def ask(self, text: str) -> int:
         """Run all statements and print what they give; how much the last of them found.
@@ -91,7 +71,8 @@ class Session:
         screen = view.screen_of(
             call.output.terminal, call.output.width, call.output.can_print("│●")
         )
-        for place, outcome in enumerate(execute.run(self.repository, text, self.asked)):
+        outcomes = execute.run(self.repository, text, self.asked)
+        for place, outcome in enumerate(self._watched(outcomes)):
             shown = view.shown(outcome, self.repository, screen)
             for warning in shown.warnings:
                 call.output.warn(warning)
@@ -100,9 +81,27 @@ class Session:
             for line in shown.messages():
                 call.output.message(line)
         if self.how == "json":
-            several = {"kind": "several", "results": documents}
-            call.output.emit("query", documents[0] if len(documents) == 1 else several)
+            self._emit(documents)
         return found
+
+    def _watched(self, outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
+        """What trials show is over before anything is printed, or has failed."""
+        try:
+            for outcome in outcomes:
+                self.watched.close()
+                yield outcome
+        finally:
+            self.watched.close()
+
+    def _emit(self, documents: Sequence[dict[str, Any]]) -> None:
+        output = self.call.output
+        several = {"kind": "several", "results": documents}
+        document = documents[0] if len(documents) == 1 else several
+        if not self.watched.used:
+            output.emit("query", document)
+            return
+        text = output.dumps({"schema": "dlv/query/1", **document})  # on the last line
+        output.write(json.dumps(json.loads(text), ensure_ascii=True) + "\n")
 
     def _print(self, shown: Shown, place: int, documents: list[dict[str, Any]]) -> None:
         output = self.call.output

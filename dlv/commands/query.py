@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dlv.commands.asking import Session, typed
+from dlv.commands.asking import Session
 from dlv.commands.invocation import Invocation
 from dlv.commands.options import argument, chosen, command, option
+from dlv.commands.query_text import typed
 from dlv.errors import UsageError
 from dlv.lazy import lazy
 from dlv.output import Line, Verbatim
@@ -53,8 +54,9 @@ def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[s
     exits={
         1: "no row and no network; only with --exit-code",
         2: "what is wrong with the query, with its place",
-        4: "a version or saved query that is not there; nothing matched what is to be changed",
+        4: "a version, query or file that is not there; nothing matched; all trials failed",
         5: "another query is saved under this name",
+        9: "more than 1,000 trials without a budget; code that came with a version",
     },
 )
 @argument("text", nargs=-1, metavar="[TEXT|-]", shell_complete=_complete)
@@ -64,7 +66,12 @@ def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[s
 @option("--format", "how", type=click.Choice(FORMATS), help="How to print what was found.")
 @option("--csv", is_flag=True, help="The same as --format csv.")
 @option("--exit-code", is_flag=True, help="Exit 1 if nothing is found.")
-@option("--dry-run", is_flag=True, help="Commit and save nothing, whatever the query says.")
+@option("--dry-run", is_flag=True, help="Train, commit and save nothing, whatever it says.")
+@option("--trust", is_flag=True, help="Let code run that a version's configuration names.")
+@option("--retry-failed", is_flag=True, help="Try trials again that failed.")
+@option("--fresh", is_flag=True, help="Drop the trials of this query, and begin anew.")
+@option("--keep-checkpoints", is_flag=True, help="Also those of trials that were stopped.")
+@option("-y", "--yes", is_flag=True, help="Do so without asking.")
 @option("--strict", is_flag=True, help="Fail at the first derived network that is not sound.")
 @option("--force", is_flag=True, help="Let `define` put a new query in the place of another.")
 @option("--list", "listed", is_flag=True, help="List the saved queries.")
@@ -87,8 +94,8 @@ def run(
 
     TEXT is a query in DQL, several with `;` between them, or the name of a saved one; - reads it
     from standard input. Without TEXT, on a terminal, queries are typed at a prompt. `select`
-    gives rows, `slice` and `construct` derive networks, which `into "name"` commits; `define NAME
-    as ..` keeps a query.
+    gives rows, `slice` and `construct` derive networks, `evaluate` trains them; `into "name"`
+    commits what they make. `define NAME as ..` keeps a query.
     """
     about = listed + (show is not None) + (forget is not None)
     if about > 1 or (about and (text or file)):

@@ -323,7 +323,7 @@ class Evaluating:
         count = len(bad)
         raise AllFailed(
             f"all {count} trials failed" if count > 1 else "the trial failed",
-            why=f"trial {first.ordinal} ({first.label}): {line}",
+            why=f"trial #{first.ordinal} of {first.label}: {line}",
             hint=f"its output is {self.repository.trials_folder / first.trial / 'output.txt'}",
         )
 

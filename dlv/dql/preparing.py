@@ -23,6 +23,7 @@ from dlv.training.trial_files import TrialFiles
 
 MOST_WITHOUT_BUDGET = 1_000
 MOST = 20_000
+MOST_TOLD = 60  # characters of what was done to a network
 CODE = "python:"
 
 
@@ -42,9 +43,10 @@ class Planned:
 
     @property
     def label(self) -> str:
-        """For people: the network, and what is varied."""
-        varied = ", ".join(f"{key}={value}" for key, value in self.variation.varied.items())
-        return f"{' and '.join(self.candidate.origins)}{': ' if varied else ''}{varied}"
+        """For people: whose network it is, and what was done to it."""
+        told = "; ".join(edit.text or f"{edit.action} {edit.node}" for edit in self.candidate.edits)
+        told = told if len(told) <= MOST_TOLD else f"{told[: MOST_TOLD - 3]}..."
+        return " and ".join(self.candidate.origins) + (f": {told}" if told else "")
 
     def new(self) -> NewTrial:
         return NewTrial(
@@ -124,7 +126,7 @@ class Preparing:
             self._prints(data),
             self._version(config),
         )
-        ordinal = self._seen.setdefault(name, len(self._seen))
+        ordinal = self._seen.setdefault(name, len(self._seen) + 1)
         return Planned(name, ordinal, candidate, variation, data)
 
     def _prints(self, data: DataSet | None) -> dict[str, str]:

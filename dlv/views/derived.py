@@ -109,7 +109,12 @@ def _filled(cell: Cell) -> bool:
 
 def changes(model: Model) -> str:
     """What was done, in a line; of several things of a kind the nodes alone."""
-    own = [edit for edit in model.edits if edit.action not in _FOLLOWING] or list(model.edits)
+    return told(model.edits)
+
+
+def told(edits: Sequence[Edit]) -> str:
+    """The same of edits by themselves."""
+    own = [edit for edit in edits if edit.action not in _FOLLOWING] or list(edits)
     alike: dict[tuple[str, str], list[Edit]] = {}
     for edit in own:
         told = edit.text if edit.action == "set" else ""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import dlv.views.queried as queried
-from dlv.dql.outcome import Defined, Explained, Networks, Outcome
+from dlv.dql.outcome import Defined, Explained, Networks, Outcome, Trials
 from dlv.lazy import lazy
 from dlv.metadata.saved import SavedQuery
 from dlv.output import Block, Line, Verbatim
@@ -17,10 +17,12 @@ from dlv.table import Cell, Column, Table, Text, Time
 if TYPE_CHECKING:
     import dlv.revisions as revisions
     import dlv.views.derived as derived
+    import dlv.views.ranked as ranked
     from dlv.views.derived import Screen
 else:  # rows need no networks
     revisions = lazy("dlv.revisions")
     derived = lazy("dlv.views.derived")
+    ranked = lazy("dlv.views.ranked")
 
 STREAMED = ("jsonl", "csv", "ids")
 
@@ -128,6 +130,33 @@ class ShownNetworks(Shown):
             yield f"not committed as {self.found.into}: only tried"
 
 
+class ShownTrials(Shown):
+    def __init__(self, found: Trials, repository: Repository) -> None:
+        self.found = found
+        self.repository = repository
+        self.warnings = found.warnings
+        self.count = len(found.trials)
+
+    def document(self) -> dict[str, Any]:
+        return {"kind": "trials", **ranked.document(self.found)}
+
+    def blocks(self) -> Iterator[Block]:
+        yield ranked.table(self.found)
+
+    def records(self) -> Iterator[Any]:
+        yield from self.document()["trials"]
+
+    def ids(self) -> Iterator[str]:
+        """Of the versions that trials became, else of the trials."""
+        db = self.repository.database
+        for trial in self.found.trials:
+            made = trial.committed
+            yield trial.id if made is None else revisions.version(db, made).id
+
+    def messages(self) -> Iterator[str]:
+        return ranked.messages(self.found)
+
+
 class ShownDefinition(Shown):
     def __init__(self, found: Defined) -> None:
         self.found = found
@@ -159,6 +188,8 @@ class ShownPlan(Shown):
 def shown(outcome: Outcome, repository: Repository, screen: Screen | None) -> Shown:
     if isinstance(outcome, Networks):
         return ShownNetworks(outcome, repository, screen)
+    if isinstance(outcome, Trials):
+        return ShownTrials(outcome, repository)
     if isinstance(outcome, Defined):
         return ShownDefinition(outcome)
     if isinstance(outcome, Explained):
