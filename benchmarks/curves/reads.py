@@ -48,8 +48,9 @@ def measure(cache: Path, work: Path, *, points: int = POINTS) -> dict[str, float
         ours = data_provider(lambda: provider, experiment="")
         asked = {name: _asked(each) for name, each in (("dlv", ours), ("rustboard", theirs))}
         check(asked["dlv"](), asked["rustboard"]())
-        found |= {f"{RUNS} series x {SAMPLE}, {key}": ms for key, ms in alternately(asked).items()}
-        found |= {name: ms for name, ms in alternately(questions(provider, points)).items()}
+        series = f"{RUNS} series x {SAMPLE}"
+        found |= {f"{series}, {name}": ms for name, ms in alternately(asked).items()}
+        found |= alternately(questions(provider, points))
     return found
 
 
