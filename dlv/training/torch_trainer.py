@@ -64,14 +64,9 @@ class Training:
 
     def _built(self, weights: Mapping[str, Any]) -> Any:
         """The module, with the weights of the checkpoint, else of the start."""
-        trial, tensors, constants, buffers = self.trial, {}, {}, []
+        trial, tensors, buffers = self.trial, {}, []
         for start in trial.tensors.values():
             if start.tied is not None:
-                continue
-            if start.constant:
-                constants[start.name] = to_tensor(
-                    trial.weights(start.name), start.dtype, self.device
-                )
                 continue
             given = weights.get(start.name) if weights else None
             if given is not None:
@@ -80,6 +75,10 @@ class Training:
             tensors[start.name] = to_tensor(array, start.dtype, self.device)
             if start.role == "buffer":
                 buffers.append(start.name)
+        constants = {
+            name: to_tensor(trial.constant(name), start.dtype, self.device)
+            for name, start in trial.constants.items()
+        }
         return build(self.network, tensors, constants, buffers=buffers)
 
     def run(self, steps: int, log: Log) -> None:
@@ -142,7 +141,7 @@ class Training:
         weights = {
             f"{WEIGHT}{start.name}": to_array(held[start.name])
             for start in self.trial.tensors.values()
-            if not start.constant and start.tied is None
+            if start.tied is None
         }
         return {**weights, **self.optimizing.arrays(), "smoothed": to_array(self.smoothed)}
 

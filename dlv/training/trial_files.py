@@ -80,7 +80,6 @@ class Start:
     dtype: str
     shape: tuple[int, ...]
     role: str = "weight"
-    constant: bool = False
     tied: str | None = None
 
 
@@ -93,6 +92,7 @@ class Trial:
     network: Network
     config: Config
     tensors: Mapping[str, Start]
+    constants: Mapping[str, Start] = field(default_factory=dict)
     record: Mapping[str, Any] = field(default_factory=dict)
     token: int = 0
     opening: Callable[[], Data] | None = None
@@ -138,15 +138,20 @@ class Trial:
             raise NotFound(
                 f"the trial has no tensor {name!r}", did_you_mean=nearest(name, self.tensors)
             ) from None
-        if start.tied is not None:
-            return self.weights(start.tied)
+        return self.weights(start.tied) if start.tied is not None else self._array(start)
+
+    def constant(self, name: str) -> Array:
+        """The array of a constant of the network."""
+        return self._array(self.constants[name])
+
+    def _array(self, start: Start) -> Array:
         array: Array = self._start[start.array]
         return array
 
     @property
     def names(self) -> list[str]:
-        """Of the tensors that are no constants, in order."""
-        return [start.name for start in self.tensors.values() if not start.constant]
+        """Of the tensors that the trial begins with, in order."""
+        return list(self.tensors)
 
     def tensor_of(self, name: str, array: Array) -> Held:
         """An array of a checkpoint as a tensor: with the dtype that is meant, and its bytes."""
@@ -198,13 +203,14 @@ class TrialFiles:
         made = parent / f"tmp-{os.urandom(8).hex()}"
         made.mkdir()
         try:
-            rows, digest = _write_start(made / START, start, constants or {})
+            rows, constant_rows, digest = _write_start(made / START, start, constants or {})
             document = {
                 "dlv_trial": 1,
                 "id": self.id,
                 "network": network.canonical(),
                 "config": config.document(),
                 "tensors": rows,
+                "constants": constant_rows,
                 "start": digest,
                 "record": dict(record),
             }
@@ -248,10 +254,8 @@ class TrialFiles:
             folder=self.folder,
             network=Network.from_canonical(document["network"]),
             config=Config(document["config"]),
-            tensors={
-                row["name"]: Start(**{**row, "shape": tuple(row["shape"])})
-                for row in document["tensors"]
-            },
+            tensors=_starts(document["tensors"]),
+            constants=_starts(document["constants"]),
             record=document["record"],
         )
 
@@ -270,7 +274,8 @@ class TrialFiles:
 
 def _archived(path: Path, trial: Trial) -> dict[str, Array]:
     try:
-        with np.load(path, allow_pickle=False) as held:
+        # Opened here: numpy leaves a file open that it does not understand.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
             known = {start.name: start.array for start in trial.tensors.values()}
             return {name: held[key] for name, key in known.items() if key in held}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
@@ -288,35 +293,49 @@ def words_of(dtype: str) -> str:
     return dtype if dtype in _PLAIN else _WORDS.get(dtype, "uint8")
 
 
+def _starts(rows: list[dict[str, Any]]) -> dict[str, Start]:
+    return {row["name"]: Start(**{**row, "shape": tuple(row["shape"])}) for row in rows}
+
+
+Row = dict[str, Any]
+
+
 def _write_start(
     path: Path, start: Mapping[str, Weights], constants: Mapping[str, Weights]
-) -> tuple[list[dict[str, Any]], str]:
-    rows: list[dict[str, Any]] = []
+) -> tuple[list[Row], list[Row], str]:
+    """Both kinds into one archive: how they are called there, and the hash of the file."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        both = [(name, each, False) for name, each in start.items()]
-        both += [(name, each, True) for name, each in constants.items()]
-        for place, (name, tensor, constant) in enumerate(both):
-            row = {
-                "name": name,
-                "array": _entry(name, place, constant),
-                "dtype": tensor.dtype,
-                "shape": list(tensor.shape),
-                "role": getattr(tensor, "role", "weight"),
-                "constant": constant,
-                "tied": getattr(tensor, "tied", None),
-            }
-            rows.append(row)
-            if row["tied"] is None:
-                array = _array(name, tensor)
-                entry = zipfile.ZipInfo(f"{row['array']}.npy")  # no time: equal bytes
-                with archive.open(entry, "w", force_zip64=True) as out:
-                    np.lib.format.write_array(out, array, allow_pickle=False)
-    return rows, _file_hash(path)
+        rows = [
+            _put(archive, _entry(name, place), name, tensor)
+            for place, (name, tensor) in enumerate(start.items())
+        ]
+        more = [
+            _put(archive, f"constant {place}", name, tensor)
+            for place, (name, tensor) in enumerate(constants.items())
+        ]
+    return rows, more, _file_hash(path)
 
 
-def _entry(name: str, place: int, constant: bool) -> str:
+def _put(archive: zipfile.ZipFile, entry: str, name: str, tensor: Weights) -> Row:
+    tied = getattr(tensor, "tied", None)
+    if tied is None:
+        array = _array(name, tensor)
+        info = zipfile.ZipInfo(f"{entry}.npy")  # without the time: equal trials are equal bytes
+        with archive.open(info, "w", force_zip64=True) as out:
+            np.lib.format.write_array(out, array, allow_pickle=False)
+    return {
+        "name": name,
+        "array": entry,
+        "dtype": tensor.dtype,
+        "shape": list(tensor.shape),
+        "role": getattr(tensor, "role", "weight"),
+        "tied": tied,
+    }
+
+
+def _entry(name: str, place: int) -> str:
     """The name itself, where an archive can hold it."""
-    plain = name.isprintable() and len(name) < 200 and not constant
+    plain = name.isprintable() and len(name) < 200 and not name.startswith("constant ")
     return name if plain else f"tensor {place}"
 
 
