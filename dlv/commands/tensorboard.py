@@ -91,12 +91,11 @@ def run(
             ending.callback(older.stop)
             where = serving.address(host, older.port, token, "/data/runs")
             document["legacy_url"] = where
-        pages = sites.guarded(site.pages(), host=host, port=server.port, token=token)
+        pages = site.pages(host, server.port, token)
         if not board.start():
             call.output.message("still reading; what is read appears by itself")
         if older is not None:
-            guarded = sites.guarded(site.legacy(), host=host, port=older.port, token=token)
-            older.in_background(guarded)
+            older.in_background(site.legacy(host, older.port, token))
         found = [url for url in document.values() if url is not None]
         call.output.emit("tensorboard", document, *found, ids=found)
         sys.stdout.flush()

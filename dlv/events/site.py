@@ -13,6 +13,7 @@ from dlv.events.media import BlobRoute
 from dlv.events.provider import Provider
 from dlv.events.responses import App, Environ, Start
 from dlv.events.security import Guard
+from dlv.events.serving import Shield
 
 LEGACY = "/legacy"  # where the older API lies on the port of the pages
 
@@ -31,7 +32,7 @@ class Site:
     log: Callable[[str], None]
     sizes: Mapping[str, int] = field(default_factory=dict)
 
-    def pages(self) -> App:
+    def pages(self, host: str, port: int, token: str) -> App:
         """TensorBoard, stored blobs, and the older API below its prefix."""
         samples = {kind: self.sizes.get(kind, size) for kind, size in SAMPLES.items()}
         board = stock(
@@ -42,19 +43,20 @@ class Site:
             samples=samples,
             log=self.log,
         )
-        return BlobRoute(_Below(LEGACY, self._legacy(), board), self.ask)
+        return self._guarded(_Below(LEGACY, self._legacy(), board), host, port, token)
 
-    def legacy(self) -> App:
+    def legacy(self, host: str, port: int, token: str) -> App:
         """The older API, as it stood on a port of its own."""
-        return BlobRoute(self._legacy(), self.ask)
+        return self._guarded(self._legacy(), host, port, token)
+
+    def _guarded(self, app: App, host: str, port: int, token: str) -> App:
+        """Errors become answers behind the guard, which sees to the headers of all."""
+        app = Shield(BlobRoute(app, self.ask), self.log)
+        return Guard(app, host=host, port=port, token=token)
 
     def _legacy(self) -> LegacyApi:
         sizes = {kind: self.sizes.get(kind, size) for kind, size in SIZES.items()}
         return LegacyApi(self.ask, sizes, self.experiment)
-
-
-def guarded(app: App, *, host: str, port: int, token: str) -> App:
-    return Guard(app, host=host, port=port, token=token)
 
 
 class _Below:
