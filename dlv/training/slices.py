@@ -65,7 +65,7 @@ class Slice:
         trial = TrialFiles(folder).load()
         trial = replace(trial.with_(log_every=self.claim.log_every), token=self.claim.token)
         begun = checkpoints.newest(trial.checkpoints) or Checkpoint()
-        log = Recorder(trial, begun, self.claim.target, self._row)
+        log = Recorder(trial, begun, self.claim.target, self._row, self._idle)
         if not log.replay():
             if self.stop():
                 return "released"
@@ -88,6 +88,12 @@ class Slice:
         if step <= self.claim.step:  # the ledger has it
             return False
         return self.claims.log(self.claim, step, metrics, wall) or self.stop()
+
+    def _idle(self) -> bool:
+        """Asked while a program of the user's own says nothing: whether to go on."""
+        if self.lost:
+            raise LeaseLost
+        return False
 
 
 def traced(error: BaseException) -> str:
