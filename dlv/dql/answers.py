@@ -1,4 +1,4 @@
-"""What a query gives to a program: rows with versions in them, or networks."""
+"""What a query gives to a program: rows with versions in them, networks, or trials."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import dlv.dql.execute as execute
 import dlv.folders as folders
-from dlv.dql.outcome import Explained, Model, Networks, Outcome, Table
+from dlv.dql.outcome import Explained, Model, Networks, Outcome, Table, Trial, Trials
 from dlv.errors import UsageError, require
 from dlv.metadata import versions
 from dlv.metadata.rows import VersionCell
@@ -43,8 +43,36 @@ class DerivedNetwork:
         return f"<dlv network {self.id[:12]} from {', '.join(self.origins)}>"
 
 
+@dataclass(frozen=True)
+class TriedNetwork:
+    """A trial of evaluate, the best of which has rank 1.
+
+    `metrics` are the last that it logged, `varied` what it was tried with, `config` all of its
+    configuration. `state` is done, stopped, diverged, failed, or what it was at when the run
+    ended; `version` what `into` made of it.
+    """
+
+    id: str
+    rank: int | None
+    network: DerivedNetwork
+    varied: Mapping[str, Any]
+    config: Mapping[str, Any]
+    metrics: Mapping[str, float]
+    step: int
+    seconds: float
+    state: str
+    kept: bool
+    why: str
+    version: Version | None = None
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"{key}={value}" for key, value in self.varied.items())
+        return f"<dlv trial {self.id[:12]} {self.state} at {self.step}: {told}>"
+
+
 class Answer(Sequence[tuple[Any, ...]]):
-    """The rows of a query, each a tuple; `networks` where it was slice or construct.
+    """The rows of a query, each a tuple; `networks` where it was slice or construct, `trials`
+    and rows of them where it was evaluate.
 
     Versions in rows are `dlv.version.Version`, networks not committed are `DerivedNetwork`.
     """
@@ -56,12 +84,14 @@ class Answer(Sequence[tuple[Any, ...]]):
         networks: Sequence[DerivedNetwork] = (),
         warnings: Sequence[str] = (),
         plan: Sequence[str] = (),
+        trials: Sequence[TriedNetwork] = (),
     ) -> None:
         self.columns = list(columns)
         self.rows = list(rows)
         self.networks = list(networks)
         self.warnings = list(warnings)
         self.plan = list(plan)
+        self.trials = list(trials)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -75,6 +105,8 @@ class Answer(Sequence[tuple[Any, ...]]):
     def __repr__(self) -> str:
         if self.networks:
             return f"<dlv answer: {len(self.networks)} networks>"
+        if self.trials:
+            return f"<dlv answer: {len(self.trials)} trials>"
         return f"<dlv answer: {len(self.rows)} rows of {', '.join(self.columns) or 'nothing'}>"
 
     def to_pandas(self) -> Any:
@@ -104,6 +136,8 @@ def _answer(repository: Repository, outcome: Outcome) -> Answer:
         made = [_derived(repository, model) for model in outcome.models]
         left = [f"{each.origin}: {each.reason}" for each in outcome.dropped]
         return Answer(networks=made, warnings=[*outcome.warnings, *left])
+    if isinstance(outcome, Trials):
+        return _tried(repository, outcome)
     if isinstance(outcome, Explained):
         return Answer(plan=outcome.lines, warnings=outcome.warnings)
     if isinstance(outcome, Table):
@@ -127,6 +161,52 @@ def _answer(repository: Repository, outcome: Outcome) -> Answer:
     return Answer()
 
 
+def _tried(repository: Repository, outcome: Trials) -> Answer:
+    """Columns: rank, network, what is varied, metrics, step, seconds, state, version."""
+    trials = [_trial(repository, each) for each in outcome.trials]
+    varied = list(dict.fromkeys(key for each in trials for key in each.varied))
+    metrics = list(dict.fromkeys(key for each in trials for key in sorted(each.metrics)))
+    rows = [
+        (
+            *(each.rank, each.network),
+            *(each.varied.get(key) for key in varied),
+            *(each.metrics.get(key) for key in metrics),
+            *(each.step, each.seconds, each.state, each.version),
+        )
+        for each in trials
+    ]
+    columns = ["rank", "network", *varied, *metrics, "step", "seconds", "state", "version"]
+    return Answer(columns, rows, warnings=outcome.warnings, trials=trials)
+
+
+def _trial(repository: Repository, trial: Trial) -> TriedNetwork:
+    source = versions.by_id(repository.database, trial.source_id)
+    assert source is not None, "a network is derived from a version that was just read"
+    made = _committed(repository, trial.committed)
+    network = DerivedNetwork(
+        *(trial.network, trial.origins, trial.edits, ()), Version(repository, source), made
+    )
+    view = trial.view
+    return TriedNetwork(
+        *(trial.id, trial.rank, network, trial.varied, trial.config),
+        metrics={} if view is None else view.last,
+        step=0 if view is None else view.step,
+        seconds=0.0 if view is None else view.seconds,
+        state="ready" if view is None else "stopped" if view.verdict == "stopped" else view.state,
+        kept=trial.kept,
+        why="" if view is None else view.why,
+        version=made,
+    )
+
+
+def _committed(repository: Repository, label: str | None) -> Version | None:
+    if label is None:
+        return None
+    name, _, number = label.rpartition("@")
+    found = versions.by_number(repository.database, name, int(number))
+    return None if found is None else Version(repository, found)
+
+
 def _known(repository: Repository, rows: Sequence[tuple[Any, ...]]) -> dict[str, Version]:
     cells = (cell for row in rows for value in row for cell in _each(value))
     wanted = list(dict.fromkeys(c.id for c in cells if c.derived is None))
@@ -146,14 +226,10 @@ def _each(value: Any) -> Iterator[VersionCell]:
 def _derived(repository: Repository, model: Model) -> DerivedNetwork:
     source = versions.by_id(repository.database, model.source_id)
     assert source is not None, "a network is derived from a version that was just read"
-    made = None
-    if model.committed is not None:
-        name, _, number = model.committed.rpartition("@")
-        made = versions.by_number(repository.database, name, int(number))
     return DerivedNetwork(
         *(model.network, model.origins, model.edits, model.problems),
         Version(repository, source),
-        None if made is None else Version(repository, made),
+        _committed(repository, model.committed),
     )
 
 

@@ -7,14 +7,16 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dlv.dql.ranking as ranking
 import dlv.dql.winners as winners
 import dlv.environment as environment
 import dlv.trials as trial_store
+from dlv.adapters import data_parts
+from dlv.adapters.data import fingerprint
 from dlv.canonical import hash_of
 from dlv.dql.bound import Evaluation
 from dlv.dql.candidates import Candidate, merged
@@ -25,14 +27,21 @@ from dlv.dql.preparing import Planned, Preparing
 from dlv.dql.training_data import DataSets
 from dlv.dql.variations import described
 from dlv.errors import DlvError, NotFound, UsageError
+from dlv.lazy import lazy
 from dlv.metadata.trials import Trials as Store
 from dlv.repository import Repository
 from dlv.training import pool
+from dlv.training.interface import Readers
 from dlv.training.ledger import Budget, Ledger
 from dlv.training.progress import Progress
 from dlv.training.results import RunView
 from dlv.training.space import Row
 from dlv.weights import MatrixStore
+
+if TYPE_CHECKING:
+    import dlv.training.ray_pool as ray_pool
+else:  # most work on one machine
+    ray_pool = lazy("dlv.training.ray_pool")
 
 
 def _nobody(_: Any) -> None:
@@ -254,19 +263,31 @@ class Evaluating:
         more = None
         if picking.growing:
             more = picking.more(ledger, run, picking.preparing.write)
-        train: Any = pool.train
-        options: dict[str, Any] = {"gpus": int(place.gpus)}
         if place.kind == "ray":
-            raise UsageError("ray is not there yet", hint="on local(workers = 4)")
-        train(
+            ray_pool.train(
+                *(store, self.repository.trials_folder, run),
+                reopen=partial(Store, self.repository.trials_path),
+                readers=Readers(
+                    rows=partial(data_parts.open_parts, digest=fingerprint),
+                    events=None,
+                ),
+                address=place.address,
+                cpus=place.cpus,
+                gpus=place.gpus,
+                workers=place.count,
+                progress=self.how.progress,
+                more=more,
+            )
+            return
+        pool.train(
             store,
             run,
             workers=place.count,
+            gpus=int(place.gpus),
             progress=self.how.progress,
             command=pool.worker_command(self.repository.root, run),
             environ=pool.worker_environment(),
             more=more,
-            **options,
         )
 
     def _found(self, ledger: Ledger, run: str, done: int) -> Trials:
