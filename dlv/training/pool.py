@@ -23,6 +23,7 @@ LOOK = (0.05, 1.0)  # seconds between two looks: least, and most where nobody sa
 SHARE = 0.05  # of the time goes into looking, at most
 GRACE = 10.0  # seconds for workers to end when nobody wants what they do any more
 FAULTS = 10  # workers that end one after the other without a step of training between them
+LEAVING = "each trial ends at its next log; Ctrl-C once more: at once"
 
 
 class Interrupted(DlvError):
@@ -85,6 +86,13 @@ def worker_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str
     return {**environ, "PYTHONPATH": os.pathsep.join([*([known] if known else []), home])}
 
 
+def settle(ledger: Ledger, run: str) -> None:
+    """Verdicts are given where a trial is claimed: there may be none left to train."""
+    claim = ledger.claim(Owner.here("driver"), [run])
+    if isinstance(claim, Claim):
+        ledger.finish(claim, "released")
+
+
 class _Driver:
     def __init__(
         self, store: TrialStore, run: str, crew: Crew, progress: Callable[[Progress], None]
@@ -99,7 +107,7 @@ class _Driver:
 
     def drive(self, more: Callable[[], None] | None) -> None:
         self._show(self._ledger.run(self._run))
-        self._settle()
+        settle(self._ledger, self._run)
         while True:
             begun = time.monotonic()
             view = self._ledger.run(self._run)
@@ -107,7 +115,7 @@ class _Driver:
                 break
             if more is not None and view.growing and view.idle:
                 more()
-                self._settle()
+                settle(self._ledger, self._run)
                 continue
             notes = [self._replaced(view, ended) for ended in self.crew.look()]
             self.crew.fill(_open(view))
@@ -115,13 +123,6 @@ class _Driver:
             self._wait(time.monotonic() - begun)
         self._dismiss()
         self._show(self._ledger.run(self._run))
-
-    def _settle(self) -> None:
-        """Verdicts are given where a trial is claimed: there may be none left to train."""
-        owner = Owner.here("driver")
-        claim = self._ledger.claim(owner, [self._run])
-        if isinstance(claim, Claim):
-            self._ledger.finish(claim, "released")
 
     def _show(self, view: RunView, notes: Sequence[News] = ()) -> None:
         workers = len(self.crew.workers)
@@ -159,9 +160,8 @@ class _Driver:
     def leave(self) -> None:
         """Let the workers come to their next log; at once, if they are interrupted again."""
         self.crew.release()
-        text = "each worker ends at its next log; Ctrl-C once more: at once"
         try:
-            self._show(self._ledger.run(self._run), [News("note", text, {})])
+            self._show(self._ledger.run(self._run), [News("note", LEAVING, {})])
             while self.crew.workers:
                 self.crew.look()
                 time.sleep(0.05)

@@ -97,12 +97,21 @@ class Shared:
             self._ledger.finish(claim, state, error)
 
     def patience(self, claim: Claim) -> float | None:
-        """After how many seconds of silence every run of the claim gives the trial up."""
         with self._turn:
-            rows = [self._ledger.store.run(run) for run in claim.runs]
-        budgets = [Budget.of(json.loads(row["budget"])) for row in rows if row is not None]
-        limits = [budget.trial_seconds for budget in budgets]
-        return max((limit for limit in limits if limit), default=None) if all(limits) else None
+            return patience_of(self._ledger.store, claim)
+
+
+def patience_of(store: TrialStore, claim: Claim) -> float | None:
+    """After how many seconds of silence every run of the claim gives the trial up."""
+    rows = [store.run(run) for run in claim.runs]
+    budgets = [Budget.of(json.loads(row["budget"])) for row in rows if row is not None]
+    limits = [budget.trial_seconds for budget in budgets]
+    return max((limit for limit in limits if limit), default=None) if all(limits) else None
+
+
+def silent(seconds: float, patience: float) -> str:
+    """Why a trial was given up."""
+    return f"said nothing for {seconds:.0f} s; trial_seconds is {patience:g}"
 
 
 def work(
@@ -155,9 +164,8 @@ def kept_alive(
             beat()
             silence = time.monotonic() - piece.heard
             if patience is not None and silence > patience and not over.is_set():
-                why = f"said nothing for {silence:.0f} s; trial_seconds is {patience:g}"
                 with contextlib.suppress(Exception):
-                    ledger.finish(piece.claim, "failed", why)
+                    ledger.finish(piece.claim, "failed", silent(silence, patience))
                 os._exit(HUNG)
 
     thread = threading.Thread(target=watch, name="lease", daemon=True)

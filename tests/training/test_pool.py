@@ -21,6 +21,7 @@ import pytest
 import dlv.training.pool as pool
 from dlv.errors import DlvError
 from dlv.training.budget import Budget
+from dlv.training.claims import ATTEMPTS
 from dlv.training.ledger import Ledger
 from dlv.training.owners import start_of
 from dlv.training.progress import Progress
@@ -341,6 +342,13 @@ def test_all_killed_at_once(place: Place, at_leisure: tuple[Any, Any]) -> None:
     assert redone(place, run) <= len(workers)
 
 
+def killable(place: Place, run: str) -> list[int]:
+    """Workers whose trial has not been killed so often yet that it is thought to be at fault."""
+    view = place.view(run)
+    found = [t.owner["pid"] for t in view.trials if t.owner is not None and t.attempts < ATTEMPTS]
+    return [pid for pid in found if start_of(pid)]
+
+
 def killing(place: Place, run: str, kills: int, seed: int) -> int:
     """Train while workers are killed at random moments; how many were."""
     rng, done = random.Random(seed), 0
@@ -349,7 +357,7 @@ def killing(place: Place, run: str, kills: int, seed: int) -> int:
     def kill() -> None:
         nonlocal done
         while done < kills and not over.wait(rng.uniform(0.0, 0.3)):
-            found = [pid for pid in owners(place, run) if start_of(pid)]
+            found = killable(place, run)
             if found:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(rng.choice(found), signal.SIGKILL)
