@@ -21,7 +21,7 @@ from dlv.events.tfevents import FOOT, HEAD
 
 LEAST_ROWS = 4
 MOST_RECORDS, MOST_BYTES = 2048, 1 << 20  # of a period
-_BLOCK = 1 << 20  # bytes that are looked at together, so that they stay in the cache
+BLOCK = 1 << 20  # bytes that are looked at together, so that they stay in the cache
 _TILE = 1 << 12
 
 
@@ -81,7 +81,7 @@ class Period:
 
         `after`: the step must never fall, from this one on.
         """
-        rows = min((len(data) - at) // self.size, max(LEAST_ROWS, _BLOCK // self.size))
+        rows = min((len(data) - at) // self.size, max(LEAST_ROWS, BLOCK // self.size))
         rows = self._alike(data, at, rows)
         columns: list[tuple[_Group, Any, Any, Any]] = []
         for group in self.groups:

@@ -6,6 +6,7 @@ import struct
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,13 @@ Event, Summary = event_pb2.Event, summary_pb2.Summary
 
 def frame(body: bytes) -> bytes:
     """One record."""
-    length = struct.pack("<Q", len(body))
-    sums = [struct.pack("<I", masked_crc32c(each)) for each in (length, body)]
-    return length + sums[0] + body + sums[1]
+    return _head(len(body)) + body + struct.pack("<I", masked_crc32c(body))
+
+
+@cache
+def _head(size: int) -> bytes:
+    length = struct.pack("<Q", size)
+    return length + struct.pack("<I", masked_crc32c(length))
 
 
 def framed(bodies: Iterable[Any]) -> bytes:

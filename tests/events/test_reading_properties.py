@@ -1,0 +1,234 @@
+"""Any log: what TensorBoard reads, however it is cut into windows and readings."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tensorboard.compat.proto import event_pb2, tensor_pb2
+
+from dlv.events import blocks, migrate
+from tests.events import event_files
+from tests.events.event_files import (
+    Event,
+    Run,
+    Summary,
+    collect,
+    framed,
+    metadata,
+    tensorboard_reads,
+    version,
+)
+from tests.events.repeating_logs import repeating
+
+FIXTURES = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+SETTINGS = settings(max_examples=40, deadline=None, suppress_health_check=FIXTURES)
+
+PLUGINS = ["scalars", "histograms", "images", "audio", "text", "hparams", "pr_curves", "mesh"]
+PLUGINS += ["graph_keras_model", "custom_scalars", "unheard_of", ""]
+TAGS = st.sampled_from(["a", "b/c", "ü", "d"])
+STEPS = st.one_of(st.integers(0, 6), st.sampled_from([-1, 127, 128, 2**40, -(2**63), 2**63 - 1]))
+FLOATS = st.floats(width=32)
+COUNTS = st.lists(st.floats(), max_size=6)
+
+
+@st.composite
+def tensors(draw: st.DrawFn) -> Any:
+    """A TensorProto, mostly one whose elements fill its shape."""
+    # TensorBoard fails over sounds of which the second axis is empty.
+    shape = draw(st.lists(st.integers(1, 3), max_size=3))
+    shape[:1] = draw(st.lists(st.integers(0, 3), min_size=len(shape[:1]), max_size=1))
+    count = int(np.prod(shape)) if draw(st.booleans()) else draw(st.integers(0, 3))
+    made = tensor_pb2.TensorProto()
+    for size in shape:
+        made.tensor_shape.dim.add(size=size)
+    kind = draw(
+        st.sampled_from(["string", "f4", "f8", "i4", "i8", "half", "bool", "content", "c8"])
+    )
+    if kind == "string":
+        made.dtype = 7
+        made.string_val.extend(
+            draw(st.lists(st.binary(max_size=3), min_size=count, max_size=count))
+        )
+    elif kind == "content":
+        dtype, layout = draw(st.sampled_from([(1, "<f4"), (2, "<f8"), (4, "|u1"), (22, "<u4")]))
+        made.dtype = dtype
+        made.tensor_content = np.arange(count).astype(layout).tobytes()
+    else:
+        number, field, low = {
+            "f4": (1, "float_val", -9),
+            "f8": (2, "double_val", -9),
+            "i4": (3, "int_val", -9),
+            "i8": (9, "int64_val", -9),
+            "half": (19, "half_val", 0),
+            "bool": (10, "bool_val", 0),
+            "c8": (8, "scomplex_val", -9),
+        }[kind]
+        made.dtype = number
+        top = 1 if kind == "bool" else 9
+        count *= 2 if kind == "c8" else 1
+        numbers = draw(st.lists(st.integers(low, top), min_size=count, max_size=count))
+        getattr(made, field).extend(numbers)
+    return made
+
+
+@st.composite
+def summary_values(draw: st.DrawFn) -> Any:
+    made = Summary.Value(tag=draw(TAGS))
+    kind = draw(st.sampled_from(["simple", "simple", "histo", "image", "audio", "tensor", "none"]))
+    if kind == "simple":
+        made.simple_value = draw(FLOATS)
+    elif kind == "histo":
+        counts = draw(COUNTS)
+        made.histo.bucket.extend(counts)
+        limits = len(counts) if draw(st.booleans()) else max(0, len(counts) - 1)
+        made.histo.bucket_limit.extend(sorted(range(limits)))
+        made.histo.min, made.histo.max = draw(st.floats()), draw(st.floats())
+    elif kind == "image":
+        made.image.width, made.image.height = draw(st.integers(-1, 9)), 7
+        made.image.encoded_image_string = draw(st.binary(max_size=4))
+    elif kind == "audio":
+        made.audio.encoded_audio_string = draw(st.binary(max_size=4))
+        made.audio.sample_rate = 8000
+    elif kind == "tensor":
+        made.tensor.CopyFrom(draw(tensors()))
+    if kind in ("tensor", "none") or draw(st.booleans()):
+        made.metadata.CopyFrom(
+            metadata(
+                draw(st.sampled_from(PLUGINS)),
+                draw(st.binary(max_size=3)),
+                draw(st.sampled_from([0, 0, 0, 0, 1, 2, 3])),
+                display_name=draw(st.sampled_from(["", "shown"])),
+                summary_description=draw(st.sampled_from(["", "said"])),
+            )
+        )
+    return made
+
+
+@st.composite
+def events(draw: st.DrawFn) -> Any:
+    made = Event(wall_time=draw(st.floats(0, 9)), step=draw(STEPS))
+    kind = draw(st.sampled_from(["summary"] * 6 + ["session", "graph", "run", "log", "nothing"]))
+    if kind == "summary":
+        made.summary.value.extend(draw(st.lists(summary_values(), max_size=3)))
+        made.summary.SetInParent()
+    elif kind == "session":
+        made.session_log.status = draw(st.integers(0, 3))
+    elif kind == "graph":
+        made.graph_def = draw(st.binary(max_size=5))
+    elif kind == "run":
+        made.tagged_run_metadata.tag = draw(st.sampled_from(["run", "walk"]))
+        made.tagged_run_metadata.run_metadata = draw(st.binary(max_size=5))
+    elif kind == "log":
+        made.log_message.message = "said"
+        made.log_message.level = event_pb2.LogMessage.INFO
+    return made
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[Any]:
+    first: list[Any] = draw(
+        st.sampled_from([[version()], [version("brain.Event:1")], [], [version("odd")]])
+    )
+    made: list[Any] = draw(st.lists(events(), max_size=12))
+    return first + made
+
+
+def regular(made: list[Any]) -> list[Any]:
+    """Without a graph that has no value, of which TensorBoard makes a tensor without a dtype."""
+    for each in made:
+        kept = [
+            value
+            for value in each.summary.value
+            if value.WhichOneof("value") or value.metadata.plugin_data.plugin_name != PLUGINS[8]
+        ]
+        if each.WhichOneof("what") == "summary":
+            del each.summary.value[:]
+            each.summary.value.extend(kept)
+    return made
+
+
+@SETTINGS
+@given(logs())
+@pytest.mark.filterwarnings("ignore")
+def test_any_log_is_read_as_tensorboard_reads_it(tmp_path_factory: Any, made: list[Any]) -> None:
+    folder = tmp_path_factory.mktemp("log")
+    made = regular(made)
+    run = event_files.read_bytes(folder, framed(made))
+    assert run.statuses == ["open"]
+    assert run.errors == [None]
+    assert run.wall == (made[0].wall_time if made else None)
+    theirs = tensorboard_reads(folder).plain()
+    assert run.plain() == theirs
+
+
+@SETTINGS
+@given(repeating(), st.sampled_from([600, 5000, 1 << 20]))
+@pytest.mark.filterwarnings("ignore")
+def test_what_repeats_is_read_as_tensorboard_reads_it(
+    tmp_path_factory: Any, made: list[Any], window: int
+) -> None:
+    folder = tmp_path_factory.mktemp("log")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(migrate, "WINDOW", window)
+        patch.setattr(blocks, "BLOCK", 2000)
+        run = event_files.read_bytes(folder, framed(made))
+    assert run.errors == [None]
+    assert run.plain() == tensorboard_reads(folder).plain()
+
+
+def read_in_pieces(folder: Path, data: bytes, cuts: list[int]) -> Run:
+    """The file as it grows from cut to cut, read on each time."""
+    path = folder / "events.out.tfevents.1.grows"
+    windows: list[Any] = []
+    run = Run()
+    for end in [*sorted(cuts), len(data)]:
+        path.write_bytes(data[:end])
+        reading = migrate.read(path, offset=run.offset, state=json.loads(json.dumps(run.state)))
+        windows += list(reading)
+        run.state, run.offset, run.wall = reading.state, reading.offset, reading.wall
+        run.statuses, run.errors = [reading.status], [reading.error]
+    return collect(windows, run=run)
+
+
+@SETTINGS
+@given(st.one_of(logs(), repeating(rows=20)), st.data())
+def test_a_log_that_grows_is_read_as_one_that_is_there(
+    tmp_path_factory: Any, made: list[Any], data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("log")
+    content = framed(made)
+    cuts = data.draw(st.lists(st.integers(0, len(content)), max_size=5))
+    whole = event_files.read_bytes(folder, content)
+    pieces = read_in_pieces(folder, content, cuts)
+    assert pieces.plain() == whole.plain()
+    assert [str(fault) for fault in pieces.faults] == [str(fault) for fault in whole.faults]
+    assert (pieces.statuses, pieces.errors) == (whole.statuses, whole.errors)
+    assert (pieces.offset, pieces.wall, pieces.state) == (whole.offset, whole.wall, whole.state)
+
+
+@SETTINGS
+@given(repeating(rows=30), st.data())
+def test_a_flipped_bit_leaves_the_points_before_it_and_flags_the_file(
+    tmp_path_factory: Any, made: list[Any], data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("log")
+    records = [framed([each]) for each in made]
+    content = bytearray(b"".join(records))
+    place = data.draw(st.integers(0, len(content) - 1))
+    content[place] ^= 1 << data.draw(st.integers(0, 7))
+    ends = list(itertools.accumulate(map(len, records)))
+    good = sum(end <= place for end in ends)
+    flipped = event_files.read_bytes(folder, bytes(content))
+    prefix = event_files.read_bytes(folder, b"".join(records[:good]))
+    assert flipped.statuses == ["damaged" if good else "foreign"]
+    assert flipped.offset == prefix.offset == sum(map(len, records[:good]))
+    assert flipped.plain() == prefix.plain()
+    if good:
+        assert f"at byte {flipped.offset}" in str(flipped.errors[0])
