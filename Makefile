@@ -4,6 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 LIGHT := .venv/.light
 FULL := .venv/.full
+SLOW := .venv/.slow
 BENCH := .venv/.bench
 PYTEST := $(BIN)/python -m pytest
 # A plain path instead of an import hook, which every start of dlv would have to load.
@@ -14,7 +15,7 @@ EDITABLE := --config-settings editable_mode=compat
 help:
 	@echo "make demo       build demo-repository from examples/ and show the commands at work"
 	@echo "make test       all tests but the slow ones (installs torch and scikit-learn)"
-	@echo "make test-slow  the slow ones: crashes at many points, big files"
+	@echo "make test-slow  the slow ones: crashes at many points, big files, Ray (installs it)"
 	@echo "make reliability  the figures of the crash harness; POINTS=0: at every call (hours)"
 	@echo "make lint       ruff and mypy --strict"
 	@echo "make docs       write the reference pages in docs/, and what the sessions in the other pages print"
@@ -36,6 +37,11 @@ $(FULL): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install -q -c constraints.txt $(EDITABLE) -e '.[dev]' torch==2.13.0 scikit-learn
 	touch $@ $(LIGHT)
 
+# With Ray, whose tests are all slow.
+$(SLOW): pyproject.toml constraints.txt $(FULL)
+	$(BIN)/python -m pip install -q -c constraints.txt $(EDITABLE) -e '.[dev,ray]' torch==2.13.0
+	touch $@
+
 # With the programs that the benchmarks compare with.
 $(BENCH): pyproject.toml constraints.txt $(FULL)
 	$(BIN)/python -m pip install -q -c constraints.txt $(EDITABLE) -e '.[dev,bench]' torch==2.13.0
@@ -50,7 +56,7 @@ demo: $(LIGHT)
 test: $(FULL)
 	$(PYTEST) -n auto -m "not slow" $(ARGS)
 
-test-slow: $(FULL)
+test-slow: $(SLOW)
 	$(PYTEST) -n auto -m "slow" $(ARGS)
 
 reliability: $(FULL)
