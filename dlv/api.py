@@ -29,9 +29,12 @@ from dlv.version import Version, author
 
 if TYPE_CHECKING:
     import dlv.dql.answers as answers
+    import dlv.logged_curves as logged_curves
     from dlv.dql.answers import Answer
-else:  # a parser that few programs need
+    from dlv.logged_curves import Curves
+else:  # what few programs need
     answers = lazy("dlv.dql.answers")
+    logged_curves = lazy("dlv.logged_curves")
 
 __all__ = ["Repo", "Version", "log_model", "open", "unwrapped"]
 
@@ -103,6 +106,19 @@ class Repo:
         a DataFrame of them; slice and construct give `.networks`.
         """
         return answers.ask(self.repository, text, parameters, os.environ)
+
+    def curves(self, *references: str, folder: str | os.PathLike[str] | None = None) -> Curves:
+        """What versions have logged, of all without references; or a folder of event files.
+
+        A folder is read as it is now; what was read of it before is not read again.
+        """
+        cap = int(self._config.get("curves.cap"))
+        if folder is not None:
+            if references:
+                raise UsageError("curves of versions or of a folder, not of both at once")
+            return logged_curves.of_folder(self.repository, Path(folder), cap=cap)
+        wanted = [self[text].row for text in references] if references else [v.row for v in self]
+        return logged_curves.of_versions(self.repository, wanted, cap=cap)
 
     @property
     def head(self) -> Version | None:

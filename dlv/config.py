@@ -61,6 +61,7 @@ KEYS: dict[str, Key] = {
     "archive.cold": Key("the same for checkpoints on the way", math.inf),
     "archive.enough": Key("seconds that are fast enough for what is not hot", 2.0),
     "gc.grace": Key("how long gc keeps what was removed, as 14d, 12h or 0", "14d"),
+    "curves.cap": Key("most points of one answer about curves", 10_000_000, least=1),
     "eval.precision": Key("of the full evaluation", "float64", ("float64", "float32")),
 }
 

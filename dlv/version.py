@@ -29,11 +29,14 @@ from dlv.weights import MatrixStore
 
 if TYPE_CHECKING:
     import dlv.evaluate as evaluating
+    import dlv.logged_curves as logged_curves
     import dlv.network.torch_module as torch_module
     from dlv.evaluation.outcome import Evaluation
+    from dlv.logged_curves import Curves
     from dlv.network.torch_module import NetworkModule
-else:  # the one is large, the other needs torch
+else:  # large, or in need of torch
     evaluating = lazy("dlv.evaluate")
+    logged_curves = lazy("dlv.logged_curves")
     torch_module = lazy("dlv.network.torch_module")
 
 _MODEL_ROLES = ("weight", "buffer")
@@ -300,6 +303,12 @@ class Version:
         raise NotFound(
             f"{self.row.label} has no series `{name}`", did_you_mean=nearest(name, self.metrics)
         )
+
+    def curves(self) -> Curves:
+        """Everything that was logged: scalars, histograms, images and what else there is."""
+        config = Config.load(self.repository.config_file, os.environ)
+        cap = int(config.get("curves.cap"))
+        return logged_curves.of_versions(self.repository, [self.row], cap=cap)
 
     @property
     def files(self) -> list[str]:

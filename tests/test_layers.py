@@ -28,7 +28,7 @@ LEVELS: dict[float, str] = {
     3.7: "approximate_files carrying collecting repairing matrix_pairs evaluation",
     4: "board add commit archive explain diff describe evaluate activations check status history checkout"
     " tags remove collect intake intake_mlflow intake_tensorboard transfer curves stats doctor demo rebuild"
-    " show undo version copying lossy repair",
+    " show undo version copying lossy repair logged_curves",
     5: "training hub report dql views",
     6: "commands api integrations",
 }
@@ -48,7 +48,7 @@ EXTRA = {
     "files": "lazy",
     "adapters": "lazy",
     "live_model": "lazy",
-    "version": "lazy evaluate",
+    "version": "lazy evaluate logged_curves",
     "evaluation": "lazy",
     "staging": "lazy",
     "durable": "lazy",
@@ -127,7 +127,7 @@ HOMES = {
     "zstandard": "pas/coders/",
     "rich": "screen.py",
     "prompt_toolkit": "prompt.py",  # rich, which screen.py loads, is not needed beside it
-    "pandas": "dql/answers.py",
+    "pandas": "dql/answers.py logged_curves.py",
     "yaml": "adapters/settings.py",
     "networkx": "network/edit.py report/dag.py",
     "starlette": "hub/",
