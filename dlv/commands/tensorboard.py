@@ -76,7 +76,11 @@ def run(
     with ExitStack() as ending:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         board = boards.board_of(
-            words, call.directory, lambda: call.repository, tell=call.output.warn
+            words,
+            call.directory,
+            lambda: call.repository,
+            cap=call.config.get("curves.cap"),
+            tell=call.output.warn,
         )
         ending.callback(board.close)
         log = call.output.detail
