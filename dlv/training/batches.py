@@ -14,18 +14,26 @@ from dlv.training.datasets import Data, Rows
 from dlv.training.rows import permutation
 
 Array = npt.NDArray[Any]
-_CHANNELS = (1, 3, 4)
 
 
 class Batches:
     """Epochs in an order of their own, each cut into batches of one size; the rest is left out."""
 
-    def __init__(self, data: Data, seed: int, size: int, augment: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        data: Data,
+        seed: int,
+        size: int,
+        augment: Mapping[str, Any],
+        *,
+        channels_last: bool = False,
+    ) -> None:
         if data.train is None and data.batches is None:
             raise UsageError(f"{data.name} has no rows to train on")
         self._data = data
         self._seed = seed
         self._augment = augment if any(augment.values()) else None
+        self._last = channels_last
         count = 0 if data.train is None else data.train.count
         self._size = min(size, count)
         self._each = max(1, count // self._size) if count else 0
@@ -46,7 +54,8 @@ class Batches:
             rows = self._data.train.take(self._order[start : start + self._size])
         if self._augment is None:
             return rows
-        return augmented(rows, self._augment, random(self._seed, "augment", step), self._data.name)
+        draw = random(self._seed, "augment", step)
+        return augmented(rows, self._augment, draw, self._data.name, channels_last=self._last)
 
 
 def random(seed: int, purpose: str, step: int) -> np.random.Generator:
@@ -60,13 +69,20 @@ def number(seed: int, purpose: str, step: int) -> int:
     return int(hash_bytes(f"{seed}:{purpose}:{step}".encode())[:16], 16) >> 1
 
 
-def augmented(rows: Rows, augment: Mapping[str, Any], draw: np.random.Generator, name: str) -> Rows:
+def augmented(
+    rows: Rows,
+    augment: Mapping[str, Any],
+    draw: np.random.Generator,
+    name: str,
+    *,
+    channels_last: bool = False,
+) -> Rows:
     """Images turned over, moved by some pixels, with noise: each row in its own way."""
     inputs, images = {}, 0
     for key, array in rows.inputs.items():
         if array.dtype.kind == "f" and array.ndim in (3, 4):
             images += 1
-            array = _moved(array, augment, draw)
+            array = _moved(array, augment, draw, channels_last and array.ndim == 4)
         if array.dtype.kind == "f" and augment["noise"]:
             noise = draw.standard_normal(array.shape, np.float32) * np.float32(augment["noise"])
             array = array + noise.astype(array.dtype)
@@ -79,9 +95,10 @@ def augmented(rows: Rows, augment: Mapping[str, Any], draw: np.random.Generator,
     return Rows(inputs, rows.labels, rows.count)
 
 
-def _moved(array: Array, augment: Mapping[str, Any], draw: np.random.Generator) -> Array:
-    """Height and width are the last two axes, or those before a last one of channels."""
-    last = array.ndim == 4 and array.shape[3] in _CHANNELS and array.shape[1] not in _CHANNELS
+def _moved(
+    array: Array, augment: Mapping[str, Any], draw: np.random.Generator, last: bool
+) -> Array:
+    """Height and width are the last two axes, or those before a `last` one of channels."""
     tall, wide = (1, 2) if last else (array.ndim - 2, array.ndim - 1)
     if augment["flip"]:
         turned = draw.integers(0, 2, len(array)).astype(bool)

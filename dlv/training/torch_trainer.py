@@ -58,7 +58,13 @@ class Training:
         self.optimizing.restore(checkpoint.arrays)
         self.data = trial.data
         self.judge = Judge(config["loss"], self.data.name)
-        self.batches = Batches(self.data, config.seed, config["batch_size"], config["augment"])
+        self.batches = Batches(
+            self.data,
+            config.seed,
+            config["batch_size"],
+            config["augment"],
+            channels_last=any(n.attrs.get("channels") == "last" for n in self.network.nodes),
+        )
         smoothed = checkpoint.arrays.get("smoothed", np.zeros(2))
         self.smoothed = torch.from_numpy(np.array(smoothed)).to(self.device)
 

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+import dlv.training.rows as rows
 from dlv.adapters.data_parts import open_parts
 from dlv.network import json_form
 from dlv.network.graph import Network
 from dlv.training.config import resolve, trial_id
+from dlv.training.datasets import Data
 from dlv.training.interface import Readers
-from dlv.training.trial_files import Held, TrialFiles, start_hash
+from dlv.training.trial_files import Held, Trial, TrialFiles, start_hash
 
 Array = npt.NDArray[Any]
 READERS = Readers(rows=open_parts)
@@ -24,7 +26,7 @@ IMAGE = ["B", 1, 6, 6]
 
 def network(nodes: Sequence[Mapping[str, Any]], shape: Sequence[Any]) -> Network:
     """A chain: each node reads the one before it."""
-    rows, before = [], "x"
+    made, before = [], "x"
     for node in nodes:
         slots = {
             "CONV": ("weight", "bias"),
@@ -32,10 +34,10 @@ def network(nodes: Sequence[Mapping[str, Any]], shape: Sequence[Any]) -> Network
             "NORM": ("weight", "bias", "running_mean", "running_var", "num_batches_tracked"),
         }.get(node["op"], ())
         row = {"inputs": [before], "params": {s: f"{node['name']}.{s}" for s in slots}, **node}
-        rows.append(row)
+        made.append(row)
         before = str(node["name"])
     inputs = [{"name": "x", "shape": list(shape), "dtype": "float32"}]
-    form = {"dlv_network": 1, "inputs": inputs, "nodes": rows, "outputs": [before]}
+    form = {"dlv_network": 1, "inputs": inputs, "nodes": made, "outputs": [before]}
     return json_form.read(form)[0]
 
 
@@ -118,7 +120,18 @@ def created(
     record: Mapping[str, Any] | None = None,
 ) -> TrialFiles:
     """The files of a trial in `folder/trials/<id>`."""
-    start = held(weights)
+    return of_held(folder, made, held(weights), config, record=record)
+
+
+def of_held(
+    folder: Path,
+    made: Network,
+    start: Mapping[str, Held],
+    config: Mapping[str, Any],
+    *,
+    record: Mapping[str, Any] | None = None,
+) -> TrialFiles:
+    """The same for weights as bytes."""
     resolved = resolve(config, [], made)
     name = trial_id(made.id, start_hash(start), resolved, {}, "1")
     files = TrialFiles(folder / "trials" / name)
@@ -138,6 +151,12 @@ def saved(path: Path, x: Array, y: Array, **more: Array) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez(path, **{"x": x, "y": y, **more})  # type: ignore[arg-type]
     return str(path.absolute())
+
+
+def opened(trial: Trial) -> Data:
+    """The data of a trial."""
+    assert READERS.rows is not None
+    return rows.opened(trial, READERS.rows)
 
 
 def lines(path: Path) -> list[Any]:
