@@ -34,6 +34,10 @@ def sgd(lookup: Lookup) -> bool:
     return bool(lookup(OPTIMIZER) == "sgd")
 
 
+def fixed(key: Key, value: Any) -> Lookup:
+    return lambda asked: value if asked == key else None
+
+
 def assignments(space: Space) -> list[dict[Key, Any]]:
     return [dict(space.settings(point)) for point in space.grid()]
 
@@ -60,7 +64,7 @@ def test_what_is_absent_makes_equal_points_which_come_once() -> None:
 def test_conditions_see_what_is_not_varied() -> None:
     dimension = choices(MOMENTUM, 0.0, 0.9, when=sgd, reads=frozenset({OPTIMIZER}))
     for optimizer, count in (("sgd", 2), ("adam", 1)):
-        space = Space((dimension,), {OPTIMIZER: optimizer}.__getitem__)
+        space = Space((dimension,), fixed(OPTIMIZER, optimizer))
         assert len(list(space.grid())) == count
 
 
@@ -76,7 +80,7 @@ def test_factors_are_of_the_value_that_is_varied() -> None:
     assert [(each[RATE], each[net]) for each in found] == [
         *((0.1, 0.01), (0.3, 0.03), (0.1, 1.0), (0.3, 3.0))
     ]
-    assert assignments(Space((factors,), {RATE: 0.7}.__getitem__)) == [{net: 0.07}, {net: 7.0}]
+    assert assignments(Space((factors,), fixed(RATE, 0.7))) == [{net: 0.07}, {net: 7.0}]
 
 
 @pytest.mark.parametrize(("base", "factor", "found"), [(0.1, 0.1, 0.01), (3, 0.1, 0.3)])
