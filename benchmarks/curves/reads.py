@@ -20,6 +20,7 @@ from tensorboard.util import grpc_util
 
 import dlv.ingest as ingest
 from benchmarks.curves import logs
+from benchmarks.dql.goals import Verdict, at_most
 from dlv.curve_store import CurveStore
 from dlv.events.provider import Provider
 from dlv.events.sampling import Choice
@@ -52,6 +53,16 @@ def measure(cache: Path, work: Path, *, points: int = POINTS) -> dict[str, float
         found |= {f"{series}, {name}": ms for name, ms in alternately(asked).items()}
         found |= alternately(questions(provider, points))
     return found
+
+
+def verdicts(found: dict[str, float]) -> list[Verdict]:
+    series = f"{RUNS} series x {SAMPLE}"
+    ratio = found[f"{series}, dlv"] / found[f"{series}, rustboard"]
+    slowest = max(each for name, each in found.items() if name.startswith("zoom"))
+    return [
+        at_most(f"{series} of {RUNS} M: rustboard", ratio, 1, "x"),
+        at_most("slowest zoom in 1 M points", slowest, 100, " ms"),
+    ]
 
 
 def questions(provider: Provider, points: int) -> dict[str, Callable[[], Any]]:
