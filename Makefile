@@ -72,6 +72,8 @@ bench: $(BENCH)
 	@$(BIN)/python -m benchmarks.progressive
 	@echo "== benchmarks/dql"
 	@$(BIN)/python -m benchmarks.dql
+	@echo "== benchmarks/curves"
+	@$(BIN)/python -m benchmarks.curves
 
 paper: $(BENCH)
 	@$(BIN)/python -m benchmarks.paper --out paper $(ARGS)
