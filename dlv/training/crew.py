@@ -92,14 +92,28 @@ class Crew:
         self._environ = environ
         self._devices = devices(places, gpus, environ)
         self._silence = silence
+        self._closed: set[int] = set()
 
-    def fill(self, most: int | None = None) -> None:
-        """Start a worker at each place that has none; at most so many are there then."""
-        for place in range(self.places):
+    def fill(self, most: int | None = None) -> list[str]:
+        """Start a worker at each place that has none; at most so many are there then.
+
+        Where some work and no more can be started, that is said, and not tried again.
+        """
+        for place in sorted(set(range(self.places)) - self._closed - set(self.workers)):
             if most is not None and len(self.workers) >= most:
-                return
-            if place not in self.workers:
+                break
+            try:
                 self.workers[place] = self._start(place)
+            except StorageError as error:
+                if not self.workers:
+                    raise
+                self._closed.update(range(place, self.places))
+                return [f"{error.message}: {error.why}; going on with {len(self.workers)}"]
+        return []
+
+    def close(self, name: str) -> None:
+        """Start no more worker of that name."""
+        self._closed.add(int(name.removeprefix("w")))
 
     def _start(self, place: int) -> Worker:
         printed = tempfile.TemporaryFile()  # noqa: SIM115

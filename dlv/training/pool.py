@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from dlv.errors import DlvError
 from dlv.processors import physical, usable
-from dlv.training.claims import Claim
+from dlv.training.claims import Claim, LeaseLost
 from dlv.training.crew import SILENCE, Crew, Ended
 from dlv.training.ledger import Ledger
 from dlv.training.owners import Owner
@@ -19,8 +20,9 @@ from dlv.training.progress import News, Progress, Watch, worker_ended
 from dlv.training.results import RunView
 from dlv.training.trial_store import TrialStore
 
-LOOK = (0.05, 1.0)  # seconds between two looks: least, and most where nobody says anything
-SHARE = 0.05  # of the time goes into looking, at most
+LOOK = (0.05, 3.0)  # seconds between two looks at a run: least, and most if it is large
+QUIET = 1.0  # seconds after which it is looked at though no worker says anything
+SHARE = 0.05  # of the time that goes into looking
 GRACE = 10.0  # seconds for workers to end when nobody wants what they do any more
 FAULTS = 10  # workers that end one after the other without a step of training between them
 LEAVING = "each trial ends at its next log; Ctrl-C once more: at once"
@@ -103,7 +105,7 @@ class _Driver:
         self._watch = Watch(self._ledger, run)
         self._progress = progress
         self._faults = 0
-        self._steps = 0
+        self._seen: object = None  # how far all was when a worker ended last
 
     def drive(self, more: Callable[[], None] | None) -> None:
         self._show(self._ledger.run(self._run))
@@ -118,7 +120,7 @@ class _Driver:
                 settle(self._ledger, self._run)
                 continue
             notes = [self._replaced(view, ended) for ended in self.crew.look()]
-            self.crew.fill(_open(view))
+            notes += [News("worker", text, {}) for text in self.crew.fill(_open(view))]
             self._show(view, notes)
             self._wait(time.monotonic() - begun)
         self._dismiss()
@@ -132,14 +134,18 @@ class _Driver:
         """Till a worker says something, but not all the time."""
         time.sleep(max(LOOK[0], min(spent / SHARE, LOOK[1])))
         pipes = [w.process.stdout for w in self.crew.workers.values() if w.process.stdout]
-        select.select(pipes, [], [], LOOK[1])
+        select.select(pipes, [], [], QUIET)
 
     def _replaced(self, view: RunView, ended: Ended) -> News:
         if not ended.ready:
-            raise DlvError("a worker cannot begin", why=ended.reason)
-        steps = sum(trial.step for trial in view.trials)
-        self._faults = self._faults + 1 if steps == self._steps else 1
-        self._steps = steps
+            if not any(worker.ready for worker in self.crew.workers.values()):
+                raise DlvError("a worker cannot begin", why=ended.reason)
+            self.crew.close(ended.worker)
+            return News("worker", f"worker {ended.worker} cannot begin: {ended.reason}", {})
+        # A trial that kills its workers is failed by the ledger. If there is none, nobody is.
+        seen = [(trial.state, trial.step, trial.attempts) for trial in view.trials]
+        self._faults = self._faults + 1 if seen == self._seen else 1
+        self._seen = seen
         if self._faults > FAULTS:
             raise DlvError(
                 f"{FAULTS} workers ended one after the other",
@@ -166,7 +172,20 @@ class _Driver:
                 self.crew.look()
                 time.sleep(0.05)
         except KeyboardInterrupt:
+            killed = {worker.pid for worker in self.crew.workers.values()}
             self.crew.kill()
+            self._release(killed)
+
+    def _release(self, killed: set[int]) -> None:
+        """That they were killed is no fault of their trials."""
+        for trial in self._ledger.run(self._run).trials:
+            if trial.owner is None or trial.owner["pid"] not in killed:
+                continue
+            row = self._ledger.store.trial(trial.trial)
+            if row is not None and Owner(**trial.owner).host == Owner.here("driver").host:
+                claim = Claim(trial.trial, row["token"], row["step"], 0, 0, ())
+                with contextlib.suppress(LeaseLost):
+                    self._ledger.finish(claim, "released")
 
 
 def _open(view: RunView) -> int:

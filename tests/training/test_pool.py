@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from collections import Counter
@@ -137,6 +138,49 @@ def test_a_worker_that_cannot_begin_is_said(place: Place) -> None:
     assert (caught.value.message, caught.value.why) == ("a worker cannot begin", "no such thing")
     with place.store() as store, pytest.raises(DlvError, match="cannot be started"):
         pool.train(store, run, workers=1, progress=lambda _: None, command=["/nowhere"])
+
+
+def test_many_trials_that_kill_their_workers_do_not_stop_the_others(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "FAULTS", 2)
+    run = place.open_run([*({"fault": "killed", "at": at} for at in (1, 2, 3)), RATES[0]])
+    view = place.train(run, workers=1)
+    assert [t.state for t in view.trials] == [*["failed"] * 3, "done"]
+    assert len(place.news("worker")) == 9
+
+
+def test_one_worker_that_cannot_begin_is_done_without(place: Place) -> None:
+    """As where there is no memory left for it."""
+    configs = [{**each, "pace": 0.01} for each in RATES[:3]]
+    run = place.open_run(configs)
+    command = pool.worker_command(place.folder, run)
+    script = f"""
+        import os, sys, time
+        if sys.argv[1] == "w1":
+            while not os.path.exists({str(place.folder / "begun")!r}):
+                time.sleep(0.01)
+            sys.exit("MemoryError")
+        os.execv(sys.executable, {command!r} + sys.argv[1:])
+    """
+    seen: list[Progress] = []
+
+    def note(progress: Progress) -> None:
+        seen.append(progress)
+        if progress.steps:
+            (place.folder / "begun").touch()
+
+    with place.store() as store:
+        pool.train(
+            *(store, run),
+            workers=2,
+            progress=note,
+            command=[sys.executable, "-c", textwrap.dedent(script)],
+            environ=pool.worker_environment(os.environ),
+        )
+    assert [t.state for t in place.view(run).trials] == ["done"] * 3
+    texts = [news.text for each in seen for news in each.news if news.kind == "worker"]
+    assert texts == ["worker w1 cannot begin: MemoryError"]
 
 
 def test_workers_that_end_and_end_are_not_replaced_for_ever(
@@ -312,6 +356,8 @@ def test_interrupted_twice_ends_at_once(place: Place) -> None:
         driver.process.send_signal(signal.SIGINT)
         assert driver.end() == 130
     assert gone(workers)
+    # That they were killed does not count as a fault of the trials.
+    assert [(t.state, t.attempts) for t in place.view(run).trials] == [("ready", 0)] * 2
 
 
 def test_workers_end_when_their_driver_is_killed(place: Place, at_leisure: tuple[Any, Any]) -> None:
