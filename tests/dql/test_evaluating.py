@@ -12,13 +12,14 @@ import pytest
 
 import dlv.dql.saved as saved
 from dlv.api import Repo
-from dlv.dql import evaluating, execute
+from dlv.dql import execute
 from dlv.dql.evaluating import AllFailed
 from dlv.dql.execute import Asked
 from dlv.dql.outcome import Explained
 from dlv.errors import Conflict, DlvError, NotFound, UnsafeInput, UsageError
 from dlv.metadata import versions
 from dlv.repository import Repository
+from dlv.training import pool
 from dlv.training.ledger import Ledger
 from dlv.version import Version
 from tests.dql import trying
@@ -39,7 +40,7 @@ def made(tmp_path_factory: Any, commit_model: Callable[..., str]) -> Path:
 def repository(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repository]:
     folder = tmp_path / "work"
     shutil.copytree(made, folder)
-    monkeypatch.setattr(evaluating.pool, "train", trying.in_process)
+    monkeypatch.setattr(pool, "train", trying.in_process)
     monkeypatch.syspath_prepend(str(folder))
     with Repository.find(folder) as found:
         yield found
@@ -129,10 +130,10 @@ def test_winners_become_versions(repository: Repository) -> None:
         expected = expected + np.float32(0.3) * (1 - expected)
     assert np.array_equal(best.matrix("fc1.weight"), expected)
     points = best.series("loss")
-    assert points.steps.tolist() == [5, 10, 15, 20]
+    assert list(points.steps) == [5, 10, 15, 20]
     view = found.trials[0].view
     assert view is not None
-    assert points.values.tolist()[-1] == view.last["loss"]
+    assert points.values[-1] == view.last["loss"]
 
 
 def test_derived_networks_begin_with_what_they_kept(repository: Repository) -> None:
@@ -220,7 +221,7 @@ def test_tpe_goes_on_where_it_was_interrupted(
 
         trying.in_process(store, run, more=twice)
 
-    monkeypatch.setattr(evaluating.pool, "train", interrupted)
+    monkeypatch.setattr(pool, "train", interrupted)
     with pytest.raises(KeyboardInterrupt):
         ask(repository, text)
     asked = 100
@@ -307,7 +308,6 @@ def test_all_fail(repository: Repository) -> None:
         (f"{ONE} vary config.x in 1..1001", UnsafeInput, "1,001 trials"),
         (f"{ONE} vary config.x in 1..10000 and config.y in 1..9", UsageError, "90,000 trials"),
         (f'{ONE} into "v1"', Conflict, "tag"),
-        (f'{ONE} keep top(1, m["los"] asc)', UsageError, "cannot be judged"),
     ],
 )
 def test_what_is_said_before_anything_starts(
@@ -320,8 +320,15 @@ def test_what_is_said_before_anything_starts(
     with pytest.raises(kind) as caught:
         ask(repository, text)
     assert said in caught.value.message
-    assert not repository.trials_path.exists() or "judged" in said
-    assert steps(repository) <= 5
+    assert not repository.trials_path.exists()
+    assert steps(repository) == 0
+
+
+def test_a_metric_that_nobody_logs(repository: Repository) -> None:
+    with pytest.raises(UsageError, match="cannot be judged") as caught:
+        ask(repository, f'{ONE} vary config.seed in 0..3 keep top(1, m["los"] asc)')
+    assert "did you mean `loss`?" in (caught.value.why or "")
+    assert steps(repository) == 20  # of the first trial alone
 
 
 def test_many_trials_need_a_budget(repository: Repository) -> None:
@@ -407,11 +414,11 @@ def test_what_was_stopped_goes_on_with_the_same_query(
     def stopping(store: Any, run: str, **_: Any) -> None:
         Ledger(store).stop(run)
 
-    monkeypatch.setattr(evaluating.pool, "train", stopping)
+    monkeypatch.setattr(pool, "train", stopping)
     found = ask(repository, f'{text} into "none"')
     assert found.state == "stopped"
     assert committed(repository, "none") == []
-    monkeypatch.setattr(evaluating.pool, "train", trying.in_process)
+    monkeypatch.setattr(pool, "train", trying.in_process)
     again = ask(repository, f'{text} into "none"')
     assert again.run == found.run
     assert [each.committed for each in again.trials] == ["none@1", "none@2", "none@3"]
