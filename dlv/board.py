@@ -141,9 +141,9 @@ class VersionsBoard(Board):
     def __init__(
         self, repository: Repository, references: Sequence[str], *, cap: int = CAP, tell: Tell
     ) -> None:
+        found = [revisions.whole(repository.database, text) for text in references]
         super().__init__(cap=cap, tell=tell)
         self._repository = repository
-        found = [revisions.whole(repository.database, text) for text in references]
         for note in dict.fromkeys(note for reference in found for note in reference.notes):
             tell(note)
         self._chosen = [reference.version for reference in found]
@@ -216,9 +216,9 @@ class DirectoryBoard(Board):
     def __init__(
         self, directory: Path, repository: Repository | None, *, cap: int = CAP, tell: Tell
     ) -> None:
-        super().__init__(cap=cap, tell=tell)
         if not directory.is_dir():
             raise NotFound(f"there is no folder `{directory}`")
+        super().__init__(cap=cap, tell=tell)
         self._directory = directory
         self._repository = repository
         self.location = str(directory)

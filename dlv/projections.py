@@ -66,7 +66,10 @@ def write(folder: Path, manifest: Manifest, store: MatrixStore, room: Room) -> i
         )
         written += 1
     if written:
-        (folder / "projector_config.pbtxt").write_text(config, encoding="ascii")
+        # Last and at once: the projector may look at any time.
+        half = folder / "config"
+        half.write_text(config, encoding="ascii")
+        half.rename(folder / "projector_config.pbtxt")
     return written
 
 

@@ -85,7 +85,10 @@ def run(
         ending.callback(board.close)
         log = call.output.detail
         token = security.new_token()
-        site = sites.Site(board.ask, board.experiment, board.location, board.directory, log, sizes)
+        site = sites.Site(
+            *(board.ask, board.experiment, board.location, board.directory),
+            *(log, sizes, board.release),
+        )
         server = serving.Server(host, PORT if port is None else port, log, board.release)
         ending.callback(server.stop)
         document = {"url": serving.address(host, server.port, token), "legacy_url": None}

@@ -43,15 +43,20 @@ def stock(
     directory: Path,
     samples: Mapping[str, int] = SAMPLES,
     log: Log,
+    released: Callable[[], None] = lambda: None,
 ) -> App:
-    """A WSGI application. Only the projector reads `directory`; all else comes out of `ask`."""
+    """A WSGI application. Only the projector reads `directory`; all else comes out of `ask`.
+
+    `released` is called by a thread of TensorBoard's own that asks no more.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # TensorBoard's own, which nobody here can mend
         default = require("tensorboard.default", EXTRA)
         program = require("tensorboard.program", EXTRA)
         application = require("tensorboard.backend.application", EXTRA)
         projector = require("tensorboard.plugins.projector.projector_plugin", EXTRA)
-        board = program.TensorBoard(plugins=[*_plugins(default), projector.ProjectorPlugin])
+        plugins = [*_plugins(default), _quiet(projector.ProjectorPlugin, log, released)]
+        board = program.TensorBoard(plugins=plugins)
         board.configure(
             argv=["dlv"],
             logdir=str(directory),
@@ -79,6 +84,21 @@ def _plugins(default: Any) -> list[Any]:
             for name in _LEFT_OUT
         )
     ]
+
+
+def _quiet(plugin: Any, log: Log, released: Callable[[], None]) -> Any:
+    """The projector looks for its files in a thread, whose failures nobody would catch."""
+
+    def look(self: Any) -> None:
+        try:
+            plugin._determine_is_active(self)
+        except Exception as error:  # whatever it is, it is asked again later
+            log(f"projector: {type(error).__name__}: {error}")
+            self._thread_for_determining_is_active = None
+        finally:
+            released()
+
+    return type("Projector", (plugin,), {"_determine_is_active": look})
 
 
 class _Understanding:

@@ -20,7 +20,7 @@ LEGACY = "/legacy"  # where the older API lies on the port of the pages
 
 @dataclass(frozen=True)
 class Site:
-    """What is served. `ask` gives the provider of the thread that answers.
+    """What is served. `ask` gives a thread the provider that answers, `released` takes it back.
 
     `directory` is for the projector alone; `sizes` say of how many points samples are, by kind.
     """
@@ -31,6 +31,7 @@ class Site:
     directory: Path
     log: Callable[[str], None]
     sizes: Mapping[str, int] = field(default_factory=dict)
+    released: Callable[[], None] = lambda: None
 
     def pages(self, host: str, port: int, token: str) -> App:
         """TensorBoard, stored blobs, and the older API below its prefix."""
@@ -42,6 +43,7 @@ class Site:
             directory=self.directory,
             samples=samples,
             log=self.log,
+            released=self.released,
         )
         return self._guarded(_Below(LEGACY, self._legacy(), board), host, port, token)
 

@@ -1,0 +1,275 @@
+"""What `dlv tensorboard` shows: versions as runs, a folder of logs, and all that is new."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlv.board as boards
+import dlv.remove as removing
+from dlv.board import Board, DirectoryBoard, VersionsBoard, board_of
+from dlv.errors import NotARepository, NotFound, UsageError
+from dlv.repository import Repository
+from tests.events import foreign_logs as logs
+
+Commit = Callable[..., str]
+NODES: list[dict[str, Any]] = [
+    {"name": "flat", "op": "RESHAPE", "attrs": {"kind": "flatten"}, "inputs": ["x"]},
+    {"name": "fc", "op": "FULL", "attrs": {"out": 10}, "inputs": ["flat"]},
+]
+NODES[1]["params"] = {"weight": "fc.weight", "bias": "fc.bias"}
+
+
+def weights(seed: int) -> dict[str, Any]:
+    made = np.random.default_rng(seed).normal(size=(10, 64)).astype("f4")
+    return {"fc.weight": made, "fc.bias": np.zeros(10, "f4")}
+
+
+@pytest.fixture
+def repository(tmp_path: Path, commit_model: Commit) -> Iterator[Repository]:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    with Repository.init(folder)[0] as made:
+        for number in (1, 2):
+            text = "step,loss\n" + "".join(f"{step},{number / step}\n" for step in range(1, 6))
+            files, parameters = {"log.csv": text}, {"lr": number / 10}
+            commit_model(made, "net", weights(number), NODES, files=files, parameters=parameters)
+        yield made
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def begun() -> Iterator[Callable[[Board], Board]]:
+    """begun(board): its first look is over."""
+    made: list[Board] = []
+
+    def begin(board: Board) -> Board:
+        made.append(board)
+        board.start()
+        until(lambda: board._seen.is_set())
+        return board
+
+    yield begin
+    for board in made:
+        board.release()
+        board.close()
+        assert not board.scratch.exists()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """However long it takes; a machine may be busy."""
+    ends = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
+def test_versions_are_runs(repository: Repository, told: list[str], begun: Any) -> None:
+    board = begun(VersionsBoard(repository, [], tell=told.append))
+    provider = board.ask()
+    assert [run.name for run in provider.runs()] == ["net@1", "net@2"]
+    assert provider.read_last_scalars()["net@2"]["loss"].value == pytest.approx(2 / 5)
+    groups = provider.read_hyperparameters()
+    assert [(group.runs, group.values["lr"]) for group in groups] == [
+        (("net@1",), 0.1),
+        (("net@2",), 0.2),
+    ]
+    assert provider.plugins() == ["graphs", "scalars"]
+    (graph,) = provider.read_blob_sequences("graphs", runs=["net@1"])["net@1"]["__run_graph__"]
+    assert b"FULL" in provider.read_blob(graph.blobs[0].key)
+    until(lambda: (board.directory / "net@1" / "projector_config.pbtxt").exists())
+    assert told == []
+
+
+def test_only_what_was_named(repository: Repository, told: list[str], begun: Any) -> None:
+    board = begun(VersionsBoard(repository, ["net@1"], tell=told.append))
+    assert [run.name for run in board.ask().runs()] == ["net@1"]
+    assert list(board.ask().list_scalars(runs=["net@2"])) == []
+    both = begun(VersionsBoard(repository, ["net@2", "net~1"], tell=told.append))
+    assert [run.name for run in both.ask().runs()] == ["net@1", "net@2"]
+
+
+def test_a_second_board_finds_all_in_place(
+    repository: Repository, told: list[str], begun: Any
+) -> None:
+    for _ in range(2):
+        board = begun(VersionsBoard(repository, [], tell=told.append))
+        found = board.ask().read_blob_sequences("graphs")["net@1"]["__run_graph__"]
+        assert len(found) == 1
+        board.release()
+
+
+def test_a_new_version_appears_a_removed_one_goes(
+    repository: Repository,
+    told: list[str],
+    begun: Any,
+    commit_model: Commit,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(boards, "RELOAD", 0.02)
+    board = begun(VersionsBoard(repository, [], tell=told.append))
+    with Repository.find(repository.root) as other:
+        commit_model(other, "net", weights(3), NODES)
+        until(lambda: len(board.ask().runs()) == 3)
+        removing.remove(other, ["net@1"], "Ada", force=True)
+        until(lambda: [run.name for run in board.ask().runs()] == ["net@2", "net@3"])
+    assert told == []
+
+
+def test_a_training_that_goes_on(
+    tmp_path: Path, told: list[str], begun: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boards, "RELOAD", 0.02)
+    path = logs.written(tmp_path / "runs" / "a", [logs.simple(0, loss=1.0)])
+    board = begun(DirectoryBoard(tmp_path / "runs", None, tell=told.append))
+    where = {"experiment": board.experiment}
+
+    def steps(run: str) -> list[int]:
+        found = board.ask().read_scalars(**where).get(run, {})
+        return found["loss"].steps.tolist() if "loss" in found else []
+
+    assert steps("a") == [0]
+    whole = path.read_bytes()
+    more = logs.written(tmp_path / "more", [logs.simple(1, loss=0.5)], version=False).read_bytes()
+    path.write_bytes(whole + more[:-3])  # caught in the middle of a write
+    logs.written(tmp_path / "runs" / "b", [logs.simple(7, loss=2.0)])
+    until(lambda: steps("b") == [7])
+    assert steps("a") == [0]
+    path.write_bytes(whole + more)
+    until(lambda: steps("a") == [0, 1])
+    assert told == []
+
+
+def test_damaged_logs_are_told_of_once_and_harm_no_other(
+    tmp_path: Path, told: list[str], begun: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boards, "RELOAD", 0.02)
+    folder = tmp_path / "runs"
+    logs.written(folder / "good", [logs.simple(0, loss=1.0)])
+    path = logs.written(folder / "bad", [logs.simple(step, loss=1.0) for step in range(50)])
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    (folder / "none").mkdir()
+    (folder / "none" / "events.out.tfevents.1").write_bytes(os.urandom(3000))
+    (folder / "none" / "events.out.tfevents.2").write_bytes(b"")
+    board = begun(DirectoryBoard(folder, None, tell=told.append))
+    found = board.ask().read_scalars(experiment=board.experiment)
+    assert found["good"]["loss"].steps.tolist() == [0]
+    assert 10 < len(found["bad"]["loss"]) < 40
+    (folder / "late").mkdir()
+    (folder / "late" / "events.out.tfevents.3").write_bytes(b"\xff" * 100)
+    until(lambda: any("tfevents.3" in text for text in told))
+    assert len(told) == len(set(told)) >= 2
+    assert any("bad" in text for text in told)
+
+
+def test_a_store_that_is_no_good_is_made_anew(
+    repository: Repository, told: list[str], begun: Any
+) -> None:
+    (repository.path / boards.CURVES).write_bytes(os.urandom(10_000))
+    board = begun(VersionsBoard(repository, [], tell=told.append))
+    assert len(board.ask().runs()) == 2
+
+
+def test_many_threads_ask_at_once(repository: Repository, told: list[str], begun: Any) -> None:
+    board = begun(VersionsBoard(repository, [], tell=told.append))
+    found: list[Any] = []
+
+    def ask() -> None:
+        for _ in range(5):
+            found.append(board.ask().read_last_scalars()["net@1"]["loss"].step)
+            board.release()
+
+    threads = [threading.Thread(target=ask) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [5] * 80
+    assert len(board._idle) <= 8
+
+
+def test_keys_of_blobs_hold_for_all_threads(
+    repository: Repository, told: list[str], begun: Any
+) -> None:
+    board = begun(VersionsBoard(repository, [], tell=told.append))
+    (point,) = board.ask().read_blob_sequences("graphs")["net@1"]["__run_graph__"]
+    found: list[bytes] = []
+
+    def ask() -> None:
+        found.append(board.ask().read_blob(point.blobs[0].key))
+        board.release()
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    assert b"FULL" in found[0]
+
+
+def test_a_repository_that_cannot_be_written_to(
+    repository: Repository, told: list[str], begun: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boards, "curves_of", lambda _: None)
+    board = begun(VersionsBoard(repository, [], tell=told.append))
+    assert len(board.ask().runs()) == 2
+    assert board.path.parent == board.scratch
+    assert not (repository.path / boards.CURVES).exists()
+
+
+def nowhere() -> Repository:
+    raise NotARepository("there is none")
+
+
+class TestWhatWordsName:
+    @pytest.fixture
+    def of(self, repository: Repository, told: list[str]) -> Iterator[Callable[..., Board]]:
+        made: list[Board] = []
+
+        def name(*words: str, find: Callable[[], Repository] = lambda: repository) -> Board:
+            made.append(board_of(words, repository.root, find, tell=told.append))
+            return made[-1]
+
+        yield name
+        for board in made:
+            board.close()
+
+    def test_versions(self, of: Callable[..., Board]) -> None:
+        assert isinstance(of(), VersionsBoard)
+        assert isinstance(of("net@1", "net@2"), VersionsBoard)
+
+    def test_a_folder(self, of: Callable[..., Board], repository: Repository) -> None:
+        (repository.root / "runs").mkdir()
+        for word in ("runs", "runs/", "./runs", str(repository.root / "runs")):
+            assert isinstance(of(word), DirectoryBoard), word
+            assert isinstance(of(word, find=nowhere), DirectoryBoard), word
+
+    def test_a_version_that_is_called_like_a_folder(
+        self, of: Callable[..., Board], repository: Repository
+    ) -> None:
+        (repository.root / "net").mkdir()
+        assert isinstance(of("net"), VersionsBoard)
+        assert isinstance(of("./net"), DirectoryBoard)
+        assert isinstance(of("net/"), DirectoryBoard)
+
+    def test_neither(self, of: Callable[..., Board], repository: Repository) -> None:
+        with pytest.raises(NotFound, match="no version matches"):
+            of("nothing")
+        with pytest.raises(NotARepository):
+            of("net", find=nowhere)
+        with pytest.raises(NotARepository):
+            of(find=nowhere)
+        (repository.root / "runs").mkdir()
+        with pytest.raises(UsageError, match="shown alone"):
+            of("net@1", "runs")
