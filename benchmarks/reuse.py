@@ -1,8 +1,9 @@
 """What reused weights are worth: a trained network edited, then trained on, against new weights.
 
-The digits network of examples/digits is edited in several ways; its accuracy on the test images
-is taken before any training, after one epoch and after three, once with the weights that `dlv
-copy` would carry over and once with new ones, for several seeds. Needs torch and scikit-learn.
+The digits network of examples/digits is edited in several ways and then trained by dlv's own
+trainer; its accuracy on the test images is taken before any training, after one epoch and after
+three, once with the weights that `dlv copy` would carry over and once with new ones, for several
+seeds. Needs torch and scikit-learn.
 Prints a table and, as its last line, a JSON document.
 """
 
@@ -12,7 +13,8 @@ import argparse
 import importlib.util
 import json
 import statistics
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,14 +25,21 @@ import torch
 import dlv.arrays as arrays
 import dlv.derive as derive
 import dlv.network.edit as editing
+import dlv.training.contract as contract
 from dlv.adapters import network_json, safetensors
 from dlv.adapters.checkpoint import Tensor
+from dlv.adapters.data_parts import open_parts
 from dlv.network import reuse
 from dlv.network.edit import Editor
 from dlv.network.graph import Network
 from dlv.network.reuse import Plan
 from dlv.network.templates import template
 from dlv.network.torch_module import build
+from dlv.training.checkpoints import Checkpoint
+from dlv.training.config import resolve
+from dlv.training.interface import Readers
+from dlv.training.recording import Recorder
+from dlv.training.trial_files import TrialFiles
 
 DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits"
 EPOCHS, BATCH, RATE = 3, 48, 0.05
@@ -50,7 +59,8 @@ def images() -> Sequence[Any]:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return [torch.from_numpy(array) for array in module.digits(10)]
+    found: Sequence[Any] = module.digits(10)
+    return found
 
 
 def module_of(network: Network, tensors: Sequence[Tensor]) -> Any:
@@ -69,55 +79,76 @@ def accuracy(module: Any, x: Any, y: Any) -> float:
         return float((module(x).argmax(1) == y).float().mean())
 
 
-def run(network: Network, tensors: Sequence[Tensor], data: Sequence[Any], seed: int) -> list[float]:
+def run(network: Network, tensors: Sequence[Tensor], data: Path, seed: int) -> list[float]:
     """Accuracy before training, after the first epoch, after the last."""
-    x, y, test_x, test_y = data
-    module = module_of(network, tensors)
-    found = [accuracy(module, test_x, test_y)]
-    order = np.random.RandomState(seed)
-    optimizer = torch.optim.SGD(module.parameters(), lr=RATE, momentum=0.9)
-    for _ in range(EPOCHS):
-        module.train()
-        for batch in np.array_split(order.permutation(len(x)), len(x) // BATCH):
-            optimizer.zero_grad()
-            loss: Any = torch.nn.functional.cross_entropy(module(x[batch]), y[batch])
-            loss.backward()
-            optimizer.step()
-        found.append(accuracy(module, test_x, test_y))
+    with np.load(data) as held:
+        x, test_x, test_y = held["x"], held["x_val"], held["y_val"]
+    epoch = len(x) // BATCH
+    template = {
+        "input_data": str(data),
+        "steps": EPOCHS * epoch,
+        "log_every": epoch,
+        "base_lr": RATE,
+        "batch_size": BATCH,
+        "metrics": ["accuracy"],
+        "seed": seed,
+    }
+    found = [accuracy(module_of(network, tensors), *map(torch.from_numpy, (test_x, test_y)))]
+
+    def row(_: int, metrics: Mapping[str, float]) -> bool:
+        found.append(metrics["accuracy"])
+        return False
+
+    with tempfile.TemporaryDirectory() as folder:
+        files = TrialFiles(Path(folder, "trials", "one"))
+        config = resolve(template, [], network)
+        files.create(network, config, {tensor.name: tensor for tensor in tensors}, {})
+        log = Recorder(files.load(), Checkpoint(), config.steps, row)
+        contract.run(files.load(), config.steps, Checkpoint(), log, Readers(rows=open_parts))
     return [found[0], found[1], found[-1]]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    given = parser.parse_args()
-    torch.set_num_threads(1)
+def measured(seeds: int) -> dict[str, Any]:
+    """Medians over the seeds, for each mutation and both ways to begin."""
     data = images()
     network, _ = network_json.parse((DIGITS / "base" / "network.json").read_bytes())
     held = safetensors.open(str(DIGITS / "base" / "step-600.safetensors")).tensors
     shapes = {tensor.name: (tensor.dtype, tensor.shape) for tensor in held}
     rows: dict[str, dict[str, list[float]]] = {}
-    for name, action in MUTATIONS.items():
-        made = editing.edit(network, [action]).network
-        plan = reuse.plan(network, made, shapes)
-        new = Plan(tuple(replace(item, action=reuse.INIT) for item in plan.tensors), ())
-        rows[name] = {}
-        for way, chosen in (("reuse", plan), ("scratch", new)):
-            runs = [
-                run(made, derive.tensors(chosen, held, seed), data, seed)
-                for seed in range(given.seeds)
-            ]
-            columns = zip(*runs, strict=True)
-            rows[name][way] = [statistics.median(each) for each in columns]
-    base = accuracy(module_of(network, held), *data[2:])
-    print(f"the network before it is edited: {base:.3f}; medians of {given.seeds} seeds")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "digits.npz")
+        np.savez(file, **dict(zip(("x", "y", "x_val", "y_val"), data, strict=True)))
+        for name, action in MUTATIONS.items():
+            made = editing.edit(network, [action]).network
+            plan = reuse.plan(network, made, shapes)
+            new = Plan(tuple(replace(item, action=reuse.INIT) for item in plan.tensors), ())
+            rows[name] = {}
+            for way, chosen in (("reuse", plan), ("scratch", new)):
+                runs = [
+                    run(made, derive.tensors(chosen, held, seed), file, seed)
+                    for seed in range(seeds)
+                ]
+                columns = zip(*runs, strict=True)
+                rows[name][way] = [statistics.median(each) for each in columns]
+    base = accuracy(module_of(network, held), *map(torch.from_numpy, data[2:]))
+    ahead = sum(row["reuse"][1] > row["scratch"][1] for row in rows.values())
+    return {"base": base, "seeds": seeds, "mutations": rows, "ahead": ahead}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3)
+    found = measured(parser.parse_args().seeds)
+    rows = found["mutations"]
+    print(
+        f"the network before it is edited: {found['base']:.3f}; medians of {found['seeds']} seeds"
+    )
     print(f"{'mutation':16}  {'reuse: 0, 1, 3 epochs':24}  scratch: 0, 1, 3 epochs")
     for name, row in rows.items():
         texts = ["  ".join(f"{value:.3f}" for value in row[way]) for way in ("reuse", "scratch")]
         print(f"{name:16}  {texts[0]:24}  {texts[1]}")
-    better = sum(row["reuse"][1] > row["scratch"][1] for row in rows.values())
-    print(f"ahead after one epoch: {better} of {len(rows)}")
-    print(json.dumps({"base": base, "seeds": given.seeds, "mutations": rows, "ahead": better}))
+    print(f"ahead after one epoch: {found['ahead']} of {len(rows)}")
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":
