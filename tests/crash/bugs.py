@@ -23,6 +23,7 @@ import dlv.repository as repositories
 import dlv.weight_writer as weight_writer
 from dlv.canonical import hash_bytes
 from dlv.metadata import collected, matrices, storage, usage
+from dlv.metadata.database import Database
 from dlv.pas.packs import SUFFIX
 
 BUGS: dict[str, Callable[[], None]] = {}
@@ -266,3 +267,46 @@ def _gc_without_lock() -> None:
 def _no_recheck() -> None:
     """A commit does not look again at what it found stored already."""
     _replace(weight_writer.WeightWriter, "_recheck", lambda _: None)
+
+
+# What only a power cut shows
+
+
+@bug
+def _files_not_synced() -> None:
+    _replace(durable, "fsync_file", lambda *_: None)
+    _replace(durable, "sync_path", lambda *_: None)
+
+
+@bug
+def _folders_not_synced() -> None:
+    """Objects are on the disk, and their names may not be."""
+    _replace(durable, "fsync_directory", lambda *_: None)
+
+
+@bug
+def _new_folders_not_synced() -> None:
+    """The name of a folder that is made is left to itself; what is in it is synced."""
+
+    def settle(directories: Any) -> None:
+        for directory in directories:
+            with contextlib.suppress(FileExistsError):
+                directory.mkdir()
+
+    _replace(durable, "_settle", settle)
+
+
+@bug
+def _git_not_synced() -> None:
+    _replace(files.FileStore, "_make_durable", lambda *_: None)
+
+
+@bug
+def _catalogue_not_synced() -> None:
+    """SQLite may lose the last transactions."""
+    execute = Database.execute
+
+    def relaxed(self: Database, sql: str, *rest: Any) -> Any:
+        return execute(self, sql.replace("synchronous = FULL", "synchronous = NORMAL"), *rest)
+
+    _replace(Database, "execute", relaxed)

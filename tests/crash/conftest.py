@@ -44,7 +44,8 @@ def bad(results: list[dict[str, Any]]) -> list[str]:
     seen: dict[str, str] = {}
     for result in results:
         for problem in result["problems"]:
-            where = f"{shim.NAMES[result['mode']]} {result['at']} (error {result['error']})"
+            how = result.get("model") or f"error {result['error']}"
+            where = f"{shim.NAMES[result['mode']]} {result['at']} ({how})"
             seen.setdefault(problem[:200], f"{where}: {problem}")
     return list(seen.values())
 
@@ -161,7 +162,8 @@ def drive(preload: Path, fast: Path) -> Iterator[Drive]:
     `ways` are pairs of a mode of the shim and the number of an error; points are the calls that
     change something, or with `reads` those that read. `settings` are names in settings.py. With
     `bug` it ends at the first point with a problem; `order` ("forwards", "backwards", "shuffled")
-    finds it sooner.
+    finds it sooner. With `images` nothing is killed: the command is written down, and so many
+    images of what a disk may hold if the power is cut are looked at (`part` is the seed).
     """
     with tempfile.TemporaryDirectory(dir=fast) as name:
         below = Path(name) / "place"
@@ -182,6 +184,7 @@ def drive(preload: Path, fast: Path) -> Iterator[Drive]:
             order: str = "forwards",
             reads: bool = False,
             settings: Sequence[str] = (),
+            images: int = 0,
         ) -> list[dict[str, Any]]:
             job: dict[str, Any] = {
                 "template": str(template),
@@ -189,7 +192,7 @@ def drive(preload: Path, fast: Path) -> Iterator[Drive]:
                 "ways": list(ways),
             }
             job |= {"most": most, "part": part, "of": of, "bug": bug, "order": order}
-            job |= {"reads": reads, "settings": list(settings)}
+            job |= {"reads": reads, "settings": list(settings), "images": images}
             done = subprocess.run(
                 [sys.executable, "-m", "tests.crash.driver"],
                 input=json.dumps(job),

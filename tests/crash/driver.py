@@ -17,7 +17,7 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ import dlv.cli as cli
 from dlv.metadata import facts, matrices, versions
 from dlv.metadata.database import Database
 from dlv.repository import Repository
-from tests.crash import shim
+from tests.crash import powerloss, shim
 from tests.crash.bugs import BUGS
 from tests.crash.settings import SETTINGS
 
@@ -108,6 +108,23 @@ class Driver:
             "failed": self.control.failed,
             "problems": problems,
         }
+
+    def power(self, count: int, seed: int) -> Iterator[dict[str, Any]]:
+        """The command once, written down; then so many images of what the disk may hold."""
+        record = shim.record_of(self.control.path)
+        os.truncate(record, 0)  # the same file: the shim holds it open
+        self.fresh()
+        disk = powerloss.Disk(self.root)
+        code = self.act(shim.RECORD, 0)
+        played = powerloss.calls(record)
+        printed = self.output.read_text()
+        seen = {"mode": shim.RECORD, "error": code, "code": code, "failed": 0}
+        problems = [] if code == 0 else [Path(f"{self.output}.err").read_text()]
+        whole = powerloss.difference(disk, played, self.root)
+        yield {**seen, "at": len(played), "problems": [*problems, *whole]}
+        for model, cut, spoken in powerloss.images(disk, played, self.root, count, seed):
+            found = _child(self.root, lambda: self.after_kill(printed[:spoken]))  # noqa: B023
+            yield {**seen, "at": cut, "model": model, "problems": found}
 
     # What must hold afterwards. Each in a child, so that nothing is remembered.
 
@@ -299,8 +316,8 @@ def main() -> None:
     count, calls = _warm(driver)
     driver.bug = job["bug"]
     print(json.dumps({"count": count, "calls": calls}), flush=True)
-    for mode, at, error in _points(job, count):
-        result = driver.point(mode, at, error)
+    points = (driver.point(*point) for point in _points(job, count))
+    for result in driver.power(job["images"], job["part"]) if job["images"] else points:
         print(json.dumps(result), flush=True)
         if job["bug"] and result["problems"]:
             break

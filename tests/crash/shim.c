@@ -1,5 +1,6 @@
 /* Preloaded into dlv and its children: counts the calls that change files below one folder, or
- * those that read them, and at the one it is told to, kills or interrupts the process group or lets calls fail.
+ * those that read them, and at the one it is told to, kills or interrupts the process group or lets
+ * calls fail. Or it writes down what each of them did, for who plays it again (SHIM_RECORD).
  *
  * The numbers live in a file that all processes map, so that a parent can set them for a child
  * that it has forked, and read them when the child is dead. SHIM_CONTROL names it, SHIM_BELOW
@@ -19,11 +20,12 @@
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { OFF, COUNT, BEFORE, MIDDLE, FAIL_FROM, FAIL_ONCE, SHORT_FROM, INTERRUPT };
+enum { OFF, COUNT, BEFORE, MIDDLE, FAIL_FROM, FAIL_ONCE, SHORT_FROM, INTERRUPT, RECORD };
 enum { PROCEED, DIE_HALFWAY, FAIL, CUT };
 
 struct control {
@@ -35,6 +37,7 @@ struct control {
 static struct control *control;
 static char below[PATH_MAX];
 static size_t below_length;
+static int journal = -1;
 
 __attribute__((constructor)) static void start(void) {
     const char *file = getenv("SHIM_CONTROL"), *folder = getenv("SHIM_BELOW");
@@ -47,6 +50,9 @@ __attribute__((constructor)) static void start(void) {
     below_length = strlen(below);
     control = place;
     close(descriptor);
+    const char *record = getenv("SHIM_RECORD");
+    if (record) journal = syscall(SYS_openat, AT_FDCWD, record,
+                                  O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
 }
 
 static int inside(const char *path) {
@@ -67,6 +73,104 @@ static int path_inside(int folder, const char *path) {
     if (path[0] == '/') return inside(path);
     if (folder != AT_FDCWD) return fd_inside(folder);
     return getcwd(here, sizeof here) && inside(here);
+}
+
+/* The whole path of a name in a folder. */
+static void whole(int folder, const char *path, char *out) {
+    char link[64];
+    ssize_t length = 0;
+    out[0] = 0;
+    if (path && path[0] != '/') {
+        if (folder == AT_FDCWD) {
+            if (!getcwd(out, PATH_MAX)) abort();
+            length = strlen(out);
+        } else {
+            snprintf(link, sizeof link, "/proc/self/fd/%d", folder);
+            length = readlink(link, out, PATH_MAX - 1);
+            if (length < 0) abort();
+            out[length] = 0;
+        }
+        strncat(out, "/", PATH_MAX - 1 - strlen(out));
+    }
+    if (path) strncat(out, path, PATH_MAX - 1 - strlen(out));
+}
+
+/* One line of the record: a letter, two numbers, and two stretches of bytes. */
+static void note(char kind, uint64_t inode, uint64_t number, const void *one, size_t n,
+                 const void *two, size_t m) {
+    struct { uint32_t size, first; uint64_t inode, number; char kind, none[7]; } head;
+    memset(&head, 0, sizeof head);
+    head.size = n + m;
+    head.first = n;
+    head.inode = inode;
+    head.number = number;
+    head.kind = kind;
+    char *all = malloc(sizeof head + n + m);
+    if (!all) abort();
+    memcpy(all, &head, sizeof head);
+    if (n) memcpy(all + sizeof head, one, n);
+    if (m) memcpy(all + sizeof head + n, two, m);
+    ssize_t done = syscall(SYS_write, journal, all, sizeof head + n + m); /* at once: O_APPEND */
+    if (done != (ssize_t)(sizeof head + n + m)) abort();
+    free(all);
+}
+
+static int recording(void) {
+    return control && control->mode == RECORD && journal >= 0;
+}
+
+static uint64_t inode_of(int fd) {
+    struct stat found;
+    return fstat(fd, &found) ? 0 : found.st_ino;
+}
+
+/* What was written, read back: however it got there. `at` < 0: up to where the file stands now. */
+static void note_written(int fd, int64_t at, ssize_t n) {
+    int kept = errno;
+    if (n > 0 && recording()) {
+        if (fd == 1 || fd == 2) {
+            if (fd == 1) note('A', 0, n, NULL, 0, NULL, 0);
+        } else if (fd_inside(fd)) {
+            char link[64];
+            snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+            if (at < 0) at = lseek(fd, 0, SEEK_CUR) - n;
+            int again = syscall(SYS_openat, AT_FDCWD, link, O_RDONLY | O_CLOEXEC);
+            char *data = malloc(n);
+            if (again < 0 || !data || syscall(SYS_pread64, again, data, n, at) != n) abort();
+            syscall(SYS_close, again);
+            note('w', inode_of(fd), at, data, n, NULL, 0);
+            free(data);
+        }
+    }
+    errno = kept;
+}
+
+static void note_synced(int fd, int result) {
+    int kept = errno;
+    if (!result && recording() && fd_inside(fd)) {
+        struct stat found;
+        if (!fstat(fd, &found)) note(S_ISDIR(found.st_mode) ? 'D' : 'F', found.st_ino, 0, 0, 0, 0, 0);
+    }
+    errno = kept;
+}
+
+static void note_size(char kind, int fd, uint64_t size, int result) {
+    int kept = errno;
+    if (!result && recording() && fd_inside(fd)) note(kind, inode_of(fd), size, 0, 0, 0, 0);
+    errno = kept;
+}
+
+/* A change of names; `inode` of what the name stands for, where it is new. */
+static void note_names(char kind, uint64_t inode, const char *one, const char *two, int result) {
+    int kept = errno;
+    if (!result && recording() && (inside(one) || (two && inside(two))))
+        note(kind, inode, 0, one, strlen(one), two, two ? strlen(two) : 0);
+    errno = kept;
+}
+
+static uint64_t inode_at(const char *path) {
+    struct stat found;
+    return lstat(path, &found) ? 0 : found.st_ino;
 }
 
 __attribute__((noreturn)) static void die(void) {
@@ -115,14 +219,16 @@ static int decide(char letter, int may_fail, int space) {
     if (!real) real = (type (*)(__VA_ARGS__))dlsym(RTLD_NEXT, name)
 
 /* A call with a length: it may be done by half. */
-#define SIZED(letter, descriptor, size, call, half)                              \
+#define SIZED(letter, descriptor, size, offset, call, half)                      \
     int output = descriptor == 1 || descriptor == 2;                             \
     switch (STEP(letter, output || fd_inside(descriptor), !output, 1)) {         \
     case FAIL: return -1;                                                        \
     case DIE_HALFWAY: half; die();                                               \
     case CUT: if ((size) > 1) return half;                                       \
     }                                                                            \
-    return call
+    ssize_t done = call;                                                         \
+    note_written(descriptor, offset, done);                                      \
+    return done
 
 /* A call that reads: dying before it or after it is all the same. */
 #define READS(descriptor, size, call, half)                                      \
@@ -134,29 +240,31 @@ static int decide(char letter, int may_fail, int space) {
     return call
 
 /* A call that happens or does not. */
-#define WHOLE(letter, relevant, space, call)                                     \
+#define WHOLE(letter, relevant, space, call, told)                               \
     switch (STEP(letter, relevant, 1, space)) {                                  \
     case FAIL: return -1;                                                        \
     case DIE_HALFWAY: call; die();                                               \
     }                                                                            \
-    return call
+    int result = call;                                                           \
+    told;                                                                        \
+    return result
 
 ssize_t write(int fd, const void *data, size_t n) {
     REAL(ssize_t, "write", int, const void *, size_t);
-    SIZED('w', fd, n, real(fd, data, n), real(fd, data, n / 2));
+    SIZED('w', fd, n, -1, real(fd, data, n), real(fd, data, n / 2));
 }
 
 #define PWRITE(name, offset_type)                                                \
     ssize_t name(int fd, const void *data, size_t n, offset_type at) {           \
         REAL(ssize_t, #name, int, const void *, size_t, offset_type);            \
-        SIZED('p', fd, n, real(fd, data, n, at), real(fd, data, n / 2, at));     \
+        SIZED('p', fd, n, at, real(fd, data, n, at), real(fd, data, n / 2, at)); \
     }
 PWRITE(pwrite, off_t)
 PWRITE(pwrite64, off64_t)
 
 ssize_t writev(int fd, const struct iovec *parts, int n) {
     REAL(ssize_t, "writev", int, const struct iovec *, int);
-    SIZED('v', fd, n, real(fd, parts, n), real(fd, parts, n > 1 ? n / 2 : 1));
+    SIZED('v', fd, n, -1, real(fd, parts, n), real(fd, parts, n > 1 ? n / 2 : 1));
 }
 
 ssize_t read(int fd, void *data, size_t n) {
@@ -180,7 +288,8 @@ ssize_t readv(int fd, const struct iovec *parts, int n) {
 #define PWRITEV(name, offset_type)                                               \
     ssize_t name(int fd, const struct iovec *parts, int n, offset_type at) {     \
         REAL(ssize_t, #name, int, const struct iovec *, int, offset_type);       \
-        SIZED('v', fd, n, real(fd, parts, n, at), real(fd, parts, n > 1 ? n / 2 : 1, at)); \
+        SIZED('v', fd, n, at, real(fd, parts, n, at),                            \
+              real(fd, parts, n > 1 ? n / 2 : 1, at));                           \
     }
 PWRITEV(pwritev, off_t)
 PWRITEV(pwritev64, off64_t)
@@ -188,35 +297,44 @@ PWRITEV(pwritev64, off64_t)
 #define SENDFILE(name, offset_type)                                              \
     ssize_t name(int out, int in, offset_type *at, size_t n) {                   \
         REAL(ssize_t, #name, int, int, offset_type *, size_t);                   \
-        SIZED('c', out, n, real(out, in, at, n), real(out, in, at, n / 2));      \
+        SIZED('c', out, n, -1, real(out, in, at, n), real(out, in, at, n / 2));  \
     }
 SENDFILE(sendfile, off_t)
 SENDFILE(sendfile64, off64_t)
 
 ssize_t copy_file_range(int in, off64_t *from, int out, off64_t *to, size_t n, unsigned flags) {
     REAL(ssize_t, "copy_file_range", int, off64_t *, int, off64_t *, size_t, unsigned);
-    SIZED('c', out, n, real(in, from, out, to, n, flags), real(in, from, out, to, n / 2, flags));
+    int64_t at = to ? *to : -1;
+    SIZED('c', out, n, at, real(in, from, out, to, n, flags),
+          real(in, from, out, to, n / 2, flags));
 }
 
 int fsync(int fd) {
     REAL(int, "fsync", int);
-    WHOLE('s', fd_inside(fd), 1, real(fd));
+    WHOLE('s', fd_inside(fd), 1, real(fd), note_synced(fd, result));
 }
 
 int fdatasync(int fd) {
     REAL(int, "fdatasync", int);
-    WHOLE('s', fd_inside(fd), 1, real(fd));
+    WHOLE('s', fd_inside(fd), 1, real(fd), note_synced(fd, result));
 }
 
-#define TRUNCATE(name, first, test, offset_type)                                 \
-    int name(first target, offset_type n) {                                      \
-        REAL(int, #name, first, offset_type);                                    \
-        WHOLE('t', test, 1, real(target, n));                                    \
+#define TRUNCATE(name, offset_type)                                              \
+    int name(int fd, offset_type n) {                                            \
+        REAL(int, #name, int, offset_type);                                      \
+        WHOLE('t', fd_inside(fd), 1, real(fd, n), note_size('t', fd, n, result)); \
     }
-TRUNCATE(ftruncate, int, fd_inside(target), off_t)
-TRUNCATE(ftruncate64, int, fd_inside(target), off64_t)
-TRUNCATE(truncate, const char *, path_inside(AT_FDCWD, target), off_t)
-TRUNCATE(truncate64, const char *, path_inside(AT_FDCWD, target), off64_t)
+TRUNCATE(ftruncate, off_t)
+TRUNCATE(ftruncate64, off64_t)
+
+#define TRUNCATE_PATH(name, offset_type)                                         \
+    int name(const char *path, offset_type n) {                                  \
+        REAL(int, #name, const char *, offset_type);                             \
+        if (recording() && path_inside(AT_FDCWD, path)) abort(); /* nobody does */ \
+        WHOLE('t', path_inside(AT_FDCWD, path), 1, real(path, n), (void)0);      \
+    }
+TRUNCATE_PATH(truncate, off_t)
+TRUNCATE_PATH(truncate64, off64_t)
 
 #define ALLOCATE(name, offset_type)                                              \
     int name(int fd, offset_type at, offset_type n) {                            \
@@ -225,64 +343,101 @@ TRUNCATE(truncate64, const char *, path_inside(AT_FDCWD, target), off64_t)
         case FAIL: return errno; /* it returns the number itself */              \
         case DIE_HALFWAY: real(fd, at, n); die();                                \
         }                                                                        \
-        return real(fd, at, n);                                                  \
+        int result = real(fd, at, n);                                            \
+        note_size('a', fd, at + n, result);                                      \
+        return result;                                                           \
     }
 ALLOCATE(posix_fallocate, off_t)
 ALLOCATE(posix_fallocate64, off64_t)
 
+/* The whole paths of one or two names, known before the call. */
+#define ONE(folder, path)                                                        \
+    char one[PATH_MAX];                                                          \
+    if (recording()) whole(folder, path, one)
+#define TWO(from, old, to, new)                                                  \
+    char two[PATH_MAX];                                                          \
+    ONE(from, old);                                                              \
+    if (recording()) whole(to, new, two)
+
 int rename(const char *old, const char *new) {
     REAL(int, "rename", const char *, const char *);
-    WHOLE('r', path_inside(AT_FDCWD, new), 1, real(old, new));
+    TWO(AT_FDCWD, old, AT_FDCWD, new);
+    WHOLE('r', path_inside(AT_FDCWD, new), 1, real(old, new), note_names('r', 0, one, two, result));
 }
 
 int renameat(int from, const char *old, int to, const char *new) {
     REAL(int, "renameat", int, const char *, int, const char *);
-    WHOLE('r', path_inside(to, new), 1, real(from, old, to, new));
+    TWO(from, old, to, new);
+    WHOLE('r', path_inside(to, new), 1, real(from, old, to, new),
+          note_names('r', 0, one, two, result));
 }
 
 int renameat2(int from, const char *old, int to, const char *new, unsigned flags) {
     REAL(int, "renameat2", int, const char *, int, const char *, unsigned);
-    WHOLE('r', path_inside(to, new), 1, real(from, old, to, new, flags));
+    TWO(from, old, to, new);
+    WHOLE('r', path_inside(to, new), 1, real(from, old, to, new, flags),
+          note_names('r', 0, one, two, result));
 }
 
 int link(const char *old, const char *new) {
     REAL(int, "link", const char *, const char *);
-    WHOLE('l', path_inside(AT_FDCWD, new), 1, real(old, new));
+    TWO(AT_FDCWD, old, AT_FDCWD, new);
+    WHOLE('l', path_inside(AT_FDCWD, new), 1, real(old, new), note_names('l', 0, one, two, result));
 }
 
 int linkat(int from, const char *old, int to, const char *new, int flags) {
     REAL(int, "linkat", int, const char *, int, const char *, int);
-    WHOLE('l', path_inside(to, new), 1, real(from, old, to, new, flags));
+    TWO(from, old, to, new);
+    WHOLE('l', path_inside(to, new), 1, real(from, old, to, new, flags),
+          note_names('l', 0, one, two, result));
 }
 
 int symlink(const char *target, const char *path) {
     REAL(int, "symlink", const char *, const char *);
-    WHOLE('l', path_inside(AT_FDCWD, path), 1, real(target, path));
+    ONE(AT_FDCWD, path);
+    WHOLE('l', path_inside(AT_FDCWD, path), 1, real(target, path),
+          note_names('y', recording() ? inode_at(one) : 0, one, target, result));
 }
 
 int unlink(const char *path) {
     REAL(int, "unlink", const char *);
-    WHOLE('u', path_inside(AT_FDCWD, path), 0, real(path));
+    ONE(AT_FDCWD, path);
+    WHOLE('u', path_inside(AT_FDCWD, path), 0, real(path), note_names('u', 0, one, NULL, result));
 }
 
 int unlinkat(int folder, const char *path, int flags) {
     REAL(int, "unlinkat", int, const char *, int);
-    WHOLE('u', path_inside(folder, path), 0, real(folder, path, flags));
+    ONE(folder, path);
+    WHOLE('u', path_inside(folder, path), 0, real(folder, path, flags),
+          note_names('u', 0, one, NULL, result));
 }
 
 int rmdir(const char *path) {
     REAL(int, "rmdir", const char *);
-    WHOLE('u', path_inside(AT_FDCWD, path), 0, real(path));
+    ONE(AT_FDCWD, path);
+    WHOLE('u', path_inside(AT_FDCWD, path), 0, real(path), note_names('u', 0, one, NULL, result));
 }
 
 int mkdir(const char *path, mode_t mode) {
     REAL(int, "mkdir", const char *, mode_t);
-    WHOLE('m', path_inside(AT_FDCWD, path), 1, real(path, mode));
+    ONE(AT_FDCWD, path);
+    WHOLE('m', path_inside(AT_FDCWD, path), 1, real(path, mode),
+          note_names('m', recording() ? inode_at(one) : 0, one, NULL, result));
 }
 
 int mkdirat(int folder, const char *path, mode_t mode) {
     REAL(int, "mkdirat", int, const char *, mode_t);
-    WHOLE('m', path_inside(folder, path), 1, real(folder, path, mode));
+    ONE(folder, path);
+    WHOLE('m', path_inside(folder, path), 1, real(folder, path, mode),
+          note_names('m', recording() ? inode_at(one) : 0, one, NULL, result));
+}
+
+/* A file that is opened to be made or emptied: noted as new, or as cut. */
+static void note_opened(int fd, int flags, const char *path, uint64_t before) {
+    if (fd < 0) return;
+    uint64_t now = inode_of(fd);
+    if (before != now) note_names('o', now, path, NULL, 0);
+    else if (flags & O_TRUNC) note_size('t', fd, 0, 0);
 }
 
 #define MAKES(flags) ((flags) & (O_CREAT | O_TRUNC) || ((flags) & O_TMPFILE) == O_TMPFILE)
@@ -295,11 +450,23 @@ int mkdirat(int folder, const char *path, mode_t mode) {
         va_end(rest);                                                            \
     }
 
+#define OPENS(folder, call)                                                      \
+    char one[PATH_MAX];                                                          \
+    int noted = recording() && MAKES(flags) && path_inside(folder, path);        \
+    uint64_t before = 0;                                                         \
+    if (noted) {                                                                 \
+        whole(folder, path, one);                                                \
+        struct stat found;                                                       \
+        before = stat(one, &found) ? 0 : found.st_ino;                           \
+    }                                                                            \
+    WHOLE('o', MAKES(flags) && path_inside(folder, path), 1, call,               \
+          if (noted) note_opened(result, flags, one, before))
+
 #define OPEN(name)                                                               \
     int name(const char *path, int flags, ...) {                                 \
         REAL(int, #name, const char *, int, ...);                                \
         MODE(flags)                                                              \
-        WHOLE('o', MAKES(flags) && path_inside(AT_FDCWD, path), 1, real(path, flags, mode)); \
+        OPENS(AT_FDCWD, real(path, flags, mode));                                \
     }
 OPEN(open)
 OPEN(open64)
@@ -308,7 +475,7 @@ OPEN(open64)
     int name(int folder, const char *path, int flags, ...) {                     \
         REAL(int, #name, int, const char *, int, ...);                           \
         MODE(flags)                                                              \
-        WHOLE('o', MAKES(flags) && path_inside(folder, path), 1, real(folder, path, flags, mode)); \
+        OPENS(folder, real(folder, path, flags, mode));                          \
     }
 OPENAT(openat)
 OPENAT(openat64)

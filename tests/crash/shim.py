@@ -11,10 +11,10 @@ import subprocess
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("shim.c")
-OFF, COUNT, BEFORE, MIDDLE, FAIL_FROM, FAIL_ONCE, SHORT_FROM, INTERRUPT = range(8)
+OFF, COUNT, BEFORE, MIDDLE, FAIL_FROM, FAIL_ONCE, SHORT_FROM, INTERRUPT, RECORD = range(9)
 NAMES = (
     *("off", "counted", "before", "within", "failing from", "failing at", "short from"),
-    "interrupted at",
+    *("interrupted at", "recorded"),
 )
 _NUMBERS = struct.Struct("<6q")  # mode, at, error, count, failed, whether reads are meant
 _CALLS = 1 << 16
@@ -45,7 +45,13 @@ def environment(library: Path, control: Path, below: Path) -> dict[str, str]:
         "LD_PRELOAD": str(library),
         "SHIM_CONTROL": str(control),
         "SHIM_BELOW": f"{below}/",
+        "SHIM_RECORD": str(record_of(control)),
     }
+
+
+def record_of(control: Path) -> Path:
+    """Where what the calls did is written down, while the mode is RECORD."""
+    return control.with_suffix(".record")
 
 
 class Control:

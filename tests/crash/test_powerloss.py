@@ -1,0 +1,67 @@
+"""The power is cut behind any call: what the disk may hold then is a repository that works.
+
+After each image the same must hold as after kill -9: fsck is clean, what was acknowledged is
+there, the same command works at once, and a lost catalogue is rebuilt to the same versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tests.crash.conftest import Drive, Prepare, bad
+from tests.crash.test_kill import ARCHIVE, COMMIT, FOURTH, GC, HIDDEN, INTO, SECOND, THIRD
+
+pytestmark = pytest.mark.crash
+
+COMMANDS: dict[str, tuple[Sequence[Any], Sequence[str], tuple[str, ...]]] = {
+    "commit": ([["add", "."]], COMMIT, ()),
+    "archive": (SECOND, ARCHIVE, ()),
+    "archive again": (FOURTH, ARCHIVE, ("buffer", "batches")),
+    "gc": (HIDDEN, GC, ("eager",)),
+    "query": (SECOND, INTO, ()),
+    "bounds": (THIRD, ("archive", "-q", "--bounds", "lenet@3"), ("fixed",)),
+    "tag": (SECOND, ("tag", "best", "lenet@1"), ()),
+    "rm": (SECOND, ("rm", "lenet@1"), ()),
+    "undo": (SECOND, ("undo",), ()),
+    "rebuild": (SECOND, ("fsck", "--rebuild"), ()),
+}
+
+
+def _run(prepare: Prepare, drive: Drive, name: str, images: int, **more: Any) -> list[Any]:
+    before, command, settings = COMMANDS[name]
+    template = prepare(f"power {name}", *before)
+    return drive(template, command, [], settings=settings, images=images, **more)
+
+
+@pytest.mark.parametrize(("name", "images"), [("commit", 12), ("archive", 6), ("gc", 6)])
+def test_some_images(prepare: Prepare, drive: Drive, name: str, images: int) -> None:
+    results = _run(prepare, drive, name, images)
+    assert not bad(results)
+    assert {result.get("model") for result in results[1:]} == {"journal", "posix"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("name", COMMANDS)
+def test_many_images(prepare: Prepare, drive: Drive, name: str, seed: int) -> None:
+    results = _run(prepare, drive, name, 125, part=seed)
+    assert not bad(results)
+    assert len(results) == 126
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("commit", "files_not_synced"),
+        pytest.param("commit", "folders_not_synced", marks=pytest.mark.slow),
+        pytest.param("commit", "new_folders_not_synced", marks=pytest.mark.slow),
+        pytest.param("commit", "git_not_synced", marks=pytest.mark.slow),
+        pytest.param("tag", "catalogue_not_synced", marks=pytest.mark.slow),
+    ],
+)
+def test_sees(prepare: Prepare, drive: Drive, name: str, fault: str) -> None:
+    results = _run(prepare, drive, name, 400, bug=fault)
+    assert bad(results), f"{len(results)} images, and no one shows {fault}"
