@@ -23,6 +23,7 @@ sys.path.insert(0, str(ROOT))
 from tests.crash import conftest, shim  # noqa: E402
 from tests.crash.test_bit_flips import KINDS  # noqa: E402
 from tests.crash.test_kill import ARCHIVE, COMMIT, GC, HIDDEN, SECOND  # noqa: E402
+from tests.crash.test_powerloss import COMMANDS as CUT  # noqa: E402
 
 KILLS = [(shim.BEFORE, 0), (shim.MIDDLE, 0)]
 ERRORS = [
@@ -43,12 +44,25 @@ COMMANDS: dict[str, tuple[Sequence[Any], Sequence[str], tuple[str, ...]]] = {
 
 def run(below: Path, name: str, ways: Sequence[tuple[int, int]], most: int) -> dict[str, Any]:
     """One command killed, or refused, at so many of its calls."""
-    prepare = conftest.prepare.__wrapped__(below)  # type: ignore[attr-defined]
     before, command, settings = COMMANDS[name]
+    return _driven(below, name, before, command, ways=ways, most=most, settings=settings)
+
+
+def cut(below: Path, name: str, images: int) -> dict[str, Any]:
+    """So many images of what a disk may hold after the power was cut during a command."""
+    before, command, settings = CUT[name]
+    place = f"power {name}"
+    return _driven(below, place, before, command, ways=[], images=images, settings=settings)
+
+
+def _driven(
+    below: Path, name: str, before: Sequence[Any], command: Sequence[str], **given: Any
+) -> dict[str, Any]:
+    prepare = conftest.prepare.__wrapped__(below)  # type: ignore[attr-defined]
     template = prepare(name, *before)
     built = shim.library(below / "shim")
     drive = conftest.drive.__wrapped__(built, below)  # type: ignore[attr-defined]
-    results = next(drive)(template, command, ways, most=most, settings=settings)
+    results = next(drive)(template, command, **given)
     problems = conftest.bad(results)
     return {
         "points": len(results),
@@ -80,15 +94,19 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=40)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    found: dict[str, Any] = {"kills": {}, "errors": {}, "tests": {}}
+    found: dict[str, Any] = {"kills": {}, "errors": {}, "power": {}, "tests": {}}
+    images = given.points or 500
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as name:
         below = Path(name)
-        for kind, ways in (("kills", KILLS), ("errors", ERRORS)):
-            for command in COMMANDS:
+        for kind, ways in (("kills", KILLS), ("errors", ERRORS), ("power", None)):
+            for command in CUT if ways is None else COMMANDS:
                 started = time.monotonic()
-                row = run(below, command, ways, given.points)
+                if ways is None:
+                    row = cut(below, command, images)
+                else:
+                    row = run(below, command, ways, given.points)
                 found[kind][command] = row | {"seconds": round(time.monotonic() - started, 1)}
-                line = f"{kind:7} {command:8} {row['points']:6} points {row['bad']:4} bad"
+                line = f"{kind:7} {command:13} {row['points']:6} points {row['bad']:4} bad"
                 print(line, flush=True)
                 for example in row["examples"]:
                     print(f"        {example}", flush=True)
@@ -102,7 +120,7 @@ def main() -> None:
     }.items():
         found["tests"][name] = row = tests(words)
         print(f"tests   {name}: {'ok' if row['passed'] else row['said']}", flush=True)
-    kinds = ("kills", "errors")
+    kinds = ("kills", "errors", "power")
     total = {kind: sum(row["points"] for row in found[kind].values()) for kind in kinds}
     bad = sum(row["bad"] for kind in total for row in found[kind].values())
     found["total"] = total | {"bad": bad}
