@@ -1,4 +1,4 @@
-"""Metric logs as text, read by dlv and by a bare parser, which keeps nothing."""
+"""Metric logs as text, read by dlv; beside the plain loop that only keeps (step, value) pairs."""
 
 from __future__ import annotations
 
@@ -36,15 +36,26 @@ def measure(work: Path, *, lines: int = LINES) -> dict[str, dict[str, float]]:
 
 
 def bare_jsonl(path: Path) -> int:
+    columns: dict[str, list[tuple[int, float]]] = {}
     with path.open("rb") as file:
-        return sum(len(json.loads(line)) - 1 for line in file)
+        for line in file:
+            row = json.loads(line)
+            step = row["step"]
+            for name, value in row.items():
+                if name != "step":
+                    columns.setdefault(name, []).append((step, value))
+    return sum(map(len, columns.values()))
 
 
 def bare_csv(path: Path) -> int:
     with path.open(newline="") as file:
         rows = csv.reader(file)
-        next(rows)
-        return sum(len(list(map(float, row))) - 1 for row in rows)
+        columns: list[list[tuple[int, float]]] = [[] for _ in next(rows)[1:]]
+        for row in rows:
+            step = int(row[0])
+            for column, cell in zip(columns, row[1:], strict=True):
+                column.append((step, float(cell)))
+    return sum(map(len, columns))
 
 
 def ours(path: Path) -> int:
