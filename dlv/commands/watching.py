@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlv.commands.invocation import Invocation
 from dlv.lazy import lazy
+from dlv.table import escape
 
 if TYPE_CHECKING:
     import dlv.screen as screen
@@ -41,7 +42,7 @@ def watching(call: Invocation) -> Iterator[Callable[[Progress], None]]:
 
             def show(progress: Progress) -> None:
                 for news in progress.news:
-                    board.say(news.text)
+                    board.say(escape(news.text))
                 board.show(view.line(progress), *view.best(progress, output.sparkline))
 
             yield show

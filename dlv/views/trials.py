@@ -65,7 +65,7 @@ def best(progress: Progress, sparkline: Sparkline) -> tuple[list[str], list[list
     """Heads and rows of the best so far."""
     if progress.metric is None:
         return [], []
-    heads = ["trial", "model", "varied", "step", progress.metric, "course"]
+    heads = ["trial", "model", "varied", "step", escape(progress.metric), "course"]
     return heads, [
         [
             f"#{each.ordinal}",
