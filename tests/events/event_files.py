@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import struct
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -219,3 +220,30 @@ def _usable(proto: Any, data_class: int) -> Any:
     if data_class == BLOBS:
         return tuple(array.tolist()) if array.dtype == object and array.ndim == 1 else None
     return array
+
+
+def as_json(run: Run) -> dict[str, Any]:
+    """JSON: metadata and points of each tag; bytes in base64, floats in hexadecimal digits."""
+    return {
+        tag: {
+            "metadata": [
+                *(series.metadata.plugin, series.metadata.data_class),
+                base64.b64encode(series.metadata.content).decode(),
+                *(series.metadata.display_name, series.metadata.description),
+            ],
+            "points": [[step, wall.hex(), _coded(value)] for step, wall, value in series.points],
+        }
+        for tag, series in sorted(run.series.items())
+        if series.metadata is not None
+    }
+
+
+def _coded(value: Any) -> Any:
+    if isinstance(value, float):
+        return value.hex()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, tuple):
+        return [_coded(each) for each in value]
+    data = list(map(_coded, value.ravel().tolist())) if value.dtype == object else value.tobytes()
+    return [str(value.dtype), list(value.shape), data if isinstance(data, list) else _coded(data)]
