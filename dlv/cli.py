@@ -61,7 +61,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "tensorboard": (
         "tensorboard",
-        "Show curves in TensorBoard: of versions, or of a folder of event files.",
+        "Show curves of versions, or of a folder of logs, in TensorBoard.",
         "Exploration",
     ),
     "query": (

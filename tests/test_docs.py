@@ -7,6 +7,7 @@ import inspect
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ import dlv.cli as cli
 from dlv.commands.options import Command
 
 ROOT = Path(__file__).resolve().parent.parent
+SERVERS = {"tensorboard"}  # they run until they are told to end
 WITHOUT_REPOSITORY = {"config", "completion", "init", "demo", "doctor"}
 
 
@@ -119,8 +121,9 @@ class TestCommand:
             pytest.skip("there is no `dlv demo` yet to make a repository with")
         work = tmp_path / "work"
         shutil.copytree(prepared, work, symlinks=True)
+        (work / "runs").mkdir()
         for line in command_of(name).examples:
-            done = shell(line, work)
+            done = served(line, work) if name in SERVERS else shell(line, work)
             assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
 
 
@@ -136,27 +139,48 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def served(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run one example until it prints an address, and end it."""
+    pipe = subprocess.PIPE
+    # What would open a browser opens none.
+    environ = {**environment(folder), "BROWSER": "true"}
+    process = subprocess.Popen(
+        ["sh", "-c", f"exec {line}"], cwd=folder, env=environ, stdout=pipe, stderr=pipe, text=True
+    )
+    assert process.stdout is not None
+    first = process.stdout.readline()
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=120)
+    code = process.returncode if first.startswith("http://") else 1
+    return subprocess.CompletedProcess(line, code, first + out, err)
+
+
 def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run one example as a user would type it."""
-    tools = folder.parent / "bin"
-    tools.mkdir(exist_ok=True)
-    program = tools / "dlv"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dlv "$@"\n')
-    program.chmod(0o755)
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("DLV_", "XDG_"))}
-    environ = {
-        **kept,
-        "PATH": f"{tools}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-        "HOME": str(folder.parent),
-    }
     return subprocess.run(
         ["sh", "-c", line],
         cwd=folder,
-        env=environ,
+        env=environment(folder),
         capture_output=True,
         text=True,
         timeout=120,
         stdin=subprocess.DEVNULL,
         check=False,
     )
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """A home of its own, and the program on the path."""
+    tools = folder.parent / "bin"
+    tools.mkdir(exist_ok=True)
+    program = tools / "dlv"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dlv "$@"\n')
+    program.chmod(0o755)
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("DLV_", "XDG_"))}
+    return {
+        **kept,
+        "PATH": f"{tools}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(folder.parent),
+    }

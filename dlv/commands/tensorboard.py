@@ -38,10 +38,9 @@ KINDS = ["scalars", "histograms", "images", "audio", "text", "pr_curves", "mesh"
 @command(
     "tensorboard",
     examples=[
-        "dlv tensorboard",
         "dlv tensorboard lenet@1 lenet@2 --port 0 --open",
-        "dlv tensorboard runs/",
-        "dlv tensorboard lenet --samples scalars=0 --legacy-api 6007",
+        "dlv tensorboard runs/ --port 6016",
+        "dlv tensorboard lenet --samples scalars=0 --port 0 --legacy-api 0",
     ],
     exits={
         2: "the extra tensorboard is missing; an option; an address that is not of this machine",
@@ -63,7 +62,7 @@ def run(
     samples: tuple[str, ...],
     opened: bool,
 ) -> None:
-    """Show curves in TensorBoard: of versions, or of a folder of event files.
+    """Show curves of versions, or of a folder of logs, in TensorBoard.
 
     Each version is a run with its scalars, images and other series, its hyperparameters, and
     its network as the graph. Without REF all versions are shown. DIR may be the folder of a
@@ -104,12 +103,12 @@ def run(
         if older is not None:
             older.in_background(site.legacy(host, older.port, token))
         found = [url for url in document.values() if url is not None]
-        call.output.emit("tensorboard", document, *found, ids=found)
-        sys.stdout.flush()
-        call.output.message(f"shows {board.location}; Ctrl-C ends it")
-        if opened:
-            webbrowser.open(found[0])
         try:
+            call.output.emit("tensorboard", document, *found, ids=found)
+            sys.stdout.flush()
+            call.output.message(f"shows {board.location}; Ctrl-C ends it")
+            if opened:
+                webbrowser.open(found[0])
             server.serve(pages)
         except KeyboardInterrupt:
             call.output.message("")
