@@ -68,10 +68,14 @@ class Ended:
 
     @property
     def reason(self) -> str:
-        """Of what it printed the line that tells most."""
+        """What it said of it: an error of dlv, or the last line of a traceback."""
         lines = [line.strip() for line in self.printed.splitlines() if line.strip()]
-        errors = [line for line in lines if line.startswith("error: ")]
-        return (errors or lines or [f"it {self.how}"])[-1].removeprefix("error: ")
+        places = [place for place, line in enumerate(lines) if line.startswith("error: ")]
+        if not places:
+            return lines[-1] if lines else f"it {self.how}"
+        error, *rest = lines[places[-1] :]
+        why = [line.removeprefix("why:").strip() for line in rest if line.startswith("why:")]
+        return ": ".join([error.removeprefix("error: "), *why])
 
 
 class Crew:
@@ -190,7 +194,8 @@ def _gone(worker: Worker) -> bool:
     """Whether it has ended; it keeps its number until it is waited for."""
     if hasattr(os, "waitid"):
         flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        return os.waitid(os.P_PID, worker.pid, flags) is not None
+        with contextlib.suppress(ChildProcessError):  # somebody waits for every child
+            return os.waitid(os.P_PID, worker.pid, flags) is not None
     return worker.process.poll() is not None
 
 

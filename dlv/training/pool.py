@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from dlv.errors import DlvError
+from dlv.errors import DlvError, StorageError
 from dlv.processors import physical, usable
 from dlv.training.claims import Claim, LeaseLost
 from dlv.training.crew import SILENCE, Crew, Ended
@@ -60,7 +60,7 @@ def train(
     trial left to train: it adds some, or says that there are no more. Ctrl-C lets the workers
     come to their next log, a second one ends them at once: Interrupted.
     """
-    count = workers or physical(usable())
+    count = workers or _room(Ledger(store).run(run))
     driver = _Driver(
         store, run, Crew(command, count, gpus=gpus, environ=environ, silence=silence), progress
     )
@@ -86,6 +86,12 @@ def worker_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str
         return dict(environ)
     known = environ.get("PYTHONPATH")
     return {**environ, "PYTHONPATH": os.pathsep.join([*([known] if known else []), home])}
+
+
+def no_storage(why: str) -> StorageError:
+    return StorageError(
+        "the trials cannot go on", why=why, hint="then resume with the same command"
+    )
 
 
 def settle(ledger: Ledger, run: str) -> None:
@@ -142,6 +148,8 @@ class _Driver:
                 raise DlvError("a worker cannot begin", why=ended.reason)
             self.crew.close(ended.worker)
             return News("worker", f"worker {ended.worker} cannot begin: {ended.reason}", {})
+        if ended.code == StorageError.exit_code:
+            raise no_storage(ended.reason)
         # A trial that kills its workers is failed by the ledger. If there is none, nobody is.
         seen = [(trial.state, trial.step, trial.attempts) for trial in view.trials]
         self._faults = self._faults + 1 if seen == self._seen else 1
@@ -149,7 +157,7 @@ class _Driver:
         if self._faults > FAULTS:
             raise DlvError(
                 f"{FAULTS} workers ended one after the other",
-                why=f"the last one {ended.how}",
+                why=f"the last one {ended.how}" if ended.code < 0 else ended.reason,
                 hint=f"dlv trials {self._run[:7]} shows what they were at",
             )
         return worker_ended(ended)
@@ -186,6 +194,12 @@ class _Driver:
                 claim = Claim(trial.trial, row["token"], row["step"], 0, 0, ())
                 with contextlib.suppress(LeaseLost):
                     self._ledger.finish(claim, "released")
+
+
+def _room(view: RunView) -> int:
+    """As many workers as the machine has processors for."""
+    threads = max((int(trial.config.get("threads") or 1) for trial in view.trials), default=1)
+    return max(1, physical(usable()) // threads)
 
 
 def _open(view: RunView) -> int:

@@ -184,7 +184,7 @@ def _ended(trial: TrialView, how: str) -> News:
 
 def worker_ended(ended: Ended) -> News:
     """A worker that is gone; another takes its place."""
-    how = ended.how
+    how = ended.how if ended.code < 0 else f"{ended.how} ({ended.reason})"
     if ended.code == HUNG:
         how = "gave up a trial that said nothing, and ended"
     return News(

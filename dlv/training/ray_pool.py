@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dlv.errors import DlvError, UsageError, require
+from dlv.errors import DlvError, StorageError, UsageError, require
 from dlv.processors import VARIABLES
 from dlv.training.checkpoints import SUFFIX
 from dlv.training.claims import RENEW, Claim, LeaseLost
 from dlv.training.interface import Readers
 from dlv.training.ledger import Ledger
 from dlv.training.owners import Owner
-from dlv.training.pool import FAULTS, LEAVING, Interrupted, settle
+from dlv.training.pool import FAULTS, LEAVING, Interrupted, no_storage, settle
 from dlv.training.progress import News, Progress, Watch
 from dlv.training.results import RunView
 from dlv.training.slices import Slice, told
@@ -321,6 +321,8 @@ class _Driver:
                     why=str(cause),
                     hint="pip install 'dlv[ray]' on every node, in the same versions",
                 ) from error
+            if isinstance(cause, StorageError):
+                raise no_storage(told(cause)) from error
             self.back(claim, "failed", told(cause) if isinstance(cause, DlvError) else str(error))
         except self.ray.exceptions.RayError as error:
             self.faults += 1

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 import dlv.training.checkpoints as checkpoints
 import dlv.training.contract as contract
-from dlv.errors import DlvError
+from dlv.errors import DlvError, StorageError
 from dlv.training.checkpoints import Checkpoint
 from dlv.training.claims import Claim, LeaseLost
 from dlv.training.interface import Readers
@@ -40,13 +41,20 @@ class Slice:
     lost: bool = False  # set from outside, too: the lease was not renewed
 
     def run(self, folder: Path) -> str | None:
-        """Train, and tell the ledger how it ended; None: the trial is somebody else's now."""
+        """Train, and tell the ledger how it ended; None: the trial is somebody else's now.
+
+        Where the disk is full no trial is at fault: StorageError goes on to the caller.
+        """
         self.heard = time.monotonic()
         error = None
         try:
             state = self._train(folder)
         except LeaseLost:
             return None
+        except StorageError:
+            with suppress(Exception):
+                self.claims.finish(self.claim, "released")
+            raise
         except MemoryError as problem:
             state, error = "failed", f"{traced(problem)}\nout of memory"
         except DlvError as problem:

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import dlv.training.pool as pool
-from dlv.errors import DlvError
+from dlv.errors import DlvError, StorageError
 from dlv.training.budget import Budget
 from dlv.training.claims import ATTEMPTS
 from dlv.training.ledger import Ledger
@@ -138,6 +138,40 @@ def test_a_worker_that_cannot_begin_is_said(place: Place) -> None:
     assert (caught.value.message, caught.value.why) == ("a worker cannot begin", "no such thing")
     with place.store() as store, pytest.raises(DlvError, match="cannot be started"):
         pool.train(store, run, workers=1, progress=lambda _: None, command=["/nowhere"])
+
+
+def test_a_full_disk_is_no_fault_of_trials(place: Place) -> None:
+    """A file is in the way of the checkpoints: as good as no room for them."""
+    run = place.open_run(RATES[:3])
+    trials = place.view(run).trials
+    folder = place.repository.trials_folder / trials[1].trial
+    (folder / "checkpoint").write_text("")
+    with pytest.raises(StorageError) as caught:
+        place.train(run, workers=1)
+    assert caught.value.message == "the trials cannot go on"
+    assert str(folder / "checkpoint") in str(caught.value.why)
+    states = [(t.state, t.step, t.attempts) for t in place.view(run).trials]
+    assert states == [("done", 40, 0), ("ready", 0, 0), ("ready", 0, 0)]
+    (folder / "checkpoint").unlink()
+    assert [t.state for t in place.train(run, workers=1).trials] == ["done"] * 3
+
+
+def test_two_equal_queries_share_the_work(place: Place, at_leisure: tuple[Any, Any]) -> None:
+    run = place.open_run(SLOW, rules=[TOP, PATIENCE])
+    with driven(place, run, 1) as one, driven(place, run, 1) as other:
+        assert [one.end(), other.end()] == [0, 0]
+        assert [one.said[-1], other.said[-1]] == ["over", "over"]
+    assert slow_table(place, run) == at_leisure
+    assert redone(place, run) == 0
+
+
+def test_the_number_of_workers_follows_the_threads(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "physical", lambda _: 8)
+    for threads, workers in ((1, 8), (3, 2), (16, 1)):
+        run = place.open_run([{"threads": threads}, {"threads": 1}], run=f"{threads:x}" * 64)
+        assert pool._room(place.view(run)) == workers
 
 
 def test_many_trials_that_kill_their_workers_do_not_stop_the_others(
