@@ -3,58 +3,39 @@
 A row becomes a point of every column that is a number there. Empty cells are no points (loggers
 leave them where a metric was not measured). A last line that is cut was being written: it is
 left out and noted; any other broken line is damage.
+
+Lines are taken by the block, and its columns by the block too, as long as the rows are alike;
+where they are not, row by row.
 """
 
 from __future__ import annotations
 
 import csv
-import datetime
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import PurePath
 from typing import Any
 
+from dlv.adapters import metric_lines
 from dlv.adapters.detect import detect
+from dlv.adapters.metric_lines import Block
+from dlv.adapters.metric_rows import MOST_COLUMNS, Column, MetricLog, Rows, is_number
 from dlv.adapters.source import Source
-from dlv.errors import Damaged, UnsafeInput, UsageError, nearest
+from dlv.errors import Damaged, UnsafeInput, UsageError
 
-# A coarser column is an ordinary metric beside a finer one.
-STEP_COLUMNS = ("step", "global_step", "_step", "iteration", "iter", "epoch")
-TIME_COLUMNS = ("wall_time", "timestamp", "_timestamp", "time")
+__all__ = ["Column", "MetricLog", "read"]
 
-MOST_LINE_BYTES = 1 << 20
 MOST_STATE_BYTES = 64 << 20
-MOST_COLUMNS = 10_000
-MOST_POINTS = 4_000_000
 _MOST_NODES = 2_000_000
-_BLOCK = 1 << 20
 
 _BY_SUFFIX = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
-_NUMBER = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*")
-_NON_FINITE = re.compile(r"\s*(?:nan|[+-]?inf(?:inity)?)\s*", re.IGNORECASE)
-_NOTHING = {"", "-", "none", "null", "na", "n/a"}
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{},]', re.DOTALL)
-
-
-@dataclass
-class Column:
-    """A metric: parallel lists; a wall time is 0.0 where the log has none."""
-
-    steps: list[int] = field(default_factory=list)
-    walls: list[float] = field(default_factory=list)
-    values: list[float] = field(default_factory=list)
-
-
-@dataclass
-class MetricLog:
-    """The metrics of a log by tag, columns that hold no numbers, and what a person should know."""
-
-    columns: dict[str, Column] = field(default_factory=dict)
-    skipped: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+# A second object in a line, and any within another.
+_SECOND, _NESTED = re.compile(r"\}[ \t\r]*,[ \t\r]*\{"), re.compile(r"[:\[,][ \t\r]*\{")
+_FEW = 8  # rows that are not worth a table
 
 
 def read(
@@ -66,7 +47,7 @@ def read(
     """All series of a log; without a step column, rows are counted from 0."""
     kind = format_ or _BY_SUFFIX.get(PurePath(path).suffix.lower()) or detect(path)
     with Source(path) as file:
-        rows = _Rows(file.name, step_column, time_column)
+        rows = Rows(file.name, step_column, time_column)
         if kind == "csv":
             _read_csv(file, rows)
         elif kind == "jsonl":
@@ -78,198 +59,60 @@ def read(
     return rows.finish()
 
 
-class _Rows:
-    """Turns rows into points."""
-
-    def __init__(self, what: str, step: str | None, time: str | None) -> None:
-        self.what = what
-        self.log = MetricLog()
-        self.asked = {name for name in (step, time) if name is not None}
-        self.step, self.time = step, time
-        self.unfit: set[str] = set()
-        self.seen: dict[str, None] = {}
-        self.texts: dict[str, int] = {}  # column -> line of its first value that is no number
-        self.count = self.points = self.carried = 0
-        self.last_step: int | None = None
-
-    def add(self, row: Mapping[str, Any], line: int) -> None:
-        for name in row:
-            self.seen.setdefault(name)
-        if len(self.seen) > MOST_COLUMNS:
-            raise UnsafeInput(f"{self.what}, line {line}, has too many columns")
-        self._choose(row)
-        step, wall = self._step_of(row, line), self._wall_of(row, line)
-        for name, cell in row.items():
-            if name in (self.step, self.time):
-                continue
-            value = _number(cell)
-            if value is None:
-                if not _is_nothing(cell):
-                    self.texts.setdefault(name, line)
-                continue
-            self.points += 1
-            if self.points > MOST_POINTS:
-                raise UnsafeInput(f"{self.what} holds more than {MOST_POINTS} points")
-            column = self.log.columns.setdefault(name, Column())
-            column.steps.append(step)
-            column.walls.append(wall)
-            column.values.append(value)
-        self.count += 1
-
-    def finish(self) -> MetricLog:
-        missing = sorted(name for name in self.asked if name not in self.seen)
-        if missing and self.count:
-            raise UsageError(
-                f"{self.what} has no column {missing[0]}",
-                did_you_mean=nearest(missing[0], self.seen),
-            )
-        for name, line in self.texts.items():
-            if self.log.columns.pop(name, None) is not None:
-                self.log.notes.append(f"{name} is left out: line {line} holds no number")
-        kept = {*self.log.columns, self.step, self.time}
-        self.log.skipped = [name for name in self.seen if name not in kept]
-        if self.carried:
-            self.log.notes.append(f"{self.carried} rows without a step took that of the row before")
-        if self.step is None and self.count:
-            self.log.notes.append("no step column: rows are counted from 0")
-        return self.log
-
-    def _choose(self, row: Mapping[str, Any]) -> None:
-        folded = {name.lower(): name for name in reversed(list(row))}
-        for candidate in STEP_COLUMNS if self.step is None else ():
-            name = folded.get(candidate)
-            if name is None or name in self.unfit or _is_nothing(row[name]):
-                continue
-            if _integer(row[name]) is not None:
-                self.step = name
-                break
-            self.unfit.add(name)  # epochs like 0.5: whole ones later do not make it fit
-        for candidate in TIME_COLUMNS if self.time is None else ():
-            name = folded.get(candidate)
-            if name is not None and _moment(row[name]) is not None:
-                self.time = name
-                break
-
-    def _step_of(self, row: Mapping[str, Any], line: int) -> int:
-        if self.step is None:
-            return self.count
-        cell = row.get(self.step)
-        if _is_nothing(cell):
-            self.carried += 1
-            return self.last_step or 0
-        step = _integer(cell)
-        if step is None:
-            raise Damaged(
-                f"{self.what}, line {line}: the step is no integer",
-                why=f"{self.step} is {str(cell)[:100]!r}",
-                hint="dlv add --log-step COL FILE names another column",
-            )
-        self.last_step = step
-        return step
-
-    def _wall_of(self, row: Mapping[str, Any], line: int) -> float:
-        cell = row.get(self.time) if self.time is not None else None
-        if _is_nothing(cell):
-            return 0.0
-        wall = _moment(cell)
-        if wall is None:
-            raise Damaged(
-                f"{self.what}, line {line}: the time is no time",
-                why=f"{self.time} is {str(cell)[:100]!r}",
-                hint="dlv add --log-time COL FILE names another column",
-            )
-        return wall
+def _read_lines(file: Source, rows: Rows) -> None:
+    for block in metric_lines.blocks(file):
+        values = _values(block)
+        if values is None:
+            for number, line in enumerate(block.lines, block.number):
+                if line.strip() and (value := _value(file, rows, block, number, line)):
+                    rows.add(_flat(value), number)
+            continue
+        number = block.number
+        for _, alike in itertools.groupby(values, key=tuple):
+            number = _add_alike(rows, list(alike), number)
 
 
-def _number(cell: Any) -> float | None:
-    if isinstance(cell, str):
-        return float(cell) if _NUMBER.fullmatch(cell) or _NON_FINITE.fullmatch(cell) else None
-    if isinstance(cell, (int, float)) and not isinstance(cell, bool):
-        try:
-            return float(cell)
-        except OverflowError:
-            return None
-    return None
+def _add_alike(rows: Rows, values: list[dict[str, Any]], number: int) -> int:
+    """Rows with the same keys in the same order; the number of the line behind them."""
+    names = list(values[0])
+    if len(values) >= _FEW and names:
+        pick = itemgetter(*names)
+        found = list(map(pick, values))
+        columns = list(zip(*found, strict=True)) if len(names) > 1 else [found]
+        if rows.add_table(names, columns, number):
+            return number + len(values)
+    for at, value in enumerate(values, number):
+        rows.add(value, at)
+    return number + len(values)
 
 
-def _integer(cell: Any) -> int | None:
-    if isinstance(cell, int) and not isinstance(cell, bool):
-        return cell if -(2**63) <= cell < 2**63 else None
-    if isinstance(cell, str) and re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", cell):
-        return int(cell)
-    value = _number(cell)
-    # Beyond 2^53 a float no longer tells one step from the next.
-    whole = value is not None and abs(value) <= 2**53 and value == int(value)
-    return int(value) if value is not None and whole else None
-
-
-def _moment(cell: Any) -> float | None:
-    """Seconds, or an ISO date (UTC unless it says otherwise)."""
-    value = _number(cell)
-    if value is not None or not isinstance(cell, str):
-        return value
-    try:
-        moment = datetime.datetime.fromisoformat(cell.strip())
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=datetime.UTC)
-        return moment.timestamp()
-    except (ValueError, OverflowError):
+def _values(block: Block) -> list[dict[str, Any]] | None:
+    """The rows of a block, read in one go; None where a line is not just one flat object."""
+    if not block.ended or not all(line[:1] == "{" and line[-1:] == "}" for line in block.lines):
         return None
-
-
-def _is_nothing(cell: Any) -> bool:
-    return cell is None or (isinstance(cell, str) and cell.strip().lower() in _NOTHING)
-
-
-def _lines(file: Source) -> Iterator[tuple[int, str, bool]]:
-    """(number, text without its end, whether it has an end), a bounded piece at a time."""
-    waiting = bytearray()
-    number = offset = 0
-    while offset < file.size or waiting:
-        end = waiting.find(b"\n")
-        if end < 0 and offset < file.size:
-            if len(waiting) > MOST_LINE_BYTES:
-                raise UnsafeInput(f"{file.name}, line {number + 1}, is longer than 1 MiB")
-            block = file.read(offset, min(_BLOCK, file.size - offset))
-            waiting += block
-            offset += len(block)
-            continue
-        ended = end >= 0
-        pieces = waiting.split(b"\n")
-        waiting = pieces.pop() if ended else bytearray()
-        for piece in pieces:
-            number += 1
-            if len(piece) > MOST_LINE_BYTES:
-                raise UnsafeInput(f"{file.name}, line {number}, is longer than 1 MiB")
-            yield number, _decode(file, piece, number, ended=ended), ended
-
-
-def _decode(file: Source, line: bytearray, number: int, *, ended: bool) -> str:
-    raw = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+    text = ",\n".join(block.lines)  # which no text in quotes may hold
     try:
-        # A character may be cut where the line is.
-        text = raw.decode("utf-8", "strict" if ended else "ignore")
-    except UnicodeDecodeError as error:
-        raise Damaged(f"{file.name}, line {number}, is not UTF-8", why=str(error)) from error
-    if "\0" in text:
-        raise Damaged(f"{file.name}, line {number}, holds a NUL")
-    return text.removesuffix("\r")
+        values: list[dict[str, Any]] = json.loads(f"[{text}]")
+    except (ValueError, RecursionError):
+        return None
+    if len(values) != len(block.lines):
+        return None
+    if _NESTED.search(text):
+        return None if _SECOND.search(text) else list(map(_flat, values))
+    return values
 
 
-def _read_lines(file: Source, rows: _Rows) -> None:
-    for number, line, ended in _lines(file):
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            if not ended:
-                rows.log.notes.append(f"line {number} is cut and left out")
-                break
-            raise Damaged(f"{file.name}, line {number}, is not JSON", why=str(error)) from error
-        if not isinstance(value, dict):
-            raise Damaged(f"{file.name}, line {number}, is not a JSON object")
-        rows.add(_flat(value), number)
+def _value(file: Source, rows: Rows, block: Block, number: int, line: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        if not block.ended:
+            rows.log.notes.append(f"line {number} is cut and left out")
+            return None
+        raise Damaged(f"{file.name}, line {number}, is not JSON", why=str(error)) from error
+    if not isinstance(value, dict):
+        raise Damaged(f"{file.name}, line {number}, is not a JSON object")
+    return value
 
 
 def _flat(value: dict[str, Any]) -> dict[str, Any]:
@@ -284,7 +127,7 @@ def _flat(value: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _read_state(file: Source, rows: _Rows) -> None:
+def _read_state(file: Source, rows: Rows) -> None:
     """A list of rows in one JSON document: Hugging Face's trainer_state.json, or a bare list."""
     if file.size > MOST_STATE_BYTES:
         raise UnsafeInput(f"{file.name} is too large", why=f"{file.size} bytes")
@@ -310,13 +153,19 @@ def _read_state(file: Source, rows: _Rows) -> None:
         rows.add(_flat(row), number)
 
 
-def _read_csv(file: Source, rows: _Rows) -> None:
-    lines = _CsvLines(_lines(file))
+def _read_csv(file: Source, rows: Rows) -> None:
+    lines = _CsvLines(metric_lines.blocks(file))
     first = next(lines, "")
     delimiter = max(",;\t", key=lambda mark: re.sub('"[^"]*"', "", first).count(mark))
     reader = csv.reader(lines.again(first), delimiter=delimiter, strict=True)
     heading: list[str] | None = None
+    alone = 0  # up to this line row by row
     while True:
+        if heading is not None and lines.number >= alone and (block := lines.whole()):
+            if _add_table(rows, heading, block, delimiter):
+                lines.skip(len(block.lines))
+                continue
+            alone = block.number + len(block.lines)
         try:
             cells = next(reader)
         except StopIteration:
@@ -346,6 +195,19 @@ def _read_csv(file: Source, rows: _Rows) -> None:
         rows.add(dict(zip(heading, cells, strict=True)), lines.number)
 
 
+def _add_table(rows: Rows, heading: list[str], block: Block, delimiter: str) -> bool:
+    """Whether the lines are rows that are all alike; else they are looked at one by one."""
+    if len(block.lines) < _FEW or any('"' in line for line in block.lines):
+        return False
+    try:
+        found = list(csv.reader(block.lines, delimiter=delimiter, strict=True))
+    except csv.Error:
+        return False
+    if set(map(len, found)) != {len(heading)} or len(found) != len(block.lines):
+        return False
+    return rows.add_table(heading, list(zip(*found, strict=True)), block.number)
+
+
 def _heading(cells: list[str], name: str, line: int) -> list[str]:
     heading = [cell.strip() for cell in cells]
     if len(heading) > MOST_COLUMNS:
@@ -354,7 +216,7 @@ def _heading(cells: list[str], name: str, line: int) -> list[str]:
     for cell, following in itertools.pairwise(ordered):
         if cell == following:
             raise Damaged(f"{name}, line {line}: the column {cell[:100]!r} is there twice")
-    if all(_number(cell) is not None for cell in heading):
+    if all(is_number(cell) for cell in heading):
         raise Damaged(f"{name}, line {line}, is not a heading", why="the first line holds numbers")
     return heading
 
@@ -362,8 +224,10 @@ def _heading(cells: list[str], name: str, line: int) -> list[str]:
 class _CsvLines:
     """Lines for the csv module, remembering where it is and whether the last line was cut."""
 
-    def __init__(self, lines: Iterator[tuple[int, str, bool]]) -> None:
-        self._lines = lines
+    def __init__(self, blocks: Iterator[Block]) -> None:
+        self._blocks = blocks
+        self._block = Block(1, [], True)
+        self._at = 0  # the line of the block that comes next
         self._again: list[str] = []
         self.number = 0
         self.cut = False
@@ -372,12 +236,35 @@ class _CsvLines:
         self._again.append(line)
         return self
 
+    def whole(self) -> Block | None:
+        """The lines that can be had at once, if each has an end."""
+        if self._at == len(self._block.lines) and not self._next():
+            return None
+        if self._again or not self._block.ended:
+            return None
+        return Block(self.number + 1, self._block.lines[self._at :], True)
+
+    def skip(self, count: int) -> None:
+        self._at += count
+        self.number += count
+
+    def _next(self) -> bool:
+        found = next(self._blocks, None)
+        if found is None:
+            return False
+        self._block, self._at = found, 0
+        return True
+
     def __iter__(self) -> _CsvLines:
         return self
 
     def __next__(self) -> str:
         if self._again:
             return self._again.pop()
-        self.number, text, ended = next(self._lines)
-        self.cut = not ended
+        if self._at == len(self._block.lines) and not self._next():
+            raise StopIteration
+        text = self._block.lines[self._at]
+        self._at += 1
+        self.number += 1
+        self.cut = not self._block.ended
         return text + "\n"

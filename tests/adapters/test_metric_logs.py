@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlv.adapters import metric_logs
+from dlv.adapters import metric_lines, metric_logs, metric_rows
 from dlv.adapters.metric_logs import MetricLog, read
 from dlv.errors import Damaged, DlvError, UnsafeInput, UsageError
 
@@ -176,7 +176,7 @@ def test_refuses(tmp_path: Path, case: str) -> None:
 
 
 def test_most_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metric_logs, "MOST_POINTS", 5)
+    monkeypatch.setattr(metric_rows, "MOST_POINTS", 5)
     with pytest.raises(UnsafeInput, match="points"):
         load(tmp_path, "a.csv", "a\n" + "1\n" * 6)
 
@@ -185,7 +185,7 @@ def test_lines_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     text = "".join(f'{{"step": {i}, "loss": {i}.5, "ä": "{"x" * (i % 7)}"}}\n' for i in range(300))
     whole = points(load(tmp_path, "a.jsonl", text))
     for size in (1, 2, 7, 1000):
-        monkeypatch.setattr(metric_logs, "_BLOCK", size)
+        monkeypatch.setattr(metric_lines, "BLOCK", size)
         assert points(load(tmp_path, "a.jsonl", text)) == whole
     assert whole["loss"] == [(i, 0.0, i + 0.5) for i in range(300)]
 
@@ -227,3 +227,86 @@ def test_any_text(tmp_path_factory: pytest.TempPathFactory, text: str, data: st.
         return
     for column in log.columns.values():
         assert len(column.steps) == len(column.walls) == len(column.values) > 0
+
+
+CELLS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    st.sampled_from(
+        ["", "-", "nan", " 1.5 ", "1_0", "-inf", "+2", "1e3", "x", "\u0661", 'a"b', "1,5"]
+    ),
+)
+NAMES = ["step", "epoch", "time", "loss", "acc", "Step", "note"]
+
+
+def outcome(path: Path, **asked: Any) -> tuple[Any, ...]:
+    try:
+        log = read(str(path), **asked)
+    except DlvError as error:
+        return (type(error), error.message, error.why)
+    points = [
+        (tag, c.steps, c.walls, [repr(v) for v in c.values]) for tag, c in log.columns.items()
+    ]
+    return (points, log.skipped, log.notes)
+
+
+@st.composite
+def stretches(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Rows, many of which are alike: columns mostly of one kind, or with gaps."""
+    rows: list[dict[str, Any]] = []
+    for _ in range(draw(st.integers(1, 3))):
+        names = draw(st.lists(st.sampled_from(NAMES), unique=True, min_size=1, max_size=4))
+        kinds = {name: draw(st.sampled_from("nnnnnnfffffffffggggttx")) for name in names}
+        for at in range(draw(st.integers(6, 14))):
+            row: dict[str, Any] = {}
+            for name in names:
+                some = {"n": at, "f": at * 0.5, "g": at * 0.5 if at % 3 else None, "t": "text"}
+                row[name] = some[kinds[name]] if kinds[name] != "x" else draw(CELLS)
+            rows.append(row)
+    return rows
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    stretches(),
+    st.sampled_from([None, None, None, "step"]),
+    st.sampled_from(["jsonl", "jsonl", "csv"]),
+)
+def test_many_rows_at_once_are_as_one_by_one(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[dict[str, Any]],
+    step: str | None,
+    kind: str,
+) -> None:
+    path = tmp_path_factory.getbasetemp() / f"alike.{kind}"
+    if kind == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]), extrasaction="ignore")
+            writer.writeheader()
+            writer.writerows(rows)
+    at_once = outcome(path, step_column=step)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metric_logs, "_FEW", 10**9)
+        assert outcome(path, step_column=step) == at_once
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ['{"a": 1},{"a": 2}', '{"a": [{}', '{"a": 1}]}'],
+        ['{"a": 1', '"b": 2}'],
+        ['{"a": "}', '{", "b": 3}'],
+        ['{"a": 1}, {"a": 2}'],
+        ['{"a": 1}]', '[{"a": 1}'],
+    ],
+)
+def test_lines_are_not_read_into_one_another(tmp_path: Path, lines: list[str]) -> None:
+    good = ['{"a": 5}'] * 20
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join([*good, *lines, *good]) + "\n")
+    with pytest.raises(Damaged, match=r"line 2[12], is not JSON"):
+        read(str(path))
