@@ -11,6 +11,7 @@ from typing import Any
 from dlv.canonical import timestamp
 from dlv.output import Block, Fields
 from dlv.table import Cell, Column, Count, Id, Number, Table, Text, Time, escape
+from dlv.training.owners import Owner, dead
 from dlv.training.progress import GROUPS, Course, News, Progress, group
 from dlv.training.results import RunView, TrialResult
 
@@ -153,8 +154,13 @@ def runs(found: Sequence[RunView]) -> tuple[dict[str, Any], Table]:
 
 def state_of(run: RunView) -> str:
     """A run that is not over, and at which nobody works, waits for its query."""
-    working = any(trial.state == "running" for trial in run.trials)
-    return run.state if working or run.state != "running" else "interrupted"
+    return run.state if at_work(run) or run.state != "running" else "interrupted"
+
+
+def at_work(run: RunView) -> int:
+    """How many of its trials are being trained now, by processes that live as far as one knows."""
+    owners = [trial.owner for trial in run.trials if trial.state == "running"]
+    return sum(owner is None or not dead(Owner(**owner)) for owner in owners)
 
 
 def groups_of(run: RunView) -> dict[str, int]:
@@ -168,7 +174,7 @@ def run_record(run: RunView) -> dict[str, Any]:
     return {
         "id": run.id,
         "state": run.state,
-        "at_work": sum(trial.state == "running" for trial in run.trials),
+        "at_work": at_work(run),
         "why": run.why or None,
         "query": run.text,
         "parameters": dict(run.parameters),

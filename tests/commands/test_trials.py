@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,18 @@ def test_a_trial_by_its_id(dlv: Dlv, book: Book) -> None:
         found = dlv("trials", "latest", word, json=True).document["trial"]
         assert (found["ordinal"], found["verdict"], found["step"]) == (2, "stopped", 20)
         assert found["logs"]["loss"] == {"steps": [10, 20], "values": [2.5, 1.5]}
+
+
+@pytest.mark.parametrize(("started", "state"), [(0.0, "running"), (1.0, "interrupted")])
+def test_a_run_whose_worker_was_killed_is_interrupted(
+    dlv: Dlv, book: Book, started: float, state: str
+) -> None:
+    """Though its lease has not ended yet."""
+    here = Owner.here("w0")
+    book.now = time.time()
+    assert isinstance(book.ledger.claim(replace(here, started=here.started + started)), Claim)
+    assert dlv("trials").stdout.split("\t")[1] == state
+    assert dlv("trials", json=True).document["runs"][0]["at_work"] == (state == "running")
 
 
 def test_a_run_is_ended(dlv: Dlv, book: Book) -> None:
