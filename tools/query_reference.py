@@ -28,8 +28,8 @@ become inputs. A `construct` names nodes and what becomes of them: `.insert`, `.
 `.insert_before`, `.replace`, `.delete`, `.delete = ..` for an edge, and `.attribute = value` or
 `.attribute in [..]`, which makes a network for each value."""
 TRAINING = """\
-The paper's fourth kind of query, which trains what others have made. It is read, and then refused:
-dlv has no trainer to hand it to."""
+Trains networks with the configurations that `with` and `vary` say, and keeps the best: see
+[Trials](evaluate.md). A path that begins with `config` is a key of the configuration."""
 TITLES = {
     "start": ("Statements", "Statements are separated by `;`."),
     "queries": ("Queries", ""),

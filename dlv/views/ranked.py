@@ -11,7 +11,7 @@ from dlv.dql.outcome import Trial, Trials
 from dlv.network.wiring import Edit
 from dlv.table import Cell, Column, Count, Id, Items, Number, Table, Text
 from dlv.training.progress import group
-from dlv.views.trials import STYLES, WORDS, assignments, span
+from dlv.views.trials import STYLES, WORDS, assignments
 from dlv.views.values import plural, setting
 
 MOST_COLUMNS = 4  # of what is varied; more stand in one
@@ -151,4 +151,4 @@ def messages(found: Trials) -> Iterator[str]:
             yield f"nothing new: {plural(there, 'version')} of {found.into} stand for them already"
         else:
             yield f"nothing was kept, and no version of {found.into} committed"
-    yield f"{span(found.seconds)} of training; dlv trials {found.run[:7]} shows all of it"
+    yield f"dlv trials {found.run[:7]} shows all of it"
