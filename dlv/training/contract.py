@@ -29,6 +29,9 @@ else:  # none of them needs what the others do
     rows = lazy("dlv.training.rows")
     torch_trainer = lazy("dlv.training.torch_trainer")
 
+# Another number where dlv's own trainer would come to other results than before.
+TORCH_TRAINER = 1
+
 
 def trainer(config: Config, readers: Readers, directory: Path = Path()) -> TrainFunction:
     """What trains as a configuration says; UsageError if it is not there."""
@@ -72,7 +75,7 @@ def check(config: Config, directory: Path = Path()) -> None:
 def version(config: Config, directory: Path = Path()) -> str:
     """What the trainer is, for the trial's id: other code may come to other results."""
     if config.trainer == TRAINER:
-        return f"torch {importlib.metadata.version('torch')}"
+        return f"{TORCH_TRAINER}, torch {importlib.metadata.version('torch')}"
     if isinstance(config.trainer, list):
         return str(process.version(config.trainer, directory))
     return str(python_trainer.version(config.trainer, directory))

@@ -135,6 +135,7 @@ class Program:
         finally:
             program.stdin.close()  # kills it, if it still runs
             program.wait()
+            (self.folder / START).unlink(missing_ok=True)
         if not stopped:
             self._look_at(program.returncode, started)
 
@@ -231,7 +232,8 @@ class Program:
 
     def _data(self, where: str) -> str:
         path = self._trial.path_of(where)
-        return path if ":" in path else str((self._trial.directory / path).absolute())
+        code = path.startswith("python:")
+        return path if code else str((self._trial.directory / path).absolute())
 
     def _environment(self) -> dict[str, str]:
         config = self._trial.config
@@ -251,6 +253,8 @@ class Program:
                 why="write it to checkpoint/",
             )
         try:
+            if path.exists() and not (path.is_file() or path.is_dir()):
+                raise OSError("it is neither a file nor a folder")
             for each in sorted(path.rglob("*")) if path.is_dir() else [path]:
                 if each.is_file():
                     durable.sync_path(each)

@@ -43,6 +43,7 @@ class Training:
         self.config = config = trial.config
         self.trial = trial
         self.step = checkpoint.step
+        self.fixed: int | None = None  # rows at a time, where the network says so
         self.device = _device(config["device"])
         dropout = {
             node.name: share
@@ -61,12 +62,27 @@ class Training:
         self.batches = Batches(
             self.data,
             config.seed,
-            config["batch_size"],
+            self._batch(config["batch_size"]),
             config["augment"],
             channels_last=any(n.attrs.get("channels") == "last" for n in self.network.nodes),
         )
         smoothed = checkpoint.arrays.get("smoothed", np.zeros(2))
         self.smoothed = torch.from_numpy(np.array(smoothed)).to(self.device)
+
+    def _batch(self, size: int) -> int:
+        """How many rows are trained on at once, and tested: as many as the network takes."""
+        fixed = [i.shape[0] for i in self.network.inputs if i.shape and isinstance(i.shape[0], int)]
+        if not fixed:
+            return size
+        parts = {"to train on": self.data.train, "to validate on": self.data.validation}
+        for what, rows in parts.items():
+            if rows is not None and rows.count < fixed[0]:
+                raise UsageError(
+                    f"{self.data.name} has {rows.count} rows {what}",
+                    why=f"the network takes {fixed[0]} at a time: its batch has a fixed length",
+                )
+        self.fixed = fixed[0]
+        return fixed[0]
 
     def _built(self, weights: Mapping[str, Any]) -> Any:
         """The module, with the weights of the checkpoint, else of the start."""
@@ -132,14 +148,16 @@ class Training:
 
     def _tested(self, rows: Rows) -> dict[str, float]:
         self.module.eval()
+        at_once = self.fixed or _TESTED
+        count = rows.count - (rows.count % self.fixed if self.fixed else 0)
         total = torch.zeros(2, dtype=torch.float64, device=self.device)
         with torch.no_grad():
-            for start in range(0, rows.count, _TESTED):
-                part = rows.take(slice(start, start + _TESTED))
+            for start in range(0, count, at_once):
+                part = rows.take(slice(start, start + at_once))
                 scores = self.module(**self._inputs(part))
                 loss, right = self.judge(scores, self._labels(part, scores))
                 total += torch.stack([loss.double(), right.to(self.device)]) * part.count
-        loss, right = (total / rows.count).tolist()
+        loss, right = (total / count).tolist()
         return {"loss": loss, "accuracy": right}
 
     def state(self) -> dict[str, Any]:

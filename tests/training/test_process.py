@@ -174,6 +174,10 @@ FAULTS: Mapping[str, tuple[str, str]] = {
         "os.symlink('/etc/passwd', 'checkpoint/4'); log(4, checkpoint='checkpoint/4')",
         "lies outside",
     ),
+    "pipe": (
+        "os.mkfifo('checkpoint/4'); log(4, checkpoint='checkpoint/4')",
+        "checkpoint/4 of step 4 cannot be read",
+    ),
     "itself": ("log(4, checkpoint='.')", "lies outside"),
     "number": ("log(4, checkpoint=5)", "is no path"),
 }  # fmt: skip

@@ -359,6 +359,20 @@ def test_weights_of_half_the_width(tmp_path: Path) -> None:
         assert runs[0].rows[40]["accuracy"] > 0.9
 
 
+def test_a_network_of_a_fixed_length(tmp_path: Path) -> None:
+    form = small.mlp().canonical()
+    form["inputs"][0]["shape"][0] = 16
+    fixed = Network.from_canonical(form)
+    run, found = trained(tmp_path / "fixed", 10, fixed, batch_size=7, val=0.3)
+    _, plain = trained(tmp_path / "plain", 10, val=0.3)
+    assert all(np.array_equal(found[name], plain[name]) for name in plain)
+    x, y = held_out(*small.blobs(), run)
+    right = (logistic(found, x[:16]).argmax(1) == y[:16]).mean()
+    assert run.rows[10]["accuracy"] == pytest.approx(right)
+    with pytest.raises(UsageError, match="has 9 rows to validate on"):
+        trained(tmp_path / "few", 10, fixed, val=0.1)
+
+
 def test_what_it_changes_of_torch_it_puts_back(tmp_path: Path) -> None:
     threads = torch.get_num_threads()
     torch.manual_seed(5)
