@@ -17,6 +17,7 @@ import dlv.collecting.mark as marking
 import dlv.collecting.policy as policies
 import dlv.collecting.rewrite as rewriting
 import dlv.collecting.roots as finding
+import dlv.collecting.trials as trials
 import dlv.quarantine as quarantine
 import dlv.rebuild as rebuilding
 from dlv.archiving.proposal import Progress
@@ -24,6 +25,7 @@ from dlv.canonical import moment_of, timestamp
 from dlv.collecting.mark import Marked
 from dlv.collecting.policy import Choice, Policy
 from dlv.collecting.roots import Hidden, Roots
+from dlv.collecting.trials import Unneeded
 from dlv.errors import StorageError
 from dlv.metadata import collected, facts, storage
 from dlv.metadata.facts import newest
@@ -57,18 +59,21 @@ class Collected:
     rewritten: tuple[int, int, int] = (0, 0, 0)  # packs, their bytes before, needed of them
     unused: int = 0  # bytes of packs that stay, though nobody needs them
     after: int = 0
+    trials: list[Unneeded] = field(default_factory=list)  # folders that no run needs
     done: bool = False
     stuck: str | None = None  # why packs could not be written again
 
     @property
     def freed(self) -> int:
         """Bytes of the disk that are free again."""
-        return sum(place.bytes for place in self.deleted)
+        folders = sum(each.bytes for each in self.trials)
+        return folders + sum(place.bytes for place in self.deleted)
 
     @property
     def anything(self) -> bool:
         hides = any(choice.why is None for choice in self.choices)
-        return bool(hides or self.due or self.moved or self.deleted or self.rewritten[0])
+        gone = self.due or self.moved or self.deleted or self.rewritten[0] or self.trials
+        return bool(hides or gone)
 
     def count(self, marked: Marked) -> None:
         for kind, found in marked.files.items():
@@ -95,6 +100,7 @@ def plan(repository: Repository, request: Request) -> Collected:
         outcome.count(marked)
         outcome.after = storage.size_of_packs(db)
         _sort_places(repository, outcome, request)
+        outcome.trials = trials.unneeded(repository, request.grace)
         if not request.grace and outcome.moved:
             # What moves now is deleted at once.
             sizes = [size for _, size in outcome.moved.values()]
@@ -118,6 +124,8 @@ def collect(repository: Repository, request: Request, *, progress: Progress) -> 
             _count_rewriting(outcome, marked)
             _rewrite(repository, request, outcome, progress)
             _delete(repository, request, outcome)
+        outcome.trials = trials.unneeded(repository, request.grace)
+        trials.discard(repository, outcome.trials)
         outcome.after = storage.size_of_packs(repository.database)
         outcome.kept = quarantine.places(repository)
         ballast.keep(repository)

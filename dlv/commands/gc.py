@@ -59,6 +59,9 @@ def run(
     brings it back, and deleted when it has lain there for the same time. --keep-last and
     --keep-best first remove all other versions of each name, as dlv rm does and dlv undo takes
     back, but never HEAD, what is tagged, or what the rest is stored as differences to.
+
+    Folders of trials that a rule stopped, or that belong to no run, are deleted after the same
+    time: the query that made them would train them again.
     """
     repository = call.repository
     if restore is not None:
@@ -75,9 +78,8 @@ def run(
     )
     outcome = collect.plan(repository, request)
     if not dry_run:
-        if outcome.deleted:
-            size = sum(place.bytes for place in outcome.deleted)
-            call.confirm(f"Delete {size} bytes for good? (--dry-run lists them)", yes=yes)
+        if outcome.deleted or outcome.trials:
+            call.confirm(f"Delete {outcome.freed} bytes for good? (--dry-run lists them)", yes=yes)
         outcome = collect.collect(repository, request, progress=call.progress)
     document, blocks = view.collected(outcome)
     call.output.emit("gc", document, *blocks, ids=[hidden.version.id for hidden, _ in outcome.due])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -171,8 +173,11 @@ class Preparing:
     # What the workers find
 
     def write(self, trials: Sequence[Planned]) -> None:
-        """The folders of trials that have none yet."""
+        """The folders of trials that have none yet; of the others gc sees that they are wanted."""
         folder = self.repository.trials_folder
+        for each in trials:
+            with suppress(FileNotFoundError):
+                os.utime(folder / each.id)
         missing = [each for each in trials if not TrialFiles(folder / each.id).exists()]
         self._check_room(missing)
         for each in missing:

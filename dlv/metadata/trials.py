@@ -165,6 +165,15 @@ class Trials:
     def trials(self) -> list[str]:
         return [row["id"] for row in self._rows("SELECT id FROM trial ORDER BY id")]
 
+    def needed(self) -> set[str]:
+        """Those whose files some run may still ask for: not those that were stopped for good."""
+        rows = self._rows(
+            "SELECT DISTINCT t.id FROM run_trial AS m JOIN run AS r ON r.id = m.run_id"
+            " JOIN trial AS t ON t.id = m.trial_id"
+            " WHERE r.state <> 'over' OR NOT m.stopped OR t.state = 'running'"
+        )
+        return {row["id"] for row in rows}
+
     def add_trial(self, row: Mapping[str, Any]) -> None:
         """Nothing, if it is there."""
         self._insert("trial", row, "INSERT OR IGNORE")

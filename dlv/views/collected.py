@@ -42,6 +42,9 @@ def collected(outcome: Collected) -> tuple[dict[str, Any], list[Block]]:
         fields["packs written anew"] = Items([packs, Bytes(before), Bytes(live)])
     if outcome.unused:
         fields["unused in packs that stay"] = Bytes(outcome.unused)
+    if outcome.trials:
+        size = sum(each.bytes for each in outcome.trials)
+        fields["trials that no run needs"] = Items([len(outcome.trials), Bytes(size)])
     fields |= {
         "quarantine": Items([len(outcome.kept), Bytes(sum(p.bytes for p in outcome.kept))]),
         "freed" if done else "would be freed": Bytes(outcome.freed),
@@ -61,6 +64,10 @@ def collected(outcome: Collected) -> tuple[dict[str, Any], list[Block]]:
         "rewritten": {"packs": packs, "bytes": before, "needed": live},
         "quarantined": [_place(place) for place in outcome.kept],
         "unused": outcome.unused,
+        "trials": {
+            "folders": len(outcome.trials),
+            "bytes": sum(each.bytes for each in outcome.trials),
+        },
         "freed": outcome.freed,
         "kept": outcome.after,
     }

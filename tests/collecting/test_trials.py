@@ -1,0 +1,193 @@
+"""gc and the folders of trials: those that no run needs go, after their time."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dlv.check as check
+import dlv.collect as collecting
+import dlv.collecting.trials as trials
+import dlv.rebuild as rebuilding
+import dlv.trials as store_of
+from dlv.errors import Damaged, StorageError
+from dlv.repository import Repository
+from dlv.training.ledger import Budget, Claim, Ledger, NewTrial, Owner
+
+NAMES = [f"{n}" * 64 for n in range(3)]
+RULE = {"rule": "top", "k": 1, "metric": "loss", "direction": "min", "step": 2}
+NOW = datetime.timedelta(0)
+
+
+class Silent:
+    def advance(self, count: int) -> None: ...
+
+
+@contextlib.contextmanager
+def silent(what: str, total: int) -> Iterator[Silent]:
+    yield Silent()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    made, _ = Repository.init(tmp_path)
+    for name in NAMES:
+        plant(made, name)
+    return made
+
+
+def plant(repository: Repository, name: str, hours: float = 2) -> Path:
+    """A folder that was written so long ago."""
+    folder = repository.trials_folder / name
+    (folder / "checkpoint").mkdir(parents=True)
+    (folder / "checkpoint" / "2-1.npz").write_bytes(bytes(1000))
+    touched = time.time() - hours * 3600
+    for path in (folder / "checkpoint" / "2-1.npz", folder / "checkpoint", folder):
+        os.utime(path, (touched, touched))
+    return folder
+
+
+def open_run(ledger: Ledger, run: str = "run", **more: Any) -> None:
+    config = json.dumps({"steps": 4, "trainer": "torch"})
+    made = [NewTrial(name, n, "net", config, 0, name[:3], {}) for n, name in enumerate(NAMES)]
+    ledger.open_run(run, "q", {}, [RULE], Budget(), made, steps=4, **more)
+
+
+def train(ledger: Ledger, most: int = 100) -> None:
+    for _ in range(most):
+        claim = ledger.claim(Owner.here("w"))
+        if not isinstance(claim, Claim):
+            return
+        for step in range(claim.step + 1, claim.target + 1):
+            ledger.log(claim, step, {"loss": float(claim.trial[0])}, 0.1)
+        ledger.finish(claim, "ready")
+
+
+def gc(repository: Repository, grace: datetime.timedelta = NOW) -> list[str]:
+    """Ids of what went; the plan said the same."""
+    request = collecting.Request(grace)
+    planned = collecting.plan(repository, request)
+    done = collecting.collect(repository, request, progress=silent)
+    assert planned.trials == done.trials
+    assert planned.freed == done.freed
+    assert bool(done.trials) == planned.anything
+    for each in done.trials:
+        assert not each.path.exists()
+        assert each.bytes > 1000
+    assert list(repository.tmp.iterdir()) == []
+    return [each.path.name for each in done.trials]
+
+
+def left(repository: Repository) -> list[str]:
+    return sorted(path.name for path in repository.trials_folder.iterdir())
+
+
+def test_what_a_run_needs_stays(repository: Repository) -> None:
+    with store_of.open_store(repository) as store:
+        ledger = Ledger(store)
+        open_run(ledger)
+        assert gc(repository) == []
+        train(ledger, 3)  # all wait at the rule
+        assert gc(repository) == []
+        train(ledger)
+        assert ledger.run("run").state == "over"
+        assert gc(repository) == NAMES[1:]  # they were stopped; the winner stays
+        assert left(repository) == NAMES[:1]
+        assert ledger.curves(NAMES[1])["loss"] == [(1, 1.0), (2, 1.0)]
+        ledger.forget("run")
+        assert gc(repository) == NAMES[:1]
+
+
+def test_what_was_stopped_by_hand_can_go_on(repository: Repository) -> None:
+    with store_of.open_store(repository) as store:
+        ledger = Ledger(store)
+        open_run(ledger)
+        train(ledger, 3)
+        ledger.stop("run")
+        assert gc(repository) == []
+
+
+def test_another_run_needs_it(repository: Repository) -> None:
+    with store_of.open_store(repository) as store:
+        ledger = Ledger(store)
+        open_run(ledger)
+        train(ledger)
+        open_run(ledger, "other")
+        assert gc(repository) == []
+
+
+def test_the_grace(repository: Repository) -> None:
+    assert gc(repository, datetime.timedelta(hours=3)) == []
+    fresh = repository.trials_folder / NAMES[2] / "checkpoint" / "4-2.npz"
+    fresh.write_bytes(bytes(10))
+    assert gc(repository, datetime.timedelta(hours=1)) == NAMES[:2]
+    plant(repository, NAMES[0], hours=0.5)
+    assert gc(repository) == []  # a query may be about to enter it into the ledger
+
+
+def test_data_that_trials_share_goes_with_the_last(repository: Repository) -> None:
+    for name in ("data", "tmp-0123"):
+        plant(repository, name)
+    with store_of.open_store(repository) as store:
+        open_run(Ledger(store))
+        assert gc(repository) == []
+        Ledger(store).forget("run")
+    assert gc(repository) == [*NAMES, "data", "tmp-0123"]
+    assert left(repository) == []
+
+
+def test_a_link_is_not_followed(repository: Repository, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    (repository.trials_folder / ("f" * 64)).symlink_to(tmp_path / "mine")
+    os.utime(tmp_path / "mine", (0, 0))
+    assert gc(repository) == NAMES
+    assert (tmp_path / "mine" / "thesis.tex").exists()
+
+
+def test_a_damaged_ledger_needs_everything(repository: Repository) -> None:
+    repository.trials_path.write_bytes(b"no database at all, but long enough to be looked at" * 99)
+    with pytest.raises(Damaged, match="the ledger of trials"):
+        gc(repository)
+    assert left(repository) == NAMES
+
+
+def test_a_repository_without_trials(tmp_path: Path) -> None:
+    repository, _ = Repository.init(tmp_path)
+    assert gc(repository) == []
+    assert not repository.trials_path.exists()
+
+
+def test_fsck_and_a_rebuild_leave_the_ledger_alone(repository: Repository) -> None:
+    with store_of.open_store(repository) as store:
+        ledger = Ledger(store)
+        open_run(ledger)
+        train(ledger, 2)
+        before = [view.counts for view in ledger.runs()]
+        identity = os.stat(repository.trials_path).st_ino
+        assert check.check(repository).faults == []
+        rebuilding.rebuild(repository)
+        assert os.stat(repository.trials_path).st_ino == identity
+        assert [view.counts for view in ledger.runs()] == before
+        train(ledger)
+        assert ledger.run("run").state == "over"
+    assert left(repository) == NAMES
+
+
+def test_not_on_a_network_disk(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_of, "network_disk", bool)
+    with pytest.raises(StorageError, match="lies on a network disk") as caught:
+        store_of.open_store(repository)
+    assert caught.value.exit_code == 8
+    assert not repository.trials_path.exists()
+    assert [each.path.name for each in trials.unneeded(repository, NOW)] == NAMES  # of no run
+    repository.trials_path.touch()
+    assert trials.unneeded(repository, NOW) == []  # who knows
