@@ -7,7 +7,7 @@ file was read are written in one transaction: a kill neither loses a point nor d
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -68,9 +68,19 @@ def read_files(
         for name in known.keys() - found.keys():
             with db.atomic():
                 rows.withdraw(db, rows.run(db, key, name))
+        _forget_folders(store)
         for name, paths in found.items():
             _Run(store, key, name, done, progress).catch_up(paths, known.get(name, {}))
     return done
+
+
+def _forget_folders(store: CurveStore) -> None:
+    """Experiments whose folder is no more: nobody will look there again."""
+    db = store.database
+    for key, name in store.experiments():
+        if os.path.isabs(name) and not os.path.lexists(name):
+            with db.atomic():
+                rows.forget(db, key)
 
 
 def find(directory: Path) -> dict[str, list[Path]]:
@@ -139,7 +149,11 @@ class _Run:
             except OSError as error:  # it was there a moment ago
                 self.done.remarks.append((text_of(path), error.strerror or "cannot be read"))
         names = {text_of(path) for path, _ in looks}
-        anew = bool(known.keys() - names) or any(
+        gone = bool(known.keys() - names)
+        if not gone and all(_unchanged(status, known.get(text_of(p))) for p, status in looks):
+            self._remark(known.values())
+            return
+        anew = gone or any(
             _replaced(path, status, known.get(text_of(path))) for path, status in looks
         )
         before: dict[str, int] = {}
@@ -153,12 +167,17 @@ class _Run:
                 before = {tag: state.n for tag, state in rows.series(self.db, self.id).items()}
         for path, status in looks:
             row = known.get(text_of(path))
-            if row is None or (row.size, row.mtime_ns) != (status.st_size, status.st_mtime_ns):
+            if row is None or not _unchanged(status, row):
                 row = self._read(path, status, row)
-            if row.error is not None and row.status != "open":
-                self.done.remarks.append((row.path, row.error))
+            self._remark([row])
         if self.grown:
             self._keep_previews(before)
+
+    def _remark(self, files: Iterable[FileRow]) -> None:
+        """What is damaged is said at every look, not only at that which read it."""
+        self.done.remarks += [
+            (row.path, row.error) for row in files if row.error and row.status != "open"
+        ]
 
     def _read(self, path: Path, status: os.stat_result, row: FileRow | None) -> FileRow:
         """What is new in one file, batch by batch."""
@@ -222,11 +241,14 @@ def _head(path: Path) -> str:
     return f"{len(data)}:{hash_bytes(data)}"
 
 
+def _unchanged(status: os.stat_result, row: FileRow | None) -> bool:
+    look = (status.st_size, status.st_mtime_ns, status.st_ino)
+    return row is not None and (row.size, row.mtime_ns, row.inode) == look
+
+
 def _replaced(path: Path, status: os.stat_result, row: FileRow | None) -> bool:
     """Whether it is another file than the one that was read, or not a longer one."""
-    if row is None or (row.size, row.mtime_ns, row.inode) == (
-        *(status.st_size, status.st_mtime_ns, status.st_ino),
-    ):
+    if row is None or _unchanged(status, row):
         return False
     if row.inode != status.st_ino or status.st_size < row.offset or status.st_size == row.size:
         return True

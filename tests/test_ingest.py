@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import dlv.ingest as ingest
 from dlv.curve_store import CurveStore
 from dlv.errors import NotFound
+from dlv.metadata import curve_writing
 from tests import event_bytes as logs
 
 LOG = "events.out.tfevents.1.host"
@@ -280,6 +281,19 @@ def test_two_experiments_do_not_meet(store: CurveStore, folder: Path) -> None:
     ingest.scan(store, folder / "a")
     found = {name: [row.n for row in store.series(key)] for key, name in store.experiments()}
     assert found == {str(folder / "a"): [1], str(folder / "b"): [1]}
+
+
+def test_folders_that_are_no_more_are_forgotten(store: CurveStore, folder: Path) -> None:
+    put(folder, "a/r", logs.scalars("loss", [1]))
+    put(folder, "b/r", logs.scalars("loss", [2]))
+    for name in "ab":
+        ingest.scan(store, folder / name)
+    with store.database.atomic():
+        curve_writing.experiment(store.database, "")  # that of committed versions
+    shutil.rmtree(folder / "a")
+    ingest.scan(store, folder / "b")
+    assert [name for _, name in store.experiments()] == ["", str(folder / "b")]
+    assert store.database.value("SELECT count(*) FROM run") == 1
 
 
 def test_a_folder_that_is_not_there(store: CurveStore, folder: Path) -> None:

@@ -296,6 +296,13 @@ def withdraw(db: Database, run_id: int) -> None:
     db.execute("DELETE FROM run WHERE id = ?", (run_id,))
 
 
+def forget(db: Database, experiment_id: int) -> None:
+    """An experiment with all its runs."""
+    for (run_id,) in db.rows("SELECT id FROM run WHERE experiment_id = ?", (experiment_id,)):
+        withdraw(db, run_id)
+    db.execute("DELETE FROM experiment WHERE id = ?", (experiment_id,))
+
+
 def versions(db: Database, experiment_id: int) -> list[Row]:
     """(run id, name, version id) of the runs that are versions."""
     return db.rows(
