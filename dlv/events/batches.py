@@ -15,6 +15,7 @@ from dlv.events.templates import Matches, Templates
 from dlv.events.tfevents import FOOT, HEAD, Framing, Records
 from dlv.events.wire import Malformed
 
+_NONE = -(1 << 40)  # the number of no series
 _FEW, _MANY = 64, 1 << 13  # records of a batch
 
 
@@ -80,13 +81,12 @@ class Batches:
         if not count:
             return
         starts, ends = records.starts[-count:], records.ends[-count:]
-        low, high = starts[0] - HEAD, ends[-1] + FOOT
+        low, high = int(starts[0]) - HEAD, int(ends[-1]) + FOOT
         if high - low > blocks.MOST_BYTES:
             return
         # A kind is a template and, in its last bits, the bytes of the step.
         pairs = [(self._templates.all[kind >> 4], kind & 15) for kind in kinds[-count:].tolist()]
-        sizes = [end - start for start, end in zip(starts, ends, strict=True)]
-        self._period = blocks.Period(data[low:high], pairs, sizes)
+        self._period = blocks.Period(data[low:high], pairs, (ends - starts).tolist())
 
     # Batches
 
@@ -145,22 +145,22 @@ class Batches:
     ) -> None:
         if event is None:
             return
-        body = data[records.starts[index] : records.ends[index]]
+        body = records.body(data, index)
         try:
             values = self._values.of(event.content) if event.kind == summaries.SUMMARY else []
             self._templates.learn(body, values, self._run.series)
             gathered.add(event, values)
         except Malformed as error:
-            gathered.malformed(error, where + records.starts[index] - HEAD)
+            gathered.malformed(error, where + int(records.starts[index]) - HEAD)
 
 
 def _event(
     data: bytes, records: Records, index: int, where: int, gathered: Gathering
 ) -> Event | None:
     try:
-        return summaries.event(data[records.starts[index] : records.ends[index]])
+        return summaries.event(records.body(data, index))
     except Malformed as error:
-        gathered.malformed(error, where + records.starts[index] - HEAD)
+        gathered.malformed(error, where + int(records.starts[index]) - HEAD)
         return None
 
 
@@ -170,8 +170,9 @@ class Ahead:
     def __init__(self, matches: Matches, templates: Templates, gathered: Gathering) -> None:
         self._gathered = gathered
         self.now = 0  # the record at hand: what stands before it may be given
-        self._series = list(templates.series)
-        self._numbers = {each: number for number, each in enumerate(self._series)}
+        self._templates = templates
+        self._more: list[Series] = []  # series of which no record of the batch is matched
+        self._numbers: dict[Series, int] = {}  # and theirs
         # Of the others: record, number of the series, step, wall, value.
         self._others: list[tuple[int, int, int, float, float]] = []
         order = [records for records, _, _ in matches.numbers]
@@ -186,9 +187,11 @@ class Ahead:
         self._steps, self._walls = matches.steps[self._order], matches.walls[self._order]
 
     def divert(self, series: Series, event: Event, value: float) -> None:
-        number = self._numbers.setdefault(series, len(self._series))
-        if number == len(self._series):
-            self._series.append(series)
+        number = self._templates.numbers.get(series)
+        if number is None:
+            number = self._numbers.setdefault(series, -1 - len(self._more))
+            if number == -1 - len(self._more):
+                self._more.append(series)
         self._others.append((self.now, number, event.step, event.wall, value))
 
     def give(self) -> None:
@@ -204,11 +207,13 @@ class Ahead:
         steps = np.concatenate((self._steps[ready], others[:, 2]))[sort]
         walls = np.concatenate((self._walls[ready], floats[:, 0]))[sort]
         values = np.concatenate((self._values[ready], floats[:, 1]))[sort]
-        bounds = np.flatnonzero(np.diff(of, prepend=-1, append=-1)).tolist()
+        bounds = np.flatnonzero(np.diff(of, prepend=_NONE, append=_NONE)).tolist()
         for low, high in pairwise(bounds):
             part = slice(low, high)
             columns = steps[part], walls[part], values[part]
-            self._gathered.extend(self._series[int(of[low])], columns)
+            number = int(of[low])
+            series = self._more[-1 - number] if number < 0 else self._templates.series[number]
+            self._gathered.extend(series, columns)
         self._others = []
         left = ~ready
         self._order, self._of, self._values = self._order[left], self._of[left], self._values[left]

@@ -27,6 +27,7 @@ NOTHING, SIMPLE, OBSOLETE, IMAGE, HISTOGRAM, AUDIO, TENSOR = 0, 2, 3, 4, 5, 6, 8
 
 WITH_VALUES = {SUMMARY, GRAPH, RUN_METADATA}  # events that bring points
 SESSION_START = 1
+_VALUE = 0x0A  # the key before a value
 _SINGLE = struct.Struct("<f")
 _MOST_KNOWN, _MOST = 1 << 10, 1 << 16  # bytes of what is remembered, and how many
 _MESSAGES = {SUMMARY, LOG_MESSAGE, SESSION_LOG, RUN_METADATA}
@@ -75,20 +76,31 @@ class Values:
 
     def of(self, summary: bytes) -> list[Value]:
         """The values of a summary; all of it is walked before the first is used."""
-        found = []
-        for number, kind, a, b in fields(summary):
-            if number != 1 or kind != BYTES:
-                continue
-            tag = self._known.get(summary[a : b - 4]) if b - a < _MOST_KNOWN else None
-            if tag is None:
-                value = _value(summary, a, b)
-                found.append(value)
-                if value.ends_in_number and b - a < _MOST_KNOWN and len(self._known) < _MOST:
-                    self._known[summary[a : b - 4]] = value.tag
-            else:
-                (number_there,) = _SINGLE.unpack_from(summary, b - 4)
-                found.append(Value(tag, "", SIMPLE, number_there))
+        found: list[Value] = []
+        at, end, known = 0, len(summary), self._known
+        # Values of less than 128 bytes that were seen before, then whatever follows the last one.
+        while at + 1 < end and summary[at] == _VALUE and summary[at + 1] < 0x80:
+            stop = at + 2 + summary[at + 1]
+            tag = known.get(summary[at + 2 : stop - 4])
+            if tag is None or stop > end:
+                break
+            found.append(Value(tag, "", SIMPLE, _SINGLE.unpack_from(summary, stop - 4)[0]))
+            at = stop
+        for number, kind, a, b in fields(summary, at):
+            if number == 1 and kind == BYTES:
+                found.append(self._value(summary, a, b))
         return found
+
+    def _value(self, summary: bytes, at: int, end: int) -> Value:
+        known = self._known
+        short = end - at < _MOST_KNOWN
+        tag = known.get(summary[at : end - 4]) if short else None
+        if tag is not None:
+            return Value(tag, "", SIMPLE, _SINGLE.unpack_from(summary, end - 4)[0])
+        value = _value(summary, at, end)
+        if value.ends_in_number and short and len(known) < _MOST:
+            known[summary[at : end - 4]] = value.tag
+        return value
 
 
 def _value(data: bytes, at: int, end: int) -> Value:

@@ -100,8 +100,9 @@ class Templates:
     def __init__(self) -> None:
         self.all: list[Template] = []
         self.series: list[Series] = []  # of all templates
-        self._numbers: dict[Series, int] = {}  # where they are in the list
+        self.numbers: dict[Series, int] = {}  # where they are in it
         self._of_slot: list[list[int]] = []  # the number of the series of a slot, by template
+        self._arrays: dict[int, Ints] = {}
         self._once: set[int] = set()
         self._trials = 1 << 10  # events of several values that may still be looked at
         self._shapes: dict[int, list[_Shape]] = {}
@@ -163,14 +164,17 @@ class Templates:
             numbers.append(-1)
             if slot < len(template.series):
                 series = template.series[slot]
-                if series not in self._numbers:
-                    self._numbers[series] = len(self.series)
+                if series not in self.numbers:
+                    self.numbers[series] = len(self.series)
                     self.series.append(series)
-                numbers[-1] = self._numbers[series]
+                numbers[-1] = self.numbers[series]
 
     def series_of(self, slot: int) -> Ints:
         """For each template the number of the series to which a slot belongs."""
-        return np.array(self._of_slot[slot], np.int64)
+        found = self._arrays.get(slot)
+        if found is None or len(found) != len(self.all):
+            found = self._arrays[slot] = np.array(self._of_slot[slot], np.int64)
+        return found
 
     def _shape(self, size: int, slots: tuple[Slot, ...]) -> _Shape:
         for shape in self._shapes.setdefault(size, []):
@@ -187,9 +191,8 @@ class Templates:
         self._shapes[size].append(shape)
         return shape
 
-    def match(self, data: bytes, starts: Sequence[int], ends: Sequence[int]) -> Matches:
-        """Hold the records data[starts[i]:ends[i]] against all templates."""
-        first, last = np.array(starts, np.int64), np.array(ends, np.int64)
+    def match(self, data: bytes, first: Ints, last: Ints) -> Matches:
+        """Hold the records data[first[i]:last[i]] against all templates."""
         found = np.full(len(first), -1, np.int64)
         array = np.frombuffer(data, np.uint8)
         some = np.flatnonzero(last - first >= _LEAST)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dlv.events import crc
 
@@ -21,11 +22,14 @@ _SUM = struct.Struct("<I")
 class Records:
     """Whole records of a buffer: body i is buffer[starts[i]:ends[i]]."""
 
-    starts: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
-    stop: int = 0  # where the last good one ends
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    stop: int  # where the last good one ends
     needed: int = 0  # bytes that the record there needs, if it is not whole
     damage: str | None = None  # why it ends there
+
+    def body(self, data: bytes, index: int) -> bytes:
+        return data[int(self.starts[index]) : int(self.ends[index])]
 
 
 class Framing:
@@ -46,41 +50,39 @@ class Framing:
 
     def cut(self, data: bytes, at: int, most: int) -> Records:
         """Up to `most` records from `at` on, checked."""
-        found = Records(stop=at)
-        starts, ends, known, size = found.starts, found.ends, self._lengths, len(data)
-        while len(starts) < most:
+        places, known, size = [at], self._lengths, len(data) - HEAD - FOOT
+        needed, damage = 0, None
+        while len(places) <= most:
             head = data[at : at + HEAD]
             length = known.get(head)
             if length is None:
                 if len(head) < HEAD:
-                    found.needed = HEAD + FOOT
+                    needed = HEAD + FOOT
                     break
                 length = self.length(head)
                 if length is None:
-                    found.damage = "the sum of a record's length is wrong"
+                    damage = "the sum of a record's length is wrong"
                     break
                 if length > MOST_RECORD:
-                    found.damage = f"a record of {length} bytes is announced"
+                    damage = f"a record of {length} bytes is announced"
                     break
-            end = at + HEAD + length
-            if end + FOOT > size:
-                found.needed = HEAD + length + FOOT
+            if at + length > size:
+                needed = HEAD + length + FOOT
                 break
-            starts.append(at + HEAD)
-            ends.append(end)
-            at = end + FOOT
-        self._check(data, found)
-        found.stop = ends[-1] + FOOT if ends else found.stop
-        return found
+            at += length + HEAD + FOOT
+            places.append(at)
+        bounds = np.array(places, np.int64)
+        good = self._good(data, bounds[:-1] + HEAD, bounds[1:] - FOOT)
+        if good < len(places) - 1:
+            needed, damage = 0, "the sum of a record is wrong"
+        starts, ends = bounds[:good] + HEAD, bounds[1 : good + 1] - FOOT
+        return Records(starts, ends, places[good], needed, damage)
 
-    def _check(self, data: bytes, found: Records) -> None:
-        """Cut `found` off before the first record whose sum is wrong."""
-        if not found.starts:
-            return
-        starts, ends = np.array(found.starts), np.array(found.ends)
+    def _good(self, data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> int:
+        """How many records there are before the first whose sum is wrong."""
         lengths = ends - starts
         array = np.frombuffer(data, np.uint8)
-        kept = array[ends[:, None] + np.arange(4)].view("<u4").ravel()
+        kept = array[ends[:, None] + np.arange(FOOT)].view("<u4").ravel()
         big = lengths >= _BIG
         small = np.flatnonzero(~big)
         sums = np.empty(len(starts), np.uint32)
@@ -88,7 +90,4 @@ class Framing:
         for at in np.flatnonzero(big).tolist():
             sums[at] = crc.crc32c(array[starts[at] : ends[at]].data)
         wrong = np.flatnonzero(crc.unmasked(kept) != sums)
-        if len(wrong):
-            first = int(wrong[0])
-            del found.starts[first:], found.ends[first:]
-            found.damage, found.needed = "the sum of a record is wrong", 0
+        return int(wrong[0]) if len(wrong) else len(starts)

@@ -104,7 +104,7 @@ def _pass_group(data: bytes, at: int, end: int, number: int) -> int:
     while within:
         key, at = varint(data, at, end)
         number, kind = key >> 3, key & 7
-        if not 0 < number < 1 << 29:
+        if number >= 1 << 29:  # number 0 is let pass here, as protobuf does
             raise Malformed(f"a field has the number {number}")
         if kind == GROUP:
             within.append(number)
