@@ -242,33 +242,12 @@ class Program:
         return {**os.environ, **threads, **said, "DLV_TRIAL": str(self.folder.absolute())}
 
     def _state(self, report: Report) -> dict[str, Any] | None:
-        """The checkpoint of a report as files of the trial: durable, with their hashes."""
         if report.checkpoint is None:
             return None
-        path = self.folder / report.checkpoint
-        real = Path(os.path.realpath(path))
-        if not real.is_relative_to(os.path.realpath(self.folder)) or real == self.folder:
-            raise UsageError(
-                f"the checkpoint {report.checkpoint} lies outside of the trial's folder",
-                why="write it to checkpoint/",
-            )
-        try:
-            if path.exists() and not (path.is_file() or path.is_dir()):
-                raise OSError("it is neither a file nor a folder")
-            for each in sorted(path.rglob("*")) if path.is_dir() else [path]:
-                if each.is_file():
-                    durable.sync_path(each)
-            durable.fsync_directory(path.parent)
-            name = path.relative_to(self.folder.parent).as_posix()
-            state = {FILES: {name: file_digest(path)}}
-        except (OSError, DlvError) as error:
-            raise UsageError(
-                f"the checkpoint {report.checkpoint} of step {report.step} cannot be read",
-                why=str(error),
-                hint="write it whole, then the line of log.jsonl that names it",
-            ) from error
-        self._keep(name)
-        return state
+        found = files_of(report, self.folder)
+        for name in found:
+            self._keep(name)
+        return {FILES: found}
 
     def _keep(self, name: str) -> None:
         """Of the program's own files, those of the last checkpoints."""
@@ -292,6 +271,35 @@ class Program:
         if signalled in set(signal.Signals):
             said = f"was ended by {signal.Signals(signalled).name}"
         raise ProgramFailed(f"the program {said}", why=printed or "it printed nothing")
+
+
+def files_of(report: Report, folder: Path) -> dict[str, str]:
+    """The checkpoint of a report as files of the trial: durable, with their hashes.
+
+    `folder` is where the program runs; names are relative to the one above, which is the trial's.
+    """
+    said = report.checkpoint or "."
+    path = folder / said
+    real = Path(os.path.realpath(path))
+    if not real.is_relative_to(os.path.realpath(folder)) or real == Path(os.path.realpath(folder)):
+        raise UsageError(
+            f"the checkpoint {said} lies outside of the trial's folder",
+            why="write it to checkpoint/",
+        )
+    try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise OSError("it is neither a file nor a folder")
+        for each in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if each.is_file():
+                durable.sync_path(each)
+        durable.fsync_directory(path.parent)
+        return {path.relative_to(folder.parent).as_posix(): file_digest(path)}
+    except (OSError, DlvError) as error:
+        raise UsageError(
+            f"the checkpoint {said} of step {report.step} cannot be read",
+            why=str(error),
+            hint="write it whole, then the line of log.jsonl that names it",
+        ) from error
 
 
 def log_waits(log: Log) -> bool:

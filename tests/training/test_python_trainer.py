@@ -13,7 +13,7 @@ import dlv.training.python_trainer as python_trainer
 from dlv.errors import NotFound, UsageError
 from dlv.training.config import Config
 from dlv.training.trial_files import TrialFiles
-from tests.conformance.trainer import TrainerSuite
+from tests.conformance.trainer import Run, TrainerSuite
 from tests.training import small
 
 OWN = Path(__file__).parent / "own_function.py"
@@ -95,3 +95,26 @@ def test_a_function_of_a_package(tmp_path: Path) -> None:
     (folder / "__init__.py").write_text("")
     own(folder, "def train(net, config, steps, ckpt, log): pass", "inner")
     python_trainer.trainer("own_package.inner:train", tmp_path)
+
+
+def test_what_it_imports_while_it_runs(tmp_path: Path) -> None:
+    own(tmp_path, "def loss():\n    return 0.5", "own_beside")
+    own(
+        tmp_path,
+        "def train(net, config, steps, ckpt, log):\n"
+        "    from own_beside import loss\n"
+        "    log(steps, {'loss': loss()}, {})\n",
+    )
+    given = {"trainer": "own_code:train", "steps": 4, "log_every": 4}
+    made = small.created(tmp_path, small.mlp(), small.mlp_weights(), given)
+    assert Run(made.folder, small.READERS, 4).to(4).rows == {4: {"loss": 0.5}}
+    assert str(tmp_path) not in sys.path
+
+
+def test_what_it_raises_is_not_hidden(tmp_path: Path) -> None:
+    own(tmp_path, "def train(net, config, steps, ckpt, log):\n    return [][steps]\n")
+    given = {"trainer": "own_code:train", "steps": 4, "log_every": 4}
+    made = small.created(tmp_path, small.mlp(), small.mlp_weights(), given)
+    with pytest.raises(IndexError) as caught:
+        Run(made.folder, small.READERS, 4).to(4)
+    assert caught.traceback[-1].path == tmp_path / "own_code.py"
