@@ -66,11 +66,13 @@ class Reading:
             if self._batches.damage is not None:
                 self._damaged(data, used, self._batches.damage)
             self.offset += used
-            yield gathered.window(self.offset)
+            if used:
+                yield gathered.window(self.offset)
             if self.status != "open":
                 return
-            if last:
-                if used < len(data):
+            # A long record that is not all there yet is not read to find that out.
+            if last or (needed > WINDOW and self.offset + needed > size):
+                if self.offset < size:
                     self.error = f"the record at byte {self.offset} is cut off"
                 return
             wanted = max(WINDOW, needed)

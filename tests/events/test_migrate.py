@@ -291,7 +291,7 @@ def test_36_a_cut_off_tail_is_read_once_it_is_whole(tmp_path: Path) -> None:
     assert first.status == "open"
     assert first.error == f"the record at byte {first.offset} is cut off"
     again = migrate.read(path, offset=first.offset, state=first.state)
-    assert [window.items for window in again] == [[]]
+    assert list(again) == []
     path.write_bytes(whole)
     state = json.loads(json.dumps(first.state))
     then = migrate.read(path, offset=first.offset, state=state)
