@@ -10,13 +10,14 @@ PYTEST := $(BIN)/python -m pytest
 # A plain path instead of an import hook, which every start of dlv would have to load.
 EDITABLE := --config-settings editable_mode=compat
 
-.PHONY: help demo test test-slow reliability bench paper lint format docs golden clean
+.PHONY: help demo test test-slow reliability fuzz bench paper lint format docs golden clean
 
 help:
 	@echo "make demo       build demo-repository from examples/ and show the commands at work"
 	@echo "make test       all tests but the slow ones (installs torch and scikit-learn)"
 	@echo "make test-slow  the slow ones: crashes at many points, big files, Ray (installs it)"
 	@echo "make reliability  the figures of the crash harness; POINTS=0: at every call (hours)"
+	@echo "make fuzz       every parser against inputs with something wrong; RUNS=1000000: so many of each"
 	@echo "make lint       ruff and mypy --strict"
 	@echo "make docs       write the reference pages in docs/, and what the sessions in the other pages print"
 	@echo "make bench      run the benchmarks; CORPUS=all: also on 22.7 M weights (an hour)"
@@ -77,6 +78,9 @@ bench: $(BENCH)
 
 paper: $(BENCH)
 	@$(BIN)/python -m benchmarks.paper --out paper $(ARGS)
+
+fuzz: $(FULL)
+	$(BIN)/python -m tests.fuzz.run --runs $(or $(RUNS),10000) $(ARGS)
 
 lint: $(FULL)
 	$(BIN)/ruff check .
