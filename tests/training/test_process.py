@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -357,3 +358,19 @@ def test_the_output_is_kept(tmp_path: Path) -> None:
     run.to(4, 8)
     assert (run.folder / "output.txt").read_text().split().count("hello") == 2
     assert os.stat(run.folder / "output.txt").st_size > 20
+
+
+def test_the_program_of_the_documentation(tmp_path: Path) -> None:
+    page = (Path(__file__).parent.parent.parent / "docs" / "trainers.md").read_text()
+    (code,) = re.findall(r"^```py\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (tmp_path / "train.py").write_text(code)
+    data = small.saved(tmp_path / "blobs.npz", *small.blobs())
+    given = {"trainer": [sys.executable, "train.py"], "input_data": data, "base_lr": 0.5}
+    bits = []
+    for seed, steps in ((0, (40,)), (0, (10, 25, 40)), (1, (40,))):
+        config = {**given, "steps": 40, "log_every": 10, "seed": seed, "mine": len(steps)}
+        made = small.created(tmp_path, small.mlp(), small.mlp_weights(), config)
+        run = Run(made.folder, Readers(), 10).to(*steps)
+        assert run.rows[40]["loss"] < run.rows[10]["loss"]
+        bits.append(run.bits())
+    assert bits[0] == bits[1] != bits[2]
