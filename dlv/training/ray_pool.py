@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 import socket
-import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,23 +17,20 @@ from typing import Any
 
 from dlv.errors import DlvError, StorageError, UsageError, require
 from dlv.processors import VARIABLES
-from dlv.training.checkpoints import SUFFIX
 from dlv.training.claims import RENEW, Claim, LeaseLost
 from dlv.training.interface import Readers
 from dlv.training.ledger import Ledger
 from dlv.training.owners import Owner
 from dlv.training.pool import FAULTS, LEAVING, Interrupted, no_storage, settle
 from dlv.training.progress import News, Progress, Watch
+from dlv.training.ray_tasks import Keeper, slice_task
 from dlv.training.results import RunView
-from dlv.training.slices import Slice, told
-from dlv.training.trial_files import START, TRIAL
+from dlv.training.slices import told
 from dlv.training.trial_store import TrialStore
-from dlv.training.worker import OUTPUT, patience_of, printing_to, silent
+from dlv.training.worker import patience_of, silent
 
 KNOCK = 10.0  # seconds for a cluster to answer
 LOOK = 0.5  # seconds between two looks at the run
-MOST_CARRIED = 64 << 20  # bytes of a trial that go through the actor, without a shared disk
-MOST_PRINTED = 1 << 20  # of what a slice printed
 GRACE = 10.0  # seconds for tasks to end when nobody wants what they do any more
 
 
@@ -70,7 +66,7 @@ def train(
     task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(slice_task)
     driver = _Driver(
         *(ray, store, run, progress, keeper),
-        submit=lambda claim: task.remote(keeper, claim, root, readers, shared),
+        submit=lambda claim: task.remote(ray.get, keeper, claim, root, readers, shared),
         slots=lambda: _slots(ray, cpus, gpus, workers),
     )
     try:
@@ -122,7 +118,7 @@ def _no_cluster(address: str | None, error: Exception) -> UsageError:
     return UsageError(
         f"no Ray cluster answers at `{address}`" if address else "Ray does not start",
         why=str(error).strip().partition("\n")[0],
-        hint="ray start --head begins one; on ray() uses this machine alone",
+        hint="start the cluster first; on ray() uses this machine alone",
     )
 
 
@@ -135,127 +131,6 @@ def _slots(ray: Any, cpus: float, gpus: float, most: int | None) -> int:
     return count if most is None else min(count, most)
 
 
-# In the actor
-
-
-class Keeper:
-    """The ledger for tasks of other machines. What it gives back is plain: no exceptions."""
-
-    def __init__(self, reopen: Callable[[], TrialStore], root: Path) -> None:
-        self._ledger = Ledger(reopen())
-        self._root = root
-        self._stopping = False
-
-    def log(self, claim: Claim, step: int, metrics: Mapping[str, float], wall: float) -> str:
-        try:
-            stop = self._ledger.log(claim, step, metrics, wall)
-        except LeaseLost:
-            return "lost"
-        return "stop" if stop or self._stopping else "go"
-
-    def finish(self, claim: Claim, state: str, error: str | None) -> str:
-        try:
-            self._ledger.finish(claim, state, error)
-        except LeaseLost:
-            return "lost"
-        return "done"
-
-    def stop(self) -> None:
-        self._stopping = True
-
-    def files(self, trial: str) -> dict[str, bytes]:
-        """What a machine without the disk needs to go on with a trial."""
-        folder = self._root / trial
-        names = [TRIAL, START, *(f"checkpoint/{p.name}" for p in _checkpoints(folder))]
-        found = {name: (folder / name).read_bytes() for name in names}
-        size = sum(map(len, found.values()))
-        if size > MOST_CARRIED:
-            raise DlvError(
-                f"trial {trial[:7]} is too large for machines without a shared disk",
-                why=f"{size:,} bytes; up to {MOST_CARRIED:,} are sent",
-                hint="put the repository where all nodes see it",
-            )
-        return found
-
-    def keep(self, claim: Claim, name: str, data: bytes) -> bool:
-        """A checkpoint or what was printed, from such a machine; only of who has the trial."""
-        if self._ledger.store.held(claim.trial, claim.token) is None:
-            return False
-        target = self._root / claim.trial / name
-        target.parent.mkdir(exist_ok=True)
-        if name == OUTPUT:
-            with target.open("ab") as file:
-                file.write(data)
-            return True
-        made = target.with_name(f".{target.name}.{claim.token}.tmp")
-        with made.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        made.rename(target)
-        return True
-
-
-def _checkpoints(folder: Path) -> list[Path]:
-    return sorted((folder / "checkpoint").glob(f"*{SUFFIX}"))
-
-
-# In a task
-
-
-class Far:
-    """The ledger as a task sees it. `carried`: the folder is this machine's own copy."""
-
-    def __init__(self, ray: Any, keeper: Any, carried: Path | None = None) -> None:
-        self._ray = ray
-        self._keeper = keeper
-        self._carried = carried
-        self._sent = set() if carried is None else {p.name for p in _checkpoints(carried)}
-
-    def log(self, claim: Claim, step: int, metrics: Mapping[str, float], wall: float) -> bool:
-        for path in [] if self._carried is None else _checkpoints(self._carried):
-            if path.name not in self._sent:  # before the row that tells of it
-                self._send(claim, f"checkpoint/{path.name}", path.read_bytes())
-                self._sent.add(path.name)
-        said = self._ray.get(self._keeper.log.remote(claim, step, dict(metrics), wall))
-        if said == "lost":
-            raise LeaseLost
-        return bool(said == "stop")
-
-    def finish(self, claim: Claim, state: str, error: str | None = None) -> None:
-        if self._carried is not None:
-            printed = (self._carried / OUTPUT).read_bytes()
-            self._send(claim, OUTPUT, printed[-MOST_PRINTED:])
-        if self._ray.get(self._keeper.finish.remote(claim, state, error)) == "lost":
-            raise LeaseLost
-
-    def _send(self, claim: Claim, name: str, data: bytes) -> None:
-        if not self._ray.get(self._keeper.keep.remote(claim, name, data)):
-            raise LeaseLost
-
-
-def slice_task(keeper: Any, claim: Claim, root: Path, readers: Readers, shared: bool) -> None:
-    """One slice, on whatever node Ray has chosen."""
-    ray = require("ray", "ray")
-
-    def run(folder: Path, far: Far) -> None:
-        with printing_to(folder / OUTPUT):
-            Slice(claim, far, readers, lambda: False).run(folder)
-
-    if shared and (root / claim.trial / TRIAL).exists():
-        run(root / claim.trial, Far(ray, keeper))
-        return
-    with tempfile.TemporaryDirectory(prefix="dlv-trial-") as name:
-        folder = Path(name) / claim.trial
-        for part, data in ray.get(keeper.files.remote(claim.trial)).items():
-            (folder / part).parent.mkdir(parents=True, exist_ok=True)
-            (folder / part).write_bytes(data)
-        run(folder, Far(ray, keeper, folder))
-
-
-# In the driver
-
-
 @dataclass
 class _Driver:
     ray: Any
@@ -266,7 +141,6 @@ class _Driver:
     submit: Callable[[Claim], Any]
     slots: Callable[[], int]
     claims: dict[Any, Claim] = field(default_factory=dict)  # by what stands for the task's end
-    heard: dict[str, tuple[int, float]] = field(default_factory=dict)  # trial -> step, when
 
     def __post_init__(self) -> None:
         self.ledger = Ledger(self.store)
@@ -284,7 +158,7 @@ class _Driver:
                 settle(self.ledger, self.run)
                 continue
             self.fill()
-            self.give_up(view)
+            self.give_up()
             self.show(view, self.collect(LOOK))
         self.ray.get(self.keeper.stop.remote())
         self.wait(time.monotonic() + GRACE)
@@ -296,7 +170,6 @@ class _Driver:
             if not isinstance(claim, Claim):
                 return
             self.claims[self.submit(claim)] = claim
-            self.heard[claim.trial] = (claim.step, time.monotonic())
 
     def collect(self, patience: float) -> list[News]:
         """Tasks that have ended; what a lost one had is given back. Leases are renewed."""
@@ -340,17 +213,16 @@ class _Driver:
         with suppress(LeaseLost):
             self.ledger.finish(claim, state, error)
 
-    def give_up(self, view: RunView) -> None:
+    def give_up(self) -> None:
         """Trials that have said nothing for as long as the budget lets a trial take."""
-        steps, now = {trial.trial: trial.step for trial in view.trials}, time.monotonic()
+        limits = {task: patience_of(self.store, claim) for task, claim in self.claims.items()}
+        if not any(limits.values()):
+            return
+        silences = self.ray.get(self.keeper.silences.remote())
         for task, claim in list(self.claims.items()):
-            step, since = self.heard[claim.trial]
-            if steps[claim.trial] != step:
-                self.heard[claim.trial] = (steps[claim.trial], now)
-                continue
-            patience = patience_of(self.store, claim)
-            if patience is not None and now - since > patience:
-                self.back(claim, "failed", silent(now - since, patience))
+            limit, silence = limits[task], silences.get(claim.token, 0.0)
+            if limit is not None and silence > limit:
+                self.back(claim, "failed", silent(silence, limit))
                 self.ray.cancel(task, force=True)
                 del self.claims[task]
 

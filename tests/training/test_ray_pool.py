@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import dlv.training.ray_pool as ray_pool
+import dlv.training.ray_tasks as ray_tasks
 from dlv.errors import UsageError
 from dlv.metadata.trials import Trials
 from dlv.training.budget import Budget
@@ -64,7 +65,7 @@ def locally(place: Place, configs: list[dict[str, Any]]) -> tuple[Any, Any]:
 
 def test_the_keeper_answers_without_exceptions(place: Place) -> None:
     run = place.open_run(RATES[:1])
-    keeper = ray_pool.Keeper(
+    keeper = ray_tasks.Keeper(
         partial(Trials, place.repository.trials_path), place.repository.trials_folder
     )
     with place.store() as store:
@@ -77,10 +78,14 @@ def test_the_keeper_answers_without_exceptions(place: Place) -> None:
         assert keeper.keep(claim, "output.txt", b"two")
         assert (folder / "output.txt").read_bytes() == b"one two"
         assert keeper.files(claim.trial)["checkpoint/10-1.ckpt"] == b"bytes"
+        assert keeper.silences() == {}
+        keeper.begin(claim)
+        assert set(keeper.silences()) == {claim.token}
         assert keeper.log(claim, 10, {"loss": 1.0}, 0.1) == "go"
         keeper.stop()
         assert keeper.log(claim, 20, {"loss": 1.0}, 0.1) == "stop"
         assert keeper.finish(claim, "ready", None) == "done"
+        assert keeper.silences() == {}
     assert keeper.log(claim, 30, {"loss": 1.0}, 0.1) == "lost"
     assert keeper.finish(claim, "ready", None) == "lost"
     assert not keeper.keep(claim, "checkpoint/30-1.ckpt", b"of a task that lost its trial")
