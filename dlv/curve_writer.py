@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from dlv.canonical import hash_bytes
 from dlv.curve_store import PREVIEW, CurveStore, sample
-from dlv.errors import UsageError
 from dlv.events import chunks
 from dlv.events.chunks import Scalars
 from dlv.events.points import (
@@ -30,7 +29,6 @@ from dlv.metadata import curve_writing as rows
 from dlv.metadata import curves
 from dlv.metadata.curve_writing import PackedChunk, SeriesState
 
-MOST_TAG = 1 << 16
 _FRAGMENTS = 16  # chunks at the end of a series that are not full; then they become one
 
 
@@ -105,8 +103,6 @@ class RunWriter:
         """A tag's first metadata wins."""
         if known.tag in self.series:
             return
-        if len(known.tag) > MOST_TAG:
-            raise UsageError("a tag is longer than 64 KiB")
         self.series[known.tag] = rows.add_series(
             *(self.db, self.run_id, known.tag, known.plugin, known.data_class),
             *(known.content, known.display_name, known.description),

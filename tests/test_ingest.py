@@ -246,6 +246,48 @@ def test_damage_keeps_what_came_before(store: CurveStore, folder: Path) -> None:
     assert steps(store, run="a") == list(range(9))
 
 
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(1, 255)), max_size=3),
+    st.integers(0, len(WHOLE)),
+    st.binary(max_size=40),
+)
+def test_whatever_is_in_a_file_the_others_are_read(
+    tmp_path: Path, flips: list[tuple[int, int]], cut: int, behind: bytes
+) -> None:
+    shutil.rmtree(tmp_path / "any", ignore_errors=True)
+    data = bytearray(WHOLE)
+    for at, flipped in flips:
+        data[at] ^= flipped
+    put(tmp_path / "any", "a", bytes(data[:cut]) + behind)
+    put(tmp_path / "any", "b", logs.scalars("loss", range(5)))
+    with CurveStore.open(tmp_path / "any.db") as store:
+        for _ in range(2):
+            done = ingest.scan(store, tmp_path / "any", experiment="x")
+        assert steps(store, run="b") == [0, 1, 2, 3, 4]
+        first = min((at for at, _ in flips), default=cut)
+        assert {path for path, _ in done.remarks} <= {str(tmp_path / "any" / "a" / LOG)}
+        # All records before the first byte that is another one are there.
+        with CurveStore.open(tmp_path / "prefix.db") as other:
+            put(tmp_path / "prefix", "a", WHOLE[: min(first, cut)])
+            before = ingest.scan(other, tmp_path / "prefix", experiment="x")
+            assert steps(store, "acc", "a")[: len(steps(other, "acc", "a"))] == steps(
+                other, "acc", "a"
+            )
+            assert before.remarks == []
+
+
+def test_a_tag_that_is_too_long_is_left_out(store: CurveStore, folder: Path) -> None:
+    long = "x" * 70_000
+    path = put(folder, "", logs.scalars("loss", [1]) + logs.scalars(long, [1, 2]))
+    done = ingest.scan(store, folder)
+    assert [name for name, _ in done.remarks] == [str(path)]
+    assert steps(store) == [1]
+    assert steps(store, long) == []
+
+
 def test_a_tail_that_is_cut_is_no_damage(store: CurveStore, folder: Path) -> None:
     data = logs.version() + logs.scalars("loss", range(4))
     path = put(folder, "", data[:-3])
