@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 import dlv.catalogue as catalogue
 import dlv.frozen_curves as frozen_curves
@@ -38,22 +39,48 @@ _IDLE = 8  # stores that are kept open
 Tell = Callable[[str], None]
 
 
+class _Opened(NamedTuple):
+    """A store, and which file it was opened at: somebody may delete or replace that."""
+
+    store: CurveStore
+    path: Path
+    file: int
+
+    @classmethod
+    def at(cls, path: Path) -> _Opened:
+        return cls(CurveStore.open(path), path, _file(path))
+
+    @property
+    def current(self) -> bool:
+        return _file(self.path) == self.file
+
+
+def _file(path: Path) -> int:
+    """Its number in the file system, which is not given away while it is open; 0: none."""
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0
+
+
 class Board(ABC):
     """Curves that are served by many threads while one more keeps them up to date."""
 
     experiment: str
     location: str  # as people know it
 
-    def __init__(self, *, cap: int = CAP, tell: Tell) -> None:
+    def __init__(self, repository: Repository | None, *, cap: int = CAP, tell: Tell) -> None:
         self._tell = tell
         self._cap = cap
         self._keys = BlobKeys()
-        self._idle: list[CurveStore] = []
+        self._idle: list[_Opened] = []
         self._local = threading.local()
         self._ended = threading.Event()
         self._seen = threading.Event()
         self._told: set[str] = set()
         self._scratch = tempfile.TemporaryDirectory(prefix="dlv-board-", ignore_cleanup_errors=True)
+        kept = None if repository is None else curves_of(repository)
+        self.path = kept or self.scratch / CURVES
         self._thread = threading.Thread(target=self._keep_up, daemon=True)
 
     @property
@@ -66,11 +93,6 @@ class Board(ABC):
     def directory(self) -> Path:
         """What the projector may read."""
 
-    @property
-    @abstractmethod
-    def path(self) -> Path:
-        """The file of curves."""
-
     def shown(self, store: CurveStore) -> Store:
         """What of a store is on this board."""
         return store
@@ -82,20 +104,33 @@ class Board(ABC):
     def ask(self) -> Provider:
         """The provider of this thread, until `release`."""
         if getattr(self._local, "provider", None) is None:
-            store = self._idle.pop() if self._idle else CurveStore.open(self.path)
-            self._local.store = store
-            self._local.provider = Provider(self.shown(store), keys=self._keys, cap=self._cap)
+            self._local.opened = self._open()
+            shown = self.shown(self._local.opened.store)
+            self._local.provider = Provider(shown, keys=self._keys, cap=self._cap)
         found: Provider = self._local.provider
         return found
 
+    def _open(self) -> _Opened:
+        """A store that nobody uses, unless somebody has put another file in its place."""
+        while True:
+            try:
+                found = self._idle.pop()
+            except IndexError:
+                return _Opened.at(self.path)
+            if found.current:
+                return found
+            found.store.close()
+
     def release(self) -> None:
         """This thread asks no more."""
-        store: CurveStore | None = getattr(self._local, "store", None)
-        self._local.store = self._local.provider = None
-        if store is not None and len(self._idle) < _IDLE and not self._ended.is_set():
-            self._idle.append(store)
-        elif store is not None:
-            store.close()
+        found: _Opened | None = getattr(self._local, "opened", None)
+        self._local.opened = self._local.provider = None
+        if found is None:
+            return
+        if len(self._idle) < _IDLE and found.current and not self._ended.is_set():
+            self._idle.append(found)
+        else:
+            found.store.close()
 
     def start(self) -> bool:
         """Look at once, and again and again from then on; whether the first look is over yet."""
@@ -107,23 +142,24 @@ class Board(ABC):
         if self._thread.is_alive():
             self._thread.join(PATIENCE)
         while self._idle:
-            self._idle.pop().close()
+            self._idle.pop().store.close()
         self._scratch.cleanup()
 
     def _keep_up(self) -> None:
         while not self._ended.is_set():
             try:
-                with closing(CurveStore.open(self.path)) as store:
-                    while not self._ended.is_set():
-                        self.look(store)
+                opened = _Opened.at(self.path)
+                with closing(opened.store):
+                    while not self._ended.is_set() and opened.current:
+                        self.look(opened.store)
                         self._seen.set()
                         self._ended.wait(RELOAD)
             except DlvError as error:
-                self.tell_once(
-                    error.message if error.why is None else f"{error.message}: {error.why}"
-                )
+                self.tell_once(": ".join(filter(None, (error.message, error.why, error.hint))))
             except OSError as error:
                 self.tell_once(str(error))
+            else:
+                continue  # another file is there now
             # What went wrong may be over at the next look.
             self._ended.wait(RELOAD)
 
@@ -142,13 +178,15 @@ class VersionsBoard(Board):
         self, repository: Repository, references: Sequence[str], *, cap: int = CAP, tell: Tell
     ) -> None:
         found = [revisions.whole(repository.database, text) for text in references]
-        super().__init__(cap=cap, tell=tell)
+        super().__init__(repository, cap=cap, tell=tell)
         self._repository = repository
         for note in dict.fromkeys(note for reference in found for note in reference.notes):
             tell(note)
         self._chosen = [reference.version for reference in found]
         self._labels: frozenset[str] = frozenset()
-        self._drawn: set[str] = set()
+        self._seen_in: CurveStore | None = None
+        self._drawn: set[str] = set()  # in that store
+        self._projected: set[str] = set()
         self._room = projections.Room()
         self.directory.mkdir()
         self.location = " ".join(references) or str(repository.root)
@@ -157,10 +195,6 @@ class VersionsBoard(Board):
     def directory(self) -> Path:
         return self.scratch / "projector"
 
-    @property
-    def path(self) -> Path:
-        return curves_of(self._repository) or self.scratch / CURVES
-
     def shown(self, store: CurveStore) -> Store:
         return ChosenRuns(store, lambda: self._labels)
 
@@ -168,8 +202,12 @@ class VersionsBoard(Board):
         wanted = self._chosen or versions.all_versions(self._repository.database)
         for series, why in frozen_curves.fill(self._repository, store, wanted):
             self.tell_once(f"{series} is left out: {why}")
-        new = [version for version in wanted if version.id not in self._drawn]
-        for version in new:
+        if store is not self._seen_in:
+            self._seen_in = store
+            self._drawn.clear()
+        for version in wanted:
+            if version.id in self._drawn:
+                continue
             self._drawn.add(version.id)
             try:
                 self._draw(store, version)
@@ -177,7 +215,7 @@ class VersionsBoard(Board):
                 self.tell_once(f"the network of {version.label} is not shown: {error.message}")
         self._labels = frozenset(version.label for version in wanted)
         self._seen.set()
-        self._project(new)
+        self._project([version for version in wanted if version.id not in self._projected])
 
     def _draw(self, store: CurveStore, version: Version) -> None:
         """The network as the graph of its run, unless the training has logged one itself."""
@@ -201,6 +239,7 @@ class VersionsBoard(Board):
     def _project(self, wanted: Sequence[Version]) -> None:
         """Weights for the projector, of the newest versions if there is no room for all."""
         for version in sorted(wanted, key=lambda version: version.created, reverse=True):
+            self._projected.add(version.id)
             folder = self.directory / version.label
             try:
                 manifest = self._repository.manifest(version.id)
@@ -218,20 +257,14 @@ class DirectoryBoard(Board):
     ) -> None:
         if not directory.is_dir():
             raise NotFound(f"there is no folder `{directory}`")
-        super().__init__(cap=cap, tell=tell)
-        self._directory = directory
-        self._repository = repository
+        super().__init__(repository, cap=cap, tell=tell)
+        self._directory = directory.resolve()
         self.location = str(directory)
-        self.experiment = ingest.text_of(directory.resolve())
+        self.experiment = ingest.text_of(self._directory)
 
     @property
     def directory(self) -> Path:
         return self._directory
-
-    @property
-    def path(self) -> Path:
-        kept = curves_of(self._repository) if self._repository else None
-        return kept or self.scratch / CURVES
 
     def look(self, store: CurveStore) -> None:
         found = ingest.scan(store, self._directory, experiment=self.experiment)

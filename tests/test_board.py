@@ -183,6 +183,26 @@ def test_a_store_that_is_no_good_is_made_anew(
     assert len(board.ask().runs()) == 2
 
 
+def test_a_store_that_is_deleted_is_made_anew(
+    repository: Repository, told: list[str], begun: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boards, "RELOAD", 0.02)
+    board = begun(VersionsBoard(repository, [], tell=told.append))
+    assert len(board.ask().runs()) == 2
+    board.release()
+    for path in repository.path.glob(f"{boards.CURVES}*"):
+        path.unlink()
+    until(lambda: (repository.path / boards.CURVES).exists())
+
+    def shown() -> bool:
+        board.release()
+        plugins: list[str] = board.ask().plugins()
+        return plugins == ["graphs", "scalars"]
+
+    until(shown)
+    assert (repository.path / boards.CURVES).stat().st_size > 0
+
+
 def test_many_threads_ask_at_once(repository: Repository, told: list[str], begun: Any) -> None:
     board = begun(VersionsBoard(repository, [], tell=told.append))
     found: list[Any] = []

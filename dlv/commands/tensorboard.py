@@ -73,7 +73,8 @@ def run(
     sizes = dict(_size(text) for text in samples)
     host = host or serving.LOOPBACK
     with ExitStack() as ending:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        ending.callback(signal.signal, signal.SIGTERM, before)
         board = boards.board_of(
             words,
             call.directory,

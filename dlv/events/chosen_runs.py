@@ -90,5 +90,9 @@ class ChosenRuns:
 
 
 def _within(run: str, names: Collection[str]) -> bool:
-    """`lenet@3` and `lenet@3/eval` of `lenet@3`; a name has no slash."""
-    return run in names or run.partition("/")[0] in names
+    """`lenet@3` and `lenet@3/eval` of `lenet@3`; a name has no slash.
+
+    TensorBoard takes runs for folders in places: one that leads out of its own is not shown.
+    """
+    name, *below = run.split("/")
+    return name in names and ".." not in below

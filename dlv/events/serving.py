@@ -19,7 +19,7 @@ from dlv.events.security import bracketed
 
 LOOPBACK = "127.0.0.1"
 BODY_LIMIT = 16 << 20
-CONNECTIONS = 64  # at once; more wait, so that no crowd of them takes all threads or memory
+CONNECTIONS = 64  # at once, each with a thread; more of them wait
 PATIENCE = 30  # seconds that a silent connection is kept
 
 Log = Callable[[str], None]
@@ -82,13 +82,12 @@ class _Handler(WSGIRequestHandler):
 
     def handle(self) -> None:
         server: Any = self.server
-        with server.room:
-            try:
-                self._exchange()
-            except OSError:  # silent for too long, or gone
-                self.close_connection = True
-            finally:
-                server.released()
+        try:
+            self._exchange()
+        except OSError:  # silent for too long, or gone
+            self.close_connection = True
+        finally:
+            server.released()
 
     def _exchange(self) -> None:
         self.raw_requestline = self.rfile.readline(65537)
@@ -152,6 +151,18 @@ class Server(ThreadingMixIn, WSGIServer):
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = str(self.server_address[0]), self.port
         self.setup_environ()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self.room.acquire(timeout=PATIENCE):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
         self.log(traceback.format_exc())

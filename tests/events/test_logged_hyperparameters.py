@@ -75,6 +75,14 @@ def test_runs_of_the_names_and_those_below(store: CurveStore) -> None:
     assert Provider(ChosenRuns(store, set)).runs() == []
 
 
+def test_a_run_that_leads_out_of_its_folder_is_not_shown(store: CurveStore) -> None:
+    for name in ("lenet@1/../../etc", "lenet@1/..", "lenet@1/a/../b"):
+        stored.fill(store, name, stored.scalars("loss", [0.5]))
+    shown = Provider(ChosenRuns(store, lambda: {"lenet@1"}))
+    assert [run.name for run in shown.runs()] == ["lenet@1", "lenet@1/trial"]
+    assert list(shown.list_scalars()) == ["lenet@1", "lenet@1/trial"]
+
+
 def test_hyperparameters_of_the_catalogue_and_else_logged_ones(store: CurveStore) -> None:
     both = {"lenet@1", "lenet@10"}
     shown = ChosenRuns(store, lambda: both)

@@ -157,6 +157,23 @@ def test_who_goes_away_early_harms_nobody(server: Server) -> None:
     assert ask(server, "/next") == (200, b"/next")
 
 
+def test_silent_connections_beyond_all_threads(told: list[str]) -> None:
+    server = Server("127.0.0.1", 0, told.append)
+    server.room = threading.BoundedSemaphore(4)
+    thread = server.in_background(app)
+    held = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(12)]
+    found: list[tuple[int, bytes]] = []
+    asking = threading.Thread(target=lambda: found.append(ask(server, "/x")))
+    asking.start()
+    for connection in held:
+        connection.close()
+    asking.join(60)
+    assert found == [(200, b"/x")]
+    server.stop()
+    thread.join(60)
+    assert told[-1:] == ['"GET /x HTTP/1.1" 200 2']
+
+
 def test_a_port_that_is_taken(server: Server) -> None:
     with pytest.raises(Conflict, match=f"port {server.port} is taken") as caught:
         Server("127.0.0.1", server.port, print)
