@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import shutil
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from safetensors.numpy import save_file
 
 import dlv.add as adding
 import dlv.check as check
+import dlv.collect as collecting
 import dlv.event_logs as event_logs
 import dlv.frozen_curves as frozen_curves
 import dlv.rebuild as rebuild
@@ -19,6 +22,7 @@ from dlv.curve_store import CurveStore
 from dlv.errors import Conflict, Damaged, UsageError
 from dlv.metadata import metrics, versions
 from dlv.metadata.versions import Version
+from dlv.remove import remove
 from dlv.repository import Repository
 from dlv.staging import Request as AddRequest
 from dlv.version import Version as Shown
@@ -240,3 +244,39 @@ def test_a_block_that_is_gone_is_said(repository: Repository) -> None:
         ((experiment, _),) = store.experiments()
         assert store.series(experiment) == []
         assert [row.name for row in store.runs(experiment)] == ["net@1"]
+
+
+class Silent:
+    def advance(self, count: int) -> None: ...
+
+
+def silent(what: str, total: int) -> contextlib.nullcontext[Silent]:
+    return contextlib.nullcontext(Silent())
+
+
+def test_gc_takes_what_no_version_needs(repository: Repository) -> None:
+    """Blocks that a version shares with one that is removed stay, the others go."""
+    noise = np.random.default_rng(2)
+    images = [logs.image("img", step, noise.bytes(20_000)) for step in range(2)]
+    put(repository.root / "logs", "", RUN + images[0])
+    first = committed(repository, repository.root / "logs")
+    put(repository.root / "only here", "", logs.image("img", 1, noise.bytes(50_000)))
+    other = committed(repository, repository.root / "only here", orphan=True)
+    put(repository.root / "logs", "", RUN + b"".join(images))
+    longer = committed(repository, repository.root / "logs", parents=["net@1"])
+    remove(repository, [first.id, other.id], author="a <a@b>")
+    request = collecting.Request(datetime.timedelta(0))
+    before = sum(path.stat().st_size for path in repository.packs.rglob("*.pack"))
+    collecting.collect(repository, request, progress=silent)
+    collecting.collect(repository, request, progress=silent)
+    after = sum(path.stat().st_size for path in repository.packs.rglob("*.pack"))
+    assert before - after > 50_000
+    assert check.check(repository).faults == []
+    with CurveStore.open(repository.cache / "shown.db") as store:
+        assert frozen_curves.fill(repository, store, [version(repository, longer)]) == []
+        (row,) = store.series(1, tags=["img"])
+        assert [len(b"".join(store.blob(row.id, i, 2))) for i in range(row.n)] == [
+            4,
+            20_000,
+            20_000,
+        ]
