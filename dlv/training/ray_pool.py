@@ -21,7 +21,14 @@ from dlv.training.claims import RENEW, Claim, LeaseLost
 from dlv.training.interface import Readers
 from dlv.training.ledger import Ledger
 from dlv.training.owners import Owner
-from dlv.training.pool import FAULTS, LEAVING, Interrupted, no_storage, settle
+from dlv.training.pool import (
+    FAULTS,
+    LEAVING,
+    Interrupted,
+    no_storage,
+    settle,
+    worker_environment,
+)
 from dlv.training.progress import News, Progress, Watch
 from dlv.training.ray_tasks import Keeper, slice_task
 from dlv.training.results import RunView
@@ -85,21 +92,24 @@ def _connect(ray: Any, address: str | None) -> bool:
     if ray.is_initialized():
         return False
     _knock(address)
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    home = str(Path(__file__).resolve().parents[2])
-    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), home]))
     # One thread each, as on one machine: sums in another order are other bits.
-    variables = {**dict.fromkeys(VARIABLES, "1"), "PYTHONPATH": path}
+    variables = dict.fromkeys(VARIABLES, "1")
+    variables |= {k: v for k, v in worker_environment().items() if k == "PYTHONPATH"}
+    how: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    if address:
+        how |= {"address": address, "runtime_env": {"env_vars": variables}}
+    else:  # its processes inherit what is set here, which is sooner done
+        how |= {"address": "local", "include_dashboard": False}
+    before = dict(os.environ)
     try:
-        ray.init(
-            address=address or "local",
-            include_dashboard=None if address else False,
-            log_to_driver=False,
-            logging_level="ERROR",
-            runtime_env={"env_vars": variables},
-        )
+        os.environ.update({"RAY_USAGE_STATS_ENABLED": "0", **({} if address else variables)})
+        ray.init(**how)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise _no_cluster(address, error) from error
+    finally:
+        for name in ("RAY_USAGE_STATS_ENABLED", *variables):
+            os.environ.pop(name, None)
+            os.environ |= {name: before[name]} if name in before else {}
     return True
 
 
