@@ -1,14 +1,20 @@
-"""A driver as a process of its own, to be killed: `python -m tests.training.driving DIR RUN N`."""
+"""A driver as a process of its own, to be killed: `python -m tests.training.driving DIR RUN N`.
+
+With `ray` behind that it is one of Ray.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import dlv.training.pool as pool
+import dlv.training.ray_pool as ray_pool
 from dlv.metadata.trials import Trials
 from dlv.repository import Repository
+from dlv.training.interface import Readers
 from dlv.training.progress import Progress
 
 
@@ -18,17 +24,26 @@ def show(progress: Progress) -> None:
     print("steps", progress.steps, "workers", progress.workers, flush=True)
 
 
-def main(folder: str, run: str, workers: str) -> int:
-    here = Path(folder)
-    with Trials(Repository.find(here).trials_path) as store:
+def main(folder: str, run: str, workers: str, where: str = "local") -> int:
+    here = Repository.find(Path(folder))
+    with Trials(here.trials_path) as store:
         try:
-            pool.train(
-                *(store, run),
-                workers=int(workers),
-                progress=show,
-                command=pool.worker_command(here, run),
-                environ=pool.worker_environment(os.environ),
-            )
+            if where == "ray":
+                ray_pool.train(
+                    *(store, here.trials_folder, run),
+                    reopen=partial(Trials, here.trials_path),
+                    readers=Readers(),
+                    workers=int(workers),
+                    progress=show,
+                )
+            else:
+                pool.train(
+                    *(store, run),
+                    workers=int(workers),
+                    progress=show,
+                    command=pool.worker_command(Path(folder), run),
+                    environ=pool.worker_environment(os.environ),
+                )
         except pool.Interrupted as error:
             print("interrupted", error.hint, flush=True)
             return error.exit_code

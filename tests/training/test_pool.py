@@ -7,13 +7,10 @@ import os
 import random
 import re
 import signal
-import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +23,9 @@ from dlv.training.claims import ATTEMPTS
 from dlv.training.ledger import Ledger
 from dlv.training.owners import start_of
 from dlv.training.progress import Progress
+from tests.training.driven import driven, gone, steps
 from tests.training.pooled import Place
 
-ROOT = Path(__file__).resolve().parents[2]
 RATES: list[dict[str, Any]] = [{"base_lr": rate} for rate in (0.01, 0.3, 0.03, 0.1, 0.2, 0.02)]
 TOP = {"rule": "top", "k": 2, "metric": "loss", "direction": "min", "step": 20}
 PATIENCE = {"rule": "patience", "metric": "loss", "n": 2, "min_delta": 0.0, "direction": "min"}
@@ -285,59 +282,8 @@ def test_progress_tells_what_happened(place: Place) -> None:
 # Killed and interrupted
 
 
-class Driver:
-    """`tests.training.driving` in a process; what it says is read as it comes."""
-
-    def __init__(self, place: Place, run: str, workers: int) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.training.driving", str(place.folder), run, f"{workers}"],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        self.said: list[str] = []
-
-    def until(self, wanted: Callable[[str], bool]) -> str:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.said.append(line.strip())
-            if wanted(self.said[-1]):
-                return self.said[-1]
-        raise AssertionError("\n".join(self.said))
-
-    def end(self) -> int:
-        with contextlib.suppress(AssertionError):
-            self.until(lambda _: False)
-        return self.process.wait()
-
-
-def steps(line: str) -> int:
-    return int(line.split()[1]) if line.startswith("steps") else 0
-
-
-@contextlib.contextmanager
-def driven(place: Place, run: str, workers: int = 2) -> Iterator[Driver]:
-    driver = Driver(place, run, workers)
-    try:
-        yield driver
-    finally:
-        driver.process.kill()
-        driver.process.communicate()
-
-
 def owners(place: Place, run: str) -> list[int]:
     return [t.owner["pid"] for t in place.view(run).trials if t.owner is not None]
-
-
-def gone(pids: list[int]) -> bool:
-    """Whether all have ended; waits as long as it takes, within reason."""
-    ends = time.monotonic() + 60
-    while time.monotonic() < ends:
-        if not any(start_of(pid) for pid in pids):
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def redone(place: Place, run: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -17,11 +18,12 @@ import dlv.training.ray_tasks as ray_tasks
 from dlv.errors import UsageError
 from dlv.metadata.trials import Trials
 from dlv.training.budget import Budget
-from dlv.training.claims import Claim
+from dlv.training.claims import LEASE, Claim
 from dlv.training.interface import Readers
 from dlv.training.ledger import Ledger
 from dlv.training.owners import Owner
 from dlv.training.results import RunView
+from tests.training.driven import driven, steps
 from tests.training.pooled import Place
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -173,6 +175,26 @@ def test_one_of_two_nodes_is_lost(place: Place, cluster: Any, tmp_path: Path) ->
     logs = [place.steps_of(trial.trial) for trial in place.view(run).trials]
     redone = sum(len(each) - len({step for _, step in each}) for each in logs)
     assert redone <= 1
+
+
+@needs_ray
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_run_whose_driver_ended_goes_on_elsewhere(
+    place: Place, tmp_path: Path, number: signal.Signals
+) -> None:
+    """Interrupted, or killed: its tasks end with it, and their trials are free at once."""
+    configs = [{**each, "pace": 0.05} for each in RATES]
+    run = place.open_run(configs, rules=[TOP])
+    with driven(place, run, 2, "ray") as driver:
+        driver.until(lambda line: steps(line) >= 20)
+        driver.process.send_signal(number)
+        assert driver.end() == (130 if number == signal.SIGINT else -signal.SIGKILL)
+    place.open_run(configs, rules=[TOP])
+    begun = time.time()
+    place.train(run)
+    assert time.time() - begun < LEASE
+    assert (place.table(run), place.curves(run)) == locally(Place(tmp_path / "b"), configs)
 
 
 @needs_ray
