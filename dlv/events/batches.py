@@ -34,7 +34,8 @@ class Batches:
     def take(self, data: bytes, where: int, gathered: Gathering, *, last: bool) -> tuple[int, int]:
         """Bytes of `data` (at byte `where` of the file) that were used, and what is needed next.
 
-        With `last` there is nothing behind `data`: else a period may wait to be whole.
+        With `last` there is nothing behind `data`: else a period may wait to be whole. What is
+        left when the gathering is full comes in the next window.
         """
         at = 0
         while True:
@@ -48,6 +49,8 @@ class Batches:
             records = self._framing.cut(data, at, self._most)
             kinds = self._batch(data, where, records, gathered)
             at = records.stop
+            if gathered.full:
+                return at, 0
             if records.damage:
                 self.damage = records.damage
                 return at, 0
@@ -101,22 +104,29 @@ class Batches:
             for index in range(len(records.starts)):
                 event = events.get(index) or _event(data, records, index, where, gathered)
                 self._single(event, data, records, index, where, gathered)
+                if gathered.full:
+                    records.shorten(index + 1)
+                    break
             return np.full(len(records.starts), -1)
         ahead = Ahead(matches, self._templates, gathered)
         gathered.divert, gathered.catch_up = ahead.divert, ahead.give
         for index, each in events.items():
             ahead.now = index
             self._single(each, data, records, index, where, gathered)
-        ahead.now = len(records.starts)
+            if gathered.full:
+                records.shorten(index + 1)
+                break
+        count = ahead.now = len(records.starts)
         gathered.divert = gathered.catch_up = None
         ahead.give()
-        matched = np.flatnonzero(matches.templates >= 0)
+        matched = np.flatnonzero(matches.templates[:count] >= 0)
         if len(matched):
             latest = int(matched[-1])
-            if not any(i > latest and e and e.kind in WITH_VALUES for i, e in events.items()):
+            later = (event for i, event in events.items() if latest < i < count)
+            if not any(event and event.kind in WITH_VALUES for event in later):
                 self._run.step = int(matches.steps[latest])
         kinds = matches.templates << 4 | np.maximum(matches.digits, 0)
-        return np.where(matches.templates < 0, -1, kinds)
+        return np.where(matches.templates < 0, -1, kinds)[:count]
 
     def _in_order(self, matches: Matches, events: dict[int, Event | None]) -> bool:
         """Whether no matched record can be a restart, nor change what tells one."""

@@ -25,7 +25,7 @@ from dlv.events.points import (
 )
 from dlv.events.run_state import RunState, Series
 from dlv.events.summaries import Event, Value
-from dlv.events.tensors import STRING, Tensor, Unusable
+from dlv.events.tensors import MOST_REPEATED, STRING, Tensor, Unusable
 from dlv.events.wire import Malformed
 
 MOST_TAG = 64 << 10  # bytes
@@ -101,6 +101,14 @@ class Gathering:
         self.divert: Callable[[Series, Event, float], None] | None = None
         self.catch_up: Callable[[], None] | None = None
 
+        self._repeated = 0  # bytes that elements of the event at hand grew to, by being repeated
+        self._grown = 0  # and of all events
+
+    @property
+    def full(self) -> bool:
+        """Whether points take much more memory than they took in the file."""
+        return self._grown > MOST_REPEATED
+
     def window(self, offset: int) -> Window:
         """All that was gathered."""
         self._flush()
@@ -133,6 +141,7 @@ class Gathering:
             graph = (RUN_GRAPH, event.content, "graphs")
         elif kind == summaries.RUN_METADATA:
             graph = (*summaries.tagged_metadata(event.content), "graph_tagged_run_metadata")
+        self._repeated = 0
         if run.wall is None:
             run.wall = event.wall
         if kind == summaries.FILE_VERSION:
@@ -186,13 +195,20 @@ class Gathering:
                 if not self._admitted(tag):
                     return
                 series = self._meet(tag, value)
-            tensor, legacy = _tensor(series, value)
+            tensor, legacy = _tensor(series, value, MOST_REPEATED - self._repeated)
             if tensor is not None:
+                self._count(tensor, value)
                 self._place(series, event, tensor, legacy)
         except (Unusable, Malformed) as error:
             self.fault(
                 tag, f"values are left out, the first at step {event.step}: {error}", "value"
             )
+
+    def _count(self, tensor: Tensor, value: Value) -> None:
+        size = len(tensor.data) + sum(map(len, tensor.strings)) + 8 * len(tensor.strings)
+        if size > 2 * len(value.content):
+            self._repeated += size
+            self._grown += size
 
     def _admitted(self, tag: str) -> bool:
         size = len(tag.encode())
@@ -303,7 +319,7 @@ class Gathering:
         self._scalars = {}
 
 
-def _tensor(series: Series, value: Value) -> tuple[Tensor | None, bytes]:
+def _tensor(series: Series, value: Value, room: int) -> tuple[Tensor | None, bytes]:
     """The tensor that a value becomes, None if it has none; what an old histogram says besides."""
     if value.kind == summaries.SIMPLE:
         with np.errstate(over="ignore"):
@@ -320,18 +336,18 @@ def _tensor(series: Series, value: Value) -> tuple[Tensor | None, bytes]:
         return (_NULL if null else None), b""
     parsed = tensors.parse(value.content)
     if series.given:
-        return tensors.tensor(parsed), b""
+        return tensors.tensor(parsed, room=room), b""
     shape = parsed.shape
     if series.plugin == "audio" and len(shape) > 1:
-        return _clips(parsed, shape), b""
+        return _clips(parsed, shape, room), b""
     if series.plugin in _GRAPHS and not shape:
-        return tensors.tensor(parsed, shape=[1]), b""
-    return tensors.tensor(parsed), b""
+        return tensors.tensor(parsed, shape=[1], room=room), b""
+    return tensors.tensor(parsed, room=room), b""
 
 
-def _clips(parsed: tensors.Parsed, shape: list[int]) -> Tensor:
+def _clips(parsed: tensors.Parsed, shape: list[int], room: int) -> Tensor:
     """Sounds without their labels: the first axis."""
     stride = math.prod(shape[1:])
     if stride <= 0:
         raise Unusable(f"sounds have the shape {shape}")
-    return tensors.tensor(parsed, strings=parsed.strings()[::stride], shape=shape[:1])
+    return tensors.tensor(parsed, strings=parsed.strings()[::stride], shape=shape[:1], room=room)

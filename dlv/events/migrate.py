@@ -70,12 +70,14 @@ class Reading:
                 yield gathered.window(self.offset)
             if self.status != "open":
                 return
+            wanted = max(WINDOW, needed)
+            if gathered.full and self.offset < size:
+                continue
             # A long record that is not all there yet is not read to find that out.
             if last or (needed > WINDOW and self.offset + needed > size):
                 if self.offset < size:
                     self.error = f"the record at byte {self.offset} is cut off"
                 return
-            wanted = max(WINDOW, needed)
 
     def _damaged(self, data: bytes, at: int, why: str) -> None:
         where = self.offset + at

@@ -15,7 +15,7 @@ from dlv.events.wire import BYTES, FIXED32, FIXED64, VARINT, Malformed, fields, 
 
 FLOATS = {"float16": "<f2", "float32": "<f4", "float64": "<f8"}
 STRING = "string"
-MOST_REPEATED = 64 << 20  # bytes that one repeated element may grow to
+MOST_REPEATED = 16 << 20  # bytes that the repeated elements of an event may grow to
 MOST_AXES = 32
 
 
@@ -129,7 +129,11 @@ def _dimensions(data: bytes, at: int, end: int) -> list[int]:
 
 
 def tensor(
-    parsed: Parsed, *, strings: list[bytes] | None = None, shape: list[int] | None = None
+    parsed: Parsed,
+    *,
+    strings: list[bytes] | None = None,
+    shape: list[int] | None = None,
+    room: int = MOST_REPEATED,
 ) -> Tensor:
     """What TensorBoard's make_ndarray would make of it, or Unusable."""
     known = parsed.dtype - _REFERENCES if parsed.dtype > _REFERENCES else parsed.dtype
@@ -148,7 +152,7 @@ def tensor(
         if end > start:
             raise Unusable("its strings are in tensor_content")
         if len(texts) == 1 and count != 1:
-            _affordable(count, len(texts[0]) + 64)
+            _affordable(count, len(texts[0]) + 64, room)
             texts = texts * count
         if len(texts) != count:
             raise _misfit(len(texts), sizes)
@@ -162,7 +166,7 @@ def tensor(
     found = parsed.elements.get(kind.number, [])
     array = _widened(_elements(parsed.data, found, kind), kind)
     if len(array) == 1 and count != 1:
-        _affordable(count, array.itemsize)
+        _affordable(count, array.itemsize, room)
         array = np.repeat(array, count)
     if len(array) != count:
         raise _misfit(len(array), sizes)
@@ -173,8 +177,8 @@ def _misfit(count: int, sizes: Sequence[int]) -> Unusable:
     return Unusable(f"{count} elements do not fill the shape {list(sizes)}")
 
 
-def _affordable(count: int, size: int) -> None:
-    if count * size > MOST_REPEATED:
+def _affordable(count: int, size: int, room: int) -> None:
+    if count * size > room:
         raise Unusable(f"one element stands for {count}, more than {MOST_REPEATED >> 20} MiB")
 
 

@@ -28,7 +28,15 @@ class Records:
     needed: int = 0  # bytes that the record there needs, if it is not whole
     damage: str | None = None  # why it ends there
 
+    def shorten(self, count: int) -> None:
+        """Leave only the first `count` records, of which there are more."""
+        if count < len(self.starts):
+            self.starts, self.ends = self.starts[:count], self.ends[:count]
+            self.stop = int(self.ends[-1]) + FOOT
+            self.needed, self.damage = 0, None
+
     def body(self, data: bytes, index: int) -> bytes:
+        """The bytes of one of them."""
         return data[int(self.starts[index]) : int(self.ends[index])]
 
 

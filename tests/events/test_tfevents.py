@@ -18,7 +18,7 @@ from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import crc32c
 
 from dlv.errors import NotFound, StorageError
 from dlv.events import blocks, crc, gathering, migrate
-from dlv.events.points import BlobPoint
+from dlv.events.points import BlobPoint, Fault
 from tests.events.event_files import (
     Event,
     Summary,
@@ -287,6 +287,30 @@ def test_a_file_with_a_hole_is_not_taken_into_memory(
         tracemalloc.stop()
     assert (reading.status, peak < 4 * migrate.WINDOW) == (status, True)
     assert f"at byte {reading.offset}" in str(reading.error)
+
+
+def test_little_that_stands_for_much_comes_in_small_windows(tmp_path: Path) -> None:
+    made = Summary.Value(tag="t", metadata=metadata("text"))
+    made.tensor.CopyFrom(tensor_pb2.TensorProto(dtype=1, float_val=[1.0]))
+    made.tensor.tensor_shape.dim.add(size=(9 * MB) // 4)
+    events = [values(step, made, made) for step in range(30)]
+    path = tmp_path / "events.tfevents"
+    path.write_bytes(framed([version(), *events, scalar("a", 1, 1.0)]))
+    counts: list[int] = []
+    faults: list[Fault] = []
+    tracemalloc.start()
+    try:
+        for window in migrate.read(path):
+            counts.append(len(window.items))
+            faults += window.faults
+            del window
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # The second value of each event would be more than an event may bring.
+    assert (sum(counts), len(faults)) == (31, 1)
+    assert max(counts) == 2
+    assert peak < 120 * MB
 
 
 def test_gzip_is_named(tmp_path: Path) -> None:
