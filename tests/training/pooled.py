@@ -37,7 +37,7 @@ TRAINER = '''
             w = w - np.float32(config["base_lr"]) * (w + np.float32(0.05) * noise)
             done = step + 1
             if done == at:
-                misbehave(fault, net)
+                misbehave(fault, net, config)
             time.sleep(config.get("pace", 0.0))
             if done % config.log_every == 0 or done == steps:
                 with open(net.folder / "steps.txt", "a") as file:
@@ -47,7 +47,9 @@ TRAINER = '''
                 if log(done, {"loss": loss}, {"weight/w": w}):
                     return
 
-    def misbehave(fault, net):
+    def misbehave(fault, net, config):
+        while fault == "wait" and not os.path.exists(config["until"]):
+            time.sleep(0.01)
         if fault == "raise":
             raise ValueError("the moon is full")
         if fault == "exit":

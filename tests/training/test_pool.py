@@ -42,7 +42,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
     place = Place(tmp_path_factory.mktemp("alone") / "here")
     run = place.open_run(RATES, rules=[TOP, PATIENCE])
     place.train(run, workers=1)
-    return place.table(run), place.curves(run)
+    return numbered(place, run)
+
+
+def numbered(place: Place, run: str) -> tuple[Any, Any]:
+    """Table and curves by the numbers of trials: how long they take is part of their ids."""
+    ordinals = {trial.trial: trial.ordinal for trial in place.view(run).trials}
+    table = [(row[0], ordinals[row[1]], *row[2:]) for row in place.table(run)]
+    return table, {ordinals[t]: curve for t, curve in place.curves(run).items()}
 
 
 @pytest.mark.parametrize("workers", [2, 4])
@@ -51,7 +58,7 @@ def test_the_number_of_workers_changes_nothing(
 ) -> None:
     run = place.open_run(RATES, rules=[TOP, PATIENCE])
     place.train(run, workers=workers)
-    assert (place.table(run), place.curves(run)) == undisturbed
+    assert numbered(place, run) == undisturbed
     table = undisturbed[0]
     assert [row[4] for row in table] == ["kept", "kept", *["stopped"] * 4]
     assert [row[3] for row in table] == [40, 40, 20, 20, 20, 20]
@@ -151,15 +158,6 @@ def test_a_full_disk_is_no_fault_of_trials(place: Place) -> None:
     assert [t.state for t in place.train(run, workers=1).trials] == ["done"] * 3
 
 
-def test_two_equal_queries_share_the_work(place: Place, at_leisure: tuple[Any, Any]) -> None:
-    run = place.open_run(SLOW, rules=[TOP, PATIENCE])
-    with driven(place, run, 1) as one, driven(place, run, 1) as other:
-        assert [one.end(), other.end()] == [0, 0]
-        assert [one.said[-1], other.said[-1]] == ["over", "over"]
-    assert slow_table(place, run) == at_leisure
-    assert redone(place, run) == 0
-
-
 def test_the_number_of_workers_follows_the_threads(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,23 +181,25 @@ def test_a_trial_that_kills_its_workers_does_not_stop_the_others(
 
 def test_one_worker_that_cannot_begin_is_done_without(place: Place) -> None:
     """As where there is no memory left for it."""
-    configs = [{**each, "pace": 0.01} for each in RATES[:3]]
-    run = place.open_run(configs)
+    run = place.open_run(waiting(place)[:2])
     command = pool.worker_command(place.folder, run)
+    begun = str(place.folder / "begun")
     script = f"""
         import os, sys, time
         if sys.argv[1] == "w1":
-            while not os.path.exists({str(place.folder / "begun")!r}):
+            while not os.path.exists({begun!r}):
                 time.sleep(0.01)
             sys.exit("MemoryError")
         os.execv(sys.executable, {command!r} + sys.argv[1:])
     """
-    seen: list[Progress] = []
+    told: list[str] = []
 
     def note(progress: Progress) -> None:
-        seen.append(progress)
+        told.extend(news.text for news in progress.news if news.kind == "worker")
         if progress.steps:
-            (place.folder / "begun").touch()
+            Path(begun).touch()
+        if told:
+            go_on(place)
 
     with place.store() as store:
         pool.train(
@@ -209,9 +209,8 @@ def test_one_worker_that_cannot_begin_is_done_without(place: Place) -> None:
             command=[sys.executable, "-c", textwrap.dedent(script)],
             environ=pool.worker_environment(os.environ),
         )
-    assert [t.state for t in place.view(run).trials] == ["done"] * 3
-    texts = [news.text for each in seen for news in each.news if news.kind == "worker"]
-    assert texts == ["worker w1 cannot begin: MemoryError"]
+    assert [t.state for t in place.view(run).trials] == ["done"] * 2
+    assert told == ["worker w1 cannot begin: MemoryError"]
 
 
 def test_workers_that_end_and_end_are_not_replaced_for_ever(
@@ -292,38 +291,36 @@ def redone(place: Place, run: str) -> int:
     return sum(len(each) - len({step for _, step in each}) for each in logs)
 
 
-SLOW = [{**each, "pace": 0.01} for each in RATES]
+PACED = [{**each, "pace": 0.01} for each in RATES]
 
 
-def slow_table(place: Place, run: str) -> tuple[Any, Any]:
-    """Without what names a trial: its pace is part of that."""
-    ordinals = {trial.trial: trial.ordinal for trial in place.view(run).trials}
-    table = [(row[0], ordinals[row[1]], *row[2:]) for row in place.table(run)]
-    return table, {ordinals[t]: curve for t, curve in place.curves(run).items()}
+def waiting(place: Place) -> list[dict[str, Any]]:
+    """Each stops in its second interval until `go_on`."""
+    until = str(place.folder / "go")
+    return [{**each, "fault": "wait", "at": 15, "until": until} for each in RATES]
 
 
-@pytest.fixture(scope="module")
-def at_leisure(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
-    place = Place(tmp_path_factory.mktemp("leisure") / "here")
-    run = place.open_run(SLOW, rules=[TOP, PATIENCE])
-    place.train(run, workers=2)
-    return slow_table(place, run)
+def go_on(place: Place) -> None:
+    (place.folder / "go").touch()
 
 
-def test_an_interrupted_run_goes_on(place: Place, at_leisure: tuple[Any, Any]) -> None:
-    run = place.open_run(SLOW, rules=[TOP, PATIENCE])
+def test_an_interrupted_run_goes_on(place: Place, undisturbed: tuple[Any, Any]) -> None:
+    run = place.open_run(waiting(place), rules=[TOP, PATIENCE])
     with driven(place, run) as driver:
-        driver.until(lambda line: steps(line) >= 20)
+        driver.until(lambda line: steps(line) == 20)  # of two trials
         workers = owners(place, run)
         driver.process.send_signal(signal.SIGINT)
+        driver.until(lambda line: line.startswith("note"))
+        go_on(place)
         assert driver.end() == 130
         assert "resume with the same command" in driver.said[-1]
+    assert len(workers) == 2
     assert gone(workers)
-    assert not owners(place, run)
-    place.open_run(SLOW, rules=[TOP, PATIENCE])
+    assert sorted(trial.step for trial in place.view(run).trials) == [0, 0, 0, 0, 20, 20]
+    place.open_run(waiting(place), rules=[TOP, PATIENCE])
     place.train(run)
-    assert slow_table(place, run) == at_leisure
-    assert redone(place, run) == 0  # every trial had come to a log
+    assert numbered(place, run) == undisturbed
+    assert redone(place, run) == 0
 
 
 def test_interrupted_twice_ends_at_once(place: Place) -> None:
@@ -340,32 +337,37 @@ def test_interrupted_twice_ends_at_once(place: Place) -> None:
     assert [(t.state, t.attempts) for t in place.view(run).trials] == [("ready", 0)] * 2
 
 
-def test_workers_end_when_their_driver_is_killed(place: Place, at_leisure: tuple[Any, Any]) -> None:
-    run = place.open_run(SLOW, rules=[TOP, PATIENCE])
+@pytest.mark.parametrize("all_of_them", [False, True])
+def test_the_driver_is_killed(
+    place: Place, undisturbed: tuple[Any, Any], all_of_them: bool
+) -> None:
+    """Its workers end at their next log; or are killed, too."""
+    run = place.open_run(waiting(place), rules=[TOP, PATIENCE])
     with driven(place, run) as driver:
-        driver.until(lambda line: steps(line) >= 20)
+        driver.until(lambda line: steps(line) == 20)
         workers = owners(place, run)
         driver.process.kill()
+        driver.process.wait()
+        for worker in workers if all_of_them else ():
+            os.kill(worker, signal.SIGKILL)
+        assert not all_of_them or gone(workers)
+        go_on(place)
         assert gone(workers)
-    place.open_run(SLOW, rules=[TOP, PATIENCE])
+    came = [10, 10] if all_of_them else [20, 20]
+    assert sorted(trial.step for trial in place.view(run).trials) == [0, 0, 0, 0, *came]
+    place.open_run(waiting(place), rules=[TOP, PATIENCE])
     place.train(run)
-    assert slow_table(place, run) == at_leisure
+    assert numbered(place, run) == undisturbed
     assert redone(place, run) == 0
 
 
-def test_all_killed_at_once(place: Place, at_leisure: tuple[Any, Any]) -> None:
-    run = place.open_run(SLOW, rules=[TOP, PATIENCE])
-    with driven(place, run) as driver:
-        driver.until(lambda line: steps(line) >= 20)
-        workers = owners(place, run)
-        driver.process.kill()
-        for worker in workers:
-            os.kill(worker, signal.SIGKILL)
-        assert gone(workers)
-    place.open_run(SLOW, rules=[TOP, PATIENCE])
-    place.train(run)
-    assert slow_table(place, run) == at_leisure
-    assert redone(place, run) <= len(workers)
+def test_two_equal_queries_share_the_work(place: Place, undisturbed: tuple[Any, Any]) -> None:
+    run = place.open_run(PACED, rules=[TOP, PATIENCE])
+    with driven(place, run, 1) as one, driven(place, run, 1) as other:
+        assert [one.end(), other.end()] == [0, 0]
+        assert [one.said[-1], other.said[-1]] == ["over", "over"]
+    assert numbered(place, run) == undisturbed
+    assert redone(place, run) == 0
 
 
 def killable(place: Place, run: str) -> list[int]:
@@ -400,10 +402,10 @@ def killing(place: Place, run: str, kills: int, seed: int) -> int:
 
 
 @pytest.mark.crash
-def test_workers_killed_at_random(place: Place, at_leisure: tuple[Any, Any]) -> None:
-    run = place.open_run(SLOW, rules=[TOP, PATIENCE])
+def test_workers_killed_at_random(place: Place, undisturbed: tuple[Any, Any]) -> None:
+    run = place.open_run(PACED, rules=[TOP, PATIENCE])
     done = killing(place, run, 3, seed=1)
-    assert slow_table(place, run) == at_leisure
+    assert numbered(place, run) == undisturbed
     assert redone(place, run) <= done
 
 
@@ -411,10 +413,10 @@ def test_workers_killed_at_random(place: Place, at_leisure: tuple[Any, Any]) -> 
 @pytest.mark.crash
 @pytest.mark.parametrize("seed", range(10))
 def test_workers_killed_at_a_hundred_moments(
-    place: Place, at_leisure: tuple[Any, Any], seed: int
+    place: Place, undisturbed: tuple[Any, Any], seed: int
 ) -> None:
     """Ten kills in each of ten runs."""
-    run = place.open_run(SLOW, rules=[TOP, PATIENCE])
+    run = place.open_run(PACED, rules=[TOP, PATIENCE])
     done = killing(place, run, 10, seed)
-    assert slow_table(place, run) == at_leisure
+    assert numbered(place, run) == undisturbed
     assert redone(place, run) <= done
