@@ -16,7 +16,8 @@ from dlv.events.tfevents import FOOT, HEAD, Framing, Records
 from dlv.events.wire import Malformed
 
 _NONE = -(1 << 40)  # the number of no series
-_FEW, _MANY = 64, 1 << 13  # records of a batch
+_LONG = 1 << 17  # bytes of a period's run after which another may begin soon
+FEW, _MANY = 64, 1 << 13  # records of a batch
 
 
 class Batches:
@@ -28,7 +29,7 @@ class Batches:
         self._templates = Templates()
         self._values = Values()
         self._period: blocks.Period | None = None
-        self._most = _FEW
+        self._most = FEW
         self.damage: str | None = None
 
     def take(self, data: bytes, where: int, gathered: Gathering, *, last: bool) -> tuple[int, int]:
@@ -41,8 +42,8 @@ class Batches:
         while True:
             if self._period is not None:
                 begin, at = at, self._repeat(data, at, gathered)
-                if at - begin > 8 * self._period.size:
-                    self._most = _FEW
+                if at - begin > _LONG:
+                    self._most = FEW
                 if not last and len(data) - at < self._period.size and self._fits(data, at):
                     return at, self._period.size
                 self._period = None

@@ -216,14 +216,18 @@ class Period:
 
 
 def shortest(kinds: NDArray[np.int64]) -> int:
-    """The period of which the end of `kinds` is a repetition; 0: none. Negative kinds never are."""
+    """The period of which the latter half of `kinds` is a repetition; 0: there is none.
+
+    Negative kinds are never repeated.
+    """
     count = len(kinds)
     if not count or kinds[-1] < 0:
         return 0
     for period in (count - 1 - np.flatnonzero(kinds[:-1] == kinds[-1])[::-1]).tolist():
         if 2 * period > count or period > MOST_RECORDS:
             return 0
-        last = kinds[count - period :]
-        if (last == kinds[count - 2 * period : count - period]).all():
-            return period if (last >= 0).all() else 0
+        # A loop within a loop repeats itself too, but never for long.
+        first = count - max(2 * period, count // 2)
+        if (kinds[first + period :] == kinds[first : count - period]).all():
+            return period if (kinds[count - period :] >= 0).all() else 0
     return 0

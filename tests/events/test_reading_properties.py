@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tensorboard.compat.proto import event_pb2, tensor_pb2
 
-from dlv.events import blocks, migrate
+from dlv.events import batches, blocks, migrate
 from tests.events import event_files
 from tests.events.event_files import (
     Event,
@@ -22,6 +23,7 @@ from tests.events.event_files import (
     collect,
     framed,
     metadata,
+    scalar,
     tensorboard_reads,
     version,
 )
@@ -178,6 +180,7 @@ def test_what_repeats_is_read_as_tensorboard_reads_it(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(migrate, "WINDOW", window)
         patch.setattr(blocks, "BLOCK", 2000)
+        patch.setattr(batches, "FEW", 16)
         run = event_files.read_bytes(folder, framed(made))
     assert run.errors == [None]
     assert run.plain() == tensorboard_reads(folder).plain()
@@ -225,10 +228,52 @@ def test_a_flipped_bit_leaves_the_points_before_it_and_flags_the_file(
     content[place] ^= 1 << data.draw(st.integers(0, 7))
     ends = list(itertools.accumulate(map(len, records)))
     good = sum(end <= place for end in ends)
-    flipped = event_files.read_bytes(folder, bytes(content))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batches, "FEW", 8)
+        flipped = event_files.read_bytes(folder, bytes(content))
     prefix = event_files.read_bytes(folder, b"".join(records[:good]))
     assert flipped.statuses == ["damaged" if good else "foreign"]
     assert flipped.offset == prefix.offset == sum(map(len, records[:good]))
     assert flipped.plain() == prefix.plain()
     if good:
         assert f"at byte {flipped.offset}" in str(flipped.errors[0])
+
+
+def long_log() -> list[bytes]:
+    """Records of a loop, read by periods for the most part; steps take one byte, then two."""
+    made = [
+        scalar(tag, step, step + number / 8)
+        for step in range(260)
+        for number, tag in enumerate("abcde")
+    ]
+    return [framed([each]) for each in (version(), *made)]
+
+
+def test_a_flipped_bit_within_a_period(tmp_path: Path) -> None:
+    records = long_log()
+    content = b"".join(records)
+    ends = list(itertools.accumulate(map(len, records)))
+    whole = event_files.read_bytes(tmp_path, content)
+    chance = random.Random(3)
+    for _ in range(150):
+        place = chance.randrange(ends[400], len(content))
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << chance.randrange(8)
+        good = sum(end <= place for end in ends)
+        run = event_files.read_bytes(tmp_path, bytes(flipped))
+        assert (run.statuses, run.offset) == (["damaged"], ends[good - 1])
+        for number, tag in enumerate("abcde"):
+            count = (good - 1 - number + 4) // 5
+            assert run.series[tag].points == whole.series[tag].points[:count]
+
+
+def test_a_loop_that_grows(tmp_path: Path) -> None:
+    content = b"".join(long_log())
+    whole = event_files.read_bytes(tmp_path, content)
+    assert whole.series["c"].points == [(step, 2.0, step + 0.25) for step in range(260)]
+    chance = random.Random(4)
+    for _ in range(25):
+        cuts = [chance.randrange(len(content)) for _ in range(4)]
+        pieces = read_in_pieces(tmp_path, content, cuts)
+        assert pieces.plain() == whole.plain()
+        assert pieces.state == whole.state

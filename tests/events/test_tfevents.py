@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import os
 import random
 import struct
@@ -107,6 +108,17 @@ def test_most_records_of_a_log_are_not_parsed_one_by_one(
     assert [len(found.series[tag].points) for tag in "abcde"] == [400] * 5
     assert len(parsed) < 80
     assert 5 * sum(rows) > 1500
+    # A loop within a loop.
+    parsed.clear()
+    rows.clear()
+    epochs = [
+        [scalar("t", step, 1.0) for step in range(90)] + [scalar(tag, 1, 1.0) for tag in "vwx"]
+        for _ in range(40)
+    ]
+    found = read_bytes(tmp_path, framed([version(), *itertools.chain(*epochs)]))
+    assert [len(found.series[tag].points) for tag in "tvwx"] == [3600, 40, 40, 40]
+    assert len(parsed) < 150
+    assert 93 * sum(rows) > 2500
     # In no order at all there is no period, but events are still those that came before.
     parsed.clear()
     rows.clear()
