@@ -287,7 +287,7 @@ class Gathering:
         self._items.append(point)
 
     def _note(self, series: Series, step: int) -> None:
-        if not self.run.marks_restarts and (series.latest is None or step > series.latest):
+        if series.latest is None or step > series.latest:
             series.latest = step
 
     # Scalars

@@ -19,7 +19,7 @@ class Series:
     plugin: str
     data_class: int
     given: bool  # the writer named the class itself, nothing is converted
-    # The greatest step that no restart has hidden; kept only where steps tell of restarts.
+    # No point that is not hidden has a greater step.
     latest: int | None = None
 
 

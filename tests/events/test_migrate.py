@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from tensorboard.compat.proto import event_pb2, histogram_pb2, tensor_pb2
 
+import dlv.ingest as ingest
+from dlv.curve_store import CurveStore
 from dlv.events import migrate
 from dlv.events.old_summaries import OldHistogram
 from dlv.events.points import Metadata, TensorPoint
@@ -27,6 +29,7 @@ from tests.events.event_files import (
     scalar,
     session,
     tensor,
+    tensorboard_reads,
     values,
     version,
 )
@@ -346,3 +349,43 @@ def test_a_record_that_is_no_event_is_left_out(tmp_path: Path) -> None:
     assert "no events" in run.faults[0].message
     # An event that says nothing is one.
     assert read(tmp_path, b"").series == {}
+
+
+def test_38_reading_again_brings_nothing_twice_and_a_replaced_file_is_seen(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    path = folder / "events.tfevents"
+
+    def look(*steps: int) -> tuple[int, list[int]]:
+        """Bytes that were read, and the steps that are there then."""
+        if steps:
+            path.write_bytes(framed([version(), *(scalar("a", step, 1.0) for step in steps)]))
+        with CurveStore.open(tmp_path / "live.db") as store:
+            done = ingest.scan(store, folder)
+            ((experiment, _),) = store.experiments()
+            (series,) = store.series(experiment, tags=["a"])
+            return done.bytes, np.frombuffer(store.scalars(series.id).steps, "<i8").tolist()
+
+    first, found = look(*range(20))
+    assert (first, found) == (path.stat().st_size, list(range(20)))
+    assert look() == (0, list(range(20)))
+    grown, found = look(*range(30))
+    assert (grown, found) == (path.stat().st_size - first, list(range(30)))
+    assert look(*range(50, 80))[1] == list(range(50, 80)), "replaced, of the same size or not"
+    assert look(3, 4)[1] == [3, 4], "shrunken"
+
+
+def test_what_differs_from_tensorboard(tmp_path: Path) -> None:
+    """The class of a tag is told by its first value; TensorBoard mixes it with a later one's."""
+    bare = tensor("t", np.float32(1), "scalars")
+    bare.ClearField("metadata")
+    named = tensor("t", np.float32(2), "scalars", data_class=1)
+    nothing = Summary.Value(tag="n")
+    made = [version(), values(1, bare), values(2, named), values(1, nothing), scalar("n", 2, 1.0)]
+    ours = read_bytes(tmp_path, framed(made))
+    theirs = tensorboard_reads(tmp_path)
+    said = [run.series["t"].metadata for run in (ours, theirs)]
+    assert [each and (each.plugin, each.data_class) for each in said] == [("", 0), ("scalars", 1)]
+    # A value that says nothing at all does not take a scalar off its list.
+    said = [run.series["n"].metadata for run in (ours, theirs)]
+    assert [each and each.data_class for each in said] == [1, 0]
