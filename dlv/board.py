@@ -156,8 +156,8 @@ class Board(ABC):
                         self._ended.wait(RELOAD)
             except DlvError as error:
                 self.tell_once(": ".join(filter(None, (error.message, error.why, error.hint))))
-            except OSError as error:
-                self.tell_once(str(error))
+            except Exception as error:  # what is shown already is shown on
+                self.tell_once(f"nothing new is read: {type(error).__name__}: {error}")
             else:
                 continue  # another file is there now
             # What went wrong may be over at the next look.

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import dlv.board as boards
+import dlv.frozen_curves as frozen_curves
 import dlv.remove as removing
 from dlv.board import Board, DirectoryBoard, VersionsBoard, board_of
 from dlv.errors import NotARepository, NotFound, UsageError
@@ -201,6 +202,33 @@ def test_a_store_that_is_deleted_is_made_anew(
 
     until(shown)
     assert (repository.path / boards.CURVES).stat().st_size > 0
+
+
+def failing(error: Exception) -> Callable[..., Any]:
+    def fail(*_: object) -> Any:
+        raise error
+
+    return fail
+
+
+def test_what_is_shown_stays_when_a_look_fails(
+    repository: Repository, told: list[str], begun: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boards, "RELOAD", 0.02)
+    board = begun(VersionsBoard(repository, [], tell=told.append))
+    errors = [OSError("disk gone"), RuntimeError("a bug"), NotFound("no pack", hint="look")]
+    for error in errors:
+        wanted = str(error)
+        with monkeypatch.context() as patch:
+            patch.setattr(frozen_curves, "fill", failing(error))
+            until(lambda wanted=wanted: any(wanted in text for text in told))  # type: ignore[misc]
+        assert len(board.ask().runs()) == 2
+        board.release()
+    assert [text.partition(":")[0] for text in told] == [
+        "nothing new is read",
+        "nothing new is read",
+        "no pack",
+    ]
 
 
 def test_many_threads_ask_at_once(repository: Repository, told: list[str], begun: Any) -> None:
