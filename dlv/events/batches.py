@@ -38,6 +38,11 @@ class Batches:
         With `last` there is nothing behind `data`: else a period may wait to be whole. What is
         left when the gathering is full comes in the next window.
         """
+        # What is too large for 32 bits, or a NaN of the signalling kind, is as good as any number.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._take(data, where, gathered, last)
+
+    def _take(self, data: bytes, where: int, gathered: Gathering, last: bool) -> tuple[int, int]:
         at = 0
         while True:
             if self._period is not None:
@@ -143,7 +148,8 @@ class Batches:
                 steps[index] = event.step
             else:
                 counts[index] = False
-        return bool((np.diff(steps[counts], prepend=self._run.step) >= 0).all())
+        order = np.concatenate(([self._run.step], steps[counts]))
+        return bool((order[1:] >= order[:-1]).all())
 
     def _single(
         self,

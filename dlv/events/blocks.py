@@ -97,8 +97,8 @@ class Period:
             for index, record in enumerate(group.records):
                 steps[record] = group_steps[index, :rows]
         if after is not None:
-            order = np.stack(steps, axis=1).ravel()
-            falls = np.flatnonzero(np.diff(order, prepend=after) < 0)
+            order = np.concatenate(([after], np.stack(steps, axis=1).ravel()))
+            falls = np.flatnonzero(order[1:] < order[:-1])
             if len(falls):
                 rows = int(falls[0]) // len(steps)
         if not rows:

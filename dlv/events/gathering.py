@@ -322,8 +322,7 @@ class Gathering:
 def _tensor(series: Series, value: Value, room: int) -> tuple[Tensor | None, bytes]:
     """The tensor that a value becomes, None if it has none; what an old histogram says besides."""
     if value.kind == summaries.SIMPLE:
-        with np.errstate(over="ignore"):
-            return Tensor("float32", (), np.array(value.number, "<f4").tobytes()), b""
+        return Tensor("float32", (), np.array(value.number, "<f4").tobytes()), b""
     if value.kind == summaries.IMAGE:
         return old_summaries.image(value.content), b""
     if value.kind == summaries.HISTOGRAM:

@@ -22,7 +22,10 @@ WINDOW = 8 << 20  # bytes of a file that are looked at together
 
 
 class Reading:
-    """The windows of a file from `offset` on; what else is known of it stands here afterwards."""
+    """The windows of a file from `offset` on; what else is known of it stands here afterwards.
+
+    Iterated once more, it goes on with what was written since.
+    """
 
     def __init__(self, path: str | Path, offset: int, state: Mapping[str, Any] | None) -> None:
         self.path = os.fspath(path)
@@ -43,6 +46,7 @@ class Reading:
         return self._run.wall
 
     def __iter__(self) -> Iterator[Window]:
+        self.status, self.error, self._batches.damage = "open", None, None
         try:
             with open(_regular(self.path), "rb", buffering=0) as file:
                 yield from self._windows(file)

@@ -100,8 +100,7 @@ def histogram(data: bytes) -> tuple[Tensor, bytes]:
     first, last = int(filled[0]), int(filled[-1])
     inner = old.limits[first:last]
     rows = np.empty((last - first + 1, 3), "<f4")
-    with np.errstate(over="ignore"):
-        rows[0, 0], rows[1:, 0] = old.min, inner
-        rows[-1, 1], rows[:-1, 1] = old.max, inner
-        rows[:, 2] = old.counts[first : last + 1]
+    rows[0, 0], rows[1:, 0] = old.min, inner
+    rows[-1, 1], rows[:-1, 1] = old.max, inner
+    rows[:, 2] = old.counts[first : last + 1]
     return Tensor("float32", rows.shape, rows.tobytes()), old.packed()

@@ -202,7 +202,7 @@ class Templates:
         numbers: list[tuple[Ints, int, Floats]] = []
         if not self.all:
             return Matches(found, walls, steps, digits, numbers)
-        words = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
+        words = np.ndarray((max(0, len(data) - 7),), "<u8", data, strides=(1,))
         walls[some] = words[first[some] + 1].view("<f8")
         rest = last - at
         usable = some[(digits[some] >= 0) & (rest[some] <= _MOST_REST)]
@@ -227,7 +227,7 @@ class Templates:
 
 def _numbers(data: bytes, at: Ints, width: int) -> Floats:
     layout = "<f4" if width == 4 else "<f8"
-    view: NDArray[Any] = np.ndarray((len(data) - width + 1,), layout, data, strides=(1,))
+    view: NDArray[Any] = np.ndarray((max(0, len(data) - width + 1),), layout, data, strides=(1,))
     return view[at].astype(np.float64)
 
 

@@ -320,6 +320,18 @@ def test_39_numbers_that_are_none_come_through(tmp_path: Path) -> None:
     run = read(tmp_path, *(scalar("a", step, number) for step, number in enumerate(numbers)))
     found = [point[2] for point in run.series["a"].points]
     assert struct.pack("<4d", *found) == struct.pack("<4d", *numbers)
+    # One of the signalling kind is a NaN like others, however it is read.
+    loud = 0x7F800001
+    records = [scalar("a", step, 1.0).SerializeToString()[:-4] for step in range(300)]
+    path = tmp_path / "loud.tfevents"
+    path.write_bytes(framed([version(), *(each + struct.pack("<I", loud) for each in records)]))
+    points = read_run([path]).series["a"].points
+    assert [math.isnan(point[2]) for point in points] == [True] * 300
+    wide = [1e300, struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000001))[0]]
+    made = histogram("h", 1, [1.0, 2.0], [1.0, 2.0], min=wide[0], max=wide[1])
+    rows = read(tmp_path, made).series["h"].points[0][2]
+    assert rows[0, 0] == math.inf
+    assert math.isnan(rows[1, 1])
     state = migrate.read(_nan_wall(tmp_path))
     list(state)
     assert json.loads(json.dumps(state.state))["wall"] == "NaN"

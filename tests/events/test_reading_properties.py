@@ -267,6 +267,26 @@ def test_a_flipped_bit_within_a_period(tmp_path: Path) -> None:
             assert run.series[tag].points == whole.series[tag].points[:count]
 
 
+def test_one_reading_follows_a_log(tmp_path: Path) -> None:
+    content = b"".join(long_log())
+    path = tmp_path / "events.tfevents"
+    path.write_bytes(b"")
+    reading, windows, end = migrate.read(path), list[Any](), 0
+    chance = random.Random(5)
+    while end < len(content):
+        end = min(len(content), end + chance.choice([1, 3, 7, 50, 500, 9000]))
+        path.write_bytes(content[:end])
+        windows += list(reading)
+        assert (reading.error is None) == (reading.offset == end)
+    assert collect(windows).plain() == event_files.read_bytes(tmp_path, content).plain()
+    path.write_bytes(content + b"no record, but some text")
+    assert list(reading) == []
+    assert reading.status == "damaged"
+    path.write_bytes(content)
+    assert list(reading) == []
+    assert (reading.status, reading.error) == ("open", None)
+
+
 def test_a_loop_that_grows(tmp_path: Path) -> None:
     content = b"".join(long_log())
     whole = event_files.read_bytes(tmp_path, content)
