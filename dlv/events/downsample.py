@@ -34,7 +34,7 @@ def linear(n: int, k: int) -> Sequence[int]:
 
 
 def by_step(steps: Sequence[int], k: int) -> Sequence[int]:
-    """The first place of each of k buckets of equally many steps, and the last of all.
+    """The first place of each of k - 1 buckets of equally many steps, and the last of all.
 
     `steps` ascend. Where steps lie thin, buckets stay empty, and fewer than k are found.
     """
@@ -44,11 +44,12 @@ def by_step(steps: Sequence[int], k: int) -> Sequence[int]:
     if k < 2:
         return range(n - k, n)
     first, wide = int(steps[0]), int(steps[-1]) - int(steps[0])
+    end = bisect.bisect_left(steps, int(steps[-1]))  # those of the last step are in no bucket
     found = [-1]
     for bucket in range(k - 1):
         begin = first - (-bucket * wide // (k - 1))  # rounded up: nothing of the one before
         at = bisect.bisect_left(steps, begin, lo=max(found[-1], 0))
-        if found[-1] < at < n - 1:
+        if found[-1] < at < end:
             found.append(at)
     return [*found[1:], n - 1]
 

@@ -72,7 +72,10 @@ def test_equal_distances(n: int, k: int) -> None:
         assert max(gaps) - min(gaps) <= 1
 
 
-@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=60).map(sorted), st.integers(0, 70))
+@given(
+    st.lists(st.integers(0, 9) | st.integers(-(2**63), 2**63 - 1), max_size=60).map(sorted),
+    st.integers(0, 70),
+)
 def test_one_point_of_each_bucket_of_steps(steps: list[int], k: int) -> None:
     places = list(by_step(steps, k))
     if k >= len(steps):
@@ -84,6 +87,6 @@ def test_one_point_of_each_bucket_of_steps(steps: list[int], k: int) -> None:
         assert places == [len(steps) - 1][:k]
         return
     low, high = steps[0], steps[-1]
-    buckets = [(step - low) * (k - 1) // (high - low) if high > low else 0 for step in steps]
+    buckets = [(step - low) * (k - 1) // (high - low) if step < high else k - 1 for step in steps]
     firsts = {buckets.index(bucket) for bucket in set(buckets) - {k - 1}}
     assert set(places) == firsts | {len(steps) - 1}
