@@ -352,3 +352,17 @@ def test_a_file_that_has_become_shorter(tmp_path: Path) -> None:
     assert list(reading) == []
     assert reading.status == "damaged"
     assert "ends at 16" in str(reading.error)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_step_of_other_bytes_is_not_taken_for_one_of_the_period(
+    tmp_path: Path, place: int
+) -> None:
+    """The record is as long as the others, but its step ends a byte earlier or later."""
+    bodies = [scalar("a", step, 1.0).SerializeToString() for step in range(200, 500)]
+    at = bodies[0].index(b"\x10", 9) + 1
+    odd = bytearray(bodies[250])
+    odd[at + place] ^= 0x80
+    run = read_bytes(tmp_path, framed([version(), *bodies[:250], bytes(odd), *bodies[251:]]))
+    assert [point[0] for point in run.series["a"].points] == [*range(200, 450), *range(451, 500)]
+    assert len(run.faults) == 1
