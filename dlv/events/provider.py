@@ -73,7 +73,7 @@ class Provider:
         **where: Unpack[Where],
     ) -> ByRun[Listed]:
         """Everything of a plugin, each with its kind of data."""
-        rows = self._rows(where, plugin)
+        rows = self._rows(where, _text(plugin))
         return _by_run((row, _listed(row)) for row in rows if row.data_class in KINDS)
 
     def list_scalars(
@@ -190,24 +190,25 @@ class Provider:
     ) -> Sequence[SeriesRow]:
         runs, tags = where.get("runs"), where.get("tags")
         for name, names in (("runs", runs), ("tags", tags)):
-            if isinstance(names, str) or not all(isinstance(each, str) for each in names or ()):
+            plain = isinstance(names, Collection) and not isinstance(names, str)
+            if names is not None and not (plain and all(isinstance(each, str) for each in names)):
                 raise InvalidArgument(
                     f"`{name}` is {names!r}", why="a collection of names, or None"
                 )
         key = self._experiment(where.get("experiment", ""))
-        if key is None:
+        if key is None or (plugin is not None and not _can_be_kept(plugin)):
             return ()
         return self.store.series(key, plugin=plugin, data_class=data_class, runs=runs, tags=tags)
 
     def _list(self, where: Where, plugin: str, data_class: int) -> ByRun[Listed]:
-        rows = self._rows(where, plugin, data_class)
+        rows = self._rows(where, _text(plugin), data_class)
         return _by_run((row, _listed(row)) for row in rows)
 
     def _readable(
         self, where: Where, plugin: str, data_class: int, choice: Choice
     ) -> Sequence[SeriesRow]:
         """The rows that pass, if what is asked of them is not too much."""
-        rows = self._rows(where, plugin, data_class)
+        rows = self._rows(where, _text(plugin), data_class)
         broken = [row for row in rows if row.error and not row.n]
         if broken and len(broken) == len(rows) and where.get("runs") and where.get("tags"):
             raise Unreadable(
@@ -300,3 +301,19 @@ def _check(indices: Indices) -> None:
             f"{indices!r} is no range of blobs",
             why='(first, last) from 0 on, both included, or "last"',
         )
+
+
+def _text(plugin: str) -> str:
+    """Every question is about one plugin."""
+    if not isinstance(plugin, str):
+        raise InvalidArgument(f"`plugin` is {plugin!r}", why="the name of one plugin")
+    return plugin
+
+
+def _can_be_kept(name: str) -> bool:
+    """Half of a character has no UTF-8, and no series has such a name."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

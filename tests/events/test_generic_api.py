@@ -438,3 +438,18 @@ def test_the_point_written_last_is_the_last_one(store: CurveStore, provider: Pro
     fill.put(store, "a", [points], [fill.metadata("x", "scalars", SCALAR)], start=12.5)
     assert provider.read_last_scalars()["a"]["x"] == (3, 4.0, 2.0)
     assert provider.runs()[0] == ("a", None, 12.5)
+
+
+def test_names_that_nothing_can_have(store: CurveStore, provider: Provider) -> None:
+    fill.scalars(store, "a", "x", [1])
+    for name in ("\ud800", "\0", "", "x" * 100_000):
+        assert provider.list_scalars(name) == {}
+        assert provider.read_scalars(name) == {}
+        assert provider.list_scalars(runs=[name]) == provider.list_scalars(tags=[name]) == {}
+    for wrong in (None, 5, ["scalars"]):
+        with pytest.raises(InvalidArgument, match="`plugin` is"):
+            provider.list_scalars(wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="`runs` is 5"):
+        provider.list_scalars(runs=5)  # type: ignore[arg-type]
+    with pytest.raises(NotFound):
+        provider.runs("\ud800")
