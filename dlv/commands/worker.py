@@ -14,6 +14,7 @@ from dlv.lazy import lazy
 if TYPE_CHECKING:
     import dlv.adapters.data as data
     import dlv.adapters.data_parts as data_parts
+    import dlv.events.tail as tail
     import dlv.metadata.trials as trials
     import dlv.training.fingerprints as fingerprints
     import dlv.training.interface as interface
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 else:
     data = lazy("dlv.adapters.data")
     data_parts = lazy("dlv.adapters.data_parts")
+    tail = lazy("dlv.events.tail")
     trials = lazy("dlv.metadata.trials")
     fingerprints = lazy("dlv.training.fingerprints")
     interface = lazy("dlv.training.interface")
@@ -45,7 +47,7 @@ def run(call: Invocation, run: str, name: str) -> None:
         worker.work(
             store,
             repository.trials_folder,
-            interface.Readers(rows=rows),
+            interface.Readers(rows=rows, events=tail.Tail),
             owner=owners.Owner.here(name),
             runs=[run],
             stop=lifeline.cut,

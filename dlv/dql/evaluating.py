@@ -27,6 +27,7 @@ from dlv.dql.preparing import Planned, Preparing
 from dlv.dql.training_data import DataSets
 from dlv.dql.variations import described
 from dlv.errors import DlvError, NotFound, UsageError
+from dlv.events.tail import Tail
 from dlv.lazy import lazy
 from dlv.metadata.trials import Trials as Store
 from dlv.repository import Repository
@@ -269,7 +270,7 @@ class Evaluating:
                 reopen=partial(Store, self.repository.trials_path),
                 readers=Readers(
                     rows=partial(data_parts.open_parts, digest=fingerprint),
-                    events=None,
+                    events=Tail,
                 ),
                 address=place.address,
                 cpus=place.cpus,
