@@ -13,11 +13,13 @@ import dlv.dql.names as names
 import dlv.dql.parser as parser
 import dlv.dql.rewrite as rewriting
 import dlv.dql.saved as saving
+from dlv.canonical import dumps
 from dlv.dql import ast
 from dlv.dql.bound import Bound, ConfigFile, Derivation, Evaluation, Rows
 from dlv.dql.outcome import Defined, Explained, Model, Networks, Outcome, Table, Trials
 from dlv.dql.points import Points
 from dlv.dql.trees import changed
+from dlv.errors import UsageError
 from dlv.lazy import lazy
 from dlv.metadata import derived, select, versions
 from dlv.metadata.known_names import KnownNames
@@ -191,6 +193,12 @@ class _Run:
         query: dict[str, Any] = {"query": self.text}
         if self.asked.parameters:
             query["parameters"] = dict(self.asked.parameters)
+        try:
+            dumps(query)
+        except (TypeError, ValueError) as error:
+            raise UsageError(
+                "the parameters cannot be kept with the trials", why=f"as JSON: {error}"
+            ) from error
         names = (
             *("trust", "retry_failed", "fresh", "keep_checkpoints", "author", "jobs"),
             *("say", "progress", "agree"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -140,7 +141,8 @@ def _threshold(reading: Reading, names: Sequence[str], argument: ast.Argument) -
     if is_constant(left) and not is_constant(right):
         left, operator, right = right, _TURNED[operator], left
     tag = metric(reading, names, left)
-    value = plain(reading, right) if is_constant(right) else None
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    value: Any = plain(reading, right) if is_constant(right) else None
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not math.isfinite(value):
         raise reading.fault(right.span, f"{reading.short(right)} is no number", hint=example)
     return {"metric": tag, "op": operator, "value": float(value)}

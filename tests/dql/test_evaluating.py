@@ -308,6 +308,7 @@ def test_all_fail(repository: Repository) -> None:
         (f"{ONE} vary config.x in 1..1001", UnsafeInput, "1,001 trials"),
         (f"{ONE} vary config.x in 1..10000 and config.y in 1..9", UsageError, "90,000 trials"),
         (f'{ONE} into "v1"', Conflict, "tag"),
+        (f'{ONE} keep threshold(m["loss"] < 1e999, 5)', UsageError, "is no number"),
     ],
 )
 def test_what_is_said_before_anything_starts(
@@ -322,6 +323,12 @@ def test_what_is_said_before_anything_starts(
     assert said in caught.value.message
     assert not repository.trials_path.exists()
     assert steps(repository) == 0
+
+
+def test_parameters_have_to_be_json(repository: Repository) -> None:
+    for value in (float("inf"), {1, 2}):
+        with pytest.raises(UsageError, match="parameters"):
+            ask(repository, ONE, parameters={"unused": value})
 
 
 def test_a_metric_that_nobody_logs(repository: Repository) -> None:
