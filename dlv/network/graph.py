@@ -364,7 +364,8 @@ def _read_node(data: Any) -> Node:
     given = data["attrs"]
     if not isinstance(given, dict):
         raise FieldError(f"the attrs of node {name!r} are not an object")
-    if op == "RESHAPE" and given.get("kind") not in RESHAPES:
+    kind = given.get("kind")
+    if op == "RESHAPE" and not (isinstance(kind, str) and kind in RESHAPES):
         raise NewerFormat(f"node {name!r}: RESHAPE {given.get('kind')!r} is not known to this dlv")
     _keys(given, set(attributes(op, variant, given)), f"{op} node")
     params = labels(data["params"], f"the params of node {name!r}")
