@@ -129,8 +129,10 @@ class _Driver:
             notes += [News("worker", text, {}) for text in self.crew.fill(_open(view))]
             self._show(view, notes)
             self._wait(time.monotonic() - begun)
+        # Others may have done what was left before it was seen that a worker is gone.
+        notes = [worker_ended(ended) for ended in self.crew.look()]
         self._dismiss()
-        self._show(self._ledger.run(self._run))
+        self._show(self._ledger.run(self._run), notes)
 
     def _show(self, view: RunView, notes: Sequence[News] = ()) -> None:
         workers = len(self.crew.workers)
