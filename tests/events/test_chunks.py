@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 import numpy as np
@@ -83,7 +84,5 @@ def test_damage_is_told() -> None:
         for value in range(256):
             data = bytearray(packed)
             data[at] = value
-            try:
+            with contextlib.suppress(Damaged):
                 chunks.unpack(bytes(data))
-            except Damaged:
-                pass
