@@ -21,7 +21,8 @@ import dlv.tags as tagging
 import dlv.undo as undoing
 from dlv.draft import fill
 from dlv.errors import Conflict, Damaged, NotFound, StorageError, UsageError
-from dlv.intake_mlflow import Imported, Request
+from dlv.imported_runs import Imported
+from dlv.intake_mlflow import Request
 from dlv.metadata import staged
 from dlv.repository import Repository
 

@@ -76,7 +76,7 @@ def test_figures_are_those_of_a_loop(rows: list[tuple[int, float, float]]) -> No
 
 
 def test_damage_is_told() -> None:
-    packed = chunks.pack(Scalars(np.arange(50), np.arange(50) * 1.5, noise(50)))
+    packed = chunks.pack(Scalars(np.arange(50), 1.5 * np.arange(50).astype(np.float64), noise(50)))
     for broken in (b"", packed[:10], packed[:-1], packed + b"x", b"\0\0" + packed[2:]):
         with pytest.raises(Damaged):
             chunks.unpack(broken)
