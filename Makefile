@@ -73,6 +73,8 @@ bench: $(BENCH)
 	@$(BIN)/python -m benchmarks.progressive
 	@echo "== benchmarks/dql"
 	@$(BIN)/python -m benchmarks.dql
+	@echo "== benchmarks/trials"
+	@$(BIN)/python -m benchmarks.trials
 	@echo "== benchmarks/curves"
 	@$(BIN)/python -m benchmarks.curves
 

@@ -212,6 +212,15 @@ class Trials:
             (run,),
         )
 
+    def standings(self, run: str) -> list[Row]:
+        """Of `members` what verdicts need."""
+        return self._rows(
+            "SELECT t.id AS trial, t.state, t.step, m.ordinal, m.steps, m.target, m.stopped"
+            " FROM run_trial AS m JOIN trial AS t ON t.id = m.trial_id"
+            " WHERE m.run_id = ? ORDER BY m.ordinal, t.id",
+            (run,),
+        )
+
     def change_member(self, run: str, trial: str, changes: Mapping[str, Any]) -> None:
         self._update("run_trial", changes, "run_id = ? AND trial_id = ?", (run, trial))
 
@@ -224,13 +233,16 @@ class Trials:
             (trial,),
         )
 
-    def candidates(self, run: str) -> list[Row]:
-        """Those that may be trained on: the farthest first, then in their order."""
+    def candidates(self, run: str, *, broad: bool) -> list[Row]:
+        """The next that may be trained on, if there is one: begun ones first, then in their order.
+
+        `broad`: nobody goes on as long as others have not come as far.
+        """
         return self._rows(
             "SELECT t.id AS trial, t.step, t.attempts, t.log_every"
             " FROM run_trial AS m JOIN trial AS t ON t.id = m.trial_id"
             " WHERE m.run_id = ? AND NOT m.stopped AND t.state = 'ready' AND t.step < m.target"
-            " ORDER BY t.step DESC, m.ordinal LIMIT 1",
+            f" ORDER BY {'m.target, ' if broad else ''}t.step DESC, m.ordinal LIMIT 1",
             (run,),
         )
 

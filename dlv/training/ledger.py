@@ -60,6 +60,8 @@ class Ledger:
     def __init__(self, store: TrialStore, *, clock: Callable[[], float] = time.time) -> None:
         self.store = store
         self.clock = clock
+        # What verdicts looked up, by run and when it was made: it never changes.
+        self._seen: dict[tuple[str, float], dict[tuple[str, str, int], float]] = {}
 
     # Runs
 
@@ -189,17 +191,22 @@ class Ledger:
             for row in self.store.runs("running"):
                 if runs is None or row["id"] in runs:
                     self._touch(row, now)
-                if settling.settle(self.store, row):
+                if self._settle(row):
                     going.append(row["id"])
             going = [run for run in going if runs is None or run in runs]
             for run in going:
-                while found := self.store.candidates(run):
+                broad = settling.is_broad(self._run(run))
+                while found := self.store.candidates(run, broad=broad):
                     claim = self._lend(found[0], owner, now)
                     if claim is not None:
                         return claim
-                    settling.settle(self.store, self._run(run))
+                    self._settle(self._run(run))
             # The last that could be tried may just have failed.
             return WAIT if any(not self.stopped(run) for run in going) else OVER
+
+    def _settle(self, row: Row) -> bool:
+        seen = self._seen.setdefault((row["id"], row["created"]), {})
+        return settling.settle(self.store, row, seen)
 
     def _lend(self, found: Row, owner: Owner, now: float) -> Claim | None:
         trial = found["trial"]

@@ -36,8 +36,8 @@ def state_in_run(member: Row) -> str:
 
 def mark_of(row: Row) -> Mark:
     kept = bool(row["kept"])
-    names = ("rule", "step", "value", "cut", "why")
-    return Mark(row["trial_id"], kept=kept, **{name: row[name] for name in names})
+    value, cut, why = row["value"], row["cut"], row["why"]
+    return Mark(row["trial_id"], row["rule"], row["step"], value, cut, kept, why)
 
 
 def record(store: TrialStore, run: str, marks: Iterable[Mark], *, closing: bool = False) -> None:
@@ -66,7 +66,29 @@ def budget_of(run: Row) -> Budget:
     return Budget.of(json.loads(run["budget"]))
 
 
-def settle(store: TrialStore, run: Row) -> bool:
+def values_of(store: TrialStore, seen: dict[tuple[str, str, int], float]) -> verdicts.Value:
+    """What was last logged, as the store has it; what has been asked for stays in `seen`."""
+
+    def value(trial: str, metric: str, step: int) -> float | None:
+        key = trial, metric, step
+        if key not in seen:
+            found = store.last_value(*key)
+            if found is None:
+                return None
+            seen[key] = found
+        return seen[key]
+
+    return value
+
+
+def is_broad(run: Row) -> bool:
+    """Whether a rule promotes trials as they come: it errs the less the more it has seen."""
+    return any(rule["rule"] == "asha" and not rule.get("sync") for rule in rules_of(run))
+
+
+def settle(
+    store: TrialStore, run: Row, seen: dict[tuple[str, str, int], float] | None = None
+) -> bool:
     """Give the verdicts that can be given; whether the run goes on."""
     name, rules = run["id"], rules_of(run)
     reached = budget_of(run).reached(run["active_seconds"], run["spent_steps"])
@@ -75,11 +97,11 @@ def settle(store: TrialStore, run: Row) -> bool:
         return False
     if not run["changed"]:
         return True
-    members = store.members(name)
+    members = store.standings(name)
     marks = [mark_of(row) for row in store.marks(name)]
-    fresh = verdicts.decide(
-        rules, [standing(m) for m in members], marks, store.last_value, growing=run["growing"]
-    )
+    value = values_of(store, {} if seen is None else seen)
+    standings = [standing(member) for member in members]
+    fresh = verdicts.decide(rules, standings, marks, value, growing=bool(run["growing"]))
     record(store, name, fresh)
     _apply(store, name, rules, members, Marks([*marks, *fresh]))
     open_still = any(_open(member) for member in members) or run["growing"]
@@ -95,8 +117,9 @@ def _apply(
     store: TrialStore, run: str, rules: Sequence[Rule], members: Sequence[Row], marks: Marks
 ) -> None:
     """Bring targets and stops into the rows, and into `members`."""
+    looks = {m["steps"]: [verdicts.points(r, m["steps"]) for r in rules] for m in members}
     for member in members:
-        target = verdicts.target(rules, standing(member), marks)
+        target = verdicts.target_of(looks[member["steps"]], member["trial"], member["steps"], marks)
         stopped = int(marks.stop(member["trial"]) is not None)
         if (target, stopped) != (member["target"], member["stopped"]):
             member["target"], member["stopped"] = target, stopped

@@ -92,19 +92,30 @@ def points(rule: Rule, steps: int) -> list[int]:
 
 def pending(rules: Sequence[Rule], standing: Standing, marks: Marks) -> int | None:
     """The first step at which a rule has not said yet whether the trial goes on."""
-    open_points = (
-        point
-        for number, rule in enumerate(rules)
-        for point in points(rule, standing.steps)
-        if marks.get(number, standing.trial, point) is None
-    )
-    return min(open_points, default=None)
+    return _pending([points(rule, standing.steps) for rule in rules], standing.trial, marks)
+
+
+def _pending(looks: Sequence[Sequence[int]], trial: str, marks: Marks) -> int | None:
+    first = None
+    for number, found in enumerate(looks):
+        for point in found:  # in order
+            if first is not None and point >= first:
+                break
+            if marks.get(number, trial, point) is None:
+                first = point
+                break
+    return first
+
+
+def target_of(looks: Sequence[Sequence[int]], trial: str, steps: int, marks: Marks) -> int:
+    """How far a trial may be trained before a rule, each with its points, has its say."""
+    point = _pending(looks, trial, marks)
+    return steps if point is None else min(point, steps)
 
 
 def target(rules: Sequence[Rule], standing: Standing, marks: Marks) -> int:
-    """How far the trial may be trained before a rule has its say."""
-    point = pending(rules, standing, marks)
-    return standing.steps if point is None else min(point, standing.steps)
+    looks = [points(rule, standing.steps) for rule in rules]
+    return target_of(looks, standing.trial, standing.steps, marks)
 
 
 def decide(
@@ -118,12 +129,14 @@ def decide(
     """Every verdict that can be given now; `growing`: more trials may join the run."""
     known = Marks(marks)
     made: list[Mark] = []
+    # Where the rules look, by the end of a trial: nearly always one for all.
+    looks = {s.steps: [points(rule, s.steps) for rule in rules] for s in standings}
     while True:
         fresh: list[Mark] = []
-        wanted = {s.trial: pending(rules, s, known) for s in standings}
+        wanted = {s.trial: _pending(looks[s.steps], s.trial, known) for s in standings}
         for number, rule in enumerate(rules):
             stage = 0
-            while group := _Group.of(rules, number, stage, standings, known, wanted):
+            while group := _Group.of(number, stage, standings, looks, known, wanted):
                 fresh += group.decided(rule, value, growing)
                 stage += 1
         if not fresh:
@@ -138,52 +151,61 @@ class _Group:
 
     number: int
     arrived: list[tuple[Standing, int]]  # with the step of each
-    decided_before: dict[str, bool]
+    decided_before: dict[str, Mark]
     coming: bool  # somebody may still arrive
 
     @classmethod
     def of(
         cls,
-        rules: Sequence[Rule],
         number: int,
         stage: int,
         standings: Sequence[Standing],
+        looks: Mapping[int, Sequence[Sequence[int]]],
         marks: Marks,
         wanted: Mapping[str, int | None],
     ) -> _Group | None:
-        """None: the rule has no such stage for any of them."""
-        found, coming, there = [], False, False
-        before: dict[str, bool] = {}
+        """None: nobody has come to that stage, nor then to a later one."""
+        found: list[tuple[Standing, int]] = []
+        before: dict[str, Mark] = {}
+        coming = False
         for standing in standings:
-            at = points(rules[number], standing.steps)
+            at = looks[standing.steps][number]
             if stage >= len(at):
                 continue
-            there, point, trial = True, at[stage], standing.trial
+            point, trial = at[stage], standing.trial
+            if standing.step < point:
+                coming |= not (standing.ended or marks.stopped_before(trial, point))
+                continue
             if marks.stopped_before(trial, point):
                 continue
             first = wanted[trial]
-            if standing.step >= point and (first is None or first >= point):
+            if first is None or first >= point:
                 found.append((standing, point))
                 mark = marks.get(number, trial, point)
                 if mark is not None:
-                    before[trial] = mark.kept
-            elif not standing.ended or standing.step >= point:
+                    before[trial] = mark
+            else:
                 coming = True
-        return cls(number, found, before, coming) if there else None
+        return cls(number, found, before, coming) if found else None
 
     def decided(self, rule: Rule, value: Value, growing: bool) -> list[Mark]:
         if len(self.decided_before) == len(self.arrived):
             return []
-        seen = [(s, point, value(s.trial, rule["metric"], point)) for s, point in self.arrived]
+        closed = not (self.coming or growing)
+        together = rule["rule"] == "top" or (rule["rule"] == "asha" and rule.get("sync"))
+        if together and not closed:
+            return []
+        seen = []
+        for s, point in self.arrived:
+            mark = self.decided_before.get(s.trial)
+            v = value(s.trial, rule["metric"], point) if mark is None else mark.value
+            seen.append((s, point, v))
         if rule["rule"] == "threshold":
             return [
                 self._mark(s, point, v, rule["value"], _holds(rule, v))
                 for s, point, v in seen
                 if s.trial not in self.decided_before
             ]
-        closed = not (self.coming or growing)
-        if not closed and (rule["rule"] == "top" or rule.get("sync")):
-            return []
         seen.sort(key=lambda each: rank(rule, each[2], each[0].ordinal))
         if rule["rule"] == "top":
             places = int(rule["k"])
