@@ -196,7 +196,7 @@ class Ledger:
             going = [run for run in going if runs is None or run in runs]
             for run in going:
                 broad = settling.is_broad(self._run(run))
-                while found := self.store.candidates(run, broad=broad):
+                while found := self._next(run, broad):
                     claim = self._lend(found[0], owner, now)
                     if claim is not None:
                         return claim
@@ -204,9 +204,17 @@ class Ledger:
             # The last that could be tried may just have failed.
             return WAIT if any(not self.stopped(run) for run in going) else OVER
 
-    def _settle(self, row: Row) -> bool:
+    def _next(self, run: str, broad: bool) -> list[Row]:
+        found = self.store.candidates(run, broad=broad)
+        if not found and broad:
+            # Only now is somebody promoted before the rung is full: else the worker would idle.
+            self._settle(self._run(run) | {"changed": 1}, eager=True)
+            found = self.store.candidates(run, broad=broad)
+        return found
+
+    def _settle(self, row: Row, *, eager: bool = False) -> bool:
         seen = self._seen.setdefault((row["id"], row["created"]), {})
-        return settling.settle(self.store, row, seen)
+        return settling.settle(self.store, row, seen, eager=eager)
 
     def _lend(self, found: Row, owner: Owner, now: float) -> Claim | None:
         trial = found["trial"]

@@ -82,12 +82,12 @@ def values_of(store: TrialStore, seen: dict[tuple[str, str, int], float]) -> ver
 
 
 def is_broad(run: Row) -> bool:
-    """Whether a rule promotes trials as they come: it errs the less the more it has seen."""
+    """Whether a rule promotes trials as they come: it errs the less, the more it has seen."""
     return any(rule["rule"] == "asha" and not rule.get("sync") for rule in rules_of(run))
 
 
 def settle(
-    store: TrialStore, run: Row, seen: dict[tuple[str, str, int], float] | None = None
+    store: TrialStore, run: Row, seen: dict[tuple[str, str, int], float], *, eager: bool
 ) -> bool:
     """Give the verdicts that can be given; whether the run goes on."""
     name, rules = run["id"], rules_of(run)
@@ -99,9 +99,11 @@ def settle(
         return True
     members = store.standings(name)
     marks = [mark_of(row) for row in store.marks(name)]
-    value = values_of(store, {} if seen is None else seen)
+    value = values_of(store, seen)
     standings = [standing(member) for member in members]
-    fresh = verdicts.decide(rules, standings, marks, value, growing=bool(run["growing"]))
+    fresh = verdicts.decide(
+        rules, standings, marks, value, growing=bool(run["growing"]), eager=eager
+    )
     record(store, name, fresh)
     _apply(store, name, rules, members, Marks([*marks, *fresh]))
     open_still = any(_open(member) for member in members) or run["growing"]

@@ -125,8 +125,12 @@ def decide(
     value: Value,
     *,
     growing: bool = False,
+    eager: bool = True,
 ) -> list[Mark]:
-    """Every verdict that can be given now; `growing`: more trials may join the run."""
+    """Every verdict that can be given now; `growing`: more trials may join the run.
+
+    Without `eager` nobody is promoted as long as others may still come to the rung.
+    """
     known = Marks(marks)
     made: list[Mark] = []
     # Where the rules look, by the end of a trial: nearly always one for all.
@@ -137,7 +141,7 @@ def decide(
         for number, rule in enumerate(rules):
             stage = 0
             while group := _Group.of(number, stage, standings, looks, known, wanted):
-                fresh += group.decided(rule, value, growing)
+                fresh += group.decided(rule, value, growing, eager)
                 stage += 1
         if not fresh:
             return made
@@ -188,11 +192,13 @@ class _Group:
                 coming = True
         return cls(number, found, before, coming) if found else None
 
-    def decided(self, rule: Rule, value: Value, growing: bool) -> list[Mark]:
+    def decided(self, rule: Rule, value: Value, growing: bool, eager: bool) -> list[Mark]:
         if len(self.decided_before) == len(self.arrived):
             return []
         closed = not (self.coming or growing)
-        together = rule["rule"] == "top" or (rule["rule"] == "asha" and rule.get("sync"))
+        together = rule["rule"] == "top" or (
+            rule["rule"] == "asha" and (rule.get("sync") or not eager)
+        )
         if together and not closed:
             return []
         seen = []

@@ -462,6 +462,21 @@ def test_a_growing_run(bench: Bench) -> None:
     assert bench.trial("t0").verdict == "stopped"
 
 
+def test_nobody_is_promoted_before_a_worker_would_idle(bench: Bench) -> None:
+    """In a grid that begins with its worst, the best of those that came so far says little."""
+    rule = {"rule": "asha", "metric": "loss", "direction": "min", "eta": 2, "first": 2}
+    bench.open(count=5, rules=[rule], steps=4)
+    begun = [bench.claim() for _ in range(5)]
+    for claim in begun[:3]:
+        bench.train(claim, loss=10.0 - claim.token)
+        bench.clock.now += 1
+    assert [c.trial for c in begun] == ["t0", "t1", "t2", "t3", "t4"]  # none of them again
+    assert all(not trial.marks for trial in bench.ledger.run("run").trials)
+    claim = bench.claim()  # two are still at work at the rung, and this worker has nothing else
+    assert (claim.trial, claim.target) == ("t2", 4)
+    assert bench.ledger.claim(ELSEWHERE) is WAIT
+
+
 # Budgets
 
 
