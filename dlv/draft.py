@@ -13,7 +13,7 @@ import dlv.paths as paths
 import dlv.snapshots as snapshots
 import dlv.staging as staging
 import dlv.structure as structure
-from dlv.adapters import detect, exported
+from dlv.adapters import exported
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.errors import Conflict, UsageError
 from dlv.files import FileStore, Source
@@ -23,12 +23,12 @@ from dlv.metadata.metrics import Summary
 from dlv.metadata.staged import StagedFile
 from dlv.repository import Repository
 from dlv.snapshots import WeightFile, Weights
-from dlv.structure import Found
 
 if TYPE_CHECKING:
     import dlv.event_logs as event_logs
     import dlv.events.series as curves
     import dlv.rounding as rounding
+    from dlv.adapters import detect
     from dlv.event_logs import EventLogs
     from dlv.events.series import Scalars
     from dlv.network.graph import Network
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from dlv.weights import MatrixStore
 else:  # many versions have no curves, most are exact
     curves = lazy("dlv.events.series")
+    detect = lazy("dlv.adapters.detect")
     event_logs = lazy("dlv.event_logs")
     rounding = lazy("dlv.rounding")
     schemes = lazy("dlv.pas.schemes")
@@ -84,7 +85,7 @@ class Draft:
     scheme: dict[str, Any] | None = None
     rounded: int = 0
     opened: list[WeightFile] = field(default_factory=list)  # till they are proven
-    described: list[Found] = field(default_factory=list)  # networks in the weights' files
+    described: list[structure.Found] = field(default_factory=list)  # networks in the weights' files
     network: Network | None = None
     reference: NetworkReference | None = None
     hyperparameters: dict[str, Any] = field(default_factory=dict)
@@ -265,7 +266,7 @@ def _network(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Re
             hint=f"dlv add --remove {staged[-1].path}",
         )
     shapes = draft.weights.shapes()
-    found: list[Found] = []
+    found: list[structure.Found] = []
     if request.network is not None:
         found += _opened("the given model", request.network, writer, store)
     for file in staged:
@@ -294,7 +295,7 @@ def _network(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Re
 
 def _opened(
     where: str, opened: Checkpoint, writer: WeightWriter, store: MatrixStore
-) -> list[Found]:
+) -> list[structure.Found]:
     found = structure.take(where, opened, writer, store)
     return [] if found is None else [found]
 
