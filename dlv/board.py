@@ -15,7 +15,7 @@ import dlv.frozen_curves as frozen_curves
 import dlv.ingest as ingest
 import dlv.projections as projections
 import dlv.revisions as revisions
-from dlv.curve_store import CurveStore
+from dlv.curve_store import LIVE, CurveStore, curves_of
 from dlv.curve_writer import Batch, RunWriter
 from dlv.errors import DlvError, NotFound, UsageError
 from dlv.events.blob_keys import BlobKeys
@@ -31,7 +31,6 @@ from dlv.network_graphs import graph_nodes
 from dlv.repository import Repository
 from dlv.weights import MatrixStore
 
-CURVES = "live.db"
 RELOAD = 5.0  # seconds between two looks for what is new
 PATIENCE = 3.0  # seconds of the first look that somebody waits for
 _IDLE = 8  # stores that are kept open
@@ -79,8 +78,8 @@ class Board(ABC):
         self._seen = threading.Event()
         self._told: set[str] = set()
         self._scratch = tempfile.TemporaryDirectory(prefix="dlv-board-", ignore_cleanup_errors=True)
-        kept = None if repository is None else curves_of(repository)
-        self.path = kept or self.scratch / CURVES
+        kept = None if repository is None else curves_of(repository.path)
+        self.path = kept or self.scratch / LIVE
         self._thread = threading.Thread(target=self._keep_up, daemon=True)
 
     @property
@@ -270,16 +269,6 @@ class DirectoryBoard(Board):
         found = ingest.scan(store, self._directory, experiment=self.experiment)
         for file, remark in found.remarks:
             self.tell_once(f"{file}: {remark}")
-
-
-def curves_of(repository: Repository) -> Path | None:
-    """Where curves of a repository are kept; None where nothing can be written there."""
-    path = repository.path / CURVES
-    try:
-        with open(path.with_name(f"{CURVES}.lock"), "ab"):
-            return path
-    except OSError:
-        return None
 
 
 def board_of(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import math
-import random
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +21,7 @@ from dlv.metadata import curves
 from dlv.metadata.curve_database import CurveDatabase, open_curves
 from dlv.mounts import network_disk
 
-PREVIEW = 1000  # points of the sample that is kept
+LIVE = "live.db"
 
 
 class CurveStore:
@@ -184,11 +183,14 @@ class CurveStore:
         return [(int(seq), int(seq) + 1) for seq in _seqs(extent, wanted)]
 
 
-def sample(n: int, most: int = PREVIEW) -> list[int]:
-    """TensorBoard's reservoir, as it would draw it once: it depends on the two numbers alone."""
-    if n <= most:
-        return list(range(n))
-    return [*sorted(random.Random(0).sample(range(n - 1), most - 1)), n - 1]
+def curves_of(folder: Path) -> Path | None:
+    """Where the curves of a repository, its `.dlv`, are kept; None where none can be written."""
+    path = folder / LIVE
+    try:
+        with path.with_name(f"{LIVE}.lock").open("ab"):
+            return path
+    except OSError:
+        return None
 
 
 def _cut(extent: curves.Extent, first: int, count: int | None) -> list[tuple[int, int]]:

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.canonical import hash_bytes
-from dlv.curve_store import PREVIEW, CurveStore, sample
+from dlv.curve_store import CurveStore
 from dlv.events import chunks
 from dlv.events.chunks import Scalars
+from dlv.events.downsample import SAMPLE, sampled
 from dlv.events.points import (
     BLOBS,
     SCALAR,
@@ -211,8 +212,8 @@ class RunWriter:
 
 def keep_preview(store: CurveStore, series_id: int, n: int) -> None:
     """The sample that is asked for most, out of `n` live points."""
-    if n > PREVIEW:
-        found = store.points_at(series_id, sample(n))
+    if n > SAMPLE:
+        found = store.points_at(series_id, sampled(n, SAMPLE))
         rows.put_preview(store.database, series_id, n, chunks.pack(found))
 
 

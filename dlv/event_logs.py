@@ -9,12 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import dlv.ingest as ingest
-from dlv.curve_store import CurveStore
+from dlv.curve_store import LIVE, CurveStore
 from dlv.events.store import SeriesRow
 from dlv.frozen_curves import Add, freeze
 from dlv.metadata.metrics import Summary
-
-LIVE = "live.db"
 
 
 @dataclass

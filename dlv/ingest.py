@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dlv.canonical import hash_bytes
-from dlv.curve_store import PREVIEW, CurveStore
+from dlv.curve_store import CurveStore
 from dlv.curve_writer import Batch, RunWriter, keep_preview
 from dlv.errors import Conflict, DlvError, NotFound
 from dlv.events import migrate
+from dlv.events.downsample import SAMPLE
 from dlv.events.points import Fault
 from dlv.metadata import curve_writing as rows
 from dlv.metadata.curve_writing import FileRow
@@ -230,7 +231,7 @@ class _Run:
         with self.db.atomic():
             for tag, state in rows.series(self.db, self.id).items():
                 n = state.n
-                if state.data_class == 1 and n > PREVIEW and n >= 1.1 * before.get(tag, 0):
+                if state.data_class == 1 and n > SAMPLE and n >= 1.1 * before.get(tag, 0):
                     keep_preview(self.store, state.id, n)
 
 

@@ -19,11 +19,11 @@ import dlv.ingest as ingest
 import dlv.mlflow_record as record
 from dlv.adapters.mlflow.store import version_name
 from dlv.canonical import is_hash, timestamp
-from dlv.curve_store import CurveStore
+from dlv.curve_store import LIVE, CurveStore
 from dlv.draft import Draft, fill
 from dlv.draft import Request as DraftRequest
 from dlv.errors import Conflict, UsageError
-from dlv.event_logs import LIVE, EventLogs
+from dlv.event_logs import EventLogs
 from dlv.events import logged_hyperparameters
 from dlv.events.store import SeriesRow
 from dlv.imported_runs import Imported, ImportedRun

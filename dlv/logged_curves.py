@@ -11,7 +11,7 @@ from typing import Any, Self, TypedDict, Unpack
 
 import dlv.frozen_curves as frozen_curves
 import dlv.ingest as ingest
-from dlv.curve_store import CurveStore
+from dlv.curve_store import LIVE, CurveStore, curves_of
 from dlv.errors import NotFound, UsageError, nearest, require
 from dlv.events.answers import Blobs, ByRun, Points, Tensor
 from dlv.events.chosen_runs import ChosenRuns
@@ -204,11 +204,7 @@ def of_folder(repository: Repository, folder: Path, *, cap: int) -> Curves:
 def _opened(repository: Repository) -> tuple[CurveStore, ExitStack]:
     """The store of a repository, or one of its own where nothing can be written there."""
     stack = ExitStack()
-    path = repository.path / "live.db"
-    try:
-        with open(path.with_name(f"{path.name}.lock"), "ab"):
-            pass
-    except OSError:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dlv-curves-"))
-        path = Path(folder, path.name)
+    path = curves_of(repository.path)
+    if path is None:
+        path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dlv-curves-")), LIVE)
     return stack.enter_context(CurveStore.open(path)), stack

@@ -16,6 +16,7 @@ import dlv.board as boards
 import dlv.frozen_curves as frozen_curves
 import dlv.remove as removing
 from dlv.board import Board, DirectoryBoard, VersionsBoard, board_of
+from dlv.curve_store import LIVE
 from dlv.errors import NotARepository, NotFound, UsageError
 from dlv.repository import Repository
 from tests.events import foreign_logs as logs
@@ -179,7 +180,7 @@ def test_damaged_logs_are_told_of_once_and_harm_no_other(
 def test_a_store_that_is_no_good_is_made_anew(
     repository: Repository, told: list[str], begun: Any
 ) -> None:
-    (repository.path / boards.CURVES).write_bytes(os.urandom(10_000))
+    (repository.path / LIVE).write_bytes(os.urandom(10_000))
     board = begun(VersionsBoard(repository, [], tell=told.append))
     assert len(board.ask().runs()) == 2
 
@@ -191,9 +192,9 @@ def test_a_store_that_is_deleted_is_made_anew(
     board = begun(VersionsBoard(repository, [], tell=told.append))
     assert len(board.ask().runs()) == 2
     board.release()
-    for path in repository.path.glob(f"{boards.CURVES}*"):
+    for path in repository.path.glob(f"{LIVE}*"):
         path.unlink()
-    until(lambda: (repository.path / boards.CURVES).exists())
+    until(lambda: (repository.path / LIVE).exists())
 
     def shown() -> bool:
         board.release()
@@ -201,7 +202,7 @@ def test_a_store_that_is_deleted_is_made_anew(
         return plugins == ["graphs", "scalars"]
 
     until(shown)
-    assert (repository.path / boards.CURVES).stat().st_size > 0
+    assert (repository.path / LIVE).stat().st_size > 0
 
 
 def failing(error: Exception) -> Callable[..., Any]:
@@ -273,7 +274,7 @@ def test_a_repository_that_cannot_be_written_to(
     board = begun(VersionsBoard(repository, [], tell=told.append))
     assert len(board.ask().runs()) == 2
     assert board.path.parent == board.scratch
-    assert not (repository.path / boards.CURVES).exists()
+    assert not (repository.path / LIVE).exists()
 
 
 def nowhere() -> Repository:

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 import dlv.frozen_curves as frozen_curves
 from dlv.canonical import hash_bytes
-from dlv.curve_store import CurveStore, sample
+from dlv.curve_store import CurveStore
 from dlv.curve_writer import Batch, RunWriter, keep_preview
 from dlv.events import heads, payloads
+from dlv.events.downsample import SAMPLE, sampled
 from dlv.events.points import BlobPoint, Hide, Item, Metadata, ScalarPoints, TensorPoint
 from dlv.events.store import Columns, Store
 from dlv.metadata import curve_database, curve_writing, curves
@@ -304,7 +305,7 @@ def test_the_preview_is_the_sample(store: CurveStore) -> None:
         keep_preview(store, key, 2000)
     found = store.preview(key)
     assert found is not None
-    assert rows(found) == packed([points[i] for i in sample(2000)])
+    assert rows(found) == packed([points[i] for i in sampled(2000, SAMPLE)])
     writing.add(columns(points[2000:]))
     writing.flush()
     assert store.preview(key) is None  # it is one of other points

@@ -18,7 +18,7 @@ import dlv.event_logs as event_logs
 import dlv.frozen_curves as frozen_curves
 import dlv.rebuild as rebuild
 from dlv.commit import Committed, Request, commit
-from dlv.curve_store import CurveStore
+from dlv.curve_store import LIVE, CurveStore
 from dlv.errors import Conflict, Damaged, UsageError
 from dlv.metadata import metrics, versions
 from dlv.metadata.versions import Version
@@ -200,7 +200,7 @@ def test_a_rebuild_and_the_packs_have_it_all(repository: Repository) -> None:
     put(repository.root / "logs", "val", logs.scalars("loss", [1, 2]))
     made = committed(repository, repository.root / "logs", parameters={"lr": 0.5})
     before, figures = shown(repository), metrics.of_version(repository.database, 1)
-    with CurveStore.open(repository.path / event_logs.LIVE) as live:
+    with CurveStore.open(repository.path / LIVE) as live:
         (folder,) = [key for key, _ in live.experiments()]
         told = {(row.run, row.tag): row[5:] for row in live.series(folder)}
     there = {row[:2]: row[4:] for row in before if isinstance(row, tuple) and len(row) == 15}
