@@ -12,7 +12,7 @@ import pytest
 
 # The table. A part is a module or a package directly under dlv; a new one is one word here.
 LEVELS: dict[float, str] = {
-    1: "network pas events record manifest fact lanes demo_training bounds_columns",
+    1: "network pas events record manifest fact lanes demo_training bounds_columns own_code",
     2: "metadata adapters durable ignore paths folders arrays mounts",
     3: "ballast quarantine repository revisions staging files config pack_files weights"
     " weight_writer snapshots catalogue environment bounds_norms live_model weight_statistics"
@@ -47,7 +47,7 @@ EXTRA = {
     "fact": "manifest record",
     "paths": "durable",
     "files": "lazy",
-    "adapters": "lazy",
+    "adapters": "lazy own_code",
     "live_model": "lazy",
     "version": "lazy evaluate logged_curves",
     "evaluation": "lazy",
@@ -78,7 +78,7 @@ ALLOWED: dict[str, set[str]] = {
     **{part: set() for part, level in PARTS.items() if level == 1},
     **{part: {"network", "manifest", "fact"} for part, level in PARTS.items() if level == 2},
     **{part: below(level) for part, level in PARTS.items() if 3 <= level <= 4},
-    "training": {"network", "durable", "lazy", "processors"},
+    "training": {"network", "durable", "lazy", "own_code", "processors"},
     "hub": below(5),
     "report": below(5) | {"lazy"},
     # Outcomes of queries are laid out too.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+import dlv.own_code as own_code
 from dlv.adapters.columns import Column, Held, Spooled
 from dlv.errors import DlvError, NotFound, UsageError, nearest
 
@@ -34,7 +33,7 @@ def load(where: str, directory: Path) -> Any:
             f"`{where}` is not of the form python:module:function",
             why="the module is one that `import` finds from here",
         )
-    return _function(_module(module_name, directory), function_name, module_name)
+    return _function(own_code.module(module_name, directory), function_name, module_name)
 
 
 def call(where: str, directory: Path) -> Called:
@@ -59,34 +58,6 @@ def told(function: Any) -> str | None:
     """The fingerprint that a function says its data has."""
     found = getattr(function, "fingerprint", None)
     return str(found() if callable(found) else found) if found is not None else None
-
-
-def _module(name: str, directory: Path) -> ModuleType:
-    if name in sys.modules:
-        return sys.modules[name]
-    here = str(directory.absolute())
-    sys.path.insert(0, here)
-    try:
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
-            raise NotFound(f"there is no module `{name}`", why=f"looked for in {here} and beyond")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[name]
-            raise
-        return module
-    except (DlvError, KeyboardInterrupt):
-        raise
-    except ModuleNotFoundError as error:
-        raise NotFound(f"`{name}` cannot be imported", why=str(error)) from error
-    except Exception as error:
-        said = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise UsageError(f"`{name}` cannot be imported", why=said) from error
-    finally:
-        sys.path.remove(here)
 
 
 def _function(module: ModuleType, name: str, module_name: str) -> Any:

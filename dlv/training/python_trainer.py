@@ -8,17 +8,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import dlv.own_code as own_code
 from dlv.canonical import hash_bytes
-from dlv.errors import DlvError, NotFound, UsageError, nearest
+from dlv.errors import NotFound, UsageError, nearest
 from dlv.training.checkpoints import Checkpoint
 from dlv.training.interface import Log, TrainFunction
 from dlv.training.trial_files import Trial
@@ -31,7 +28,7 @@ def trainer(name: str, directory: Path) -> TrainFunction:
     def train(trial: Trial, steps: int, checkpoint: Checkpoint, log: Log) -> None:
         if checkpoint.step >= steps:
             return
-        with _importing(directory):  # it may import more while it runs
+        with own_code.importing(directory):  # it may import more while it runs
             function(trial, trial.config, steps, checkpoint, log)
 
     return train
@@ -75,41 +72,7 @@ def _function(name: str, directory: Path) -> Any:
     return found
 
 
-@contextmanager
-def _importing(directory: Path) -> Iterator[str]:
-    """Modules are looked for in this directory first."""
-    here = str(directory.absolute())
-    sys.path.insert(0, here)
-    try:
-        yield here
-    finally:
-        with suppress(ValueError):  # the code may have put it in order itself
-            sys.path.remove(here)
-
-
 def _module(name: str, directory: Path) -> ModuleType:
-    if name in sys.modules:
-        return sys.modules[name]
-    try:
-        with _importing(directory) as here:
-            spec = importlib.util.find_spec(name)
-            if spec is None or spec.loader is None:
-                raise NotFound(
-                    f"there is no module `{name}`, of which config.trainer is",
-                    why=f"looked for in {here} and beyond",
-                )
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[name] = module
-            try:
-                spec.loader.exec_module(module)
-            except BaseException:
-                del sys.modules[name]
-                raise
-            return module
-    except (DlvError, KeyboardInterrupt):
-        raise
-    except ModuleNotFoundError as error:
-        raise NotFound(f"the trainer `{name}` cannot be imported", why=str(error)) from error
-    except Exception as error:
-        said = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise UsageError(f"the trainer `{name}` cannot be imported", why=said) from error
+    return own_code.module(
+        name, directory, about=", of which config.trainer is", called="the trainer "
+    )
