@@ -11,6 +11,7 @@ from tests.crash.bugs import BUGS
 from tests.crash.conftest import Drive, Prepare, bad
 from tests.crash.shim import FAIL_FROM, FAIL_ONCE
 from tests.crash.test_kill import ARCHIVE, COMMIT, GC, HIDDEN, KILLS, SECOND
+from tests.crash.test_powerloss import FAULTS
 
 pytestmark = pytest.mark.crash
 
@@ -20,7 +21,7 @@ OF_REBUILD = {"catalogue_swapped_by_copy"}
 OF_ARCHIVE = {"archived_before_data", "old_packs_first"}
 OF_GC = {"packs_before_rows", "bases_not_marked"}
 OF_RACES = {"gc_without_lock", "no_recheck"}  # test_gc_race.py
-OF_POWER_CUTS = {name for name in BUGS if name.endswith("_not_synced")}  # test_powerloss.py
+OF_POWER_CUTS = {bug for _, bug in FAULTS}  # test_powerloss.py
 ELSEWHERE = OF_REBUILD | OF_ARCHIVE | OF_GC | OF_RACES | OF_POWER_CUTS
 
 
