@@ -331,9 +331,17 @@ def replace(path: Path, data: Raw, *, tmp_dir: str | os.PathLike[str]) -> None:
     """Write a file of a fixed name: whole and durable before it takes the old one's place."""
     with TemporaryFile(tmp_dir) as file:
         file.write(data)
-        file.sync()
-        _call("rename", "put in place", path, os.rename, file.path, path)
-        fsync_directory(path.parent)
+        put_in_place(file, path)
+
+
+def put_in_place(file: TemporaryFile, path: Path) -> None:
+    """Give a file that was written its name, and durably; its writer still holds it locked.
+
+    Where it lay needs no fsync: at worst a second name is left there for `clear_dead`.
+    """
+    file.sync()
+    _call("rename", "put in place", path, os.rename, file.path, path)
+    fsync_directory(path.parent)
 
 
 def sync_path(path: Path) -> None:

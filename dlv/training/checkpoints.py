@@ -68,7 +68,11 @@ class Checkpoint:
 
 def save(folder: Path, checkpoint: Checkpoint, token: int) -> Path:
     """Durable when it returns; beside it only the one before it is kept."""
-    tmp = durable.make_directory(folder / "tmp")
+    tmp = durable.make_directory(folder) / "tmp"
+    try:
+        tmp.mkdir(exist_ok=True)  # without a sync: after a power cut nobody misses it
+    except OSError as error:
+        raise durable.storage_error("create", tmp, error) from error
     header, arrays = _header(checkpoint, token)
     path = folder / f"{checkpoint.step}-{token}{SUFFIX}"
     with durable.TemporaryFile(tmp) as file:
@@ -78,9 +82,8 @@ def save(folder: Path, checkpoint: Checkpoint, token: int) -> Path:
             file.write(bytes(-file.tell() % _ALIGN))
             file.write(array.reshape(-1).view(np.uint8).data)
         file.write(bytes.fromhex(file.hexdigest()))
-        file.sync()
         # Renamed while it is locked, so that nobody takes it for a leftover.
-        durable.move_all([(file.path, path)])
+        durable.put_in_place(file, path)
     _prune(folder)
     return path
 

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlv.canonical import hash_bytes
+from dlv.canonical import dumps, hash_bytes
 from dlv.errors import Conflict, UsageError
 from dlv.network.graph import Input, Network
 from dlv.network.sizes import Shape, same, text
+from dlv.training.config import TRAINER
 from dlv.training.datasets import Column, Data, Part, Rows, Source, Wanted
 from dlv.training.trial_files import Trial
 
@@ -42,7 +43,34 @@ def opened(trial: Trial, reader: Reader) -> Data:
             why=f"its fingerprint was {meant[:7]}, and is {str(source.fingerprint)[:7]}",
             hint="repeat the query: trials with the new data are other trials",
         )
-    return load(source, taken, trial.config.get("val", 0.0))
+    share = trial.config.get("val", 0.0)
+    if trial.config.trainer != TRAINER or source.fingerprint is None or source.batches:
+        return load(source, taken, share)
+    # Read again for each slice, a second of training would have a fifth of it on top.
+    shapes = [[each.name, list(each.shape), each.dtype] for each in taken]
+    key = dumps([trial.path_of(where), source.fingerprint, dict(settings), share, shapes])
+    return _last.of(key, lambda: load(source, taken, share))
+
+
+class _Last:
+    """The rows that were read last, for the next slice of this worker.
+
+    Only for the trainer that is known to leave them as they are.
+    """
+
+    def __init__(self) -> None:
+        self._key = b""
+        self._data: Data | None = None
+
+    def of(self, key: bytes, read: Callable[[], Data]) -> Data:
+        if self._data is None or key != self._key:
+            self._data = None  # two of them may be more than memory holds
+            self._data = read()
+            self._key = key
+        return self._data
+
+
+_last = _Last()
 
 
 def inputs_of(network: Network) -> list[Input]:

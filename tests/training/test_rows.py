@@ -170,6 +170,30 @@ def test_data_of_a_version_is_where_it_was_put(tmp_path: Path) -> None:
     assert found.train.count == 30
 
 
+def test_the_next_slice_finds_the_rows_that_were_read(tmp_path: Path) -> None:
+    x, y = small.blobs(30)
+    where = small.saved(tmp_path / "d.npz", x, y)
+    assert small.READERS.rows is not None
+
+    def found(**config: Any) -> Any:
+        name = f"{len(list(tmp_path.iterdir())):064x}"
+        told = {"input_data": where, **config}
+        made = small.created(tmp_path / name, small.mlp(), small.mlp_weights(), told)
+        assert small.READERS.rows is not None
+        return rows.opened(made.load(), small.READERS.rows).train
+
+    first = found()
+    assert found() is first
+    assert found(val=0.5) is not first
+    assert found(data={"scale": 2.0}) is not first
+    assert found() is not first  # one at a time is kept
+    own = {"trainer": "own:train", "val": 0.2}
+    assert found(**own) is not found(**own)  # which may write into them
+    first = found()
+    small.saved(tmp_path / "d.npz", x + 1, y)
+    assert np.array_equal(found().inputs["x"], first.inputs["x"] + 1)
+
+
 def test_only_inputs_that_lead_to_the_output_are_wanted() -> None:
     network = small.mlp()
     assert [each.name for each in rows.inputs_of(network)] == ["x"]
