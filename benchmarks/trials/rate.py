@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from dlv.training.trial_files import Held, TrialFiles
 ROOT = Path(__file__).resolve().parents[2]
 WORKERS, SECONDS = 4, 4.0
 LOGS = 5  # of a slice
+REPEATS = 3
 RULES = [
     {"rule": "asha", "metric": "loss", "direction": "min", "eta": 3, "first": LOGS, "sync": False},
 ]
@@ -44,17 +46,19 @@ NETWORK, _ = json_form.read(
         "outputs": ["fc"],
     }
 )
-# Works for half a second before each log, and tells how long it was at it.
+# Computes for half a second before each log, and tells how long it took. By the processor's
+# clock: where others take their share of it, they take it of the trainer's part, too.
 TRAINER = """
 import time
 def train(net, config, steps, ckpt, log):
+    weights = net.weights("w")
     for step in range(ckpt.step + 1, steps + 1):
-        began = time.perf_counter()
-        while time.perf_counter() - began < 0.5:
+        began, computed = time.perf_counter(), time.thread_time()
+        while time.thread_time() - computed < 0.5:
             pass
         with open(config["told"], "a") as file:
             file.write(f"{time.perf_counter() - began}\\n")
-        if log(step, {"loss": 1 / step}, {"weight/w": net.weights("w")}):
+        if log(step, {"loss": 1 / step}, {"weight/w": weights}):
             return
 """
 
@@ -148,30 +152,50 @@ def overhead(slices: int = 8) -> float:
 
 def measure() -> dict[str, Any]:
     found: dict[str, Any] = {f"{count} trials": crowd(count) for count in (20, 100, 1000)}
-    found["overhead"] = overhead()
+    found["overhead"] = [overhead() for _ in range(REPEATS)]
+    found["fsync, ms"] = fsync()
+    found["load"] = os.getloadavg()[0]
     return found
+
+
+def fsync() -> float:
+    """What the disk takes for a small file, in milliseconds: four of these stand in a slice."""
+    times = []
+    with tempfile.TemporaryFile() as file:
+        for _ in range(50):
+            file.write(b"x" * 4096)
+            file.flush()
+            began = time.perf_counter()
+            os.fsync(file.fileno())
+            times.append(time.perf_counter() - began)
+    return 1000 * statistics.median(times)
 
 
 def show(found: Mapping[str, Any]) -> None:
     for name, row in found.items():
-        if isinstance(row, float):
-            print(f"  {name}: {row:.2%} of the time of a worker with slices of a second")
+        if not isinstance(row, dict):
             continue
         print(
             f"  {name}: {row['claims and logs a second']:.0f} claims and logs a second;"
             f" a claim {row['claim, ms']:.1f} ms, a log {row['log, ms']:.2f} ms"
         )
+    of = found["overhead"]
+    print(
+        f"  slices of a second: {statistics.median(of):.2%} of a worker's time is not its"
+        f" trainer's ({min(of):.2%} to {max(of):.2%}); an fsync takes {found['fsync, ms']:.2f} ms,"
+        f" and the load is {found['load']:.1f}"
+    )
 
 
 def verdicts(found: Mapping[str, Any]) -> list[Verdict]:
     made = []
     for name, row in found.items():
-        if isinstance(row, float):
-            made.append(at_most("overhead at slices of a second", row, 0.02))
-        else:
+        if isinstance(row, dict):
             rate = row["claims and logs a second"]
             text = f"{name}: claims and logs a second >= {WANTED:g}"
             made.append(Verdict(text, f"{rate:.0f}", rate >= WANTED))
+    part = statistics.median(found["overhead"])
+    made.append(at_most("overhead at slices of a second", part, 0.02))
     return made
 
 

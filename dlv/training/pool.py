@@ -20,9 +20,9 @@ from dlv.training.progress import News, Progress, Watch, worker_ended
 from dlv.training.results import RunView
 from dlv.training.trial_store import TrialStore
 
-LOOK = (0.05, 3.0)  # seconds between two looks at a run: least, and most if it is large
+LOOK = (0.05, 5.0)  # seconds between two looks at a run: least, and most if it is large
 QUIET = 1.0  # seconds after which it is looked at though no worker says anything
-SHARE = 0.05  # of the time that goes into looking
+SHARE = 0.02  # of the time that goes into looking: workers want the processors
 GRACE = 10.0  # seconds for workers to end when nobody wants what they do any more
 FAULTS = 10  # workers that end one after the other without a step of training between them
 LEAVING = "each trial ends at its next log; Ctrl-C once more: at once"
