@@ -61,7 +61,7 @@ def outcome(target: Target, data: bytes) -> tuple[str, str]:
 
 def fuzz(name: str, runs: int, seed: int, out: Path | None = None) -> dict[str, Any]:
     """So many inputs in this process: how they ended, and the first of each kind of fault."""
-    signal.signal(signal.SIGVTALRM, _over)
+    limit_time()
     target = TARGETS[name]
     counts: Counter[str] = Counter()
     faults: dict[str, str] = {}
@@ -78,6 +78,11 @@ def fuzz(name: str, runs: int, seed: int, out: Path | None = None) -> dict[str, 
                     (out / f"{name}-{seed}-{place}.bin").write_bytes(data)
     seconds = time.monotonic() - began
     return {"target": name, "counts": dict(counts), "faults": faults, "seconds": seconds}
+
+
+def limit_time() -> None:
+    """Before the first `outcome`: too long ends an input and not the process."""
+    signal.signal(signal.SIGVTALRM, _over)
 
 
 def _over(number: int, frame: FrameType | None) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -47,3 +51,18 @@ def test_changed_trees_leave_the_first_as_it_was() -> None:
     changed = {repr(json_changed(lot, first)) for _ in range(300)}
     assert repr(first) == kept
     assert len(changed) > 100
+
+
+def test_guided_by_coverage(tmp_path: Path) -> None:
+    pytest.importorskip("atheris")
+    line = [sys.executable, "-m", "tests.fuzz.guided", "manifest", "-runs=200", "-seed=1"]
+    done = subprocess.run(
+        line,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Done 200 runs" in done.stderr
