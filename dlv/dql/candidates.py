@@ -25,6 +25,7 @@ from dlv.training.trial_files import Weights, start_hash
 from dlv.weights import MatrixStore
 
 SCRATCH = "scratch"
+MOST_TOLD = 60  # characters of what was done to a network
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,13 @@ class Candidate:
     plan: Plan | None = None
     constants: Mapping[str, Tensor] = field(default_factory=dict)
     _hashes: dict[tuple[bool, int], str] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def label(self) -> str:
+        """For people: whose network it is, and what was done to it."""
+        told = "; ".join(edit.text or f"{edit.action} {edit.node}" for edit in self.edits)
+        told = told if len(told) <= MOST_TOLD else f"{told[: MOST_TOLD - 3]}..."
+        return " and ".join(self.origins) + (f": {told}" if told else "")
 
     def start(self, config: Config) -> list[Tensor]:
         """The tensors that a trial begins with; each is made when it is read."""

@@ -25,7 +25,6 @@ from dlv.training.trial_files import TrialFiles
 
 MOST_WITHOUT_BUDGET = 1_000
 MOST = 20_000
-MOST_TOLD = 60  # characters of what was done to a network
 CODE = "python:"
 
 
@@ -45,10 +44,7 @@ class Planned:
 
     @property
     def label(self) -> str:
-        """For people: whose network it is, and what was done to it."""
-        told = "; ".join(edit.text or f"{edit.action} {edit.node}" for edit in self.candidate.edits)
-        told = told if len(told) <= MOST_TOLD else f"{told[: MOST_TOLD - 3]}..."
-        return " and ".join(self.candidate.origins) + (f": {told}" if told else "")
+        return self.candidate.label
 
     def new(self) -> NewTrial:
         return NewTrial(
@@ -120,7 +116,7 @@ class Preparing:
         data = None
         if config.input_data is not None:
             data = self.sets.of(config.input_data)
-            self.sets.check(data, candidate.network, config.get("data") or {})
+            self.sets.check(data, candidate.network, f"the network {candidate.label}", config)
         name = trial_id(
             candidate.network.id,
             candidate.start_hash(config),

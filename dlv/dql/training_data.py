@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import dlv.durable as durable
 import dlv.revisions as revisions
@@ -18,9 +16,16 @@ from dlv.files import FileStore
 from dlv.manifest import FileEntry
 from dlv.network.graph import Network
 from dlv.repository import Repository
+from dlv.training import fitting
+from dlv.training.config import TRAINER, Config
 from dlv.training.fingerprints import CACHE, Fingerprints
-from dlv.training.rows import inputs_of
+from dlv.training.rows import inputs_of, wanted_of
 
+FETCH = {
+    "s3": "aws s3 cp {} .",
+    "gs": "gcloud storage cp {} .",
+    **dict.fromkeys(("http", "https"), "curl -LO {}"),
+}
 EXTRACTED = "data"  # among the folders of trials
 
 
@@ -51,7 +56,7 @@ class DataSets:
         self._places = [directory, *([beside] if beside is not None else [])]
         self._prints = Fingerprints(repository.cache / CACHE, fingerprint)
         self._found: dict[str, DataSet] = {}
-        self._opened: set[tuple[str, str, bytes]] = set()
+        self._opened: set[bytes] = set()
 
     def of(self, where: str) -> DataSet:
         """NotFound if it is not there: a path from the working directory, or from beside the
@@ -60,19 +65,23 @@ class DataSets:
             self._found[where] = self._look(where)
         return self._found[where]
 
-    def check(self, data: DataSet, network: Network, settings: Mapping[str, Any]) -> None:
-        """Whether it has what the network takes, as far as that is told without reading it all."""
-        key = (data.where, network.id, dumps(dict(settings)))
-        if key in self._opened or data.where.startswith(PREFIX):
+    def check(self, data: DataSet, network: Network, called: str, config: Config) -> None:
+        """Whether the trainer torch can learn from it, as far as that is told without reading it
+        all. Trainers of the user's own may read what they like."""
+        if config.trainer != TRAINER or data.where.startswith(PREFIX):
+            return
+        asked = [data.where, network.id, config["data"], config["loss"], config["val"]]
+        if (key := dumps(asked)) in self._opened:
             return
         self._opened.add(key)
-        wanted = [
-            (each.name, tuple(dim if isinstance(dim, int) else None for dim in each.shape[1:]))
-            for each in inputs_of(network)
-        ]
-        data_parts.open_parts(
-            data.path, settings, wanted, self._places[0], digest=lambda _: data.fingerprint
+        source = data_parts.open_parts(
+            data.path,
+            config["data"],
+            wanted_of(inputs_of(network)),
+            self._places[0],
+            digest=lambda _: data.fingerprint,
         )
+        fitting.check(source, network, called, config)
 
     def _look(self, where: str) -> DataSet:
         if where.startswith(PREFIX):
@@ -81,7 +90,7 @@ class DataSets:
             raise UsageError(
                 f"{where} cannot be read",
                 why="trainers read files, folders and what python:module:function gives",
-                hint="copy it to this machine first",
+                hint=_fetched(where),
             )
         for folder in self._places:
             path = folder / where
@@ -124,3 +133,11 @@ class DataSets:
             content = FileStore(self._repository.files_git).read(entry)
             durable.replace(path, content, tmp_dir=self._repository.tmp)
         return DataSet(where, str(path), entry.blake3)
+
+
+def _fetched(where: str) -> str:
+    """What to type where data lies on another machine."""
+    scheme, _, rest = where.partition("://")
+    command = FETCH.get(scheme.lower(), "copy it to this machine").format(where)
+    name = rest.rstrip("/").rpartition("/")[2] or "rows.npz"
+    return f'{command}, and then config.input_data = "{name}"; or python:module:function reads it'

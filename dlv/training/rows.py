@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dlv.canonical import dumps, hash_bytes
 from dlv.errors import Conflict, UsageError
 from dlv.network.graph import Input, Network
-from dlv.network.sizes import Shape, same, text
+from dlv.network.sizes import same, text
 from dlv.training.config import TRAINER
 from dlv.training.datasets import Column, Data, Part, Rows, Source, Wanted
 from dlv.training.trial_files import Trial
@@ -34,8 +34,7 @@ def opened(trial: Trial, reader: Reader) -> Data:
     where = trial.config.input_data or ""
     settings = trial.config.get("data") or {}
     taken = inputs_of(trial.network)
-    wanted = [(each.name, _without_batch(each.shape)) for each in taken]
-    source = reader(trial.path_of(where), settings, wanted, trial.directory)
+    source = reader(trial.path_of(where), settings, wanted_of(taken), trial.directory)
     meant = trial.fingerprints.get("input_data")
     if meant is not None and source.fingerprint not in (None, meant):
         raise Conflict(
@@ -105,7 +104,7 @@ def load(source: Source, taken: Sequence[Input], share: float = 0.0) -> Data:
     classes = source.train.classes
     if source.validation is not None:
         return Data(source.name, train, _loaded(source.validation, taken), classes)
-    count = min(max(round(train.count * share), 1), train.count - 1) if share else 0
+    count = put_aside(train.count, share)
     if not count:
         return Data(source.name, train, None, classes)
     places = permutation("validation", train.count)
@@ -117,29 +116,38 @@ def load(source: Source, taken: Sequence[Input], share: float = 0.0) -> Data:
     )
 
 
+def put_aside(count: int, share: float) -> int:
+    """How many rows are validated on, where the data does not say which."""
+    return min(max(round(count * share), 1), count - 1) if share else 0
+
+
 def permutation(key: str, count: int) -> npt.NDArray[np.intp]:
     """The same order for a key everywhere: by the raw words of Philox, which numpy keeps."""
     words = np.random.Philox(key=int(hash_bytes(key.encode())[:32], 16)).random_raw(count)
     return np.argsort(words, kind="stable")
 
 
-def _without_batch(shape: Shape) -> tuple[int | None, ...]:
-    return tuple(dim if isinstance(dim, int) else None for dim in shape[1:])
+def wanted_of(taken: Sequence[Input]) -> list[Wanted]:
+    """What a reader of data is asked for: names, and shapes without the batch."""
+    return [
+        (each.name, tuple(dim if isinstance(dim, int) else None for dim in each.shape[1:]))
+        for each in taken
+    ]
 
 
 def _loaded(part: Part, taken: Sequence[Input]) -> Rows:
     inputs = {}
     for each in taken:
         column = part.inputs[each.name]
-        _check_shape(each, column.shape, column.name)
-        inputs[each.name] = _read(column, part.count, _kind(each), each)
+        check_shape(each, column.shape, column.name)
+        inputs[each.name] = _read(column, part.count, kind_of(each), each)
     labels = None
     if part.labels is not None:
         labels = _read(part.labels, part.count, part.labels.dtype, None)
     return Rows(inputs, labels, part.count)
 
 
-def _kind(taken: Input) -> np.dtype[Any]:
+def kind_of(taken: Input) -> np.dtype[Any]:
     if "float" in taken.dtype:
         return np.dtype(_FLOATS.get(taken.dtype, np.float32))
     return np.dtype(np.bool_ if taken.dtype == "bool" else np.int64)
@@ -157,31 +165,35 @@ def _read(column: Column, count: int, dtype: np.dtype[Any], taken: Input | None)
     at_once = max(1, _BLOCK // each)
     for start in range(0, count, at_once):
         stop = min(start + at_once, count)
-        found[start:stop] = _fitted(column.read(start, stop), dtype, taken, column.name)
+        found[start:stop] = fitted(column.read(start, stop), dtype, taken, column.name)
     return found
 
 
-def _fitted(rows: Array, dtype: np.dtype[Any], taken: Input | None, name: str) -> Array:
+def fitted(
+    rows: Array, dtype: np.dtype[Any], taken: Input | None, name: str, called: str = "the network"
+) -> Array:
+    """Of that dtype; UsageError if that would cut something off."""
     if taken is not None and dtype.kind != "f" and rows.dtype.kind == "f":
         whole = rows.astype(np.int64)
         if not np.array_equal(whole, rows):
             raise UsageError(
-                f"{name} holds fractions, and the input `{taken.name}` takes whole numbers",
-                why=f"it is of {taken.dtype}",
+                f"{name} holds fractions, and {called} takes whole numbers",
+                why=f"its input `{taken.name}` is of {taken.dtype}",
             )
         return whole.astype(dtype, copy=False)
     return rows.astype(dtype, copy=False)
 
 
-def _check_shape(taken: Input, seen: Sequence[int], name: str) -> None:
+def check_shape(taken: Input, seen: Sequence[int], name: str, called: str = "the network") -> None:
+    """Whether rows of this shape are what an input of a network takes."""
     want = taken.shape[1:]
     if not taken.shape or (len(seen) == len(want) and all(map(same, seen, want))):
         return
     sides = [dim for dim in want if isinstance(dim, int)]
     enough = len(sides) == len(want) and int(np.prod(sides)) == int(np.prod(seen))
     raise UsageError(
-        f"the rows of {name} do not fit the network's input `{taken.name}`",
-        why=f"they are {text(tuple(seen))}, the network wants {text(want)}",
+        f"the rows of {name} do not fit {called}",
+        why=f"they are {text(tuple(seen))}, its input `{taken.name}` takes {text(want)}",
         hint=f"config.data.shape = {sides} gives them this shape" if enough else None,
     )
 
@@ -205,8 +217,8 @@ def _given(made: Any, taken: Sequence[Input], where: str) -> Rows:
         array = np.asarray(arrays[each.name])
         if array.dtype.kind not in "biuf" or not array.ndim:
             raise UsageError(f"{where} holds no numbers", why=f"{array.dtype} {array.shape}")
-        _check_shape(each, array.shape[1:], where)
-        inputs[each.name] = _fitted(array, _kind(each), each, where)
+        check_shape(each, array.shape[1:], where)
+        inputs[each.name] = fitted(array, kind_of(each), each, where)
     held = None if labels is None else np.asarray(labels)
     counts = {len(array) for array in (*inputs.values(), *([] if held is None else [held]))}
     if len(counts) != 1 or not min(counts):

@@ -6,10 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from dlv.errors import UsageError
-from dlv.network.graph import Network, Node, Port
+import dlv.training.answers as answers
+from dlv.network.graph import Network, Node
 from dlv.network.torch_types import functional, torch
 
 Loss = Callable[[Any, Any], Any]
@@ -20,9 +18,7 @@ def scored(network: Network, loss: str, dropout: dict[str, float]) -> Network:
 
     Scores stand before a final softmax, or sigmoid, which the loss computes itself.
     """
-    if not network.outputs:
-        raise UsageError("the network has no output")
-    port = _scores(network, network.outputs[0], loss)
+    port = answers.scores(network, loss)
     wanted = {port[0]}
     for node in reversed(network.topological()):
         if node.name in wanted:
@@ -44,22 +40,6 @@ def _dropping(node: Node, dropout: dict[str, float]) -> Node:
     return replace(node, attrs={**node.attrs, "p": share}, source=None)
 
 
-def _scores(network: Network, port: Port, loss: str) -> Port:
-    while port[0] in network:
-        node = network.node(port[0])
-        passing = node.op == "LOSS" or (
-            node.op == "RESHAPE" and node.attrs.get("kind") == "contiguous"
-        )
-        if loss == "cross_entropy" and node.op == "SOFTMAX":
-            passing = node.attrs.get("axis") in (-1, 1)
-        if loss == "bce" and node.op == "ACT":
-            passing = node.variant == "SIGMOID"
-        if not node.inputs or not passing:
-            break
-        port = node.inputs[0]
-    return port
-
-
 class Judge:
     """The loss of a configuration, and which share of the answers is right."""
 
@@ -76,49 +56,8 @@ class Judge:
     def labels(self, labels: Any, scores: tuple[int, ...], device: Any) -> Any:
         """The labels of a batch as the loss takes them; UsageError where they do not fit."""
         if labels is None:
-            raise UsageError(
-                f"{self._data} has no labels",
-                why=f"the loss {self._loss} needs them",
-                hint="an array y beside x, or config.data.labels = its name",
-            )
-        if self._loss == "cross_entropy" and labels.dtype.kind in "biu":
-            return self._classes(np.asarray(labels, np.int64), scores, device)
-        if self._loss == "cross_entropy":
-            whole = labels.astype(np.int64)
-            if labels.shape != scores and np.array_equal(whole, labels):
-                return self._classes(whole, scores, device)
-        elif labels.shape != scores and int(np.prod(labels.shape)) == int(np.prod(scores)):
-            labels = labels.reshape(scores)  # (rows,) for scores of (rows, 1)
-        if labels.shape != scores:
-            raise self._misfit(labels.shape, scores)
-        if self._loss == "bce" and not ((labels >= 0) & (labels <= 1)).all():
-            raise UsageError(f"labels of {self._data} are not between 0 and 1", why="loss: bce")
-        return torch.from_numpy(np.asarray(labels, np.float32)).to(device)
-
-    def _classes(self, labels: Any, scores: tuple[int, ...], device: Any) -> Any:
-        if len(scores) < 2 or not _are_classes(labels.shape, scores):
-            raise self._misfit(labels.shape, scores)
-        classes = scores[1] if labels.shape == (scores[0], *scores[2:]) else scores[-1]
-        wrong = (labels < 0) | (labels >= classes)
-        if wrong.any():
-            raise UsageError(
-                f"{self._data} has the label {labels[wrong].flat[0]}",
-                why=f"the network tells {classes} classes apart, 0 to {classes - 1}",
-            )
-        return torch.from_numpy(np.ascontiguousarray(labels)).to(device)
-
-    def _misfit(self, labels: tuple[int, ...], scores: tuple[int, ...]) -> UsageError:
-        return UsageError(
-            f"the labels of {self._data} do not fit what the network computes",
-            why=f"a batch has labels of {labels}, and scores of {scores}: loss {self._loss}",
-        )
-
-
-def _are_classes(labels: tuple[int, ...], scores: tuple[int, ...]) -> bool:
-    by_second, by_last = (scores[0], *scores[2:]), scores[:-1]
-    return labels in (by_second, by_last) or (
-        labels == scores[:1] and all(side == 1 for side in scores[2:])
-    )
+            raise answers.no_labels(self._data, self._loss)
+        return torch.from_numpy(answers.fitted(labels, scores, self._loss, self._data)).to(device)
 
 
 def _cross_entropy(scores: Any, labels: Any) -> tuple[Any, Any]:

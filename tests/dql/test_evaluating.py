@@ -27,6 +27,7 @@ from tests.dql.trying import ask, steps, summary, varied
 
 BASE = 'evaluate m from m where m.name = "net" with config = "base.toml"'
 ONE = 'evaluate m from m where m = "net@1" with config = "base.toml"'
+TORCH = f"{ONE}, config.trainer = 'torch'"
 
 
 @pytest.fixture(scope="module")
@@ -300,6 +301,8 @@ def test_all_fail(repository: Repository) -> None:
     [
         (f"{ONE}, config.input_data = 'nowhere.npz'", NotFound, "no data nowhere.npz"),
         (f"{ONE}, config.input_data = 's3://x/y'", UsageError, "cannot be read"),
+        (f"{TORCH}, config.input_data = 'odd.npz'", UsageError, "not fit the network net@1"),
+        (f"{TORCH}, config.input_data = 'far.npz'", UsageError, "far.npz has the label 4"),
         (f"{ONE}, config.trainer = 'nowhere:train'", DlvError, "nowhere"),
         (f"{ONE}, config.trainer = ['no-such-program']", DlvError, "no-such-program"),
         (f"{ONE}, config.trainer = 'torch'", UsageError, "input_data"),
@@ -314,6 +317,8 @@ def test_all_fail(repository: Repository) -> None:
 def test_what_is_said_before_anything_starts(
     repository: Repository, text: str, kind: type[DlvError], said: str
 ) -> None:
+    np.savez(repository.root / "odd.npz", x=np.zeros((4, 5, 5)), y=np.zeros(4, int))
+    np.savez(repository.root / "far.npz", x=np.zeros((4, 1, 8, 8)), y=np.arange(4) + 4)
     with repository.change("test") as change:
         row = versions.by_number(repository.database, "net", 1)
         assert row is not None
@@ -404,6 +409,25 @@ def test_other_data_are_other_trials(repository: Repository) -> None:
         np.savez(path, x=x, y=np.arange(4) % 3)
         seen.append(ask(repository, text, dry_run=True).trials[0].id)
     assert seen[0] == seen[2] != seen[1]
+
+
+def test_programs_and_functions_of_ones_own_read_what_they_like(repository: Repository) -> None:
+    (repository.root / "rows.weird").write_bytes(b"nothing that dlv reads")
+    ask(repository, f"{ONE}, config.input_data = 'rows.weird'")
+    assert steps(repository) == 20
+
+
+def test_data_far_away_is_to_be_fetched(repository: Repository) -> None:
+    for where, command in (
+        ("s3://bucket/rows.npz", "aws s3 cp s3://bucket/rows.npz ."),
+        ("https://there.org/rows.npz", "curl -LO https://there.org/rows.npz"),
+        ("odd://there/rows.npz", "copy it to this machine"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            ask(repository, f"{ONE}, config.input_data = '{where}'")
+        assert caught.value.hint is not None
+        assert caught.value.hint.startswith(command)
+        assert 'config.input_data = "rows.npz"' in caught.value.hint
 
 
 def test_saved_queries_are_evaluated(repository: Repository) -> None:

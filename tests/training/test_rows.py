@@ -96,7 +96,7 @@ def test_a_part_for_validation_is_taken_as_it_is() -> None:
     ("shape", "hint"), [((2, 4), None), ((2,), None), ((2, 3, 1), r"data\.shape = \[3\]")]
 )
 def test_rows_of_another_shape(shape: tuple[int, ...], hint: str | None) -> None:
-    with pytest.raises(UsageError, match="do not fit the network's input `x`") as caught:
+    with pytest.raises(UsageError, match="the rows of x do not fit the network") as caught:
         rows.load(Source(part(np.zeros(shape))), [X])
     assert (caught.value.hint is None) == (hint is None)
 
