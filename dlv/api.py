@@ -107,18 +107,25 @@ class Repo:
         """
         return answers.ask(self.repository, text, parameters, os.environ)
 
-    def curves(self, *references: str, folder: str | os.PathLike[str] | None = None) -> Curves:
+    def curves(
+        self,
+        *references: str,
+        folder: str | os.PathLike[str] | None = None,
+        restarts: str | None = None,
+    ) -> Curves:
         """What versions have logged, of all without references; or a folder of event files.
 
-        A folder is read as it is now; what was read of it before is not read again.
+        A folder is read as it is now; what was read of it before is not read again. `restarts`:
+        marked, preempt or keep, else as `curves.restarts` says.
         """
         cap = int(self._config.get("curves.cap"))
+        policy = self._config.given("curves.restarts", restarts)
         if folder is not None:
             if references:
                 raise UsageError("curves of versions or of a folder, not of both at once")
-            return logged_curves.of_folder(self.repository, Path(folder), cap=cap)
+            return logged_curves.of_folder(self.repository, Path(folder), cap=cap, restarts=policy)
         wanted = [self[text].row for text in references] if references else [v.row for v in self]
-        return logged_curves.of_versions(self.repository, wanted, cap=cap)
+        return logged_curves.of_versions(self.repository, wanted, cap=cap, restarts=policy)
 
     @property
     def head(self) -> Version | None:

@@ -29,6 +29,7 @@ from dlv.metadata import versions
 from dlv.metadata.versions import Version
 from dlv.network_graphs import graph_nodes
 from dlv.repository import Repository
+from dlv.restart_views import advice, under
 from dlv.weights import MatrixStore
 
 RELOAD = 5.0  # seconds between two looks for what is new
@@ -42,12 +43,14 @@ class _Opened(NamedTuple):
     """A store, and which file it was opened at: somebody may delete or replace that."""
 
     store: CurveStore
+    shown: CurveStore  # the same as a policy of restarts shows it
     path: Path
     file: int
 
     @classmethod
-    def at(cls, path: Path) -> _Opened:
-        return cls(CurveStore.open(path), path, _file(path))
+    def at(cls, path: Path, restarts: str | None = None) -> _Opened:
+        store = CurveStore.open(path)
+        return cls(store, under(store, restarts), path, _file(path))
 
     @property
     def current(self) -> bool:
@@ -68,8 +71,12 @@ class Board(ABC):
     experiment: str
     location: str  # as people know it
 
-    def __init__(self, repository: Repository | None, *, cap: int = CAP, tell: Tell) -> None:
+    def __init__(
+        self, repository: Repository | None, *, cap: int = CAP, restarts: str | None, tell: Tell
+    ) -> None:
+        """`restarts` None: as marked, and where another policy would hide more, that is told."""
         self._tell = tell
+        self._restarts = restarts
         self._cap = cap
         self._keys = BlobKeys()
         self._idle: list[_Opened] = []
@@ -77,6 +84,7 @@ class Board(ABC):
         self._ended = threading.Event()
         self._seen = threading.Event()
         self._told: set[str] = set()
+        self._advised = False
         self._scratch = tempfile.TemporaryDirectory(prefix="dlv-board-", ignore_cleanup_errors=True)
         kept = None if repository is None else curves_of(repository.path)
         self.path = kept or self.scratch / LIVE
@@ -96,6 +104,10 @@ class Board(ABC):
         """What of a store is on this board."""
         return store
 
+    def has(self, run: str) -> bool:  # noqa: ARG002
+        """Whether a run of its experiment is on this board."""
+        return True
+
     @abstractmethod
     def look(self, store: CurveStore) -> None:
         """Bring what is new into the store."""
@@ -104,7 +116,7 @@ class Board(ABC):
         """The provider of this thread, until `release`."""
         if getattr(self._local, "provider", None) is None:
             self._local.opened = self._open()
-            shown = self.shown(self._local.opened.store)
+            shown = self.shown(self._local.opened.shown)
             self._local.provider = Provider(shown, keys=self._keys, cap=self._cap)
         found: Provider = self._local.provider
         return found
@@ -115,7 +127,7 @@ class Board(ABC):
             try:
                 found = self._idle.pop()
             except IndexError:
-                return _Opened.at(self.path)
+                return _Opened.at(self.path, self._restarts)
             if found.current:
                 return found
             found.store.close()
@@ -151,6 +163,7 @@ class Board(ABC):
                 with closing(opened.store):
                     while not self._ended.is_set() and opened.current:
                         self.look(opened.store)
+                        self._advise(opened.store)
                         self._seen.set()
                         self._ended.wait(RELOAD)
             except DlvError as error:
@@ -161,6 +174,14 @@ class Board(ABC):
                 continue  # another file is there now
             # What went wrong may be over at the next look.
             self._ended.wait(RELOAD)
+
+    def _advise(self, store: CurveStore) -> None:
+        if self._restarts is not None or self._advised:
+            return
+        text = advice(store, self.experiment, self.has)
+        if text is not None:
+            self._advised = True
+            self._tell(text)
 
     def tell_once(self, text: str) -> None:
         if text not in self._told:
@@ -174,10 +195,16 @@ class VersionsBoard(Board):
     experiment = frozen_curves.REPOSITORY
 
     def __init__(
-        self, repository: Repository, references: Sequence[str], *, cap: int = CAP, tell: Tell
+        self,
+        repository: Repository,
+        references: Sequence[str],
+        *,
+        cap: int = CAP,
+        restarts: str | None = None,
+        tell: Tell,
     ) -> None:
         found = [revisions.whole(repository.database, text) for text in references]
-        super().__init__(repository, cap=cap, tell=tell)
+        super().__init__(repository, cap=cap, restarts=restarts, tell=tell)
         self._repository = repository
         for note in dict.fromkeys(note for reference in found for note in reference.notes):
             tell(note)
@@ -196,6 +223,9 @@ class VersionsBoard(Board):
 
     def shown(self, store: CurveStore) -> Store:
         return ChosenRuns(store, lambda: self._labels)
+
+    def has(self, run: str) -> bool:
+        return run.split("/")[0] in self._labels
 
     def look(self, store: CurveStore) -> None:
         wanted = self._chosen or versions.all_versions(self._repository.database)
@@ -252,11 +282,17 @@ class DirectoryBoard(Board):
     """A folder of event files; of a training that goes on, too."""
 
     def __init__(
-        self, directory: Path, repository: Repository | None, *, cap: int = CAP, tell: Tell
+        self,
+        directory: Path,
+        repository: Repository | None,
+        *,
+        cap: int = CAP,
+        restarts: str | None = None,
+        tell: Tell,
     ) -> None:
         if not directory.is_dir():
             raise NotFound(f"there is no folder `{directory}`")
-        super().__init__(repository, cap=cap, tell=tell)
+        super().__init__(repository, cap=cap, restarts=restarts, tell=tell)
         self._directory = directory.resolve()
         self.location = str(directory)
         self.experiment = ingest.text_of(self._directory)
@@ -277,6 +313,7 @@ def board_of(
     find: Callable[[], Repository],
     *,
     cap: int = CAP,
+    restarts: str | None = None,
     tell: Tell,
 ) -> Board:
     """What `words` name: references of versions, or one folder; none: all versions."""
@@ -293,11 +330,13 @@ def board_of(
                 why=f"`{folders[0]}` is a folder, and {len(words) - 1} more were named",
                 hint="logs of several runs lie in folders below the one that is named",
             )
-        return DirectoryBoard(directory / folders[0], repository, cap=cap, tell=tell)
+        return DirectoryBoard(
+            directory / folders[0], repository, cap=cap, restarts=restarts, tell=tell
+        )
     if repository is None:
         assert missing is not None
         raise missing
-    return VersionsBoard(repository, words, cap=cap, tell=tell)
+    return VersionsBoard(repository, words, cap=cap, restarts=restarts, tell=tell)
 
 
 def _is_folder(repository: Repository | None, directory: Path, word: str) -> bool:

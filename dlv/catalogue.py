@@ -55,11 +55,12 @@ def with_constants(store: Objects, found: Network) -> Network:
     return replace(found, constant_shapes=shapes) if shapes else found
 
 
-def series(store: Objects, digest: str) -> Scalars:
-    """A stored metric series with all its points."""
+def series(store: Objects, digest: str, restarts: str = "marked") -> Scalars:
+    """A stored metric series with all points that this policy of restarts does not hide."""
     return curves.decode(
         bytes(store.object("series", digest)),
         lambda kind, name: bytes(store.object(kind, name)),
+        restarts,
     )
 
 

@@ -61,6 +61,7 @@ KEYS: dict[str, Key] = {
     "archive.cold": Key("the same for checkpoints on the way", math.inf),
     "archive.enough": Key("seconds that are fast enough for what is not hot", 2.0),
     "gc.grace": Key("how long gc keeps what was removed, as 14d, 12h or 0", "14d"),
+    "curves.restarts": Key("points of a restarted run", "marked", ("marked", "preempt", "keep")),
     "curves.cap": Key("most points of one answer about curves", 10_000_000, least=1),
     "eval.precision": Key("of the full evaluation", "float64", ("float64", "float32")),
 }
@@ -132,6 +133,11 @@ class Config:
 
     def get(self, key: str) -> Any:
         return self.setting(key).value
+
+    def given(self, key: str, value: str | None) -> str | None:
+        """What a call or else a setting says; None where nobody has said anything."""
+        said = self.get(key) if value is None else check(key, value, "")
+        return None if value is None and self.origin(key).level == "default" else str(said)
 
     def origin(self, key: str) -> Origin:
         return self.setting(key).origin

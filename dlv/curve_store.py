@@ -75,11 +75,15 @@ class CurveStore:
     def hyperparameters(self, experiment: int) -> list[tuple[str, dict[str, Any]]]:
         return curves.hyperparameters(self.database, experiment)
 
+    def extent(self, series: int) -> curves.Extent:
+        """Which points of it are seen."""
+        return curves.extent(self.database, series)
+
     # Scalars
 
     def scalars(self, series: int, first: int = 0, count: int | None = None) -> Columns:
         with self.database.snapshot():
-            ranges = _cut(curves.extent(self.database, series), first, count)
+            ranges = _cut(self.extent(series), first, count)
             parts = [part for start, end in ranges for part in self.written(series, start, end)]
         return _columns(chunks.joined(parts))
 
@@ -98,7 +102,7 @@ class CurveStore:
         """Only the chunks that hold them are unpacked."""
         wanted = np.asarray(ordinals, np.int64)
         with self.database.snapshot():
-            extent = curves.extent(self.database, series)
+            extent = self.extent(series)
             seqs = _seqs(extent, wanted)
             order = np.argsort(seqs, kind="stable")
             starts = [row[0] for row in curves.chunk_figures(self.database, series)]
@@ -117,7 +121,7 @@ class CurveStore:
 
     def scalar_chunks(self, series: int) -> list[ChunkRow]:
         with self.database.snapshot():
-            extent = curves.extent(self.database, series)
+            extent = self.extent(series)
             rows = curves.chunk_figures(self.database, series)
             if not extent.hidden:
                 return [_chunk_row(row[0], chunks.Figures(*row[1:])) for row in rows]
@@ -175,7 +179,7 @@ class CurveStore:
     def _places(self, series: int, ordinals: Sequence[int] | None) -> list[tuple[int, int]]:
         """The points in the order written: (first, end), one by one if they were asked for."""
         with self.database.snapshot():
-            extent = curves.extent(self.database, series)
+            extent = self.extent(series)
         if ordinals is None:
             return _cut(extent, 0, None)
         live = sum(n for _, _, n in extent.live())
@@ -245,3 +249,9 @@ def _series_row(row: Any) -> SeriesRow:
 
 def _float(value: float | None) -> float:
     return math.nan if value is None else value
+
+
+def gaps(live: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """(first, length) of each stretch of hidden points."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([True], live, [True])).astype(np.int8)))
+    return [(int(a), int(b - a)) for a, b in zip(edges[::2], edges[1::2], strict=True)]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.canonical import hash_bytes
-from dlv.curve_store import CurveStore
+from dlv.curve_store import CurveStore, gaps
 from dlv.events import chunks
 from dlv.events.chunks import Scalars
 from dlv.events.downsample import SAMPLE, sampled
@@ -73,6 +73,7 @@ class RunWriter:
         self._tensors: dict[str, list[rows.TensorPoint]] = {}
         self._new: dict[str, int] = {}  # points of a tag in this batch so far
         self._purges: dict[str, list[tuple[int, int]]] = {}
+        self._back: dict[str, dict[str, tuple[int, int]]] = {}  # of a tag, kind -> (seq, step)
 
     def write(self, batch: Batch) -> None:
         for known in batch.metadata:
@@ -83,21 +84,26 @@ class RunWriter:
         for item in batch.items:
             self._take(item)
         for tag, parts in self._scalars.items():
-            self._append(self.series[tag], chunks.joined(parts))
-        for tag, points in self._tensors.items():
-            rows.put_tensors(self.db, self.series[tag].id, points)
+            points = chunks.joined(parts)
+            self._look_back(tag, points.steps)
+            self._append(self.series[tag], points)
+        for tag, tensors in self._tensors.items():
+            rows.put_tensors(self.db, self.series[tag].id, tensors)
         for tag, count in self._new.items():
             self.series[tag].written += count
         for tag, purges in self._purges.items():
-            self._hide(self.series[tag], purges)
+            self._hide(tag, self.series[tag], purges)
+        for tag, kinds in self._back.items():
+            for kind, (seq, step) in kinds.items():
+                rows.put_back(self.db, self.series[tag].id, seq, step, kind)
         rows.save_series(self.db, self.series.values())
-        for waiting in (self._scalars, self._tensors, self._new, self._purges):
+        for waiting in (self._scalars, self._tensors, self._new, self._purges, self._back):
             waiting.clear()
 
     def forget(self, tag: str) -> None:
         """What a transaction that failed was about."""
         self.series.pop(tag, None)
-        for waiting in (self._scalars, self._tensors, self._new, self._purges):
+        for waiting in (self._scalars, self._tensors, self._new, self._purges, self._back):
             waiting.pop(tag, None)
 
     def _declare(self, known: Metadata) -> None:
@@ -132,6 +138,7 @@ class RunWriter:
             self._new[item.tag] = self._new.get(item.tag, 0) + len(item)
             return
         self._new[item.tag] = self._new.get(item.tag, 0) + 1
+        self._note_back(item.tag, seq, item.step, state.max_step)
         self._count_in(state, item.step, item.wall)
         if isinstance(item, TensorPoint):
             shape = json.dumps(list(item.shape))
@@ -144,6 +151,25 @@ class RunWriter:
         state.max_length = max(state.max_length, len(item.blobs))
         blobs = [(hash_bytes(blob), blob) for blob in item.blobs]
         rows.put_blobs(self.db, state.id, seq, item.step, item.wall, blobs)
+
+    def _look_back(self, tag: str, steps: NDArray[np.int64]) -> None:
+        """Whether new scalars go back, or repeat a step."""
+        state = self.series[tag]
+        if not len(steps) or (
+            (state.max_step is None or steps[0] > state.max_step) and (steps[1:] > steps[:-1]).all()
+        ):
+            return
+        least = max(int(steps[0]) - 1, -(2**63)) if state.max_step is None else state.max_step
+        before = np.maximum.accumulate(np.append(np.int64(least), steps[:-1]))
+        for places in (np.flatnonzero(steps < before), np.flatnonzero(steps == before)):
+            if len(places):
+                at = int(places[0])
+                self._note_back(tag, state.written + at, int(steps[at]), int(before[at]))
+
+    def _note_back(self, tag: str, seq: int, step: int, before: int | None) -> None:
+        if before is not None and step <= before:
+            kind = rows.BACK if step < before else rows.REPEAT
+            self._back.setdefault(tag, {}).setdefault(kind, (seq, step))
 
     def _count(self, tag: str) -> int:
         return self.series[tag].written + self._new.get(tag, 0)
@@ -171,7 +197,7 @@ class RunWriter:
             made.append(PackedChunk(first + start, *chunks.figures(part), chunks.pack(part)))
         rows.put_chunks(self.db, state.id, first, made)
 
-    def _hide(self, state: SeriesState, purges: Sequence[tuple[int, int]]) -> None:
+    def _hide(self, tag: str, state: SeriesState, purges: Sequence[tuple[int, int]]) -> None:
         for seq, step in purges:
             rows.put_purge(self.db, state.id, seq, step, "marked")
         # Mostly a run goes on after its last step, and nothing is hidden.
@@ -186,8 +212,11 @@ class RunWriter:
             live[start : start + n] = False
         for seq, step in purges:
             live[:seq] &= points.steps[:seq] < step
-        rows.set_hidden(self.db, state.id, _gaps(live))
+        rows.set_hidden(self.db, state.id, gaps(live))
         left = points.at(np.flatnonzero(live))
+        if (left.steps[1:] > left.steps[:-1]).all():  # what went back is hidden now
+            self._back.pop(tag, None)
+            rows.drop_back(self.db, state.id)
         state.n, state.max_step, state.max_wall = 0, None, None
         state.last = state.min = state.max = None
         state.changed = True
@@ -228,9 +257,3 @@ def _count_scalars(state: SeriesState, points: Scalars) -> None:
         state.min = told.vmin if state.min is None else min(state.min, told.vmin)
         state.max = told.vmax if state.max is None else max(state.max, told.vmax)
     state.changed = True
-
-
-def _gaps(live: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """(first, length) of each stretch of hidden points."""
-    edges = np.flatnonzero(np.diff(np.concatenate(([True], live, [True])).astype(np.int8)))
-    return [(int(a), int(b - a)) for a, b in zip(edges[::2], edges[1::2], strict=True)]

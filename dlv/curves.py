@@ -5,13 +5,14 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import gt
 
 import dlv.catalogue as catalogue
 import dlv.revisions as revisions
 from dlv.canonical import NON_FINITE, float_of
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.events.downsample import extremes
-from dlv.events.series import Scalars
+from dlv.events.series import ADVICE, Scalars
 from dlv.metadata import facts, metrics
 from dlv.metadata.database import Database
 from dlv.metadata.metrics import Summary, summarise
@@ -46,12 +47,15 @@ def curves(
     steps: str | None = None,
     courses: bool = False,
     whole: bool = False,
+    restarts: str | None = None,
 ) -> Curves:
     """The series of versions, `series` of them (names or patterns), between two steps.
 
-    With `whole` all of them have their points, not only those that were named.
+    With `whole` all of them have their points, not only those that were named. Figures are of the
+    points that `restarts` shows; None is as marked, and it is noted where `preempt` hides more.
     """
     whole = whole or bool(series)
+    policy = restarts or "marked"
     db = repository.database
     first, last = (None, None) if steps is None else step_range(steps)
     found = [revisions.whole(db, text) for text in references]
@@ -70,14 +74,19 @@ def curves(
         rows = _chosen(rows, series, [reference.version.label for reference in found])
     store = MatrixStore.of(repository)
     made = []
+    back: list[str] = []
     for version, summary in rows:
         points = None
-        if whole or steps or (courses and summary.n <= catalogue.MOST_POINTS):
+        known = policy == "marked" or not summary.hash  # its figures are what is asked for
+        if whole or steps or not known or (courses and summary.n <= catalogue.MOST_POINTS):
             points = tested.get((version.id, summary.name))
             if points is None or summary.hash:
-                points = catalogue.series(store, summary.hash)
+                points = catalogue.series(store, summary.hash, policy)
+            if restarts is None and any(map(gt, points.steps, points.steps[1:])):
+                back.append(f"`{summary.name}` of {version.label}")
             if steps is not None:
                 points = _between(points, first, last)
+            if steps is not None or not known:
                 summary = summarise(
                     summary.run, summary.tag, summary.hash, points.steps, points.values
                 )
@@ -87,6 +96,10 @@ def curves(
         made.append(Curve(version, summary, points if whole else None, course))
     store.close()
     notes = tuple(dict.fromkeys(note for reference in found for note in reference.notes))
+    if back:
+        more = f", as do those of {len(back) - 1} more" if len(back) > 1 else ""
+        what = f"steps of {back[0]} go back without a mark of a restart{more}"
+        notes = (*notes, f"{what}: {ADVICE}")
     return Curves(made, notes)
 
 

@@ -13,6 +13,7 @@ from dlv.curve_store import LIVE, CurveStore
 from dlv.events.store import SeriesRow
 from dlv.frozen_curves import Add, freeze
 from dlv.metadata.metrics import Summary
+from dlv.restart_views import advice
 
 
 @dataclass
@@ -48,7 +49,7 @@ def of_folder(repository: Path, directory: Path) -> EventLogs:
     except BaseException:
         store.close()
         raise
-    return EventLogs(store, _experiment(store, done.experiment), _remarks(done))
+    return EventLogs(store, _experiment(store, done.experiment), _remarks(store, done))
 
 
 def of_files(files: Mapping[str, Path]) -> EventLogs:
@@ -66,12 +67,13 @@ def of_files(files: Mapping[str, Path]) -> EventLogs:
     except BaseException:
         folder.cleanup()
         raise
-    return EventLogs(store, _experiment(store, ""), _remarks(done), folder=folder)
+    return EventLogs(store, _experiment(store, ""), _remarks(store, done), folder=folder)
 
 
 def _experiment(store: CurveStore, name: str) -> int:
     return next(key for key, known in store.experiments() if known == name)
 
 
-def _remarks(done: ingest.Scanned) -> list[str]:
-    return [f"{path}: {what}" for path, what in done.remarks]
+def _remarks(store: CurveStore, done: ingest.Scanned) -> list[str]:
+    back = advice(store, done.experiment)
+    return [f"{path}: {what}" for path, what in done.remarks] + ([back] if back else [])

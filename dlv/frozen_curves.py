@@ -45,7 +45,8 @@ def freeze(store: CurveStore, row: SeriesRow, run: str, add: Add) -> tuple[str, 
     head = Head(
         *(run, row.tag, row.plugin, row.data_class, row.content),
         *(row.display_name, row.description, tuple(points)),
-        purges=tuple(curves.purges(store.database, row.id)),
+        # Where steps went back without a mark is seen in the points.
+        purges=tuple(p for p in curves.purges(store.database, row.id) if p[0] == "marked"),
     )
     digest = add("series", head.encode())
     return digest, _summary(store, row, run, digest) if row.data_class == SCALARS else None

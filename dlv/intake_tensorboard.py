@@ -31,6 +31,7 @@ from dlv.manifest import Manifest, Parent, check_name
 from dlv.metadata import matrices, versions
 from dlv.metadata.versions import Version
 from dlv.repository import Repository, read_object
+from dlv.restart_views import advice
 from dlv.weight_writer import WeightWriter
 from dlv.weights import MatrixStore
 
@@ -81,6 +82,8 @@ def import_tensorboard(repository: Repository, request: Request) -> Imported:
     with CurveStore.open(repository.path / LIVE) as store:
         read = ingest.scan(store, folder, progress=request.progress)
         done.warnings += [f"{path}: {what}" for path, what in read.remarks]
+        if back := advice(store, read.experiment):
+            done.warnings.append(back)
         experiment = next(key for key, known in store.experiments() if known == read.experiment)
         starts = {row.name: row.start_time for row in store.runs(experiment)}
         works = []

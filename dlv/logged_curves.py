@@ -20,6 +20,7 @@ from dlv.events.sampling import Choice, Sampling, Steps
 from dlv.events.store import Store
 from dlv.metadata.versions import Version
 from dlv.repository import Repository
+from dlv.restart_views import under
 
 COLUMNS = ("run", "tag", "step", "wall_time", "value")
 
@@ -175,7 +176,9 @@ class Curves:
         return choice, where
 
 
-def of_versions(repository: Repository, wanted: Sequence[Version], *, cap: int) -> Curves:
+def of_versions(
+    repository: Repository, wanted: Sequence[Version], *, cap: int, restarts: str | None = None
+) -> Curves:
     """The curves that were committed with versions."""
     store, stack = _opened(repository)
     try:
@@ -184,12 +187,14 @@ def of_versions(repository: Repository, wanted: Sequence[Version], *, cap: int) 
         stack.close()
         raise
     labels = [version.label for version in wanted]
-    shown: Store = ChosenRuns(store, lambda: labels)
+    shown: Store = ChosenRuns(under(store, restarts), lambda: labels)
     provider = Provider(shown, cap=cap)
     return Curves(provider, frozen_curves.REPOSITORY, remarks, close=stack.close)
 
 
-def of_folder(repository: Repository, folder: Path, *, cap: int) -> Curves:
+def of_folder(
+    repository: Repository, folder: Path, *, cap: int, restarts: str | None = None
+) -> Curves:
     """What the event files below a folder hold now; what was read before is not read again."""
     store, stack = _opened(repository)
     try:
@@ -198,7 +203,8 @@ def of_folder(repository: Repository, folder: Path, *, cap: int) -> Curves:
     except BaseException:
         stack.close()
         raise
-    return Curves(Provider(store, cap=cap), experiment, remarks, close=stack.close)
+    provider = Provider(under(store, restarts), cap=cap)
+    return Curves(provider, experiment, remarks, close=stack.close)
 
 
 def _opened(repository: Repository) -> tuple[CurveStore, ExitStack]:

@@ -15,7 +15,7 @@ import dlv.catalogue as catalogue
 import dlv.reading.retrieval as retrieval
 import dlv.revisions as revisions
 from dlv.adapters.checkpoint import Raw
-from dlv.config import Config
+from dlv.config import Config, check
 from dlv.errors import NotFound, nearest
 from dlv.events.series import Scalars
 from dlv.files import FileStore
@@ -294,21 +294,26 @@ class Version:
         rows = metrics.of_version(self.repository.database, self.row.key)
         return {row.name: row for row in rows}
 
-    def series(self, name: str) -> Scalars:
-        """All points of a series."""
+    def series(self, name: str, restarts: str = "marked") -> Scalars:
+        """All points of a series that no restart has hidden; with "keep" those too."""
         for reference in self.manifest.series:
             shown = f"{reference.run}/{reference.tag}" if reference.run else reference.tag
             if name in (shown, reference.tag):
-                return catalogue.series(self._store, reference.hash)
+                policy = str(check("curves.restarts", restarts, ""))
+                return catalogue.series(self._store, reference.hash, policy)
         raise NotFound(
             f"{self.row.label} has no series `{name}`", did_you_mean=nearest(name, self.metrics)
         )
 
-    def curves(self) -> Curves:
-        """Everything that was logged: scalars, histograms, images and what else there is."""
+    def curves(self, restarts: str | None = None) -> Curves:
+        """Everything that was logged: scalars, histograms, images and what else there is.
+
+        `restarts`: marked, preempt or keep, else as `curves.restarts` says.
+        """
         config = Config.load(self.repository.config_file, os.environ)
         cap = int(config.get("curves.cap"))
-        return logged_curves.of_versions(self.repository, [self.row], cap=cap)
+        policy = config.given("curves.restarts", restarts)
+        return logged_curves.of_versions(self.repository, [self.row], cap=cap, restarts=policy)
 
     @property
     def files(self) -> list[str]:

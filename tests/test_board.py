@@ -322,3 +322,26 @@ class TestWhatWordsName:
         (repository.root / "runs").mkdir()
         with pytest.raises(UsageError, match="shown alone"):
             of("net@1", "runs")
+
+
+def test_restarts_of_versions(
+    tmp_path: Path, repository: Repository, told: list[str], begun: Any, commit_model: Commit
+) -> None:
+    """Steps that go back in `net@3`: told once, and only if it is on the board."""
+    text = "step,loss\n" + "".join(f"{step},{step}\n" for step in (1, 2, 3, 2, 3, 4))
+    commit_model(repository, "net", weights(3), NODES, files={"log.csv": text})
+    for references, restarts, count in (
+        (["net@3"], None, 6),
+        (["net@3"], "preempt", 4),
+        (["net@3"], "marked", 6),
+        (["net@1"], None, 5),
+    ):
+        told.clear()
+        made = VersionsBoard(repository, references, restarts=restarts, tell=told.append)
+        board = begun(made)
+        found = board.ask().list_scalars()[references[0]]["loss"]
+        assert (found.n, found.max_step) == (count, 4 if references == ["net@3"] else 5)
+        expected = ["steps of `net@3` go back to 2"] if count == 6 and restarts is None else []
+        ends = len(expected)
+        until(lambda ends=ends: len(told) == ends)  # type: ignore[misc]
+        assert [text.split(" without")[0] for text in told] == expected

@@ -43,6 +43,7 @@ SAMPLES: dict[str, tuple[str, str, str, str]] = {
     "archive.normal": ("0.5", "3", "inf", "2.25"),
     "archive.cold": ("1", "2", "3", "0.125"),
     "archive.enough": ("1", "60", "0.5", "inf"),
+    "curves.restarts": ("keep", "preempt", "marked", "keep"),
     "curves.cap": ("1", "1000", "20000000", "7"),
     "eval.precision": ("float32", "float64", "float32", "float64"),
 }

@@ -19,7 +19,7 @@ LEVELS: dict[float, str] = {
     " processors",
     3.2: "trials runs artifacts rounding structure reading given_data bounds curve_store"
     " network_graphs projections",
-    3.3: "archiving curve_writer",
+    3.3: "archiving curve_writer restart_views",
     3.4: "bounding ingest frozen_curves",
     3.45: "event_logs",
     # What several verbs share.

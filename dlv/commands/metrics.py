@@ -8,6 +8,7 @@ import click
 
 from dlv.commands.invocation import Invocation
 from dlv.commands.options import argument, command, option
+from dlv.config import KEYS
 from dlv.errors import UsageError
 from dlv.lazy import lazy
 from dlv.output import Block, Verbatim
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     import dlv.curves as curves
 else:
     curves = lazy("dlv.curves")
+
+RESTARTS = KEYS["curves.restarts"].choices
 
 
 @command(
@@ -32,6 +35,7 @@ else:
 @argument("refs", nargs=-1, required=True, metavar="REF..", complete="reference")
 @option("--series", multiple=True, metavar="S", complete="metric", help="Only this one; * and ?.")
 @option("--steps", metavar="A:B", help="Only from step A to step B, both included.")
+@option("--restarts", type=click.Choice(RESTARTS), help="Points that a restarted run shows.")
 @option("--precision", type=click.IntRange(1, 17), metavar="N", help="Significant digits.")
 @option("--md", is_flag=True, help="As a Markdown table.")
 @option("--csv", is_flag=True, help="As CSV.")
@@ -40,6 +44,7 @@ def run(
     refs: tuple[str, ...],
     series: tuple[str, ...],
     steps: str | None,
+    restarts: str | None,
     precision: int | None,
     md: bool,
     csv: bool,
@@ -53,7 +58,11 @@ def run(
         raise UsageError("give one of --md and --csv")
     drawn = call.output.terminal and not md and not csv
     found = curves.curves(
-        call.repository, refs, series=series, steps=steps, courses=drawn and not call.quiet
+        *(call.repository, refs),
+        series=series,
+        steps=steps,
+        courses=drawn and not call.quiet,
+        restarts=call.config.given("curves.restarts", restarts),
     )
     for note in found.notes:
         call.output.warn(note)

@@ -11,6 +11,7 @@ import click
 
 from dlv.commands.invocation import Invocation
 from dlv.commands.options import argument, command, option
+from dlv.config import KEYS
 from dlv.errors import UsageError
 from dlv.lazy import lazy
 from dlv.output import Verbatim
@@ -24,6 +25,8 @@ else:
     curves = lazy("dlv.curves")
     drawing = lazy("dlv.report.curve_charts")
     dots = lazy("dlv.report.dots")
+
+RESTARTS = KEYS["curves.restarts"].choices
 
 
 @command(
@@ -39,6 +42,7 @@ else:
 @argument("refs", nargs=-1, required=True, metavar="REF..", complete="reference")
 @option("--series", multiple=True, metavar="S", complete="metric", help="Only this one; * and ?.")
 @option("--steps", metavar="A:B", help="Only from step A to step B, both included.")
+@option("--restarts", type=click.Choice(RESTARTS), help="Points that a restarted run shows.")
 @option("--smooth", type=click.FloatRange(0, 1, max_open=True), metavar="S", help="0 to .999.")
 @option("--log", is_flag=True, help="A logarithmic axis for the values.")
 @option("--output", metavar="FILE", help="Write FILE.html or FILE.png instead.")
@@ -48,6 +52,7 @@ def run(
     refs: tuple[str, ...],
     series: tuple[str, ...],
     steps: str | None,
+    restarts: str | None,
     smooth: float | None,
     log: bool,
     output: str | None,
@@ -64,7 +69,14 @@ def run(
     if show and output is None:
         raise UsageError("there is nothing to open", hint="--output curves.html --open")
     target = None if output is None else drawing.target(Path(call.directory, output))
-    found = curves.curves(call.repository, refs, series=series, steps=steps, whole=True)
+    policy = call.config.given("curves.restarts", restarts)
+    found = curves.curves(
+        *(call.repository, refs),
+        series=series,
+        steps=steps,
+        whole=True,
+        restarts=policy,
+    )
     for note in found.notes:
         call.output.warn(note)
     charts = drawing.charts(found.curves, smooth=smooth or 0.0, log=log)

@@ -10,6 +10,7 @@ import click
 
 from dlv.commands.invocation import Invocation
 from dlv.commands.options import argument, command, option
+from dlv.config import KEYS
 from dlv.errors import UsageError
 from dlv.lazy import lazy
 
@@ -33,6 +34,7 @@ else:
 
 PORT = 6006
 KINDS = ["scalars", "histograms", "images", "audio", "text", "pr_curves", "mesh", "custom_scalars"]
+RESTARTS = KEYS["curves.restarts"].choices
 
 
 @command(
@@ -52,6 +54,7 @@ KINDS = ["scalars", "histograms", "images", "audio", "text", "pr_curves", "mesh"
 @option("--host", metavar="H", help="Also for other machines, as 0.0.0.0; only 127.0.0.1 else.")
 @option("--legacy-api", type=click.IntRange(0, 65535), metavar="PORT", help="The older HTTP API.")
 @option("--samples", multiple=True, metavar="KIND=N", help="Points shown of a series; 0: all.")
+@option("--restarts", type=click.Choice(RESTARTS), help="Points that a restarted run shows.")
 @option("--open", "opened", is_flag=True, help="Open it in the browser.")
 def run(
     call: Invocation,
@@ -60,6 +63,7 @@ def run(
     host: str | None,
     legacy_api: int | None,
     samples: tuple[str, ...],
+    restarts: str | None,
     opened: bool,
 ) -> None:
     """Show curves of versions, or of a folder of logs, in TensorBoard.
@@ -80,6 +84,7 @@ def run(
             call.directory,
             lambda: call.repository,
             cap=call.config.get("curves.cap"),
+            restarts=call.config.given("curves.restarts", restarts),
             tell=call.output.warn,
         )
         ending.callback(board.close)

@@ -16,6 +16,9 @@ from dlv.events.heads import BLOCK, FORMAT, SCALARS, Head, blocks, damaged
 __all__ = ["BLOCK", "FORMAT", "SCALARS", "Scalars", "blocks", "decode", "encode", "series_hash"]
 
 
+ADVICE = "old and new points are both shown; `--restarts preempt` hides the old ones"
+
+
 @dataclass(frozen=True)
 class Scalars:
     """A scalar series: columns of one length, in the order in which they were written."""
@@ -70,7 +73,7 @@ def encode(series: Scalars, add: Callable[[str, bytes], str]) -> str:
     return add("series", head.encode())
 
 
-def decode(head: bytes, read: Callable[[str, str], bytes]) -> Scalars:
+def decode(head: bytes, read: Callable[[str, str], bytes], restarts: str = "marked") -> Scalars:
     """The series of a head, less what restarts have hidden; `read(kind, hash)` brings blocks."""
     found = heads.decode(head)
     if found.data_class != SCALARS:
@@ -86,8 +89,8 @@ def decode(head: bytes, read: Callable[[str, str], bytes]) -> Scalars:
         steps.extend(_column("q", data[: 8 * count]))
         walls.extend(_column("d", data[8 * count : 16 * count]))
         values.extend(_column("d", data[16 * count :]))
-    if found.purges:
-        live = _live(steps, found.purges)
+    live = _live(steps, found.purges, restarts)
+    if len(live) < len(steps):
         steps = array("q", (steps[i] for i in live))
         walls = array("d", (walls[i] for i in live))
         values = array("d", (values[i] for i in live))
@@ -95,11 +98,17 @@ def decode(head: bytes, read: Callable[[str, str], bytes]) -> Scalars:
     return Scalars(found.run, found.tag, steps, walls, values, *texts)
 
 
-def _live(steps: Sequence[int], purges: Iterable[tuple[str, int, int]]) -> list[int]:
-    """Which points no restart that was marked has hidden."""
+def _live(
+    steps: Sequence[int], purges: Iterable[tuple[str, int, int]], restarts: str
+) -> Sequence[int]:
+    """The points that are seen, as `restarts.live` tells them; here without numpy."""
     least: list[tuple[int, int]] = sorted(
-        (seq, step) for policy, seq, step in purges if policy == "marked"
+        (seq, step) for policy, seq, step in purges if policy == restarts == "marked"
     )
+    if restarts == "preempt":
+        least = list(enumerate(steps))
+    if not least:
+        return range(len(steps))
     live = []
     bound: int | None = None  # the least step of all restarts after the point
     for place in range(len(steps) - 1, -1, -1):

@@ -9,7 +9,7 @@ from pathlib import Path
 from dlv.errors import Damaged, NewerFormat
 from dlv.metadata.database import Database, statements
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 PAGE = 16384  # a chunk of points takes a few pages, not dozens
 
 _OBJECTS = "SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name, type"

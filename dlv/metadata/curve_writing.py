@@ -11,6 +11,9 @@ from dlv.metadata.curves import CHUNK
 from dlv.metadata.database import Database, Row
 
 PIECE = 8 << 20  # bytes of a blob in one row
+# Policies that stand in no log: from here on `preempt` hides points. The step is lower than one
+# that is seen, or the same.
+BACK, REPEAT = "preempt", "repeat"
 
 
 @dataclass
@@ -268,6 +271,19 @@ def put_blobs(
 
 def put_purge(db: Database, series_id: int, seq: int, step: int, policy: str) -> None:
     db.execute("INSERT OR IGNORE INTO purge VALUES (?, ?, ?, ?)", (series_id, seq, step, policy))
+
+
+def put_back(db: Database, series_id: int, seq: int, step: int, policy: str) -> None:
+    """Where it is so first."""
+    db.execute(
+        "INSERT OR IGNORE INTO purge SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS"
+        " (SELECT 1 FROM purge WHERE series_id = ?1 AND policy = ?4)",
+        (series_id, seq, step, policy),
+    )
+
+
+def drop_back(db: Database, series_id: int) -> None:
+    db.execute("DELETE FROM purge WHERE series_id = ? AND policy <> 'marked'", (series_id,))
 
 
 def set_hidden(db: Database, series_id: int, ranges: Sequence[tuple[int, int]]) -> None:

@@ -89,6 +89,48 @@ def extent(db: Database, series_id: int) -> Extent:
     return Extent(written or 0, tuple((seq, n) for seq, n in hidden))
 
 
+def restarted(db: Database, experiment_id: int) -> set[int]:
+    """Series of which the policies of restarts do not all show the same."""
+    found = db.rows(
+        "SELECT s.id FROM run r JOIN series s ON s.run_id = r.id WHERE r.experiment_id = ?1"
+        " AND (EXISTS (SELECT 1 FROM hidden h WHERE h.series_id = s.id) OR EXISTS"
+        " (SELECT 1 FROM purge p WHERE p.series_id = s.id AND p.policy <> 'marked'))",
+        (experiment_id,),
+    )
+    return {key for (key,) in found}
+
+
+def is_restarted(db: Database, series_id: int) -> bool:
+    found = db.value(
+        "SELECT EXISTS (SELECT 1 FROM hidden WHERE series_id = ?1)"
+        " OR EXISTS (SELECT 1 FROM purge WHERE series_id = ?1 AND policy <> 'marked')",
+        (series_id,),
+    )
+    return bool(found)
+
+
+def went_back(db: Database, experiment_id: int) -> list[tuple[str, int]]:
+    """Runs in which steps went back and no restart is marked, and to which step."""
+    return [
+        (run, step)
+        for run, step in db.rows(
+            "SELECT r.name, min(p.step) FROM purge p JOIN series s ON s.id = p.series_id"
+            " JOIN run r ON r.id = s.run_id WHERE p.policy = 'preempt' AND r.experiment_id = ?"
+            " GROUP BY r.name ORDER BY r.name",
+            (experiment_id,),
+        )
+    ]
+
+
+def stamp(db: Database, series_id: int) -> Row:
+    """Its class, and what is another as soon as other points are there."""
+    return db.rows(
+        "SELECT data_class, written, n, max_step, max_wall, last, min, max, run_id, tag,"
+        " (SELECT count(*) FROM purge WHERE series_id = series.id) FROM series WHERE id = ?",
+        (series_id,),
+    )[0]
+
+
 def chunks(db: Database, series_id: int, start: int, end: int) -> Iterator[tuple[int, int, bytes]]:
     """(seq, n, packed) of the chunks that hold points from `start` up to `end`."""
     return (

@@ -130,6 +130,19 @@ def test_a_folder_outside_of_any_repository(
     assert sorted(workspace.rglob("*")) == before
 
 
+def test_a_restarted_run(running: Callable[..., Running], workspace: Path) -> None:
+    """Steps 0 to 9, then 5 to 11, and no mark: what was given up is hidden where that is asked."""
+    made = [logs.simple(step, loss=step) for step in (*range(10), *range(5, 12))]
+    logs.written(workspace / "runs", made)
+    for words, count in ((["--restarts", "preempt"], 12), ([], 17)):
+        server = running("runs", *words)
+        server.until(["."])
+        found = server.json("/data/plugin/scalars/scalars?run=.&tag=loss")
+        assert len(found) == count
+        _, _, err = server.end()
+        assert ("go back to 5 without a mark of a restart" in err) == (not words)
+
+
 def test_a_port_that_is_taken(dlv: Dlv, filled: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
