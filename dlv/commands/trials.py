@@ -65,9 +65,16 @@ def _named(store: TrialStore, word: str) -> str:
         return known[-1]
     fit = [each for each in known if each == word or (len(word) >= 4 and each.startswith(word))]
     if len(fit) != 1:
-        many = f"it begins {len(fit)} of {len(known)}" if fit else f"there are {len(known)}"
-        raise NotFound(f"no run of trials is `{word}`", why=many, hint="dlv trials lists them")
+        count = f"there {'is' if len(known) == 1 else 'are'} {_runs(len(known))}"
+        why = f"the ids of {_runs(len(fit))} begin so" if fit else count
+        if not fit and len(word) < 4 and any(each.startswith(word) for each in known):
+            why = "the beginning of an id has four characters at least"
+        raise NotFound(f"no run of trials is `{word}`", why=why, hint="dlv trials lists them")
     return fit[0]
+
+
+def _runs(count: int) -> str:
+    return f"{count} run{'s' * (count != 1)}"
 
 
 def _list(call: Invocation, found: list[ledger.RunView]) -> None:
@@ -96,7 +103,7 @@ def _trial(call: Invocation, book: Ledger, name: str, word: str) -> None:
     if len(wanted) != 1:
         raise NotFound(
             f"{'more than one' if wanted else 'no'} trial of run {name[:7]} is `{word}`",
-            why=f"there are {len(results)}: #1 to #{len(results)}",
+            why=f"there are #1 to #{len(results)}" if len(results) > 1 else "there is #1 alone",
         )
     found = wanted[0]
     folder = call.repository.trials_folder / found.trial

@@ -85,6 +85,7 @@ class Evaluating:
     candidates: Sequence[Candidate]
     rows: Mapping[int, Sequence[Row]]
     query: Mapping[str, Any]  # its text, and its parameters if it has some
+    question: str  # its text without what does not matter to the result
     how: How
     warnings: list[str] = field(default_factory=list)
 
@@ -125,7 +126,8 @@ class Evaluating:
     @cached_property
     def _asked(self) -> str:
         """A hash of what is asked, whatever it is asked of."""
-        return hash_of({**self.query, "config": dict(self.work.config.table)})
+        asked = {**self.query, "query": self.question}
+        return hash_of({**asked, "config": dict(self.work.config.table)})
 
     @cached_property
     def run(self) -> str:

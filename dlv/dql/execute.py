@@ -18,6 +18,7 @@ from dlv.dql import ast
 from dlv.dql.bound import Bound, ConfigFile, Derivation, Evaluation, Rows
 from dlv.dql.outcome import Defined, Explained, Model, Networks, Outcome, Table, Trials
 from dlv.dql.points import Points
+from dlv.dql.question import question
 from dlv.dql.trees import changed
 from dlv.errors import UsageError
 from dlv.lazy import lazy
@@ -110,7 +111,8 @@ def _statement(
     query_tree = statement.query if isinstance(statement, ast.Explain) else statement
     bound, rules = rewriting.rewrite(_bound(repository, text, query_tree, asked))
     told = text[query_tree.span.start : query_tree.span.end]
-    run = _Run(repository, text if bound.evaluation is None else told, bound, asked)
+    plain = question(text, query_tree)
+    run = _Run(repository, text if bound.evaluation is None else told, plain, bound, asked)
     if asked.explain or isinstance(statement, ast.Explain):
         return run.explained(rules, analyze=analyze)
     return run.outcome()
@@ -142,9 +144,12 @@ def _bound(
 class _Run:
     """One statement at work: its networks are derived first, and then asked for like versions."""
 
-    def __init__(self, repository: Repository, text: str, bound: Bound, asked: Asked) -> None:
+    def __init__(
+        self, repository: Repository, text: str, question: str, bound: Bound, asked: Asked
+    ) -> None:
         self.repository = repository
         self.text = text
+        self.question = question
         self.bound = bound
         self.asked = asked
         self.points = Points(repository)
@@ -207,7 +212,9 @@ class _Run:
             directory=(self.asked.directory or Path.cwd()).resolve(),
             **{name: getattr(self.asked, name) for name in names},
         )
-        return evaluating.Evaluating(self.repository, store, work, found, rows, query, how)
+        return evaluating.Evaluating(
+            *(self.repository, store, work, found, rows, query, self.question, how)
+        )
 
     def _candidate(self, store: weights.MatrixStore, cell: VersionCell) -> list[Candidate]:
         db = self.repository.database

@@ -193,22 +193,33 @@ def _verdict(
 
 def reason(rule: Rule, mark: Mark) -> str:
     """In one line why a rule stopped a trial."""
-    value = "never logged" if mark.value is None else f"{mark.value:.6g}"
+    value, cut = _apart(mark.value, mark.cut)
     what = f"{rule['metric']} {value} at step {mark.step}"
+    than = f", cut {cut}" if cut else ""
+    if cut and mark.value == mark.cut:
+        than = ", tied with one of a lower number, which goes first"
     match rule["rule"]:
         case "top":
-            return f"not in the top {rule['k']}: {what}{_cut(mark)}"
+            return f"not in the top {rule['k']}: {what}{than}"
         case "asha":
-            return f"not in the best 1/{rule.get('eta') or 3}: {what}{_cut(mark)}"
+            return f"not in the best 1/{rule.get('eta') or 3}: {what}{than}"
         case "median":
-            return f"worse than the median: {rule['metric']} at best {value}{_cut(mark)}"
+            return f"worse than the median: {rule['metric']} at best {value}{than}"
         case "patience":
-            return f"not better for {rule['n']} logs: {what}, best {mark.cut:.6g}"
+            return f"not better for {rule['n']} logs: {what}, best {cut}"
     return f"threshold: {what}, wanted {rule['op']} {rule['value']:g}"
 
 
-def _cut(mark: Mark) -> str:
-    return "" if mark.cut is None else f", cut {mark.cut:.6g}"
+def _apart(value: float | None, cut: float | None) -> tuple[str, str]:
+    """Both as people read them, with so many digits that one sees which is larger."""
+    if value is None:
+        return "never logged", "" if cut is None else f"{cut:.6g}"
+    if cut is None:
+        return f"{value:.6g}", ""
+    digits = 6
+    while value != cut and f"{value:.{digits}g}" == f"{cut:.{digits}g}" and digits < 17:
+        digits += 1
+    return f"{value:.{digits}g}", f"{cut:.{digits}g}"
 
 
 def ranked(run: RunView) -> list[TrialResult]:

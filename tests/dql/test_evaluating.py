@@ -18,6 +18,7 @@ from dlv.dql.execute import Asked
 from dlv.dql.outcome import Explained
 from dlv.errors import Conflict, DlvError, NotFound, UnsafeInput, UsageError
 from dlv.metadata import versions
+from dlv.metadata.trials import Trials as Store
 from dlv.repository import Repository
 from dlv.training import pool
 from dlv.training.ledger import Ledger
@@ -91,6 +92,18 @@ def test_what_is_done_is_never_done_again(repository: Repository) -> None:
     assert more.run != first.run
     assert more.done == 1  # that with 0.2
     assert steps(repository) == before + 20
+
+
+def test_with_more_workers_it_is_the_same_run(repository: Repository) -> None:
+    text = f'{ONE} vary config.base_lr in [0.1, 0.2] keep top(1, m["loss"], 5)'
+    first = ask(repository, f"{text} on local(workers = 1)")
+    for other in (text, f"{text}\n  on local(workers = 2)", text.replace(" keep", "\n keep")):
+        again = ask(repository, other)
+        assert again.run == first.run
+        assert again.done == 1
+    with Store(repository.trials_path) as store:
+        (run,) = Ledger(store).runs()
+        assert run.text == text.replace(" keep", "\n keep")  # as it was asked last
 
 
 def test_the_steps_of_a_constant_rate_go_on(repository: Repository) -> None:
