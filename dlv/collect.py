@@ -60,6 +60,7 @@ class Collected:
     unused: int = 0  # bytes of packs that stay, though nobody needs them
     after: int = 0
     trials: list[Unneeded] = field(default_factory=list)  # folders that no run needs
+    trials_stay: str | None = None  # why nobody knows which these are
     done: bool = False
     stuck: str | None = None  # why packs could not be written again
 
@@ -100,7 +101,7 @@ def plan(repository: Repository, request: Request) -> Collected:
         outcome.count(marked)
         outcome.after = storage.size_of_packs(db)
         _sort_places(repository, outcome, request)
-        outcome.trials = trials.unneeded(repository, request.grace)
+        outcome.trials, outcome.trials_stay = trials.unneeded(repository, request.grace)
         if not request.grace and outcome.moved:
             # What moves now is deleted at once.
             sizes = [size for _, size in outcome.moved.values()]
@@ -124,7 +125,7 @@ def collect(repository: Repository, request: Request, *, progress: Progress) -> 
             _count_rewriting(outcome, marked)
             _rewrite(repository, request, outcome, progress)
             _delete(repository, request, outcome)
-        outcome.trials = trials.unneeded(repository, request.grace)
+        outcome.trials, outcome.trials_stay = trials.unneeded(repository, request.grace)
         trials.discard(repository, outcome.trials)
         outcome.after = storage.size_of_packs(repository.database)
         outcome.kept = quarantine.places(repository)

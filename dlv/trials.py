@@ -7,6 +7,8 @@ from dlv.metadata.trials import Trials
 from dlv.mounts import network_disk
 from dlv.repository import Repository
 
+EXTRACTED = "data"  # among their folders: files of versions that they are trained on
+
 
 def open_store(repository: Repository) -> Trials:
     """The store of the ledger. Heartbeats there hold up no commit, and a catalogue may be made

@@ -83,6 +83,8 @@ def run(
         outcome = collect.collect(repository, request, progress=call.progress)
     document, blocks = view.collected(outcome)
     call.output.emit("gc", document, *blocks, ids=[hidden.version.id for hidden, _ in outcome.due])
+    if outcome.trials_stay is not None:
+        call.output.warn(f"folders of trials were left alone: {outcome.trials_stay}")
     if outcome.stuck is not None:
         call.output.warn(f"packs were not written anew: {outcome.stuck}")
     if not outcome.anything:

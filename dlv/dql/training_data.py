@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -20,13 +21,13 @@ from dlv.training import fitting
 from dlv.training.config import TRAINER, Config
 from dlv.training.fingerprints import CACHE, Fingerprints
 from dlv.training.rows import inputs_of, wanted_of
+from dlv.trials import EXTRACTED
 
 FETCH = {
     "s3": "aws s3 cp {} .",
     "gs": "gcloud storage cp {} .",
     **dict.fromkeys(("http", "https"), "curl -LO {}"),
 }
-EXTRACTED = "data"  # among the folders of trials
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,8 @@ class DataSets:
         if not path.is_file() or path.stat().st_size != entry.bytes:
             content = FileStore(self._repository.files_git).read(entry)
             durable.replace(path, content, tmp_dir=self._repository.tmp)
+        else:
+            os.utime(path)  # gc sees that it is wanted
         return DataSet(where, str(path), entry.blake3)
 
 

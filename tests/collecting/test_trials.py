@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ import dlv.collect as collecting
 import dlv.collecting.trials as trials
 import dlv.rebuild as rebuilding
 import dlv.trials as store_of
-from dlv.errors import Damaged, StorageError
+from dlv.errors import StorageError
 from dlv.repository import Repository
 from dlv.training.ledger import Budget, Claim, Ledger, NewTrial, Owner
 
@@ -55,6 +56,11 @@ def plant(repository: Repository, name: str, hours: float = 2) -> Path:
     return folder
 
 
+def aged(*paths: Path) -> None:
+    for path in paths:
+        os.utime(path, (0, 0))
+
+
 def open_run(ledger: Ledger, run: str = "run", **more: Any) -> None:
     config = json.dumps({"steps": 4, "trainer": "torch"})
     made = [NewTrial(name, n, "net", config, 0, name[:3], {}) for n, name in enumerate(NAMES)]
@@ -81,7 +87,7 @@ def gc(repository: Repository, grace: datetime.timedelta = NOW) -> list[str]:
     assert bool(done.trials) == planned.anything
     for each in done.trials:
         assert not each.path.exists()
-        assert each.bytes > 1000
+        assert each.bytes >= 1000
     assert list(repository.tmp.iterdir()) == []
     return [each.path.name for each in done.trials]
 
@@ -133,15 +139,36 @@ def test_the_grace(repository: Repository) -> None:
     assert gc(repository) == []  # a query may be about to enter it into the ledger
 
 
-def test_data_that_trials_share_goes_with_the_last(repository: Repository) -> None:
-    for name in ("data", "tmp-0123"):
-        plant(repository, name)
+def test_data_goes_with_the_last_trial_that_reads_it(repository: Repository) -> None:
+    data = plant(repository, "data").rename(repository.trials_folder / "data")
+    shutil.rmtree(data / "checkpoint")
+    for place, name in enumerate(NAMES):
+        (data / f"{place}.npz").write_bytes(bytes(2000))
+        record = {"paths": {"net@1:rows.npz": str(data / f"{place}.npz")}}
+        path = repository.trials_folder / name / "trial.json"
+        path.write_text(json.dumps({"record": record}))
+        aged(data / f"{place}.npz", path, path.parent)
+    with store_of.open_store(repository) as store:
+        ledger = Ledger(store)
+        open_run(ledger)
+        assert gc(repository) == []
+        train(ledger)
+        assert gc(repository) == [*NAMES[1:], "1.npz", "2.npz"]
+        ledger.forget("run")
+    path = repository.trials_folder / NAMES[0] / "trial.json"
+    path.write_text("{no json")  # nobody knows what it reads, till it is gone itself
+    assert gc(repository) == []
+    aged(path, path.parent)
+    assert gc(repository) == [NAMES[0], "0.npz"]
+
+
+def test_what_a_crash_left_behind_goes_while_others_train(repository: Repository) -> None:
+    plant(repository, "tmp-0123")
+    plant(repository, "tmp-4567", hours=0.5)  # somebody may be at it
     with store_of.open_store(repository) as store:
         open_run(Ledger(store))
-        assert gc(repository) == []
-        Ledger(store).forget("run")
-    assert gc(repository) == [*NAMES, "data", "tmp-0123"]
-    assert left(repository) == []
+        assert gc(repository) == ["tmp-0123"]
+    assert left(repository) == [*NAMES, "tmp-4567"]
 
 
 def test_a_link_is_not_followed(repository: Repository, tmp_path: Path) -> None:
@@ -153,11 +180,22 @@ def test_a_link_is_not_followed(repository: Repository, tmp_path: Path) -> None:
     assert (tmp_path / "mine" / "thesis.tex").exists()
 
 
-def test_a_damaged_ledger_needs_everything(repository: Repository) -> None:
+def test_a_ledger_that_cannot_be_read_stops_nothing_else(repository: Repository) -> None:
     repository.trials_path.write_bytes(b"no database at all, but long enough to be looked at" * 99)
-    with pytest.raises(Damaged, match="the ledger of trials"):
-        gc(repository)
+    request = collecting.Request(NOW)
+    for found in (
+        collecting.plan(repository, request),
+        collecting.collect(repository, request, progress=silent),
+    ):
+        assert found.trials == []
+        assert "the ledger of trials" in (found.trials_stay or "")
     assert left(repository) == NAMES
+    repository.trials_path.unlink()
+    with store_of.open_store(repository) as store:
+        store._do("PRAGMA user_version = 99")
+    _, why = trials.unneeded(repository, NOW)
+    assert why is not None
+    assert "was written by a newer dlv" in why
 
 
 def test_a_repository_without_trials(tmp_path: Path) -> None:
@@ -188,6 +226,10 @@ def test_not_on_a_network_disk(repository: Repository, monkeypatch: pytest.Monke
         store_of.open_store(repository)
     assert caught.value.exit_code == 8
     assert not repository.trials_path.exists()
-    assert [each.path.name for each in trials.unneeded(repository, NOW)] == NAMES  # of no run
+    found, why = trials.unneeded(repository, NOW)
+    assert [each.path.name for each in found] == NAMES  # of no run
+    assert why is None
     repository.trials_path.touch()
-    assert trials.unneeded(repository, NOW) == []  # who knows
+    found, why = trials.unneeded(repository, NOW)
+    assert found == []
+    assert "lies on a network disk" in (why or "")
