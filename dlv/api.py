@@ -113,7 +113,7 @@ class Repo:
         folder: str | os.PathLike[str] | None = None,
         restarts: str | None = None,
     ) -> Curves:
-        """What versions have logged, of all without references; or a folder of event files.
+        """What versions have logged, of all without references; or a folder of logs.
 
         A folder is read as it is now; what was read of it before is not read again. `restarts`:
         marked, preempt or keep, else as `curves.restarts` says.

@@ -35,6 +35,7 @@ from dlv.weights import MatrixStore
 RELOAD = 5.0  # seconds between two looks for what is new
 PATIENCE = 3.0  # seconds of the first look that somebody waits for
 _IDLE = 8  # stores that are kept open
+_LOGS = "event files, which have `tfevents` in their names, or CSV and JSON lines with a step"
 
 Tell = Callable[[str], None]
 
@@ -296,13 +297,18 @@ class DirectoryBoard(Board):
         self._directory = directory.resolve()
         self.location = str(directory)
         self.experiment = ingest.text_of(self._directory)
+        self._strangers: dict[Path, ingest.Look] = {}
 
     @property
     def directory(self) -> Path:
         return self._directory
 
     def look(self, store: CurveStore) -> None:
-        found = ingest.scan(store, self._directory, experiment=self.experiment)
+        found = ingest.scan(
+            store, self._directory, experiment=self.experiment, strangers=self._strangers
+        )
+        if not found.runs:
+            self.tell_once(f"there are no logs below {self.location} yet: {_LOGS}")
         for file, remark in found.remarks:
             self.tell_once(f"{file}: {remark}")
 

@@ -1,16 +1,18 @@
-"""Logs into `live.db`: what is new in a folder of event files is read, the rest is looked at only.
+"""Logs into `live.db`: what is new in a folder of logs is read, the rest is looked at only.
 
-A run is a folder; its files follow one another in the order of their names. Points and how far a
-file was read are written in one transaction: a kill neither loses a point nor doubles one.
+A run is a folder; its event files follow one another in the order of their names. In a folder
+without event files the text logs count, each as a run. Points and how far a file was read are
+written in one transaction: a kill neither loses a point nor doubles one.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import dlv.text_logs as text_logs
 from dlv.canonical import hash_bytes
 from dlv.curve_store import CurveStore
 from dlv.curve_writer import Batch, RunWriter, keep_preview
@@ -19,12 +21,16 @@ from dlv.events import migrate
 from dlv.events.downsample import SAMPLE
 from dlv.events.points import Fault
 from dlv.metadata import curve_writing as rows
+from dlv.metadata import curves
 from dlv.metadata.curve_writing import FileRow
 
 HEAD = 4096  # bytes by which a file is known again
 BATCH = 24 << 20  # bytes of points that are held before they are written
-EVENTS = "events"
+EVENTS, TEXT = "events", "text"
 _UNFINISHED = -1  # the size of a file of which more is on its way
+
+Look = tuple[int, int, int]  # size, mtime, inode
+_Reading = migrate.Reading | text_logs.Reading
 
 
 @dataclass
@@ -38,6 +44,7 @@ class Scanned:
     bytes: int = 0
     points: int = 0
     remarks: list[tuple[str, str]] = field(default_factory=list)
+    strange: list[str] = field(default_factory=list)  # CSV and JSON lines that tell no steps
 
 
 def scan(
@@ -45,11 +52,46 @@ def scan(
     directory: Path,
     *,
     experiment: str | None = None,
+    strangers: MutableMapping[Path, Look] | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Scanned:
-    """Read what is new below `directory`; the experiment is called like it unless it is given."""
+    """Read what is new below `directory`; the experiment is called like it unless it is given.
+
+    `strangers`: for whoever looks again and again, files that are no logs, as they were.
+    """
     name = text_of(directory.resolve()) if experiment is None else experiment
-    return read_files(store, name, find(directory), progress=progress)
+    found, texts = _walk(directory)
+    strangers = {} if strangers is None else strangers
+    known = set(curves.files(store.database, name, TEXT))
+    strange = _add_texts(found, texts, known, strangers)
+    done = read_files(store, name, dict(sorted(found.items())), progress=progress)
+    done.strange = strange
+    return done
+
+
+def _add_texts(
+    found: dict[str, list[Path]],
+    texts: Mapping[str, list[Path]],
+    known: Collection[str],
+    strangers: MutableMapping[Path, Look],
+) -> list[str]:
+    """Text logs as runs of their own; the other ones."""
+    strange = []
+    for folder, paths in texts.items():
+        for path in paths:
+            if text_of(path) not in known:
+                try:
+                    status = os.stat(path)
+                except OSError:  # it was there a moment ago
+                    continue
+                look = (status.st_size, status.st_mtime_ns, status.st_ino)
+                if strangers.get(path) == look or not text_logs.tells_steps(path):
+                    strangers[path] = look
+                    strange.append(text_of(path))
+                    continue
+            names = text_logs.run_names(folder, path.name)
+            found[next(name for name in names if name not in found)] = [path]
+    return strange
 
 
 def read_files(
@@ -86,9 +128,15 @@ def _forget_folders(store: CurveStore) -> None:
 
 def find(directory: Path) -> dict[str, list[Path]]:
     """Run -> event files. The folder itself is the run `.`; links are followed, but not round."""
+    return _walk(directory)[0]
+
+
+def _walk(directory: Path) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
+    """Event files by folder; text logs, by their names, of the folders that have none."""
     if not directory.is_dir():
         raise NotFound(f"there is no folder {directory}")
     found: dict[str, list[Path]] = {}
+    texts: dict[str, list[Path]] = {}
     seen: set[tuple[int, int]] = set()
     waiting = [directory]
     while waiting:
@@ -101,15 +149,17 @@ def find(directory: Path) -> dict[str, list[Path]]:
             entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
         except PermissionError:
             continue
-        here = []
+        here, written = [], []
         for entry in entries:
             if entry.is_dir():
                 waiting.append(folder / entry.name)
             elif is_event_file(entry.name) and entry.is_file():
                 here.append(folder / entry.name)
-        if here:
-            found[text_of(folder.relative_to(directory))] = here
-    return dict(sorted(found.items()))
+            elif text_logs.is_text_log(entry.name) and entry.is_file():
+                written.append(folder / entry.name)
+        if here or written:
+            (found if here else texts)[text_of(folder.relative_to(directory))] = here or written
+    return dict(sorted(found.items())), dict(sorted(texts.items()))
 
 
 def is_event_file(name: str) -> bool:
@@ -182,14 +232,21 @@ class _Run:
 
     def _read(self, path: Path, status: os.stat_result, row: FileRow | None) -> FileRow:
         """What is new in one file, batch by batch."""
+        events = is_event_file(path.name)
         if row is None:
             row = FileRow(
-                *(text_of(path), EVENTS, _UNFINISHED, status.st_mtime_ns, status.st_ino),
+                *(
+                    text_of(path),
+                    EVENTS if events else TEXT,
+                    _UNFINISHED,
+                    status.st_mtime_ns,
+                    status.st_ino,
+                ),
                 *("", 0, "open"),
             )
         start = seen = row.offset
         state = rows.run_state(self.db, self.id)
-        found = migrate.read(path, offset=start, state=state)
+        found: _Reading = (migrate.Reading if events else text_logs.Reading)(path, start, state)
         batch = Batch()
         faults: list[Fault] = []
         try:
@@ -215,7 +272,7 @@ class _Run:
         self.done.bytes += row.offset - start
         return row
 
-    def _write(self, batch: Batch, row: FileRow, offset: int, found: migrate.Reading) -> None:
+    def _write(self, batch: Batch, row: FileRow, offset: int, found: _Reading) -> None:
         with self.db.atomic():
             if (rows.offset(self.db, self.id, row.path) or 0) != row.offset:
                 raise Conflict(f"another process reads {row.path} at the same time")

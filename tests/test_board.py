@@ -153,6 +153,39 @@ def test_a_training_that_goes_on(
     assert told == []
 
 
+def test_a_training_that_writes_text(
+    tmp_path: Path, told: list[str], begun: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is there at first, which is said; then lines come, one of them half."""
+    monkeypatch.setattr(boards, "RELOAD", 0.02)
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    (folder / "data.csv").write_text("age,height\n1,2\n")
+    board = begun(DirectoryBoard(folder, None, tell=told.append))
+    until(lambda: len(told) == 1)
+    assert told[0].startswith(f"there are no logs below {folder} yet: event files")
+    told.clear()
+    where = {"experiment": board.experiment}
+
+    def steps(run: str) -> list[int]:
+        board.release()
+        found = board.ask().read_scalars(**where).get(run, {})
+        return found["loss"].steps.tolist() if "loss" in found else []
+
+    with (folder / "a.jsonl").open("w") as file:
+        file.write('{"step": 1, "loss": 0.5}\n{"step": 2, "lo')
+        file.flush()
+        until(lambda: steps("a") == [1])
+        (folder / "b").mkdir()
+        (folder / "b" / "metrics.csv").write_text("step,loss\n3,0.5\n")
+        until(lambda: steps("b") == [3])
+        assert steps("a") == [1]
+        file.write('ss": 0.25}\n')
+        file.flush()
+        until(lambda: steps("a") == [1, 2])
+    assert told == []
+
+
 def test_damaged_logs_are_told_of_once_and_harm_no_other(
     tmp_path: Path, told: list[str], begun: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

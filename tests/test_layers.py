@@ -18,7 +18,7 @@ LEVELS: dict[float, str] = {
     " weight_writer snapshots catalogue environment bounds_norms live_model weight_statistics"
     " processors",
     3.2: "trials runs artifacts rounding structure reading given_data bounds curve_store"
-    " network_graphs projections",
+    " network_graphs projections text_logs",
     3.3: "archiving curve_writer restart_views",
     3.4: "bounding ingest frozen_curves",
     3.45: "event_logs",

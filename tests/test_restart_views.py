@@ -54,9 +54,9 @@ def put(folder: Path, data: bytes, run: str = "") -> Path:
 
 def points(store: CurveStore, row: SeriesRow) -> list[tuple[int, Any]]:
     if row.data_class == 1:
-        found = store.scalars(row.id)
-        steps = struct.unpack(f"<{found.n}q", found.steps)
-        return list(zip(steps, struct.unpack(f"<{found.n}d", found.values), strict=True))
+        columns = store.scalars(row.id)
+        steps = struct.unpack(f"<{columns.n}q", columns.steps)
+        return list(zip(steps, struct.unpack(f"<{columns.n}d", columns.values), strict=True))
     if row.data_class == 2:
         return [(tensor.step, tensor.data) for tensor in store.tensors(row.id)]
     found = []
@@ -310,6 +310,6 @@ def test_the_setting_counts(repository: Repository, monkeypatch: pytest.MonkeyPa
 
 def test_an_unknown_policy(repository: Repository) -> None:
     with api.open(repository.root) as repo:
-        for ask in (lambda: repo.curves(restarts="premept"), lambda: repo["net@1"].curves("al")):
+        for ask in (repo.curves, repo["net@1"].curves):
             with pytest.raises(UsageError, match="must be marked or preempt or keep"):
-                ask()
+                ask(restarts="premept")

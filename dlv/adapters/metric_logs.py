@@ -26,7 +26,7 @@ from dlv.adapters.metric_rows import MOST_COLUMNS, Column, MetricLog, Rows, is_n
 from dlv.adapters.source import Source
 from dlv.errors import Damaged, UnsafeInput, UsageError
 
-__all__ = ["Column", "MetricLog", "read"]
+__all__ = ["Column", "MetricLog", "add_alike", "flat", "read"]
 
 MOST_STATE_BYTES = 64 << 20
 _MOST_NODES = 2_000_000
@@ -65,14 +65,14 @@ def _read_lines(file: Source, rows: Rows) -> None:
         if values is None:
             for number, line in enumerate(block.lines, block.number):
                 if line.strip() and (value := _value(file, rows, block, number, line)):
-                    rows.add(_flat(value), number)
+                    rows.add(flat(value), number)
             continue
         number = block.number
         for _, alike in itertools.groupby(values, key=tuple):
-            number = _add_alike(rows, list(alike), number)
+            number = add_alike(rows, list(alike), number)
 
 
-def _add_alike(rows: Rows, values: list[dict[str, Any]], number: int) -> int:
+def add_alike(rows: Rows, values: list[dict[str, Any]], number: int) -> int:
     """Rows with the same keys in the same order; the number of the line behind them."""
     names = list(values[0])
     if len(values) >= _FEW and names:
@@ -98,7 +98,7 @@ def _values(block: Block) -> list[dict[str, Any]] | None:
     if len(values) != len(block.lines):
         return None
     if _NESTED.search(text):
-        return None if _SECOND.search(text) else list(map(_flat, values))
+        return None if _SECOND.search(text) else list(map(flat, values))
     return values
 
 
@@ -115,16 +115,16 @@ def _value(file: Source, rows: Rows, block: Block, number: int, line: str) -> di
     return value
 
 
-def _flat(value: dict[str, Any]) -> dict[str, Any]:
+def flat(value: dict[str, Any]) -> dict[str, Any]:
     """`{"train": {"loss": 1}}` -> `{"train.loss": 1}`, for as deep as anyone nests metrics."""
-    flat: dict[str, Any] = {}
+    made: dict[str, Any] = {}
     waiting: list[tuple[str, Any, int]] = [(key, item, 0) for key, item in value.items()]
     for key, item, depth in waiting:
         if isinstance(item, dict) and depth < 4:
             waiting += [(f"{key}.{name}", below, depth + 1) for name, below in item.items()]
         else:
-            flat[key] = item
-    return flat
+            made[key] = item
+    return made
 
 
 def _read_state(file: Source, rows: Rows) -> None:
@@ -150,7 +150,7 @@ def _read_state(file: Source, rows: Rows) -> None:
     if not isinstance(history, list) or not all(isinstance(row, dict) for row in history):
         raise Damaged(f"{file.name} has no list of rows", why="`log_history` is looked for")
     for number, row in enumerate(history, 1):
-        rows.add(_flat(row), number)
+        rows.add(flat(row), number)
 
 
 def _read_csv(file: Source, rows: Rows) -> None:

@@ -41,6 +41,16 @@ def experiment(db: Database, name: str) -> int | None:
     return None if found is None else int(found)
 
 
+def files(db: Database, experiment_name: str, kind: str) -> list[str]:
+    """Paths of the logs of a kind that were read for an experiment."""
+    found = db.rows(
+        "SELECT f.path FROM experiment e JOIN run r ON r.experiment_id = e.id"
+        " JOIN event_file f ON f.run_id = r.id WHERE e.name = ? AND f.kind = ?",
+        (experiment_name, kind),
+    )
+    return [path for (path,) in found]
+
+
 def runs(db: Database, experiment_id: int) -> list[Row]:
     """(id, name, version, start time), by name."""
     return db.rows(
