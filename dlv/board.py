@@ -20,7 +20,14 @@ from dlv.curve_writer import Batch, RunWriter
 from dlv.errors import DlvError, NotFound, UsageError
 from dlv.events.blob_keys import BlobKeys
 from dlv.events.chosen_runs import ChosenRuns
-from dlv.events.graph_def import PLUGIN, RUN_GRAPH, graph_def
+from dlv.events.graph_def import (
+    PLUGIN,
+    RUN_GRAPH,
+    TAGGED,
+    TAGGED_CONTENT,
+    as_run_metadata,
+    graph_def,
+)
 from dlv.events.points import BLOBS, BlobPoint, Metadata
 from dlv.events.provider import CAP, Provider
 from dlv.events.store import Store
@@ -34,6 +41,7 @@ from dlv.weights import MatrixStore
 
 RELOAD = 5.0  # seconds between two looks for what is new
 PATIENCE = 3.0  # seconds of the first look that somebody waits for
+NETWORK = "network"  # its tag where the run has a graph already
 _IDLE = 8  # stores that are kept open
 _LOGS = "event files, which have `tfevents` in their names, or CSV and JSON lines with a step"
 
@@ -248,20 +256,23 @@ class VersionsBoard(Board):
         self._project([version for version in wanted if version.id not in self._projected])
 
     def _draw(self, store: CurveStore, version: Version) -> None:
-        """The network as the graph of its run, unless the training has logged one itself."""
+        """The network as the graph of its run; where the training has logged one itself, beside
+        it as one with a tag."""
         key = {name: number for number, name in store.experiments()}[self.experiment]
-        if store.series(key, plugin=PLUGIN, runs=[version.label], tags=[RUN_GRAPH]):
+        manifest = self._repository.manifest(version.id)
+        logged = {series.tag for series in manifest.series if not series.run}
+        own = RUN_GRAPH in logged
+        tag = RUN_GRAPH if not own else NETWORK if NETWORK not in logged else f"{NETWORK} (dlv)"
+        if manifest.network is None or store.series(key, runs=[version.label], tags=[tag]):
             return
-        reference = self._repository.manifest(version.id).network
-        if reference is None:
-            return
+        plugin, content = (TAGGED, TAGGED_CONTENT) if own else (PLUGIN, b"")
         with closing(MatrixStore.of(self._repository)) as objects:
-            network = catalogue.network(objects, reference.id)
+            network = catalogue.network(objects, manifest.network.id)
         batch = Batch()
         blob = graph_def(graph_nodes(network))
         batch.add(
-            [BlobPoint(RUN_GRAPH, 0, 0.0, (blob,))],
-            [Metadata(RUN_GRAPH, PLUGIN, BLOBS, b"", "", "")],
+            [BlobPoint(tag, 0, 0.0, (as_run_metadata(blob) if own else blob,))],
+            [Metadata(tag, plugin, BLOBS, content, "", "")],
         )
         with store.alone(), store.database.atomic():
             RunWriter(store, rows.run(store.database, key, version.label)).write(batch)

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,17 @@ import numpy as np
 import pytest
 
 import dlv.board as boards
+import dlv.commit as committing
+import dlv.event_logs as event_logs
 import dlv.frozen_curves as frozen_curves
 import dlv.remove as removing
 from dlv.board import Board, DirectoryBoard, VersionsBoard, board_of
+from dlv.commit import Request
 from dlv.curve_store import LIVE
 from dlv.errors import NotARepository, NotFound, UsageError
+from dlv.events.graph_def import GraphNode, graph_def
 from dlv.repository import Repository
+from tests import event_bytes
 from tests.events import foreign_logs as logs
 
 Commit = Callable[..., str]
@@ -91,6 +97,36 @@ def test_versions_are_runs(repository: Repository, told: list[str], begun: Any) 
     (graph,) = provider.read_blob_sequences("graphs", runs=["net@1"])["net@1"]["__run_graph__"]
     assert b"FULL" in provider.read_blob(graph.blobs[0].key)
     until(lambda: (board.directory / "net@1" / "projector_config.pbtxt").exists())
+    assert told == []
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_the_network_beside_a_graph_that_was_logged(
+    repository: Repository, tmp_path: Path, told: list[str], begun: Any, taken: bool
+) -> None:
+    """It has a tag then, and is what TensorBoard reads under a tag."""
+    config_pb2 = pytest.importorskip("tensorboard.compat.proto.config_pb2")
+    logged = graph_def([GraphNode("mine", "Relu")])
+    data = event_bytes.version() + event_bytes.event(1.0, 0, event_bytes.part(4, logged))
+    data += event_bytes.scalars("network", [1]) if taken else b""
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "events.out.tfevents.1.x").write_bytes(data)
+    with closing(event_logs.of_folder(repository.path, tmp_path / "runs")) as events:
+        request = Request("with a graph", "Ada <ada@example.org>", "net", events=[events])
+        committing.commit(repository, request)
+    for _ in range(2):  # all is in place the second time
+        board = begun(VersionsBoard(repository, ["net@3"], tell=told.append))
+        provider = board.ask()
+        (own,) = provider.read_blob_sequences("graphs")["net@3"]["__run_graph__"]
+        assert provider.read_blob(own.blobs[0].key) == logged
+        found = provider.series("graph_run_metadata_graph")["net@3"]
+        ((tag, row),) = found.items()
+        assert (tag, row.content) == ("network (dlv)" if taken else "network", b"1")
+        (point,) = provider.read_blob_sequences("graph_run_metadata_graph")["net@3"][tag]
+        blob = provider.read_blob(point.blobs[0].key)
+        functions = config_pb2.RunMetadata.FromString(blob).function_graphs
+        assert [node.op for node in functions[0].pre_optimization_graph.node][-1] == "FULL"
+        board.release()
     assert told == []
 
 

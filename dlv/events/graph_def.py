@@ -11,6 +11,8 @@ from dlv.events.pbtxt import tagged, varint
 
 RUN_GRAPH = "__run_graph__"  # the tag under which a run keeps its graph
 PLUGIN = "graphs"
+TAGGED = "graph_run_metadata_graph"  # the plugin of graphs that have a tag, and their content
+TAGGED_CONTENT = b"1"
 _PRODUCER = 22  # a version of the format that every reader knows
 
 
@@ -32,6 +34,11 @@ def graph_def(nodes: Iterable[GraphNode]) -> bytes:
     """The stored form: every node in the order given."""
     versions = varint(1 << 3) + varint(_PRODUCER)
     return b"".join(tagged(1, _node(node)) for node in nodes) + tagged(4, versions)
+
+
+def as_run_metadata(graph: bytes) -> bytes:
+    """A graph that has a tag is the first of a RunMetadata: of its functions, before optimizing."""
+    return tagged(4, tagged(2, graph))
 
 
 def _node(node: GraphNode) -> bytes:
