@@ -21,7 +21,7 @@ from dlv.metadata.database import Database
 from dlv.network.graph import plain
 from dlv.network.vocabulary import complete
 
-VERSION = 1  # of this recipe: catalogues of another one are made again
+VERSION = 2  # of this recipe: catalogues of another one are made again
 FAMILIES = {
     **{f"alexnet_{end}": 0.05 for end in "abcde"},
     **{f"alexnet-avgv1{end}": 0.05 for end in ("", "b", "c")},
@@ -31,6 +31,7 @@ FAMILIES = {
     "lenet": 0.15,
 }
 _BEGIN = 1_388_534_400_000_000  # 2014
+_SHAPES = 600  # as many as thousands of convolutional networks have
 _SPAN = 3 * 365 * 86_400_000_000
 _SLOW_TABLES = ("node", "edge", "net_pair", "layer_stat", "version", "parent", "metric", "net")
 _CONV, _RELU, _NORM, _POOL, _ADD, _FULL, _DROP = range(7)
@@ -63,6 +64,7 @@ class Layers:
         self.nets: Counter[int] = Counter()
         self.out: Counter[int] = Counter()
         self.into: Counter[int] = Counter()
+        self.pairs: Counter[tuple[int, int]] = Counter()
 
     def of(self, kind: int, number: int, choice: int) -> int:
         """The id of the number-th layer of a kind in a network, in one of its forms."""
@@ -176,6 +178,17 @@ def _fill(db: sqlite3.Connection, recipe: Recipe) -> None:
         ((number + 1, *row) for number, row in enumerate(layers.rows)),
     )
     db.executemany(
+        "INSERT INTO shape VALUES (?,?)",
+        (
+            (1 + n, f'["B", {32 + n // 24 * 8}, {4 + n % 24 * 4}, {4 + n % 24 * 4}]')
+            for n in range(_SHAPES)
+        ),
+    )
+    db.executemany(
+        "INSERT INTO layer_pair VALUES (?,?,?)",
+        ((src + 1, dst + 1, n) for (src, dst), n in sorted(layers.pairs.items())),
+    )
+    db.executemany(
         "INSERT INTO layer_stat VALUES (?,?,?,?)",
         (
             (layer + 1, nets, layers.out[layer], layers.into[layer])
@@ -197,7 +210,7 @@ def _fill_networks(db: sqlite3.Connection, lot: Random, layers: Layers, numbers:
     db.executemany(
         "INSERT INTO node VALUES (?,?,?,?,?)",
         (
-            (net, place, layer + 1, '["B",64,28,28]', 36928)
+            (net, place, layer + 1, 1 + layer % _SHAPES, 36928)
             for net, nodes, _ in made
             for place, layer in enumerate(nodes)
         ),
@@ -223,6 +236,7 @@ def _fill_networks(db: sqlite3.Connection, lot: Random, layers: Layers, numbers:
     )
     for _, nodes, edges in made:
         layers.nets.update(set(nodes))
+        layers.pairs.update((nodes[src], nodes[dst]) for src, dst, _ in edges)
         layers.out.update(nodes[src] for src, _, _ in edges)
         layers.into.update(nodes[dst] for _, dst, _ in edges)
 
@@ -241,11 +255,11 @@ def _fill_versions(db: sqlite3.Connection, lot: Random, recipe: Recipe, networks
         " framework, dirty) VALUES (?,?,?,?,?,?,'Ada <ada@example.org>','trained','torch',0)",
         ((key, _hash("version", key), *rest) for key, *rest in drawn),
     )
-    db.executemany("INSERT INTO parent VALUES (?, 0, ?, ?, 'commit')", _parents(lot, recipe))
+    db.executemany("INSERT INTO parent VALUES (?, 0, ?, NULL, 'commit')", _parents(lot, recipe))
     db.executemany(
-        "INSERT INTO metric VALUES (?,?,'','',100,10000,?,?,9000,?,1,0)",
+        "INSERT INTO metric VALUES (?,?,'',?,100,10000,?,?,9000,?,1,0)",
         (
-            (key, tag, last, last * 0.9, last * 1.5)
+            (key, tag, bytes.fromhex(_hash(tag, key)), last, last * 0.9, last * 1.5)
             for key, *_ in drawn
             for tag in ("accuracy", "loss")
             for last in [lot.random()]
@@ -266,12 +280,12 @@ def _fill_versions(db: sqlite3.Connection, lot: Random, recipe: Recipe, networks
     )
 
 
-def _parents(lot: Random, recipe: Recipe) -> Iterator[tuple[int, int, str]]:
+def _parents(lot: Random, recipe: Recipe) -> Iterator[tuple[int, int]]:
     """Trees: most versions come from one of the two hundred before them."""
     for key in range(2, recipe.versions + 1):
         if lot.random() < 0.97:
             base = lot.randint(max(1, key - 200), key - 1)
-            yield key, base, _hash("version", base)
+            yield key, base
 
 
 def _hash(kind: str, key: int) -> str:

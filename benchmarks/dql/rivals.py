@@ -29,7 +29,7 @@ CREATE INDEX version_time ON version(creation_time);
 CREATE INDEX node_name ON node(name, version);
 CREATE INDEX node_op ON node(op, variant, version);
 CREATE INDEX edge_back ON edge(version, dst, src);
-ANALYZE;
+ANALYZE main;
 """
 
 

@@ -129,7 +129,11 @@ def forget_versions(db: Database, keys: Sequence[int]) -> None:
     """All that manifests told of these versions. Facts stay: numbers are not used again."""
     one = [(key,) for key in keys]
     db.many("DELETE FROM parent WHERE derived = ?", one)
-    db.many("UPDATE parent SET base = NULL WHERE base = ?", one)
+    db.many(
+        "UPDATE parent SET base = NULL, base_hash = (SELECT hash FROM version WHERE id = base)"
+        " WHERE base = ?",
+        one,
+    )
     db.many(
         "DELETE FROM snapshot_matrix WHERE snapshot_id IN"
         " (SELECT id FROM snapshot WHERE version_id = ?)",
@@ -160,12 +164,23 @@ def _forget_networks(db: Database) -> None:
         " WHERE layer_id IN (SELECT layer_id FROM node WHERE net_id = ?1)",
         unused,
     )
+    db.many(
+        "UPDATE layer_pair SET n = n - lost FROM (SELECT src_layer AS src, dst_layer AS dst,"
+        " count(*) AS lost FROM edge WHERE net_id = ? GROUP BY src_layer, dst_layer)"
+        " WHERE src_layer = src AND dst_layer = dst",
+        unused,
+    )
     for table in ("net_pair", "edge", "raw_edge", "node"):
         db.many(f"DELETE FROM {table} WHERE net_id = ?", unused)
     db.many("DELETE FROM net WHERE id = ?", unused)
     if unused:
+        db.execute("DELETE FROM layer_pair WHERE n <= 0")
         db.execute("DELETE FROM layer_stat WHERE n_nets <= 0")
         db.execute("DELETE FROM layer WHERE id NOT IN (SELECT layer_id FROM node)")
+        db.execute(
+            "DELETE FROM shape WHERE id NOT IN"
+            " (SELECT out_shape FROM node WHERE out_shape IS NOT NULL)"
+        )
 
 
 def forget_matrices(db: Database) -> None:

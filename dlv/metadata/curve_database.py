@@ -7,7 +7,8 @@ import sqlite3
 from pathlib import Path
 
 from dlv.errors import Damaged, NewerFormat
-from dlv.metadata.database import Database, statements
+from dlv.metadata.database import Database
+from dlv.metadata.migrations import statements
 
 SCHEMA_VERSION = 2
 PAGE = 16384  # a chunk of points takes a few pages, not dozens

@@ -6,12 +6,13 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from dlv.errors import Conflict, Damaged, NewerFormat, StorageError
+from dlv.metadata import migrations
 from dlv.metadata.functions import Aggregates, Calls, Functions
 
 BUSY_SECONDS = 30.0
@@ -24,57 +25,7 @@ _DAMAGE = ("no such table", "unsupported file format", "malformed", "Could not d
 # What SQLite has to say may itself hold bytes of the damaged file, which are no text then.
 _REFUSED = (sqlite3.Error, UnicodeDecodeError)
 
-
-_OBJECTS = "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE sql IS NOT NULL"
-
-
-def statements(name: str = "schema.sql") -> Iterator[str]:
-    """The statements of a file beside this one."""
-    text = Path(__file__).with_name(name).read_text("utf-8")
-    statement = ""
-    for line in text.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
-
-
-def _create(database: Database) -> None:
-    for statement in statements():
-        database.execute(statement)
-
-
-def _remake(database: Database) -> None:
-    """Make tables that are not those of the schema as it has them, with all that they hold.
-
-    What a row lacks is NULL or the default: for a schema that has got columns, tables or indexes.
-    ALTER TABLE would leave a text of the schema that is not that of a fresh catalogue.
-    """
-    plain = sqlite3.connect(":memory:")
-    try:
-        plain.executescript("".join(statements()))
-        wanted = plain.execute(_OBJECTS).fetchall()
-    finally:
-        plain.close()
-    found = {name: sql for _, name, _, sql in database.rows(_OBJECTS)}
-    other = {name for _, name, _, sql in wanted if found.get(name) != sql}
-    held = {}
-    for kind, name, _, _ in wanted:
-        if kind == "table" and name in other and name in found:
-            held[name] = database.table(name)
-            database.execute(f"DROP TABLE {name}")  # and its indexes
-    for kind, name, table, sql in wanted:
-        if name in other or table in held:
-            if kind == "index" and table not in held:
-                database.execute(f"DROP INDEX IF EXISTS {name}")
-            database.execute(sql)
-    for name, rows in held.items():
-        database.fill_table(name, rows)
-
-
-# Step n brings a catalogue from user_version n to n + 1; each runs in the transaction that says so.
-# 1 -> 2: the schemes of lossy versions, column `scheme` of `version`; 2 -> 3: bounds records.
-MIGRATIONS: Sequence[Callable[[Database], None]] = (_create, _remake, _remake)
+MIGRATIONS = migrations.STEPS
 SCHEMA_VERSION = len(MIGRATIONS)
 
 
@@ -106,9 +57,9 @@ class Database:
                 self._patiently(f"PRAGMA journal_mode = {journal}")
             self.execute(f"PRAGMA synchronous = {synchronous}")
             self.execute("PRAGMA trusted_schema = OFF")
-            self.execute("PRAGMA temp_store = MEMORY")  # a query's own tables, on no disk
             self.execute("PRAGMA foreign_keys = OFF")  # a table that is made again is away a moment
             self._migrate(create)
+            self.execute("PRAGMA temp_store = MEMORY")  # a query's own tables, on no disk
             self.execute("PRAGMA foreign_keys = ON")
         except BaseException:
             self._connection.close()
@@ -207,6 +158,9 @@ class Database:
             for number in range(found, SCHEMA_VERSION):
                 MIGRATIONS[number](self)
                 self.execute(f"PRAGMA user_version = {number + 1}")
+        if 0 < found < SCHEMA_VERSION:
+            with suppress(Conflict, StorageError):
+                self.execute("VACUUM")  # tables that were made again left their room behind
 
     def close(self) -> None:
         self._connection.close()

@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from dlv.network.graph import Network
 
 _PREFIX = "derived_"
-_TABLES = ("net", "layer", "node", "edge", "raw_edge", "net_pair", "layer_stat")
+_TABLES = (
+    *("net", "layer", "shape", "node", "layer_pair", "edge", "raw_edge", "net_pair"),
+    "layer_stat",
+)
+# What a table refers to would be looked for beside it.
+_REFERENCES = re.compile(
+    r",\s+FOREIGN KEY \([\w, ]+\) REFERENCES \w+\([\w, ]+\)| REFERENCES \w+\(\w+\)"
+)
 _FIRST = 1 << 40  # ids that no row of the catalogue has
 _OF_SOURCE = (
     "name, number, creation_time, author, message, framework, dirty, scheme, state, tensors_id"
@@ -59,8 +66,7 @@ def _make(db: Database) -> None:
         " ORDER BY type DESC"
     ):
         if table in _TABLES:
-            # What a table refers to would be looked for beside it.
-            plain = re.sub(r" REFERENCES \w+\(\w+\)", "", sql)
+            plain = _REFERENCES.sub("", sql)
             if kind == "table":
                 plain = plain.replace(f"TABLE {name}", f"TABLE temp.{_PREFIX}{name}")
             else:
@@ -74,6 +80,7 @@ def _make(db: Database) -> None:
     )
     db.execute(f"INSERT INTO derived_net VALUES ({_FIRST}, '', '', 0, 0, 0)")
     db.execute(f"INSERT INTO derived_layer VALUES ({_FIRST}, '', '', '', '', '{{}}')")
+    db.execute(f"INSERT INTO derived_shape VALUES ({_FIRST}, '')")
     db.execute(f"INSERT INTO derived_version(id) VALUES ({_FIRST})")
     for table in _TABLES:
         db.execute(

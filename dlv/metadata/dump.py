@@ -22,7 +22,7 @@ CONTENT = {
     "version": "SELECT version.hash, version.name, number, net.hash, tensor_list.hash,"
     " creation_time, author, message, framework, dirty, scheme, state FROM version"
     " LEFT JOIN net ON net.id = net_id LEFT JOIN tensor_list ON tensor_list.id = tensors_id",
-    "parent": "SELECT d.hash, parent.pos, b.hash, base_hash, kind FROM parent"
+    "parent": "SELECT d.hash, parent.pos, b.hash, ifnull(base_hash, b.hash), kind FROM parent"
     " JOIN version d ON d.id = derived LEFT JOIN version b ON b.id = base",
     "snapshot": "SELECT version.hash, snapshot.pos, step, own, removed, snapshot_matrix.pos,"
     " matrix.hash, dtype, shape FROM snapshot JOIN version ON version.id = version_id"
@@ -32,15 +32,17 @@ CONTENT = {
     " JOIN tensor_list ON tensor_list.id = list_id",
     "hyperparameter": "SELECT hash, key, type, num, txt FROM hyperparameter"
     " JOIN version ON version.id = version_id",
-    "metric": "SELECT hash, tag, run, series_hash, n, last_step, last, min, min_step, max,"
-    " max_step, nonfinite FROM metric JOIN version ON version.id = version_id",
+    "metric": "SELECT hash, tag, run, lower(hex(series_hash)), n, last_step, last, min,"
+    " min_step, max, max_step, nonfinite FROM metric JOIN version ON version.id = version_id",
     "file": "SELECT hash, path, role, mode, bytes, blake3, git FROM file"
     " JOIN version ON version.id = version_id",
     "tag": "SELECT tag.name, hash FROM tag JOIN version ON version.id = version_id",
     "saved_query": "SELECT name, text, created FROM saved_query",
     "net": "SELECT hash, structure, n_nodes, n_params, depth FROM net",
-    "node": f"SELECT net.hash, pos, {_LAYER}, out_shape, node.n_params FROM node"
-    " JOIN net ON net.id = net_id JOIN layer ON layer.id = layer_id",
+    "node": f"SELECT net.hash, pos, {_LAYER}, shape.text, node.n_params FROM node"
+    " JOIN net ON net.id = net_id JOIN layer ON layer.id = layer_id"
+    " LEFT JOIN shape ON shape.id = out_shape",
+    "layer_pair": f"SELECT {_SRC_LAYER}, {_DST_LAYER}, n FROM layer_pair {_ENDS}",
     "edge": f"SELECT net.hash, src, dst, dst_port, {_SRC_LAYER}, {_DST_LAYER}, direct FROM edge"
     f" JOIN net ON net.id = net_id {_ENDS}",
     "raw_edge": f"SELECT net.hash, src, dst, dst_port, {_SRC_LAYER}, {_DST_LAYER} FROM raw_edge"
@@ -66,7 +68,7 @@ CONTENT = {
 }
 
 OF_PACKS = {"pack", "encoding", "named_object", "share", "bounds", "bounds_matrix"}
-OF_NETWORKS = {"net", "node", "edge", "raw_edge", "net_pair", "layer_stat"}
+OF_NETWORKS = {"net", "node", "layer_pair", "edge", "raw_edge", "net_pair", "layer_stat"}
 
 
 def content(db: Database) -> dict[str, list[Row]]:

@@ -60,6 +60,7 @@ def summarise(
 
 
 _COLUMNS = "run, tag, series_hash, n, last_step, last, min, min_step, max, max_step, nonfinite"
+_SHOWN = _COLUMNS.replace("series_hash", "lower(hex(series_hash))")
 
 
 def insert(db: Database, version_id: int, summaries: Sequence[Summary]) -> None:
@@ -67,7 +68,7 @@ def insert(db: Database, version_id: int, summaries: Sequence[Summary]) -> None:
         f"INSERT INTO metric(version_id, {_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
         [
             (
-                *(version_id, s.run, s.tag, s.hash, s.n, s.last_step, s.last),
+                *(version_id, s.run, s.tag, bytes.fromhex(s.hash), s.n, s.last_step, s.last),
                 *(s.min, s.min_step, s.max, s.max_step, s.nonfinite),
             )
             for s in summaries
@@ -79,7 +80,7 @@ def of_version(db: Database, version_id: int) -> list[Summary]:
     return [
         Summary(*row)
         for row in db.rows(
-            f"SELECT {_COLUMNS} FROM metric WHERE version_id = ? ORDER BY run, tag", (version_id,)
+            f"SELECT {_SHOWN} FROM metric WHERE version_id = ? ORDER BY run, tag", (version_id,)
         )
     ]
 
@@ -87,7 +88,7 @@ def of_version(db: Database, version_id: int) -> list[Summary]:
 def all_of(db: Database) -> dict[int, list[Summary]]:
     """Every version's summaries in one read, for listings."""
     found: dict[int, list[Summary]] = {}
-    for version_id, *row in db.rows(f"SELECT version_id, {_COLUMNS} FROM metric ORDER BY run, tag"):
+    for version_id, *row in db.rows(f"SELECT version_id, {_SHOWN} FROM metric ORDER BY run, tag"):
         found.setdefault(version_id, []).append(Summary(*row))
     return found
 

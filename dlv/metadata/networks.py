@@ -62,8 +62,10 @@ def insert(
     db.many(
         f"INSERT INTO {prefix}node(net_id, pos, layer_id, out_shape, n_params) VALUES (?,?,?,?,?)",
         [
-            (net_id, pos, layers[pos], _shape(figures.get(node.name)), _count(figures, node.name))
-            for pos, node in enumerate(network.nodes)
+            (net_id, pos, layers[pos], shape, _count(figures, node.name))
+            for (pos, node), shape in zip(
+                enumerate(network.nodes), _shapes(db, network, figures, prefix), strict=True
+            )
         ],
     )
     logical = _once(
@@ -72,6 +74,7 @@ def insert(
         if (src := position.get(edge.src)) is not None
         and (dst := position.get(edge.dst)) is not None
     )
+    _join_layers(db, [(row[4], row[5]) for row in logical], prefix)
     db.many(
         f"INSERT INTO {prefix}edge(net_id, src, dst, dst_port, src_layer, dst_layer, direct)"
         " VALUES (?,?,?,?,?,?,?)",
@@ -128,10 +131,20 @@ def _layers(db: Database, network: Network, prefix: str) -> list[int]:
     return [known[row] for row in rows]
 
 
-def _shape(figure: NodeFigures | None) -> str | None:
-    if figure is None or figure.out_shape is None:
-        return None
-    return json.dumps(list(figure.out_shape))
+def _shapes(
+    db: Database, network: Network, figures: Mapping[str, NodeFigures], prefix: str
+) -> list[int | None]:
+    """The row of each node's shape."""
+    texts = [
+        None if figure is None or figure.out_shape is None else json.dumps(list(figure.out_shape))
+        for figure in (figures.get(node.name) for node in network.nodes)
+    ]
+    known: dict[str | None, int | None] = {None: None}
+    for text in texts:
+        if text not in known:
+            db.execute(f"INSERT OR IGNORE INTO {prefix}shape(text) VALUES (?)", (text,))
+            known[text] = db.value(f"SELECT id FROM {prefix}shape WHERE text = ?", (text,))
+    return [known[text] for text in texts]
 
 
 def _count(figures: Mapping[str, NodeFigures], name: str) -> int:
@@ -151,6 +164,14 @@ def _count_pairs(
         f"INSERT INTO {prefix}net_pair(src_op, src_variant, dst_op, dst_variant, net_id, n)"
         " VALUES (?,?,?,?,?,?)",
         [(*pair, net_id, n) for pair, n in pairs.items()],
+    )
+
+
+def _join_layers(db: Database, edges: Sequence[tuple[int, int]], prefix: str) -> None:
+    db.many(
+        f"INSERT INTO {prefix}layer_pair(src_layer, dst_layer, n) VALUES (?, ?, ?)"
+        " ON CONFLICT(src_layer, dst_layer) DO UPDATE SET n = n + excluded.n",
+        [(*pair, n) for pair, n in Counter(edges).items()],
     )
 
 

@@ -24,15 +24,30 @@ CREATE TABLE layer (
 CREATE INDEX layer_alias ON layer(alias, op, variant);
 CREATE INDEX layer_op ON layer(op, variant);
 
+-- Shapes of outputs, as JSON.
+CREATE TABLE shape (
+  id INTEGER PRIMARY KEY,
+  text TEXT NOT NULL UNIQUE
+);
+
 CREATE TABLE node (
   net_id INTEGER NOT NULL REFERENCES net(id),
   pos INTEGER NOT NULL,
   layer_id INTEGER NOT NULL REFERENCES layer(id),
-  out_shape TEXT,
+  out_shape INTEGER REFERENCES shape(id),
   n_params INTEGER NOT NULL,
   PRIMARY KEY (net_id, pos)
 ) WITHOUT ROWID;
 CREATE INDEX node_layer ON node(layer_id, net_id);
+
+-- Which layers any edge joins, and how many do: what edges are looked for by.
+CREATE TABLE layer_pair (
+  src_layer INTEGER NOT NULL REFERENCES layer(id),
+  dst_layer INTEGER NOT NULL REFERENCES layer(id),
+  n INTEGER NOT NULL,
+  PRIMARY KEY (src_layer, dst_layer)
+) WITHOUT ROWID;
+CREATE INDEX layer_pair_back ON layer_pair(dst_layer, src_layer);
 
 -- Logical edges: plumbing such as flatten is skipped. `direct` = no plumbing lay between.
 CREATE TABLE edge (
@@ -40,13 +55,13 @@ CREATE TABLE edge (
   src INTEGER NOT NULL,
   dst INTEGER NOT NULL,
   dst_port INTEGER NOT NULL,
-  src_layer INTEGER NOT NULL REFERENCES layer(id),
-  dst_layer INTEGER NOT NULL REFERENCES layer(id),
+  src_layer INTEGER NOT NULL,
+  dst_layer INTEGER NOT NULL,
   direct INTEGER NOT NULL,
-  PRIMARY KEY (net_id, src, dst, dst_port)
+  PRIMARY KEY (net_id, src, dst, dst_port),
+  FOREIGN KEY (src_layer, dst_layer) REFERENCES layer_pair(src_layer, dst_layer)
 ) WITHOUT ROWID;
 CREATE INDEX edge_pair ON edge(src_layer, dst_layer, net_id);
-CREATE INDEX edge_rpair ON edge(dst_layer, src_layer, net_id);
 
 -- The edges that `edge` does not show as direct: those at plumbing nodes.
 CREATE TABLE raw_edge (
@@ -68,7 +83,6 @@ CREATE TABLE net_pair (
   n INTEGER NOT NULL,
   PRIMARY KEY (dst_op, dst_variant, src_op, src_variant, net_id)
 ) WITHOUT ROWID;
-CREATE INDEX net_pair_src ON net_pair(src_op, src_variant, dst_op, dst_variant, net_id);
 
 CREATE TABLE layer_stat (
   layer_id INTEGER PRIMARY KEY REFERENCES layer(id),
@@ -117,12 +131,13 @@ CREATE TABLE parent (
   derived INTEGER NOT NULL REFERENCES version(id),
   pos INTEGER NOT NULL,
   base INTEGER REFERENCES version(id),
-  base_hash TEXT NOT NULL,
+  base_hash TEXT,  -- of one that is not here
   kind TEXT NOT NULL,
-  PRIMARY KEY (derived, pos)
+  PRIMARY KEY (derived, pos),
+  CHECK ((base IS NULL) != (base_hash IS NULL))
 ) WITHOUT ROWID;
 CREATE INDEX parent_base ON parent(base, derived);
-CREATE INDEX parent_base_hash ON parent(base_hash);
+CREATE INDEX parent_base_hash ON parent(base_hash) WHERE base_hash IS NOT NULL;
 
 CREATE TABLE matrix (
   id INTEGER PRIMARY KEY,
@@ -156,14 +171,14 @@ CREATE TABLE hyperparameter (
   PRIMARY KEY (version_id, key)
 ) WITHOUT ROWID;
 CREATE INDEX hyperparameter_num ON hyperparameter(key, num, version_id);
-CREATE INDEX hyperparameter_txt ON hyperparameter(key, txt, version_id);
+CREATE INDEX hyperparameter_txt ON hyperparameter(key, txt, version_id) WHERE type = 'str';
 
 -- Summaries of series; the points themselves lie in packs.
 CREATE TABLE metric (
   version_id INTEGER NOT NULL REFERENCES version(id),
   tag TEXT NOT NULL,
   run TEXT NOT NULL,
-  series_hash TEXT NOT NULL,
+  series_hash BLOB NOT NULL,
   n INTEGER NOT NULL,
   last_step INTEGER,
   last REAL,

@@ -14,6 +14,7 @@ from dlv.metadata.select_lineage import related
 from dlv.metadata.select_metrics import missing
 from dlv.metadata.select_scope import FALSE, TRUE, Expression, Statement, joined
 from dlv.metadata.select_values import value
+from dlv.metadata.versions import BASE_HASH
 from dlv.network.patterns import compare
 from dlv.network.selector import Fixed, Selector, Wildcard
 
@@ -234,9 +235,10 @@ def _is_null(s: Statement, left: r.Value) -> str:
 def _any_of(s: Statement, variable: str, name: str, test: r.Condition) -> str:
     row = s.ranges[variable].row
     alias = s.name("t")
-    table, column, key = (
-        ("tag", "name", "version_id") if name == "tag" else ("parent", "base_hash", "derived")
-    )
-    with s.value_at_hand(f"{alias}.{column}"):
+    if name == "tag":
+        rows = f"tag AS {alias} WHERE {alias}.version_id = {row}"
+    else:
+        rows = f"(SELECT {BASE_HASH} AS name FROM parent WHERE derived = {row}) AS {alias} WHERE 1"
+    with s.value_at_hand(f"{alias}.name"):
         inner = s.condition(test, True)
-    return f"EXISTS (SELECT 1 FROM {table} AS {alias} WHERE {alias}.{key} = {row} AND {inner})"
+    return f"EXISTS (SELECT 1 FROM {rows} AND {inner})"

@@ -14,6 +14,9 @@ from dlv.metadata.select_scope import Statement
 # Microseconds, as measured: to find a place in an index, and to read on from there.
 _SEEK, _ROW, _HIT = 0.9, 0.16, 0.35
 _MOST_PAIRS = 40  # of operations that a search by pairs may try
+_MOST_COUNTED = 1000  # pairs of layers; where there are more, by the edges that join them
+_EDGES_OF_PAIR = 8
+_SIDES = ("src", "dst")
 
 
 @dataclass(frozen=True)
@@ -112,38 +115,66 @@ def _one_hop(
     met = min(src.out, dst.into, src.out * dst.into / max(known.edges, 1))
     hits = min(met, known.nets)
     found = []
-    if src.ids and dst.ids:
-        cost = len(src.ids) * len(dst.ids) * _SEEK + met * (_ROW + _HIT)
-        found.append(Plan("pair seek", cost, _edge(s, sets, (True, True)), hits))
-        if (pairs := _pairs(s, sets)) is not None:
-            sql, rows = pairs
-            found.append(Plan("net_pair", 30 + rows * (_ROW + _HIT), sql, min(rows, known.nets)))
-    for at, end, read in ((0, src, src.out), (1, dst, dst.into)):
-        if end.ids:
-            cost = len(end.ids) * _SEEK + read * 1.3 * _ROW + met * _HIT
-            name = "scan" if at == (src.out > dst.into) else "scan from the other side"
-            driving = (at == 0, at == 1)
-            found.append(Plan(name, cost, _edge(s, sets, driving), hits))
+    sides = [
+        (side, _joined(s, side, end))
+        for side, end in zip(_SIDES, (src, dst), strict=True)
+        if end.ids
+    ]
+    if sides:
+        side, read = min(sides, key=lambda each: each[1])
+        near = src if side == "src" else dst
+        of_near = near.out if side == "src" else near.into
+        seeks = read * met / max(of_near, 1)  # as many of the pairs fit as of the edges
+        cost = len(near.ids) * _SEEK + read * _ROW + seeks * _SEEK + met * (_ROW + _HIT)
+        found.append(Plan("pair seek", cost, _by_pairs(s, sets, side), hits))
+    if src.ids and dst.ids and (pairs := _pairs(s, sets)) is not None:
+        sql, rows = pairs
+        found.append(Plan("net_pair", 30 + rows * (_ROW + _HIT), sql, min(rows, known.nets)))
+    if src.ids:
+        cost = len(src.ids) * _SEEK + src.out * 1.3 * _ROW + met * _HIT
+        found.append(Plan("scan", cost, _scan(s, sets), hits))
     return found
 
 
-def _edge(s: Statement, sets: Sequence[Sequence[LayerSet]], driving: tuple[bool, bool]) -> str:
-    """Edges by the layers of their ends, those of `driving` by the index."""
-    edge = s.name("e")
-    tables, where = [], []
-    for side, layers, drives in zip(("src", "dst"), sets, driving, strict=True):
+def _joined(s: Statement, side: str, end: _End) -> float:
+    """How many pairs of layers have one of these on a side."""
+    sql = (
+        f"SELECT 1 FROM layer_pair WHERE {side}_layer IN (SELECT id FROM {s.ids(end.ids)})"
+        f" LIMIT {_MOST_COUNTED}"
+    )
+    found: int = s.db.value(f"SELECT count(*) FROM ({sql})")
+    if found < _MOST_COUNTED:
+        return found
+    return max(found, (end.out if side == "src" else end.into) / _EDGES_OF_PAIR)
+
+
+def _by_pairs(s: Statement, sets: Sequence[Sequence[LayerSet]], near: str) -> str:
+    """Edges by the pairs of layers that there are, which are found from one side."""
+    pair, edge = s.name("p"), s.name("e")
+    where = []
+    for side, layers in zip(_SIDES, sets, strict=True):
+        if layers:
+            plus = "" if side == near else "+"
+            where.append(f"{plus}{pair}.{side}_layer IN (SELECT id FROM {s.ids(layers[0].ids)})")
+        where.append(f"{edge}.{side}_layer = {pair}.{side}_layer")
         at = (f"{edge}.net_id", f"{edge}.{side}", f"{edge}.{side}_layer")
-        if drives and all(driving):
-            alias = s.name("s")
-            tables.append(f"{s.ids(layers[0].ids)} AS {alias}")
-            where.append(f"{at[2]} = {alias}.id")
-        elif drives:
-            # Not by a join: SQLite would first read all edges for a Bloom filter.
-            where.append(f"{at[2]} IN (SELECT id FROM {s.ids(layers[0].ids)})")
-        where += among(s, "", at, layers, first=drives)
-    index = "" if all(driving) else f" INDEXED BY {'edge_pair' if driving[0] else 'edge_rpair'}"
-    tables.append(f"edge AS {edge}{index}")
-    return f"SELECT {edge}.net_id FROM {' CROSS JOIN '.join(tables)} WHERE {' AND '.join(where)}"
+        where += among(s, "", at, layers, first=True)
+    return (
+        f"SELECT {edge}.net_id FROM layer_pair AS {pair} CROSS JOIN edge AS {edge}"
+        f" WHERE {' AND '.join(where)}"
+    )
+
+
+def _scan(s: Statement, sets: Sequence[Sequence[LayerSet]]) -> str:
+    """All edges from some layers. Not by a join: SQLite would read all for a Bloom filter."""
+    edge = s.name("e")
+    where = [f"{edge}.src_layer IN (SELECT id FROM {s.ids(sets[0][0].ids)})"]
+    for side, layers in zip(_SIDES, sets, strict=True):
+        at = (f"{edge}.net_id", f"{edge}.{side}", f"{edge}.{side}_layer")
+        where += among(s, "", at, layers, first=side == "src")
+    return (
+        f"SELECT {edge}.net_id FROM edge AS {edge} INDEXED BY edge_pair WHERE {' AND '.join(where)}"
+    )
 
 
 def _pairs(s: Statement, sets: Sequence[Sequence[LayerSet]]) -> tuple[str, float] | None:
@@ -207,6 +238,11 @@ def _several(
         tables.append(f"{s.ids(ends[start].ids)} AS {alias}")
         side = _side(hops, start, first)
         where.append(f"{names[first]}.{side}_layer = {alias}.id")
+        if side == "dst":  # edges are found by the layer that they come from
+            pair = s.name("p")
+            tables.append(f"layer_pair AS {pair}")
+            where.append(f"{pair}.dst_layer = {alias}.id")
+            where.append(f"{names[first]}.src_layer = {pair}.src_layer")
     tables += [f"{edges_table('', hops[at], None)} AS {names[at]}" for at in order]
     for at, hop in enumerate(hops):
         near = "src" if hop.forward else "dst"

@@ -59,7 +59,7 @@ def _line(statement: Statement, start: str, most: int | None, *, up: bool) -> st
 
 
 def _sibling(statement: Statement, left: str | r.Fixed, right: str | r.Fixed, most: int) -> str:
-    """By the hashes of parents, which may be of versions that are not here."""
+    """Of parents that are not here, too: those are known by their hashes."""
     first, second = _row(statement, left), _row(statement, right)
     if isinstance(left, r.Fixed):
         first, second = second, first
@@ -67,13 +67,14 @@ def _sibling(statement: Statement, left: str | r.Fixed, right: str | r.Fixed, mo
     # From the right one up, and from there down as many steps at most.
     return (
         f"({first} != {second} AND {first} IN (WITH RECURSIVE"
-        f" {below}up(hash, steps) AS"
-        f" (SELECT base_hash, 1 FROM parent WHERE derived = {second}"
-        f" UNION SELECT p.base_hash, steps + 1 FROM {below}up"
-        f" JOIN version AS v ON v.hash = {below}up.hash JOIN parent AS p ON p.derived = v.id"
-        f" WHERE steps < {statement.bind(most)}),"
+        f" {below}up(id, hash, steps) AS"
+        f" (SELECT base, base_hash, 1 FROM parent WHERE derived = {second}"
+        f" UNION SELECT p.base, p.base_hash, steps + 1 FROM {below}up"
+        f" JOIN parent AS p ON p.derived = {below}up.id WHERE steps < {statement.bind(most)}),"
         f" {below}(id, steps) AS"
-        f" (SELECT p.derived, 1 FROM {below}up JOIN parent AS p ON p.base_hash = {below}up.hash"
+        f" (SELECT p.derived, 1 FROM {below}up JOIN parent AS p ON p.base = {below}up.id"
+        f" UNION SELECT p.derived, 1 FROM {below}up JOIN parent AS p"
+        f" ON p.base_hash = {below}up.hash"
         f" UNION SELECT p.derived, steps + 1 FROM {below} JOIN parent AS p ON p.base = {below}.id"
         f" WHERE steps < {statement.bind(most)})"
         f" SELECT id FROM {below}))"

@@ -282,7 +282,7 @@ def _tested(
     """That a node fulfils the test, or that one does not."""
     ground = statement.ranges[nodes.variable].ground
     layer, node = statement.name("l"), statement.name("n")
-    with statement.node_at_hand(lambda name: _value(statement, name, layer, node)):
+    with statement.node_at_hand(lambda name: _value(statement, name, ground, layer, node)):
         condition = statement.condition(test, not fails)
     tables = [f"{ground}layer AS {layer}", f"{ground}node AS {node}"]
     also = [
@@ -293,13 +293,14 @@ def _tested(
     return f"EXISTS ({found.sql('1', also, tables)})"
 
 
-def _value(statement: Statement, name: str, layer: str, node: str) -> Expression:
+def _value(statement: Statement, name: str, ground: str, layer: str, node: str) -> Expression:
     """JSON of an attribute of the node at hand."""
     match name:
         case "attrs":  # all of them; no attribute is called so
             return Expression(f"{layer}.attrs", "node")
         case "out_shape":
-            return Expression(f"{node}.out_shape", "node")
+            found = f"SELECT text FROM {ground}shape WHERE id = {node}.out_shape"
+            return Expression(f"({found})", "node")
         case "n_params":
             return Expression(f"CAST({node}.n_params AS TEXT)", "node")
         case "name" | "op":

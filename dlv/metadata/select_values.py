@@ -10,6 +10,7 @@ from dlv.metadata import select_nodes
 from dlv.metadata.select_deep import deep, folded
 from dlv.metadata.select_metrics import figure
 from dlv.metadata.select_scope import Expression, Range, Statement, encoded
+from dlv.metadata.versions import BASE_HASH
 
 # The number, text or blob that a hyperparameter is compared as.
 _TYPED = (
@@ -204,5 +205,5 @@ def _listed(s: Statement, what: Any, range_: Range) -> str:
     if what == "tag":
         inner = f"SELECT name AS x FROM tag WHERE version_id = {range_.row} ORDER BY name"
     else:
-        inner = f"SELECT base_hash AS x FROM parent WHERE derived = {range_.row} ORDER BY pos"
+        inner = f"SELECT {BASE_HASH} AS x FROM parent WHERE derived = {range_.row} ORDER BY pos"
     return f"(SELECT json_group_array(x) FROM ({inner}))"

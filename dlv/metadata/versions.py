@@ -99,14 +99,15 @@ def insert(
     )
     db.many(
         "INSERT INTO parent(derived, pos, base, base_hash, kind)"
-        " VALUES (?, ?, (SELECT id FROM version WHERE hash = ?), ?, ?)",
-        [
-            (version_id, pos, parent.id, parent.id, parent.kind)
-            for pos, parent in enumerate(manifest.parents)
-        ],
+        " SELECT ?1, ?2, max(id), CASE WHEN max(id) IS NULL THEN ?3 END, ?4"
+        " FROM version WHERE hash = ?3",
+        [(version_id, pos, parent.id, parent.kind) for pos, parent in enumerate(manifest.parents)],
     )
     # A child may have come first: by pull, or in a rebuild.
-    db.execute("UPDATE parent SET base = ? WHERE base_hash = ?", (version_id, manifest.id))
+    db.execute(
+        "UPDATE parent SET base = ?, base_hash = NULL WHERE base_hash = ?",
+        (version_id, manifest.id),
+    )
     _insert_snapshots(db, version_id, manifest)
     metrics.insert_hyperparameters(db, version_id, manifest.hyperparameters)
     metrics.insert(db, version_id, summaries)
@@ -163,12 +164,15 @@ def recover(db: Database, key: int) -> None:
     db.execute("UPDATE version SET number = NULL, state = 'recovered' WHERE id = ?", (key,))
 
 
+# Of a row of `parent`; one that is not here has its hash in the row.
+BASE_HASH = "ifnull(base_hash, (SELECT b.hash FROM version AS b WHERE b.id = base))"
+
 _SELECT = (
     "SELECT version.id, version.hash, version.name, number, creation_time, author, message,"
     " framework, dirty, state, (SELECT net.hash FROM net WHERE net.id = net_id),"
     " (SELECT json_group_array(tag.name) FROM tag WHERE version_id = version.id),"
-    " (SELECT json_group_array(json_array(base_hash, kind)) FROM"
-    " (SELECT base_hash, kind FROM parent WHERE derived = version.id ORDER BY pos)), scheme"
+    f" (SELECT json_group_array(json_array(base_hash, kind)) FROM (SELECT {BASE_HASH}"
+    " AS base_hash, kind FROM parent WHERE derived = version.id ORDER BY pos)), scheme"
     " FROM version"
 )
 

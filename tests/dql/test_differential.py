@@ -29,7 +29,7 @@ from tests.dql.brute_words import PARAMETERS
 
 Rows = list[tuple[Any, ...]]
 made = cache(make)
-PLANS = (None, "pair seek", "scan", "probe", "net_pair", "scan from the other side")
+PLANS = (None, "pair seek", "scan", "probe", "net_pair")
 
 
 def asked(repository: Made, text: str, *, rewritten: bool = True, plan: str | None = None) -> Rows:

@@ -101,8 +101,9 @@ class Catalogue:
         for pos, parent in enumerate(parents):
             base = self.hashes.get(parent, hash_bytes(parent.encode()))
             self.db.execute(
-                "INSERT INTO parent VALUES (?,?,(SELECT id FROM version WHERE hash=?),?,'x')",
-                (key, pos, base, base),
+                "INSERT INTO parent SELECT ?1, ?2, max(id), iif(max(id), NULL, ?3), 'x'"
+                " FROM version WHERE hash = ?3",
+                (key, pos, base),
             )
         self.db.many("INSERT INTO tag VALUES (?,?)", [(tag, key) for tag in tags])
         metrics.insert_hyperparameters(self.db, key, parameters or {})

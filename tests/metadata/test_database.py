@@ -520,7 +520,7 @@ def test_a_catalogue_of_schema_1(path: Path) -> None:
             found = None if state == "recovered" else number
             db.execute(VERSION, (f"{number:064x}", found, 1000 + number, "m", state))
         db.execute("INSERT INTO tag VALUES ('best', 2)")
-        db.execute("INSERT INTO parent VALUES (2, 0, 1, 'x', 'commit')")
+        db.execute("INSERT INTO parent VALUES (2, 0, 1, NULL, 'commit')")
     before = {name: db.table(name) for (name,) in db.rows(TABLES)}
     db.close()
     older(path)

@@ -15,7 +15,7 @@ from dlv.repository import Repository
 
 # Known to one database alone, or only there to be joined by the others.
 LOCAL = {"state", "staged", "operation", "seen"}
-JOINED = {"layer", "tensor_list", "matrix", "snapshot_matrix", "chunk", "member"}
+JOINED = {"layer", "shape", "tensor_list", "matrix", "snapshot_matrix", "chunk", "member"}
 
 # What that life has none of.
 EMPTY = ("saved_query", "raw_edge", "net_pair", "bounds", "bounds_matrix")

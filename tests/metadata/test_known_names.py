@@ -18,7 +18,9 @@ def fill(db: Database) -> KnownNames:
     first = {"lr": 0.1, "optimizer": "sgd", "steps": [1, 2], "note": None, "nan": "NaN"}
     metrics.insert_hyperparameters(db, 1, first)
     metrics.insert_hyperparameters(db, 2, {"lr": "auto", "frozen": True, "epochs": 3})
-    metrics.insert(db, 1, [Summary("", "loss", "0" * 64, 1), Summary("a/b", "val/acc", "0", 1)])
+    metrics.insert(
+        db, 1, [Summary("", "loss", "0" * 64, 1), Summary("a/b", "val/acc", "0" * 64, 1)]
+    )
     db.execute(
         "INSERT INTO fact(hash, kind, subject, created, data)"
         " VALUES ('f', 'evaluation', 'x', '', '{\"metrics\": {\"f1\": 0.5}, \"step\": null}')"

@@ -95,8 +95,9 @@ def test_rows_against_networkx(db: Database, seed: int) -> None:
             "depth": nx.dag_longest_path_length(nx.DiGraph(logical)) + 1 if logical else 0,
         }
         assert db.rows(
-            f"SELECT pos, {LAYER_ROWS}, out_shape, n_params FROM node"
-            " JOIN layer ON layer.id = layer_id WHERE net_id = ? ORDER BY pos",
+            f"SELECT pos, {LAYER_ROWS}, shape.text, n_params FROM node"
+            " JOIN layer ON layer.id = layer_id JOIN shape ON shape.id = out_shape"
+            " WHERE net_id = ? ORDER BY pos",
             (net_id,),
         ) == [
             (pos, *layer_of(node), f'["B", {pos}]', pos * 10)
@@ -146,6 +147,12 @@ def test_rows_against_networkx(db: Database, seed: int) -> None:
         assert nets == stats[name, op, variant, f"nets {alias}"]
         assert out == stats[name, op, variant, f"out {alias}"]
         assert into == stats[name, op, variant, f"in {alias}"]
+    assert db.value("SELECT count(*) FROM shape") == db.value("SELECT max(pos) + 1 FROM node")
+    joined = db.rows(
+        "SELECT src_layer, dst_layer, count(*) FROM edge"
+        " GROUP BY src_layer, dst_layer ORDER BY 1, 2"
+    )
+    assert db.rows("SELECT * FROM layer_pair ORDER BY 1, 2") == joined
 
 
 def test_equal_layers_are_one_row(db: Database) -> None:

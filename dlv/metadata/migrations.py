@@ -1,0 +1,134 @@
+"""Catalogues that an older dlv made become what the schema says now."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+from dlv.errors import Damaged
+from dlv.metadata.functions import Aggregates, Functions
+
+OBJECTS = "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE sql IS NOT NULL"
+
+# What a column of today is, in a row that schema 3 or one before it wrote.
+_COLUMNS = {
+    ("node", "out_shape"): "(SELECT id FROM shape WHERE text = out_shape)",
+    ("parent", "base_hash"): "CASE WHEN base IS NULL THEN base_hash END",
+    ("metric", "series_hash"): "bytes_of(series_hash)",
+}
+# Tables that it did not have.
+_TABLES = {
+    "shape": "INSERT INTO shape(text) SELECT DISTINCT out_shape FROM former_node"
+    " WHERE out_shape IS NOT NULL",
+    "layer_pair": "INSERT INTO layer_pair SELECT src_layer, dst_layer, count(*) FROM former_edge"
+    " GROUP BY src_layer, dst_layer",
+}
+
+
+class Catalogue(Protocol):
+    """What is asked of a `Database`."""
+
+    def execute(self, sql: str) -> object: ...
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]: ...
+
+    def functions(
+        self, functions: Functions, aggregates: Aggregates
+    ) -> AbstractContextManager[None]: ...
+
+    def forget_functions(self, names: Iterable[str]) -> None: ...
+
+
+def statements(name: str = "schema.sql") -> Iterator[str]:
+    """The statements of a file beside this one."""
+    text = Path(__file__).with_name(name).read_text("utf-8")
+    statement = ""
+    for line in text.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def _create(database: Catalogue) -> None:
+    for statement in statements():
+        database.execute(statement)
+
+
+def _remake(database: Catalogue) -> None:
+    """Make tables that are not those of the schema as it has them, with all that they hold.
+
+    What a row lacks is NULL or the default. ALTER TABLE alone would leave a text of the schema
+    that is not that of a fresh catalogue.
+    """
+    plain = sqlite3.connect(":memory:")
+    try:
+        plain.executescript("".join(statements()))
+        wanted = plain.execute(OBJECTS).fetchall()
+    finally:
+        plain.close()
+    found = {name: sql for _, name, _, sql in database.rows(OBJECTS)}
+    other = {name for _, name, _, sql in wanted if found.get(name) != sql}
+    tables = [(name, sql) for kind, name, _, sql in wanted if kind == "table" and name in other]
+    former = [name for name, _ in tables if name in found]
+    database.execute("PRAGMA legacy_alter_table = ON")  # what refers to a table still does
+    kept = {name for _, name, _, _ in wanted} - other
+    for kind, name, table, _ in database.rows(OBJECTS):
+        if kind == "index" and (table in former or name not in kept):
+            database.execute(f"DROP INDEX {name}")
+    for name in former:
+        database.execute(f"ALTER TABLE {name} RENAME TO former_{name}")
+    for _, sql in tables:
+        database.execute(sql)
+    with database.functions({"bytes_of": _bytes_of}, {}):
+        for name, _ in tables:
+            if name in former:
+                _take_over(database, name)
+            elif name in _TABLES:
+                database.execute(_TABLES[name])
+    for name in former:
+        database.execute(f"DROP TABLE former_{name}")
+    database.forget_functions(["bytes_of"])
+    for kind, name, table, sql in wanted:
+        if kind == "index" and (table in former or name in other):
+            database.execute(sql)
+    database.execute("PRAGMA legacy_alter_table = OFF")
+
+
+def _bytes_of(digest: str) -> bytes:
+    try:
+        return bytes.fromhex(digest)
+    except (TypeError, ValueError):
+        raise Damaged(
+            "the catalogue is damaged",
+            why=f"{digest!r} cannot be a hash",
+            hint="dlv fsck --rebuild",
+        ) from None
+
+
+def _take_over(database: Catalogue, name: str) -> None:
+    now, before = (
+        [row[1] for row in database.rows(f"PRAGMA table_info({table})")]
+        for table in (name, f"former_{name}")
+    )
+    columns = [column for column in now if column in before]
+    values = [_COLUMNS.get((name, column), column) for column in columns]
+    database.execute(
+        f"INSERT INTO {name}({', '.join(columns)}) SELECT {', '.join(values)} FROM former_{name}"
+    )
+
+
+def _with_the_last(database: Catalogue) -> None:
+    """The last step makes of every older schema what there is now."""
+
+
+# Step n brings a catalogue from user_version n to n + 1; all run in the transaction that says so.
+# 1 -> 2: the schemes of lossy versions, column `scheme` of `version`; 2 -> 3: bounds records;
+# 3 -> 4: shapes, pairs of layers and hashes take less room.
+STEPS: Sequence[Callable[[Catalogue], None]] = (
+    *(_create, _with_the_last, _with_the_last),
+    _remake,
+)
