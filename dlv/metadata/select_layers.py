@@ -94,8 +94,9 @@ class Layers:
         where, given = f"WHERE {column} != ''", []
         if isinstance(pattern, Selector):
             fits: Callable[[str], Any] = quick_test(pattern)
-            if (literal := pattern.literal) is not None:
-                where, given = f"{where} AND {column} = ?", [literal]
+            if (spelt := spellings(pattern)) is not None:
+                where += f" AND {column} IN ({', '.join('?' * len(spelt))})"
+                given = spelt
             elif pattern.prefix:
                 low, high = prefix_range(pattern.prefix)
                 where, given = f"{where} AND {column} >= ? AND {column} < ?", [low, high]
@@ -213,6 +214,22 @@ def quick_test(wanted: Selector) -> Callable[[str], Any]:
     if runs > _MOST_RUNS:
         return wanted.__contains__
     return re.compile(written, re.DOTALL).fullmatch
+
+
+def spellings(wanted: Selector) -> list[str] | None:
+    """All texts that fit, if they are few."""
+    found = [""]
+    for piece in wanted.pieces:
+        if isinstance(piece, Fixed):
+            ends: list[str] | None = [piece.text]
+        elif isinstance(piece, Wildcard) or piece.negated:
+            return None
+        else:
+            ends = _listed(piece)
+        if ends is None or len(found) * len(ends) > _MOST_LISTED:
+            return None
+        found = [begin + end for begin in found for end in ends]
+    return list(dict.fromkeys(found))
 
 
 def _listed(choice: Choice) -> list[str] | None:
