@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,9 @@ import pytest
 from safetensors.numpy import save_file
 
 import dlv.archiving.speeds as speeds
+from tests import released
 from tests.crash import shim
+from tests.crash.verbs import FILES
 
 ROOT = Path(__file__).resolve().parents[2]
 NETWORK = {
@@ -100,13 +104,20 @@ def _weights(seed: int) -> dict[str, Any]:
 def prepare(fast: Path) -> Prepare:
     """prepare(name, *commands): a template where the commands have been run, made once.
 
-    A number among them stands for new files, of this seed.
+    A number among them stands for new files, of this seed, a text for those of verbs.FILES.
     """
 
-    def make(name: str, *commands: Sequence[str] | int, git: bool = False) -> Path:
+    def make(
+        name: str,
+        *commands: Sequence[str] | int | str,
+        git: bool = False,
+        release: str | None = None,
+    ) -> Path:
         folder = fast / f"template-{name}"
         if folder.exists():
             return folder
+        if release is not None:
+            return _released(release, folder)
         home = fast / "home"
         home.mkdir(exist_ok=True)
         speeds.keep(home / ".cache" / "dlv", speeds.ORDINARY)
@@ -121,11 +132,26 @@ def prepare(fast: Path) -> Prepare:
         for command in commands:
             if isinstance(command, int):
                 _write(folder, command)
+            elif isinstance(command, str):
+                for path, content in FILES[command].items():
+                    (folder / path).parent.mkdir(parents=True, exist_ok=True)
+                    data = content.encode() if isinstance(content, str) else content
+                    (folder / path).write_bytes(data)
             else:
                 _run(folder, home, command)
         return folder
 
     return make
+
+
+def _released(name: str, folder: Path) -> Path:
+    """What a release wrote, without what was staged in a folder that is no more."""
+    found = released.unpack(name, folder.with_suffix(".unpacked"))
+    with closing(sqlite3.connect(found.database)) as db:
+        db.execute("DELETE FROM staged")
+        db.commit()
+    found.root.rename(folder)
+    return folder
 
 
 def _write(folder: Path, seed: int) -> None:
@@ -171,6 +197,7 @@ def drive(preload: Path, fast: Path) -> Iterator[Drive]:
         control = Path(name) / "control"
         shim.Control(control)
         (Path(name) / "home").mkdir()
+        speeds.keep(Path(name) / "home" / ".cache" / "dlv", speeds.ORDINARY)
 
         def run(
             template: Path,

@@ -23,22 +23,16 @@ from typing import Any
 
 import dlv.cli as cli
 from dlv.metadata import facts, matrices, versions
-from dlv.metadata.database import Database
+from dlv.metadata.database import SCHEMA_VERSION, Database
 from dlv.repository import Repository
-from tests.crash import powerloss, shim
+from tests import released
+from tests.crash import evaluated, powerloss, shim
 from tests.crash.bugs import BUGS
 from tests.crash.settings import SETTINGS
 
 STATES = ("live", "removed", "undone", "recovered")
-OPERATIONS = (
-    "commit",
-    "tag",
-    "rm",
-    "undo",
-    "copy",
-    "archive",
-    "gc",
-)  # they end with an entry in the log
+# They end with an entry in the log.
+OPERATIONS = ("commit", "tag", "rm", "undo", "copy", "archive", "gc", "import")
 IO_ERROR, INTERRUPTED = 8, 130
 
 
@@ -54,6 +48,9 @@ class Driver:
         self.root = Path(os.environ["SHIM_BELOW"]) / "work"
         self.output = self.root.parent.with_suffix(".out")
         self.control = shim.Control(Path(os.environ["SHIM_CONTROL"]))
+        # Once undisturbed: what there is before and after it.
+        self.before: dict[str, Any] = {}
+        self.after: dict[str, Any] = {}
 
     def fresh(self) -> None:
         shutil.rmtree(self.root, ignore_errors=True)
@@ -130,8 +127,9 @@ class Driver:
 
     def after_kill(self, printed: str) -> list[str]:
         self.spoil()
-        before = _look(self.template)
-        problems = _works("fsck", "--json")
+        before = self.before
+        problems = self._catalogue()
+        problems += _works("fsck", "--json")
         problems += _works("status")
         now = _look(self.root)
         took = now["operations"] > before["operations"]
@@ -144,10 +142,25 @@ class Driver:
         if printed and self.command[0] in OPERATIONS and not took:
             problems.append("it said that it was done, and nothing has changed")
         fresh = [label for id_, label in now["versions"].items() if id_ not in before["versions"]]
-        if self.command[0] == "query" and len(fresh) not in (0, 2):
-            problems.append(f"of two versions these were made: {fresh}")
+        if self.command[0] == "query" and len(fresh) not in (0, self.made):
+            problems.append(f"of {self.made} versions these were made: {fresh}")
         problems += self._goes_on(took)
         return problems
+
+    @property
+    def made(self) -> int:
+        """How many versions the command makes."""
+        return len(self.after["versions"]) - len(self.before["versions"])
+
+    def _catalogue(self) -> list[str]:
+        """One of an older schema that was not brought up to now is what it was, to the row."""
+        found = self.root / ".dlv" / "dlv.db"
+        number = released.schema(found)
+        if number == SCHEMA_VERSION:
+            return []
+        was = self.template / ".dlv" / "dlv.db"
+        same = number == released.schema(was) and released.rows(found) == released.rows(was)
+        return [] if same else [f"the catalogue has schema {number} and other rows than before"]
 
     @property
     def _commits(self) -> bool:
@@ -167,6 +180,8 @@ class Driver:
     def _goes_on(self, took: bool) -> list[str]:
         """The same command again, or if it had its effect another one; then all is clean."""
         again = ["commit", "--allow-empty", "-q", "-m", "afterwards"] if took else self.command
+        if self._evaluates:  # also one that is done may be asked again
+            return self._trained() + _works("fsck", "--json") + self._rebuilt()
         problems = _works(*again)
         if self._archives:  # also one that was done finishes what was left undone
             problems += _works(*self.command)
@@ -174,6 +189,20 @@ class Driver:
             problems += self._leftovers()
         problems += _works("fsck", "--json")
         return problems + self._rebuilt()
+
+    @property
+    def _evaluates(self) -> bool:
+        return any(word.startswith("evaluate ") for word in self.command)
+
+    def _trained(self) -> list[str]:
+        """The same query comes to what it would have come to, once."""
+        problems = _works(*self.command)
+        now = _look(self.root)
+        if now["made"] != self.after["made"]:
+            problems.append(f"there are {now['made']}, without a fault {self.after['made']}")
+        if now["trials"] != self.after["trials"]:
+            problems.append(f"trials are {now['trials']}, without a fault {self.after['trials']}")
+        return problems + self._leftovers()
 
     def _leftovers(self) -> list[str]:
         places = [*self.root.glob(".dlv/tmp/*"), *self.root.glob(".dlv/files.git/objects/*obj*")]
@@ -209,11 +238,12 @@ class Driver:
         """Short writes are no error; the others end with exit 8 and change nothing, unless what
         failed did not matter. Ctrl-C leaves all as it was, or all done."""
         self.spoil()
-        problems = []
-        before, now = _look(self.template), _look(self.root)
+        problems = self._catalogue()
+        before, now = self.before, _look(self.root)
         took = now["operations"] > before["operations"]
         uncertain = "whether it was done" in said  # the commit itself could not be synced
-        uncertain |= self.piecemeal or self.command[0] == "gc"  # what was done stays done
+        # What was done stays done.
+        uncertain |= self.piecemeal or self._evaluates or self.command[0] == "gc"
         uncertain |= code == INTERRUPTED
         if code not in allowed:
             problems.append(f"exit {code}: {said}")
@@ -271,15 +301,24 @@ def _look(root: Path) -> dict[str, Any]:
             },
             "tags": [[name, row.id] for name, row in versions.tags(db)],
             "operations": len(facts.operations(db)),
+            "made": evaluated.versions_with_content(db),
+            "trials": evaluated.trials(root / ".dlv" / "trials.db"),
         }
 
 
 def _warm(driver: Driver) -> tuple[int, str]:
     """Import here what the command and the checks import, so that no fork has to."""
+
+    def look() -> list[str]:
+        return [json.dumps(_look(driver.root))]
+
+    driver.fresh()  # a look brings an older catalogue up to now
+    driver.before = json.loads(_child(driver.root, look)[0])
     driver.fresh()
     code = driver.act(shim.COUNT, 0)
     if code != 0:
         sys.exit(f"exit {code}: {Path(f'{driver.output}.err').read_text()}")
+    driver.after = json.loads(_child(driver.root, look)[0])
 
     def modules() -> list[str]:
         problems = [*_works(*driver.command), *driver.after_kill("")]

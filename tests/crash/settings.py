@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from typing import Any
 
+import dlv.adapters.data_parts as data_parts
 import dlv.archiving.packing as packing
 import dlv.archiving.reencode as reencode
 import dlv.bounding.fixing as fixing
 import dlv.collecting.rewrite as rewriting
+import dlv.events.tail as tail
+import dlv.training.pool as pool
+import dlv.training.worker as worker
+from dlv.metadata.trials import Trials
 from dlv.pas.spool import BUFFER
+from dlv.training.interface import Readers
+from dlv.training.ledger import Ledger
+from dlv.training.owners import Owner
 
 
 def _buffer() -> None:
@@ -33,9 +43,29 @@ def _eager() -> None:
     rewriting.DEAD, rewriting.LEAST = 0.0, 600
 
 
+def _inline() -> None:
+    """Trials are trained by the process that asks for them, so that one kill ends it all."""
+
+    def train(store: Trials, run: str, *, progress: Any, **_: Any) -> None:
+        ledger = Ledger(store)
+        worker.work(
+            store,
+            store.path.with_suffix(""),
+            Readers(rows=data_parts.open_parts, events=tail.Tail),
+            owner=Owner.here("inline"),
+            runs=[run],
+            stop=lambda _: ledger.run(run).state != "running",
+        )
+
+    setattr(pool, "train", train)  # noqa: B010
+    # Standard output may be a text here.
+    setattr(worker, "printing_to", lambda _: contextlib.nullcontext())  # noqa: B010
+
+
 SETTINGS: dict[str, Callable[[], None]] = {
     "buffer": _buffer,
     "batches": _batches,
     "fixed": _fixed,
     "eager": _eager,
+    "inline": _inline,
 }

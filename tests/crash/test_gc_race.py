@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.crash.conftest import ROOT, Prepare, environment
-from tests.crash.test_kill import ARCHIVE
+from tests.crash.verbs import ARCHIVE
 
 pytestmark = pytest.mark.crash
 

@@ -10,8 +10,9 @@ import pytest
 from tests.crash.bugs import BUGS
 from tests.crash.conftest import Drive, Prepare, bad
 from tests.crash.shim import FAIL_FROM, FAIL_ONCE
-from tests.crash.test_kill import ARCHIVE, COMMIT, GC, HIDDEN, KILLS, SECOND
+from tests.crash.test_kill import KILLS
 from tests.crash.test_powerloss import FAULTS
+from tests.crash.verbs import ARCHIVE, COMMIT, GC, HIDDEN, SECOND
 
 pytestmark = pytest.mark.crash
 

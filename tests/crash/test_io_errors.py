@@ -12,7 +12,8 @@ import pytest
 
 from tests.crash.conftest import Drive, Prepare, bad
 from tests.crash.shim import FAIL_FROM, FAIL_ONCE, INTERRUPT, SHORT_FROM
-from tests.crash.test_kill import ARCHIVE, ARCHIVES, COMMIT, GC, HIDDEN, SECOND, SLICES
+from tests.crash.test_kill import ARCHIVES, SLICES, WHOLE
+from tests.crash.verbs import ARCHIVE, COMMIT, GC, HIDDEN, SECOND, VERBS
 
 pytestmark = pytest.mark.crash
 
@@ -84,20 +85,20 @@ def test_commit_everywhere(staged: Path, drive: Drive, part: int) -> None:
     assert not bad(drive(staged, COMMIT, ways, part=part, of=SLICES))
 
 
+def test_a_migration(prepare: Prepare, drive: Drive) -> None:
+    verb = VERBS["migration"]
+    template = prepare("migration", release=verb.release)
+    results = drive(template, verb.command, ERRORS, most=12)
+    assert not bad(results)
+    assert {result["code"] for result in results} <= {0, 8}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "command"),
-    [
-        ("add", ["add", "."]),
-        ("tag", ["tag", "best", "lenet@1"]),
-        ("rm", ["rm", "lenet@1"]),
-        ("undo", ["undo"]),
-        ("rebuild", ["fsck", "--rebuild"]),
-    ],
-)
-def test_other_commands(prepare: Prepare, drive: Drive, name: str, command: list[str]) -> None:
-    before = [] if name == "add" else [["add", "."], ["commit", "-m", "second"]]
-    assert not bad(drive(prepare(f"{name}-errors", *before), command, ERRORS))
+@pytest.mark.parametrize("name", sorted(VERBS.keys() - WHOLE))
+def test_every_verb(prepare: Prepare, drive: Drive, name: str) -> None:
+    verb = VERBS[name]
+    template = prepare(name, *verb.before, release=verb.release)
+    assert not bad(drive(template, verb.command, ERRORS, most=400, settings=verb.settings))
 
 
 @pytest.mark.slow

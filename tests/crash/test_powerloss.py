@@ -6,28 +6,19 @@ there, the same command works at once, and a lost catalogue is rebuilt to the sa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from tests.crash.conftest import Drive, Prepare, bad
-from tests.crash.test_kill import ARCHIVE, COMMIT, FOURTH, GC, HIDDEN, INTO, SECOND, THIRD
+from tests.crash.verbs import VERBS
 
 pytestmark = pytest.mark.crash
 
-COMMANDS: dict[str, tuple[Sequence[Any], Sequence[str], tuple[str, ...]]] = {
-    "commit": ([["add", "."]], COMMIT, ()),
-    "archive": (SECOND, ARCHIVE, ()),
-    "archive again": (FOURTH, ARCHIVE, ("buffer", "batches")),
-    "gc": (HIDDEN, GC, ("eager",)),
-    "query": (SECOND, INTO, ()),
-    "bounds": (THIRD, ("archive", "-q", "--bounds", "lenet@3"), ("fixed",)),
-    "tag": (SECOND, ("tag", "best", "lenet@1"), ()),
-    "rm": (SECOND, ("rm", "lenet@1"), ()),
-    "undo": (SECOND, ("undo",), ()),
-    "rebuild": (SECOND, ("fsck", "--rebuild"), ()),
-}
+COMMANDS = (
+    *("commit", "archive", "archive again", "gc", "derive", "bounds", "import"),
+    *("tag", "rm", "undo", "rebuild", "migration"),
+)
 # Which command shows what only a power cut can.
 FAULTS = [
     ("commit", "files_not_synced"),
@@ -39,9 +30,9 @@ FAULTS = [
 
 
 def _run(prepare: Prepare, drive: Drive, name: str, images: int, **more: Any) -> list[Any]:
-    before, command, settings = COMMANDS[name]
-    template = prepare(f"power {name}", *before)
-    return drive(template, command, [], settings=settings, images=images, **more)
+    verb = VERBS[name]
+    template = prepare(name, *verb.before, release=verb.release)
+    return drive(template, verb.command, [], settings=verb.settings, images=images, **more)
 
 
 @pytest.mark.parametrize(("name", "images"), [("commit", 12), ("archive", 6), ("gc", 6)])
