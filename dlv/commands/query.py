@@ -71,6 +71,12 @@ def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[s
 @option("--retry-failed", is_flag=True, help="Try trials again that failed.")
 @option("--fresh", is_flag=True, help="Drop the trials of this query, and begin anew.")
 @option("--keep-checkpoints", is_flag=True, help="Also those of trials that were stopped.")
+@option(
+    "--snapshots",
+    type=click.Choice(("last", "all")),
+    default="last",
+    help="Which checkpoints of trials become snapshots of versions.",
+)
 @option("-y", "--yes", is_flag=True, help="Do so without asking.")
 @option("--strict", is_flag=True, help="Fail at the first derived network that is not sound.")
 @option("--force", is_flag=True, help="Let `define` put a new query in the place of another.")
@@ -88,7 +94,7 @@ def run(
     csv: bool,
     given: tuple[str, ...],
     exit_code: bool,
-    **asked: bool,
+    **asked: bool | str,
 ) -> int | None:
     """Ask for models by structure, metrics, lineage; derive new ones.
 

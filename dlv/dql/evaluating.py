@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dlv.dql.ranking as ranking
+import dlv.dql.tidying as tidying
 import dlv.dql.winners as winners
 import dlv.environment as environment
 import dlv.trials as trial_store
@@ -45,6 +46,9 @@ else:  # most work on one machine
     ray_pool = lazy("dlv.training.ray_pool")
 
 
+LAST = "last"
+
+
 def _nobody(_: Any) -> None:
     """Nobody listens."""
 
@@ -58,6 +62,7 @@ class How:
     retry_failed: bool = False
     fresh: bool = False  # this run's trials are dropped first
     keep_checkpoints: bool = False
+    snapshots: str = LAST
     author: str | None = None
     jobs: int = 1
     say: Callable[[str], None] = _nobody
@@ -112,6 +117,7 @@ class Evaluating:
             *(self.repository, self.work, merged(self.candidates), self.rows),
             *(self.how.directory, self.sets),
             trust=self.how.trust,
+            keep_all=self.how.snapshots != LAST,
             record={"asked": self._asked, "environment": self._environment},
         )
         preparing.check_count()
@@ -305,9 +311,11 @@ class Evaluating:
                 self.query,
                 author=self.how.author,
                 jobs=self.how.jobs,
+                every=self.how.snapshots != LAST,
+                warn=self.warnings.append,
             )
         if not self.how.keep_checkpoints:
-            self._discard(ledger, view)
+            tidying.discard(self.repository, ledger, view, committed=name is not None)
         self._warn(view)
         found = self._outcome(done)
         return replace(
@@ -350,19 +358,6 @@ class Evaluating:
             why=f"trial #{first.ordinal} of {first.label}: {line}",
             hint=f"its output is {self.repository.trials_folder / first.trial / 'output.txt'}",
         )
-
-    def _discard(self, ledger: Ledger, view: RunView) -> None:
-        """Checkpoints of what was stopped; what another run works on keeps its own."""
-        if view.state == "running":
-            return
-        for trial in view.trials:
-            if trial.verdict != "stopped":
-                continue
-            runs = ledger.store.memberships(trial.trial)
-            if any(row["state"] == "running" or not row["stopped"] for row in runs):
-                continue
-            folder = self.repository.trials_folder / trial.trial / "checkpoint"
-            shutil.rmtree(folder, ignore_errors=True)
 
     def _warn(self, view: RunView) -> None:
         for trial in view.trials:

@@ -78,6 +78,7 @@ class Asked:
     retry_failed: bool = False
     fresh: bool = False  # trials of the very query are dropped first
     keep_checkpoints: bool = False  # also of trials that were stopped
+    snapshots: str = "last"  # of trials that become versions: the last checkpoint, or "all"
     jobs: int = 1
     say: Callable[[str], None] = _nobody
     progress: Callable[[Progress], None] = _nobody
@@ -205,7 +206,8 @@ class _Run:
                 "the parameters cannot be kept with the trials", why=f"as JSON: {error}"
             ) from error
         names = (
-            *("trust", "retry_failed", "fresh", "keep_checkpoints", "author", "jobs"),
+            *("trust", "retry_failed", "fresh", "keep_checkpoints", "snapshots"),
+            *("author", "jobs"),
             *("say", "progress", "agree"),
         )
         how = evaluating.How(

@@ -17,7 +17,7 @@ from dlv.dql.training_data import DataSet, DataSets
 from dlv.dql.variations import Variation, resolved, space
 from dlv.errors import StorageError, UnsafeInput, UsageError
 from dlv.repository import Repository
-from dlv.training import contract
+from dlv.training import checkpoints, contract
 from dlv.training.claims import NewTrial
 from dlv.training.config import TRAINER, Config, trial_id
 from dlv.training.space import Point, Row, Space
@@ -69,6 +69,7 @@ class Preparing:
     directory: Path
     sets: DataSets
     trust: bool = False
+    keep_all: bool = False  # checkpoints, not only the last ones
     record: Mapping[str, Any] = field(default_factory=dict)
     spaces: list[Space] = field(default_factory=list)
     _versions: dict[str, str] = field(default_factory=dict)
@@ -185,10 +186,14 @@ class Preparing:
                 self._record(each),
                 constants=each.candidate.constants,
             )
+        for each in trials if self.keep_all else ():
+            checkpoints.keep_all(TrialFiles(folder / each.id).checkpoints)
 
     def _check_room(self, trials: Sequence[Planned]) -> None:
         wanted = sum(
-            tensor.nbytes for each in trials for tensor in each.candidate.start(each.config)
+            tensor.nbytes * (each.config.steps // each.config.log_every if self.keep_all else 1)
+            for each in trials
+            for tensor in each.candidate.start(each.config)
         )
         free = shutil.disk_usage(self.repository.path).free
         # Two checkpoints with the state of the optimizer lie beside what a trial begins with.

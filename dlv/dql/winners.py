@@ -6,7 +6,7 @@ that is a version of that name already is left as it is, so that a query may be 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,11 +55,13 @@ def commit(
     *,
     author: str | None = None,
     jobs: int = 1,
+    every: bool = False,
+    warn: Callable[[str], None] = lambda _: None,
 ) -> list[Trial]:
     """The same trials, those that were kept with the label of the version that each became.
 
     `candidates`: what each was made of, by its id; `query`: its text and parameters, as they are
-    kept with each version.
+    kept with each version; `every`: all checkpoints that are there become snapshots.
     """
     committing.check_name(repository, name)
     there = _there(repository, name)
@@ -69,7 +71,9 @@ def commit(
     if new:
         who = version.author(repository) if author is None else author
         pairs = [(trial, candidates[trial.id]) for trial in new]
-        labels = _write(repository, ledger, run, name, pairs, query, who, jobs)
+        labels, few = _write(repository, ledger, run, name, pairs, query, who, jobs, every)
+        for trial, said in few.items():
+            warn(f"{labels[trial]} has {said}: the other checkpoints are gone")
     known = {**there, **labels}
     return [
         replace(trial, committed=known[trial.id], before=trial.id in there) if trial.kept else trial
@@ -96,7 +100,10 @@ def _write(
     query: Mapping[str, Any],
     author: str,
     jobs: int,
-) -> dict[str, str]:
+    every: bool,
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Labels, and how many snapshots there are of those that have fewer than there were logs."""
+    few: dict[str, str] = {}
     where = environment.describe(repository.root)
     with repository.writing():
         store = MatrixStore.of(repository)
@@ -105,8 +112,12 @@ def _write(
                 made = []
                 for trial, candidate in trials:
                     files = committing.files_of(repository, candidate.manifest, name)
-                    weights, step = _weights(repository, trial, writer, name)
+                    weights, step = _weights(repository, trial, writer, name, every)
                     series = _series(ledger, trial, step, writer)
+                    logs = {at for points in ledger.curves(trial.id).values() for at, _ in points}
+                    wanted, count = sum(at <= step for at in logs), len(weights.snapshots)
+                    if every and count < wanted:
+                        few[trial.id] = f"{count} of {wanted} snapshots"
                     writer.add_object("network", trial.network.encoded)
                     manifest = replace(
                         _manifest(trial, candidate, weights),
@@ -131,13 +142,14 @@ def _write(
             store.close()
         for each in made:
             repository.write_manifest(each.manifest)
-        return _insert(repository, made, packs, author)
+        return _insert(repository, made, packs, author), few
 
 
 def _weights(
-    repository: Repository, trial: Trial, writer: WeightWriter, name: str
+    repository: Repository, trial: Trial, writer: WeightWriter, name: str, every: bool
 ) -> tuple[Weights, int]:
-    """Those of the newest checkpoint up to the steps of the run, and its step."""
+    """Those of the newest checkpoint up to the steps of the run, and its step; with `every` those
+    of the earlier ones as snapshots before it."""
     files = TrialFiles(repository.trials_folder / trial.id)
     found = checkpoints.newest(files.checkpoints, trial.steps)
     reached = 0 if trial.view is None else trial.view.step
@@ -151,18 +163,33 @@ def _weights(
             if more and beyond
             else f"dlv trials {trial.id[:7]}",
         )
-    held = files.weights(found)
+    own = _stored(files, found, writer, name)
+    if not own.snapshots or not every:
+        return own, found.step
+    before = [
+        stored.snapshots[0]
+        for each in checkpoints.steps(files.checkpoints, found.step - 1)
+        if (stored := _stored(files, each, writer, name)).tensors == own.tensors
+    ]
+    return replace(own, snapshots=(*before, *own.snapshots), own=len(before)), found.step
+
+
+def _stored(
+    files: TrialFiles, checkpoint: checkpoints.Checkpoint, writer: WeightWriter, name: str
+) -> Weights:
+    """The weights of one checkpoint as one snapshot; none where it holds none."""
+    held = files.weights(checkpoint)
     if not held:
-        return Weights(), found.step
+        return Weights()
     tensors = [
         Tensor(each, one.dtype, one.shape, len(one.raw), one.read, one.role, one.tied)
         for each, one in held.items()
     ]
     opened = Checkpoint(FORMAT, tensors)
-    file = WeightFile(name, FORMAT, 0, "", found.step, own=True, opened=opened)
+    file = WeightFile(name, FORMAT, 0, "", checkpoint.step, own=True, opened=opened)
     stored = put([file], writer)
     (snapshot,) = stored.snapshots
-    return replace(stored, snapshots=(replace(snapshot, containers=()),)), found.step
+    return replace(stored, snapshots=(replace(snapshot, containers=()),))
 
 
 def _series(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ MAGIC = b"dlvtrial"
 WEIGHT = "weight/"
 SUFFIX = ".ckpt"
 KEPT = 2
+ALL = "all"  # a file of this name: none is removed
 # Metrics of so many logs go with a checkpoint: what the ledger may have lost of the last ones.
 MOST_METRICS = 256
 _NAME = re.compile(r"([0-9]{1,13})-([0-9]{1,13})\.ckpt\Z")
@@ -84,16 +85,42 @@ def save(folder: Path, checkpoint: Checkpoint, token: int) -> Path:
         file.write(bytes.fromhex(file.hexdigest()))
         # Renamed while it is locked, so that nobody takes it for a leftover.
         durable.put_in_place(file, path)
-    _prune(folder)
+    prune(folder)
     return path
+
+
+def keep_all(folder: Path) -> None:
+    """From now on none of this trial's is removed, till `thin` is called."""
+    try:
+        durable.make_directory(folder).joinpath(ALL).touch()
+    except OSError as error:
+        raise durable.storage_error("write", folder / ALL, error) from error
+
+
+def thin(folder: Path) -> None:
+    """Only the last are kept, as usual."""
+    (folder / ALL).unlink(missing_ok=True)
+    prune(folder)
+
+
+def steps(folder: Path, most_step: int) -> Iterator[Checkpoint]:
+    """The valid ones up to a step, one of each, in their order; read as they are asked for."""
+    paths: dict[int, list[Path]] = {}
+    for path in reversed(listed(folder)):
+        paths.setdefault(_place(path)[0], []).insert(0, path)
+    for step, found in paths.items():
+        if step <= most_step and (checkpoint := _first(found)):
+            yield checkpoint
 
 
 def newest(folder: Path, most_step: int | None = None) -> Checkpoint | None:
     """The valid one of the highest step, and of that step of the highest token."""
-    for path in _listed(folder):
-        step, _ = _place(path)
-        if most_step is not None and step > most_step:
-            continue
+    return _first(p for p in listed(folder) if most_step is None or _place(p)[0] <= most_step)
+
+
+def _first(paths: Iterable[Path]) -> Checkpoint | None:
+    """The first that is valid."""
+    for path in paths:
         try:
             return read(path)
         except (Damaged, FileNotFoundError):
@@ -227,7 +254,7 @@ def _place(path: Path) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (-1, -1)
 
 
-def _listed(folder: Path) -> list[Path]:
+def listed(folder: Path) -> list[Path]:
     """Checkpoints by their names, the newest first."""
     try:
         paths = [path for path in folder.iterdir() if _NAME.match(path.name)]
@@ -236,8 +263,9 @@ def _listed(folder: Path) -> list[Path]:
     return sorted(paths, key=_place, reverse=True)
 
 
-def _prune(folder: Path) -> None:
-    for path in _listed(folder)[KEPT:]:
+def prune(folder: Path) -> None:
+    """Keep the newest ones alone, unless all are wanted."""
+    for path in [] if (folder / ALL).exists() else listed(folder)[KEPT:]:
         try:
             durable.unlink(path)
         except StorageError:

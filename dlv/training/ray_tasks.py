@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import dlv.training.checkpoints as checkpoints
 from dlv.errors import DlvError
 from dlv.training.checkpoints import SUFFIX
 from dlv.training.claims import Claim, LeaseLost
@@ -64,7 +65,8 @@ class Keeper:
     def files(self, trial: str) -> dict[str, bytes]:
         """What a machine without the disk needs to go on with a trial."""
         folder = self._root / trial
-        names = [TRIAL, START, *(f"checkpoint/{p.name}" for p in _checkpoints(folder))]
+        last = checkpoints.listed(folder / "checkpoint")[: checkpoints.KEPT]
+        names = [TRIAL, START, *(f"checkpoint/{path.name}" for path in last)]
         found = {name: (folder / name).read_bytes() for name in names}
         size = sum(map(len, found.values()))
         if size > MOST_CARRIED:
@@ -91,6 +93,7 @@ class Keeper:
             file.flush()
             os.fsync(file.fileno())
         made.rename(target)
+        checkpoints.prune(target.parent)
         return True
 
 

@@ -413,6 +413,41 @@ def test_checkpoints_of_stopped_trials_go(repository: Repository) -> None:
         assert len({path.parent for path in folders}) == left
 
 
+def test_all_checkpoints_become_snapshots(repository: Repository) -> None:
+    text = f'{ONE} vary config.base_lr in [0.1, 0.3] keep top(1, m["loss"], 5) into "tuned"'
+    found = ask(repository, text, snapshots="all")
+    assert found.warnings == []
+    (best,) = committed(repository, "tuned")
+    assert [each.step for each in best.manifest.snapshots] == [5, 10, 15, 20]
+    assert best.manifest.own == 3
+    expected = trying.tensors(0)["fc1.weight"]
+    for step in range(1, 21):
+        expected = expected + np.float32(0.3) * (1 - expected)
+        if step % 5 == 0:
+            assert np.array_equal(best.at(step).matrix("fc1.weight"), expected)
+    assert np.array_equal(best.matrix("fc1.weight"), expected)
+    # Of what is a version now no more is kept than usual; of what was stopped nothing.
+    left = [path.name for path in repository.trials_folder.glob("*/checkpoint/*.ckpt")]
+    assert sorted(name.partition("-")[0] for name in left) == ["15", "20"]
+    assert list(repository.trials_folder.glob("*/checkpoint/all")) == []
+
+
+def test_checkpoints_that_are_gone_are_told(repository: Repository) -> None:
+    ask(repository, ONE)
+    found = ask(repository, f'{ONE} into "tuned"', snapshots="all")
+    assert found.warnings == ["tuned@1 has 2 of 4 snapshots: the other checkpoints are gone"]
+    (best,) = committed(repository, "tuned")
+    assert [each.step for each in best.manifest.snapshots] == [15, 20]
+
+
+def test_all_checkpoints_can_wait_for_a_name(repository: Repository) -> None:
+    ask(repository, ONE, snapshots="all")
+    found = ask(repository, f'{ONE} into "tuned"', snapshots="all")
+    assert found.warnings == []
+    (best,) = committed(repository, "tuned")
+    assert len(best.manifest.snapshots) == 4
+
+
 def test_other_data_are_other_trials(repository: Repository) -> None:
     path = repository.root / "rows.npz"
     text = f"{ONE}, config.input_data = 'rows.npz'"

@@ -110,6 +110,22 @@ def test_one_is_kept_beside_the_newest(tmp_path: Path) -> None:
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
+def test_all_are_kept_where_that_is_wanted(tmp_path: Path) -> None:
+    checkpoints.keep_all(tmp_path)
+    for step, token in ((5, 1), (10, 1), (20, 2), (20, 10), (100, 3)):
+        save(tmp_path, Checkpoint(step, {}, {"by": token}), token)
+    (tmp_path / "10-1.ckpt").write_bytes(b"damaged")
+    found = [(each.step, each.values["by"]) for each in checkpoints.steps(tmp_path, 100)]
+    assert found == [(5, 1), (20, 10), (100, 3)]
+    (tmp_path / "20-10.ckpt").write_bytes(b"damaged")
+    found = [(each.step, each.values["by"]) for each in checkpoints.steps(tmp_path, 99)]
+    assert found == [(5, 1), (20, 2)]
+    checkpoints.thin(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["100-3.ckpt", "20-10.ckpt", "tmp"]
+    save(tmp_path, Checkpoint(200), 4)
+    assert sorted(p.name for p in tmp_path.glob("*.ckpt")) == ["100-3.ckpt", "200-4.ckpt"]
+
+
 def test_no_folder_no_checkpoint(tmp_path: Path) -> None:
     assert newest(tmp_path / "nothing") is None
     (tmp_path / "file").write_text("")

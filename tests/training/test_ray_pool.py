@@ -80,6 +80,10 @@ def test_the_keeper_answers_without_exceptions(place: Place) -> None:
         assert keeper.keep(claim, "output.txt", b"two")
         assert (folder / "output.txt").read_bytes() == b"one two"
         assert keeper.files(claim.trial)["checkpoint/10-1.ckpt"] == b"bytes"
+        for step in (20, 100):
+            assert keeper.keep(claim, f"checkpoint/{step}-1.ckpt", b"more")
+        last = {"checkpoint/20-1.ckpt", "checkpoint/100-1.ckpt"}
+        assert set(keeper.files(claim.trial)) == {"trial.json", "start.npz", *last}
         assert keeper.silences() == {}
         keeper.begin(claim)
         assert set(keeper.silences()) == {claim.token}
