@@ -17,7 +17,7 @@ import dlv.projections as projections
 import dlv.revisions as revisions
 from dlv.curve_store import LIVE, CurveStore, curves_of
 from dlv.curve_writer import Batch, RunWriter
-from dlv.errors import DlvError, NotFound, UsageError
+from dlv.errors import DlvError, NotFound
 from dlv.events.blob_keys import BlobKeys
 from dlv.events.chosen_runs import ChosenRuns
 from dlv.events.graph_def import (
@@ -43,7 +43,6 @@ RELOAD = 5.0  # seconds between two looks for what is new
 PATIENCE = 3.0  # seconds of the first look that somebody waits for
 NETWORK = "network"  # its tag where the run has a graph already
 _IDLE = 8  # stores that are kept open
-_LOGS = "event files, which have `tfevents` in their names, or CSV and JSON lines with a step"
 
 Tell = Callable[[str], None]
 
@@ -319,51 +318,6 @@ class DirectoryBoard(Board):
             store, self._directory, experiment=self.experiment, strangers=self._strangers
         )
         if not found.runs:
-            self.tell_once(f"there are no logs below {self.location} yet: {_LOGS}")
+            self.tell_once(f"there are no logs below {self.location} yet: {ingest.WHAT}")
         for file, remark in found.remarks:
             self.tell_once(f"{file}: {remark}")
-
-
-def board_of(
-    words: Sequence[str],
-    directory: Path,
-    find: Callable[[], Repository],
-    *,
-    cap: int = CAP,
-    restarts: str | None = None,
-    tell: Tell,
-) -> Board:
-    """What `words` name: references of versions, or one folder; none: all versions."""
-    try:
-        repository: Repository | None = find()
-        missing: DlvError | None = None
-    except DlvError as error:
-        repository, missing = None, error
-    folders = [word for word in words if _is_folder(repository, directory, word)]
-    if folders:
-        if len(words) > 1:
-            raise UsageError(
-                "a folder of logs is shown alone",
-                why=f"`{folders[0]}` is a folder, and {len(words) - 1} more were named",
-                hint="logs of several runs lie in folders below the one that is named",
-            )
-        return DirectoryBoard(
-            directory / folders[0], repository, cap=cap, restarts=restarts, tell=tell
-        )
-    if repository is None:
-        assert missing is not None
-        raise missing
-    return VersionsBoard(repository, words, cap=cap, restarts=restarts, tell=tell)
-
-
-def _is_folder(repository: Repository | None, directory: Path, word: str) -> bool:
-    """What is both, a version and a folder, is the version; `./lenet` is always a folder."""
-    if not (directory / word).is_dir():
-        return False
-    if repository is None or word.startswith((".", "/", "~")) or word.endswith("/"):
-        return True
-    try:
-        revisions.whole(repository.database, word)
-    except DlvError:
-        return True
-    return False

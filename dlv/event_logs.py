@@ -10,6 +10,7 @@ from pathlib import Path
 
 import dlv.ingest as ingest
 from dlv.curve_store import LIVE, CurveStore
+from dlv.errors import UsageError
 from dlv.events.store import SeriesRow
 from dlv.frozen_curves import Add, freeze
 from dlv.metadata.metrics import Summary
@@ -46,6 +47,8 @@ def of_folder(repository: Path, directory: Path) -> EventLogs:
     store = CurveStore.open(repository / LIVE)
     try:
         done = ingest.scan(store, directory)
+        if not done.runs:
+            raise UsageError(f"there are no logs below {directory}", why=f"those are {ingest.WHAT}")
     except BaseException:
         store.close()
         raise

@@ -16,7 +16,7 @@ import dlv.text_logs as text_logs
 from dlv.canonical import hash_bytes
 from dlv.curve_store import CurveStore
 from dlv.curve_writer import Batch, RunWriter, keep_preview
-from dlv.errors import Conflict, DlvError, NotFound
+from dlv.errors import Conflict, DlvError, NotFound, UsageError
 from dlv.events import migrate
 from dlv.events.downsample import SAMPLE
 from dlv.events.points import Fault
@@ -30,6 +30,7 @@ EVENTS, TEXT = "events", "text"
 _UNFINISHED = -1  # the size of a file of which more is on its way
 
 Look = tuple[int, int, int]  # size, mtime, inode
+WHAT = "event files, which have `tfevents` in their names, or CSV and JSON lines with a step"
 _Reading = migrate.Reading | text_logs.Reading
 
 
@@ -134,6 +135,10 @@ def find(directory: Path) -> dict[str, list[Path]]:
 def _walk(directory: Path) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
     """Event files by folder; text logs, by their names, of the folders that have none."""
     if not directory.is_dir():
+        if directory.exists():
+            raise UsageError(
+                f"{directory} is no folder", hint="name the folder that the logs lie in"
+            )
         raise NotFound(f"there is no folder {directory}")
     found: dict[str, list[Path]] = {}
     texts: dict[str, list[Path]] = {}

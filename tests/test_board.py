@@ -18,10 +18,10 @@ import dlv.commit as committing
 import dlv.event_logs as event_logs
 import dlv.frozen_curves as frozen_curves
 import dlv.remove as removing
-from dlv.board import Board, DirectoryBoard, VersionsBoard, board_of
+from dlv.board import Board, DirectoryBoard, VersionsBoard
 from dlv.commit import Request
 from dlv.curve_store import LIVE
-from dlv.errors import NotARepository, NotFound, UsageError
+from dlv.errors import NotFound
 from dlv.events.graph_def import GraphNode, graph_def
 from dlv.repository import Repository
 from tests import event_bytes
@@ -344,53 +344,6 @@ def test_a_repository_that_cannot_be_written_to(
     assert len(board.ask().runs()) == 2
     assert board.path.parent == board.scratch
     assert not (repository.path / LIVE).exists()
-
-
-def nowhere() -> Repository:
-    raise NotARepository("there is none")
-
-
-class TestWhatWordsName:
-    @pytest.fixture
-    def of(self, repository: Repository, told: list[str]) -> Iterator[Callable[..., Board]]:
-        made: list[Board] = []
-
-        def name(*words: str, find: Callable[[], Repository] = lambda: repository) -> Board:
-            made.append(board_of(words, repository.root, find, tell=told.append))
-            return made[-1]
-
-        yield name
-        for board in made:
-            board.close()
-
-    def test_versions(self, of: Callable[..., Board]) -> None:
-        assert isinstance(of(), VersionsBoard)
-        assert isinstance(of("net@1", "net@2"), VersionsBoard)
-
-    def test_a_folder(self, of: Callable[..., Board], repository: Repository) -> None:
-        (repository.root / "runs").mkdir()
-        for word in ("runs", "runs/", "./runs", str(repository.root / "runs")):
-            assert isinstance(of(word), DirectoryBoard), word
-            assert isinstance(of(word, find=nowhere), DirectoryBoard), word
-
-    def test_a_version_that_is_called_like_a_folder(
-        self, of: Callable[..., Board], repository: Repository
-    ) -> None:
-        (repository.root / "net").mkdir()
-        assert isinstance(of("net"), VersionsBoard)
-        assert isinstance(of("./net"), DirectoryBoard)
-        assert isinstance(of("net/"), DirectoryBoard)
-
-    def test_neither(self, of: Callable[..., Board], repository: Repository) -> None:
-        with pytest.raises(NotFound, match="no version matches"):
-            of("nothing")
-        with pytest.raises(NotARepository):
-            of("net", find=nowhere)
-        with pytest.raises(NotARepository):
-            of(find=nowhere)
-        (repository.root / "runs").mkdir()
-        with pytest.raises(UsageError, match="shown alone"):
-            of("net@1", "runs")
 
 
 def test_restarts_of_versions(

@@ -280,3 +280,15 @@ def test_gc_takes_what_no_version_needs(repository: Repository) -> None:
             20_000,
             20_000,
         ]
+
+
+def test_a_folder_without_logs(repository: Repository, tmp_path: Path) -> None:
+    """A version without the curves that were asked for is worth nothing."""
+    (tmp_path / "runs" / "deep").mkdir(parents=True)
+    (tmp_path / "runs" / "notes.txt").write_text("none")
+    for path, said in (
+        (tmp_path / "runs", "there are no logs below"),
+        (tmp_path / "runs" / "notes.txt", "is no folder"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            event_logs.of_folder(repository.path, path)

@@ -26,7 +26,7 @@ LEVELS: dict[float, str] = {
     3.5: "conditions delivery derive draft imported_runs inventory lineage mlflow_record reachable"
     " text_changes working",
     3.7: "approximate_files carrying collecting repairing matrix_pairs evaluation",
-    4: "board add commit archive explain diff describe evaluate activations check status history"
+    4: "board named_boards add commit archive explain diff describe evaluate activations check status history"
     " checkout tags remove collect intake intake_mlflow intake_tensorboard transfer curves stats"
     " doctor demo rebuild"
     " show undo version copying lossy repair logged_curves",
@@ -62,6 +62,7 @@ EXTRA = {
     "ballast": "repository",
     "arrays": "adapters",
     "demo": "add commit",
+    "named_boards": "board",
     "add": "lazy",
     "weight_writer": "pack_files",
 }

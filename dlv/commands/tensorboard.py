@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     import signal
     import webbrowser
 
-    import dlv.board as boards
     import dlv.events.legacy_answers as legacy_answers
     import dlv.events.security as security
     import dlv.events.serving as serving
     import dlv.events.site as sites
+    import dlv.named_boards as boards
 else:
     signal = lazy("signal")
     webbrowser = lazy("webbrowser")
-    boards = lazy("dlv.board")
+    boards = lazy("dlv.named_boards")
     legacy_answers = lazy("dlv.events.legacy_answers")
     security = lazy("dlv.events.security")
     serving = lazy("dlv.events.serving")
