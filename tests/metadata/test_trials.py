@@ -44,7 +44,7 @@ def add_member(store: Trials, run: str, trial: str, ordinal: int, **more: Any) -
     return store.add_member({"run_id": run, "trial_id": trial, "ordinal": ordinal, **row, **more})
 
 
-def planted(store: Trials, run: str = "run", **steps: int) -> None:
+def planted(store: Trials, run: str = "run", /, **steps: int) -> None:
     """A run whose trials have come so far, in this order."""
     add_run(store, run)
     for ordinal, (name, step) in enumerate(steps.items()):
