@@ -20,6 +20,8 @@ MOST_ROWS = 0.9
 RESERVES = (0.7, 1.0, 1.2, 1.5, 1.9, 2.6, 3.5, 5.0, 8.0)
 ANCHOR = 1.9
 _TRIES = 24
+# A small tensor's plane is taken for this part of the bytes if so much of the error remains.
+_BARGAIN = (0.002, 0.9)
 _UNBEARABLE = 1e100  # sums of it can still be told from infinity
 
 
@@ -82,7 +84,31 @@ class Allocation:
             self._turned(start, least, most, limit)
             for start in (self._down(most, least, limit), self._up(least, most, limit))
         ]
-        return min(ways, key=self._cost)
+        return self._bargains(min(ways, key=self._cost), most)
+
+    def _bargains(self, depths: Depths, most: Depths) -> dict[str, int]:
+        """Planes that cost next to nothing beside what they spare.
+
+        Levels are nested: without them the next level down would miss a small tensor's plane.
+        """
+        found = dict(depths)
+        dear, worth = _BARGAIN
+        while True:
+            total, cost = self._total(found), self._cost(found)
+            now, moves = self._worst(total), []
+            for name in self._names:
+                upper = self._next(name, found[name], 1)
+                if upper is None or upper > most[name]:
+                    continue
+                paid = self._bytes[name][upper] - self._bytes[name][found[name]]
+                moved = total - self._errors[name, found[name]] + self._errors[name, upper]
+                after = self._worst(moved)
+                if paid <= dear * cost and after <= worth * now:
+                    moves.append(((after - now) / max(paid, 1.0), name, upper))
+            if not moves:
+                return found
+            _, name, upper = min(moves)
+            found[name] = upper
 
     def _turned(
         self, best: dict[str, int], least: Depths, most: Depths, limit: float
