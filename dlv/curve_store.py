@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import math
+import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,7 +49,12 @@ class CurveStore:
     def alone(self) -> Iterator[None]:
         """Only one process at a time adds to a file of curves."""
         path = self.database.path
-        with open(path.with_name(path.name + ".lock"), "ab") as file:
+        held = path.with_name(path.name + ".lock")
+        try:
+            file = held.open("ab")
+        except OSError as error:
+            raise durable.storage_error("lock", held, error) from error
+        with file:
             durable.lock(file.fileno(), fcntl.LOCK_EX, None, path.name)
             yield
 
@@ -190,6 +196,8 @@ class CurveStore:
 def curves_of(folder: Path) -> Path | None:
     """Where the curves of a repository, its `.dlv`, are kept; None where none can be written."""
     path = folder / LIVE
+    if not os.access(folder, os.W_OK):  # files that may be written are not enough for SQLite
+        return None
     try:
         with path.with_name(f"{LIVE}.lock").open("ab"):
             return path

@@ -6,7 +6,7 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-from dlv.errors import Damaged, NewerFormat
+from dlv.errors import Damaged, NewerFormat, StorageError
 from dlv.metadata.database import Database
 from dlv.metadata.migrations import statements
 
@@ -64,4 +64,6 @@ class CurveDatabase(Database):
         if isinstance(found, Damaged):
             found.message = f"{self.path} is damaged"
             found.hint = "remove it and repeat the command: it is made again"
+        elif isinstance(found, StorageError):
+            found.message = f"cannot use the curves in {self.path}"
         return found
