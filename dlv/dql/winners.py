@@ -1,7 +1,8 @@
 """`into "name"` of evaluate: the trials that were kept become versions.
 
 All of them or none: packs and manifests first, then the rows of all in one transaction. A trial
-that is a version of that name already is left as it is, so that a query may be asked again.
+that is a version of that name already, at the same step, is left as it is, so that a query may be
+asked again.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def commit(
     committing.check_name(repository, name)
     there = _there(repository, name)
     kept = [trial for trial in trials if trial.kept]
-    new = [trial for trial in kept if trial.id not in there]
+    new = [trial for trial in kept if _key(trial) not in there]
     labels: dict[str, str] = {}
     if new:
         who = version.author(repository) if author is None else author
@@ -74,20 +75,30 @@ def commit(
         labels, few = _write(repository, ledger, run, name, pairs, query, who, jobs, every)
         for trial, said in few.items():
             warn(f"{labels[trial]} has {said}: the other checkpoints are gone")
-    known = {**there, **labels}
     return [
-        replace(trial, committed=known[trial.id], before=trial.id in there) if trial.kept else trial
+        replace(
+            trial,
+            committed=labels.get(trial.id) or there[_key(trial)],
+            before=trial.id not in labels,
+        )
+        if trial.kept
+        else trial
         for trial in trials
     ]
 
 
-def _there(repository: Repository, name: str) -> dict[str, str]:
-    """The trials that are versions of that name, and the labels of these."""
-    found: dict[str, str] = {}
+def _key(trial: Trial) -> tuple[str, int]:
+    """What a version is of: a trial may be trained on for another run, and be another one then."""
+    return trial.id, 0 if trial.view is None else trial.view.step
+
+
+def _there(repository: Repository, name: str) -> dict[tuple[str, int], str]:
+    """The trials that are versions of that name, with their steps, and the labels of these."""
+    found: dict[tuple[str, int], str] = {}
     for row in versions.of_name(repository.database, name):
         told = repository.manifest(row.id).derivation or {}
         if told.get("trial") is not None:
-            found.setdefault(str(told["trial"]), row.label)
+            found.setdefault((str(told["trial"]), int(told.get("step") or 0)), row.label)
     return found
 
 
@@ -262,13 +273,15 @@ def _insert(
     """All rows; the commit of this transaction is the moment from which the versions exist."""
     db = repository.database
     labels: dict[str, str] = {}
+    listed: list[str] = []
     with repository.change(VERB, author) as change:
         # Another process may have done the same meanwhile.
         there = _there(repository, made[0].manifest.name)
         matrices.insert_packs(db, [(pack.hash, pack.bytes, pack.footer) for pack in packs])
         for each in made:
             manifest = each.manifest
-            if each.trial.id in there:
+            if (label := there.get(_key(each.trial))) is not None:
+                labels[each.trial.id] = label
                 continue
             if versions.by_id(db, manifest.id) is not None:
                 raise Conflict("this very version exists already", why=manifest.id[:12])
@@ -277,9 +290,9 @@ def _insert(
             catalogue.insert(db, manifest, network, each.summaries, number=number)
             change.record("number", manifest.id, {"name": manifest.name, "number": number})
             labels[each.trial.id] = f"{manifest.name}@{number}"
-        listed = list(labels.values())
+            listed.append(labels[each.trial.id])
         if not listed:
             change.cancel()
         more = f" to {listed[-1]}" if len(listed) > 1 else ""
         change.summary = f"{listed[0]}{more}" if listed else ""
-    return {**there, **labels}
+    return labels

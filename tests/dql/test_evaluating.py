@@ -118,6 +118,17 @@ def test_the_steps_of_a_constant_rate_go_on(repository: Repository) -> None:
     assert straight.trials[0].view.last == longer.trials[0].view.last
 
 
+def test_trained_on_it_is_another_version(repository: Repository) -> None:
+    text = ONE.replace('"base.toml"', '"base.toml", config.schedule.kind = "constant"')
+    longer = f"{text}, config.steps = 30"
+    labels = []
+    for query in (text, longer, text, longer):
+        found = ask(repository, f'{query} into "tuned"')
+        labels += [(each.committed, each.before) for each in found.trials]
+    assert labels == [("tuned@1", False), ("tuned@2", False), ("tuned@1", True), ("tuned@2", True)]
+    assert [each.manifest.snapshots[0].step for each in committed(repository, "tuned")] == [20, 30]
+
+
 def test_winners_become_versions(repository: Repository) -> None:
     text = f'{ONE} vary config.base_lr in [0.1, 0.3] keep top(1, m["loss"]) into "tuned"'
     found = ask(repository, text, author="somebody")
