@@ -55,11 +55,10 @@ def tells_steps(path: Path) -> bool:
     except DlvError:
         return False
     lines = _lines(data[: data.rfind(b"\n") + 1])[:_FIRST]
-    if b"\0" in data or not lines:
-        return False
     if _KINDS[path.suffix.lower()] == "csv":
-        names = _cells(lines[0], _delimiter(lines[0]))
-        return len(names) > 1 and _step_in(names)
+        heading = lines[0] if lines else ""
+        names = _cells(heading, _delimiter(heading))
+        return len(names) > 1 and "\0" not in heading and _step_in(names)
     for line in lines:
         row = _object(line)
         numbers = [] if row is None else [name for name, cell in row.items() if is_number(cell)]
@@ -131,7 +130,8 @@ class Reading:
     def _window(self, moment: float) -> Window:
         """A point without a time is from when its file was last written."""
         items: list[ScalarPoints] = []
-        for tag, column in self._rows.log.columns.items():
+        for name, column in self._rows.log.columns.items():
+            tag = name.encode("utf-8", "backslashreplace").decode()  # JSON has halves of characters
             walls = np.asarray(column.walls, np.float64)
             walls[walls == 0.0] = moment
             steps = np.asarray(column.steps, np.int64)

@@ -175,6 +175,18 @@ def test_lines_that_are_no_rows(store: CurveStore, folder: Path) -> None:
     assert (done.points, done.remarks) == (1, []), "of the first alone"
 
 
+def test_names_that_no_database_takes(store: CurveStore, folder: Path) -> None:
+    """JSON can say half a character; a heading as wide as this is no log's."""
+    put(folder / "a.jsonl", b'{"step": 1, "\\ud800": 2, "": 3, "../up": 4}\n')
+    put(
+        folder / "b.csv",
+        b"step," + b",".join(b"%x" % n for n in range(11_000)) + b"\n1" + b",1" * 11_000 + b"\n",
+    )
+    done = ingest.scan(store, folder, experiment="e")
+    assert {tag for _, tag in shown(store)} == {"\\ud800", "", "../up"}
+    assert ["too many columns" in text for _, text in done.remarks] == [True]
+
+
 def test_times(store: CurveStore, folder: Path) -> None:
     """As the log says; else when the file was written."""
     put(folder / "a.csv", b"step,time,loss\n1,100.5,1\n2,,2\n")
