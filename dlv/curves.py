@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import gt
 
@@ -71,7 +71,13 @@ def curves(
             tested[version.id, summary.name] = scalars
             rows.append((version, summary))
     if series:
-        rows = _chosen(rows, series, [reference.version.label for reference in found])
+        other = {
+            name: reference.version.label
+            for reference in found
+            for each in repository.manifest(reference.version.id).series
+            for name in (each.tag, f"{each.run}/{each.tag}")
+        }
+        rows = _chosen(rows, series, [reference.version.label for reference in found], other)
     store = MatrixStore.of(repository)
     made = []
     back: list[str] = []
@@ -152,9 +158,15 @@ def _between(points: Scalars, first: int | None, last: int | None) -> Scalars:
 
 
 def _chosen(
-    rows: Sequence[tuple[Version, Summary]], wanted: Sequence[str], labels: Sequence[str]
+    rows: Sequence[tuple[Version, Summary]],
+    wanted: Sequence[str],
+    labels: Sequence[str],
+    other: Mapping[str, str],
 ) -> list[tuple[Version, Summary]]:
-    """The series that are named; each name or pattern must be one of some version."""
+    """The series that are named; each name or pattern must be one of some version.
+
+    `other`: names of all that was logged, and a version that has it.
+    """
     known = sorted({summary.name for _, summary in rows})
     fitting: set[str] = set()
     for name in wanted:
@@ -163,6 +175,12 @@ def _chosen(
             for _, summary in rows
             if name in (summary.name, summary.tag) or fnmatch.fnmatchcase(summary.name, name)
         }
+        if not matching and name in other:
+            raise UsageError(
+                f"`{name}` of {other[name]} holds no numbers, one for each step",
+                why="it was logged as images, texts, histograms or the like",
+                hint=f"dlv tensorboard {other[name]}",
+            )
         if not matching:
             raise NotFound(
                 f"no series `{name}` in {', '.join(labels[:3])}",

@@ -81,6 +81,15 @@ def test_all_of_it_is_there(logged: Path) -> None:
     assert len(found["", "loss"][0]) == 5500
 
 
+@pytest.mark.parametrize("verb", ["metrics", "plots"])
+def test_what_is_no_number(dlv: Dlv, logged: Path, verb: str) -> None:
+    done = dlv(verb, "net@1", "--series", "img")
+    assert (done.code, done.stdout) == (2, "")
+    assert "`img` of net@1 holds no numbers" in done.stderr
+    assert "dlv tensorboard net@1" in done.stderr
+    assert dlv(verb, "net@1", "--series", "imgs").code == 4
+
+
 def test_what_leaves_it_as_it_is(dlv: Dlv, logged: Path) -> None:
     before, figures = everything(logged, "net@1"), dlv("metrics", "net@1").stdout
     put(logged, 2)
