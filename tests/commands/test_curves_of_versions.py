@@ -18,7 +18,7 @@ Dlv = Callable[..., Any]
 RUN = logs.version() + logs.start(1.0, 0) + logs.scalars("loss", range(5000))
 RUN += logs.image("img", 2, b"\x89PNG") + logs.start(2.0, 4000) + logs.text("note", 3, "three")
 RUN += logs.scalars("loss", range(4000, 4500))
-NODES = [
+NODES: list[dict[str, Any]] = [
     {"name": "flat", "op": "RESHAPE", "attrs": {"kind": "flatten"}, "inputs": ["x"]},
     {"name": "fc", "op": "FULL", "attrs": {"out": 3}, "inputs": ["flat"]},
     {"name": "act", "op": "RELU", "inputs": ["fc"]},
