@@ -22,7 +22,7 @@ from dlv.weights import MatrixStore
 Advance = Callable[[int], None]
 
 # Up to this matrices share chunks: of larger ones a level should not read more than it needs.
-POOLED = 16 << 10
+POOLED = 8 << 10
 
 
 def write(
