@@ -115,16 +115,11 @@ def _one_hop(
     met = min(src.out, dst.into, src.out * dst.into / max(known.edges, 1))
     hits = min(met, known.nets)
     found = []
-    sides = [
-        (side, _joined(s, side, end))
-        for side, end in zip(_SIDES, (src, dst), strict=True)
-        if end.ids
-    ]
-    if sides:
-        side, read = min(sides, key=lambda each: each[1])
-        near = src if side == "src" else dst
-        of_near = near.out if side == "src" else near.into
-        seeks = read * met / max(of_near, 1)  # as many of the pairs fit as of the edges
+    if src.ids or dst.ids:
+        # Fewer edges are those of fewer pairs; a side without layers has all edges.
+        side, near, edges = ("src", src, src.out) if src.out < dst.into else ("dst", dst, dst.into)
+        read = _joined(s, side, near, edges)
+        seeks = read * met / max(edges, 1)  # as many of the pairs fit as of the edges
         cost = len(near.ids) * _SEEK + read * _ROW + seeks * _SEEK + met * (_ROW + _HIT)
         found.append(Plan("pair seek", cost, _by_pairs(s, sets, side), hits))
     if src.ids and dst.ids and (pairs := _pairs(s, sets)) is not None:
@@ -136,7 +131,7 @@ def _one_hop(
     return found
 
 
-def _joined(s: Statement, side: str, end: _End) -> float:
+def _joined(s: Statement, side: str, end: _End, edges: int) -> float:
     """How many pairs of layers have one of these on a side."""
     sql = (
         f"SELECT 1 FROM layer_pair WHERE {side}_layer IN (SELECT id FROM {s.ids(end.ids)})"
@@ -145,7 +140,7 @@ def _joined(s: Statement, side: str, end: _End) -> float:
     found: int = s.db.value(f"SELECT count(*) FROM ({sql})")
     if found < _MOST_COUNTED:
         return found
-    return max(found, (end.out if side == "src" else end.into) / _EDGES_OF_PAIR)
+    return max(found, edges / _EDGES_OF_PAIR)
 
 
 def _by_pairs(s: Statement, sets: Sequence[Sequence[LayerSet]], near: str) -> str:
