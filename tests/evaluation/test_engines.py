@@ -29,7 +29,6 @@ BEYOND_NUMPY = {"unet", "gpt", "functional", "rolled", "pools", "masked"}
 def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     before = torch.get_num_threads()
-    torch.set_num_threads(before)  # torch looks at the variable later if nobody has said a number
     yield
     assert torch.get_num_threads() == before
     torch.set_num_threads(before)

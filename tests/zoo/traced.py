@@ -69,5 +69,9 @@ def trace(module: nn.Module, inputs: Any, **options: Any) -> Traced:
 @functools.cache
 def traced(name: str) -> Traced:
     """A model of the zoo; not to be changed."""
+    before = torch.get_num_threads()
     torch.set_num_threads(1)
-    return trace(*build(name))
+    try:
+        return trace(*build(name))
+    finally:
+        torch.set_num_threads(before)
