@@ -105,6 +105,8 @@ def check(
             if not objects.packs(quick=quick):
                 objects.believe(fresh)
             objects.check(chosen, quick=quick)
+            for problem in dump.ledger_problems(repository.trials_path):
+                report.add("trials", "trials.db", problem)
         finally:
             fresh.close()
     return report

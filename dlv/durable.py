@@ -190,6 +190,9 @@ class TemporaryFile:
 
 def _create(tmp_dir: Path, suffix: str) -> tuple[Path, int]:
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    if not tmp_dir.is_dir():  # many ways to copy a repository leave empty folders out
+        with suppress(OSError):  # what is wrong, the next call tells
+            tmp_dir.mkdir()
     while True:
         path = tmp_dir / (os.urandom(12).hex() + suffix)
         descriptor = _call("create", "create", path, os.open, path, flags, 0o666)

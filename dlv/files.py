@@ -222,11 +222,16 @@ class FileStore:
                 pending += [below for mode, below in _tree_rows(found) if mode == _TREE_MODE]
         return faults
 
+    def _references(self) -> list[Path]:
+        """But what a killed git has left: the next writer removes it."""
+        found = self.path.glob("refs/versions/*")
+        return sorted(path for path in found if path.suffix != ".lock")
+
     def check_references(self) -> list[tuple[str, str]]:
         """Each keeps a commit, and that its tree, from git's own garbage collection."""
         faults = []
         objects = self._objects() if self.path.exists() else None
-        for path in sorted(self.path.glob("refs/versions/*")):
+        for path in self._references():
             found = None if objects is None else _read(objects, path.name, "commit")
             if path.read_bytes() != path.name.encode() + b"\n":
                 faults.append((f"refs/versions/{path.name}", "it names another commit"))
@@ -252,7 +257,7 @@ class FileStore:
             needed.update(below for _, below in rows)
             pending += [below for mode, below in rows if mode == _TREE_MODE]
         dead = []
-        for path in sorted(self.path.glob("refs/versions/*")):
+        for path in self._references():
             found = _read(objects, path.name, "commit")
             if found is None or found.partition(b"\n")[0][5:].decode("latin-1") in wanted:
                 needed.add(path.name)

@@ -49,6 +49,7 @@ def repair(
         return Repaired(first, 0)
     with superseded.removing(repository, PATIENCE):
         _whole(repository, copies, first)
+        _ledger(copies, first)
     mended = list(copies.found)
     if first is None or any(f.kind == "catalogue" for f in first.faults) or mended:
         rebuilding.rebuild(repository)
@@ -96,6 +97,13 @@ def _whole(repository: Repository, copies: Copies, report: Report | None) -> Non
             bad = {name for name, path in repositories.stored(root, suffix) if _wrong(name, path)}
         for name in sorted(bad):
             copies.hashed(root, name, suffix)
+
+
+def _ledger(copies: Copies, report: Report | None) -> None:
+    """Trials that were not over start again; their results are in versions."""
+    if report is not None and any(fault.kind == "trials" for fault in report.faults):
+        copies.set_aside([f"trials.db{end}" for end in ("", "-wal", "-shm")])
+        copies.found.append(("trials.db", "set aside, a new one is made with the next trials"))
 
 
 def _wrong(name: str, path: Path) -> bool:

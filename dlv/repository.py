@@ -98,8 +98,7 @@ class Repository:
         self.packs = path / "packs"
         self.manifests = path / "manifests"
         self.facts = path / "facts"
-        self.tmp = path / "tmp"
-        self.cache = path / "cache"
+        self.tmp, self.cache = path / "tmp", path / "cache"
         self.files_git = path / "files.git"
         self.config_file = path / "config.toml"
         self.database_file = path / "dlv.db"
@@ -142,14 +141,15 @@ class Repository:
 
     @classmethod
     def _checked(cls, path: Path) -> Repository:
-        data = read_json((path / "format.json").read_bytes(), f"{path / 'format.json'}")
+        file = path / "format.json"
+        data = read_json(file.read_bytes(), str(file))
         number = data.get("format") if isinstance(data, dict) else None
+        if type(number) is not int or number < 1:
+            raise Damaged(f"{file} tells no format", hint="move it away; dlv init writes it again")
         if number != FORMAT:
             raise NewerFormat(
                 f"{path} has the repository format {number}",
-                why=f"this dlv knows format {FORMAT}; it was made by {data.get('writer')}"
-                if isinstance(data, dict)
-                else None,
+                why=f"this dlv knows format {FORMAT}; it was made by {data.get('writer')}",
                 hint="pip install --upgrade dlv",
             )
         return cls(path)
@@ -375,8 +375,8 @@ def read_object(root: Path, digest: str, what: str) -> bytes:
 
 
 def stored(root: Path, suffix: str) -> Iterator[tuple[str, Path]]:
-    """(hash in its name, path) of every object below `root`, in order."""
-    for path in sorted(root.glob(f"??/*{suffix}")):
+    """(hash in its name, path) of every object below `root`, in order; no link to nothing."""
+    for path in sorted(filter(Path.exists, root.glob(f"??/*{suffix}"))):
         yield path.name.removesuffix(suffix), path
 
 

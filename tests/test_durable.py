@@ -248,7 +248,7 @@ def test_remove(places: tuple[Path, Path]) -> None:
 
 def test_the_reason_is_said(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot create"):
-        write_once(tmp_path / "nowhere", tmp_path, b"x", "")
+        write_once(tmp_path / "no" / "where", tmp_path, b"x", "")
 
 
 def test_clear_dead_takes_the_dead_only(places: tuple[Path, Path], tmp_path: Path) -> None:

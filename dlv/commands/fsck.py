@@ -55,7 +55,7 @@ def run(
     if source is not None and not repair:
         raise UsageError("--from is for --repair", hint=f"dlv fsck --repair --from {source}")
     repository = call.repository
-    total = sum(path.stat().st_size for path in repository.packs.glob("??/*"))
+    total = sum(path.lstat().st_size for path in repository.packs.glob("??/*"))
     with call.progress("check", total) as bar:
         mended = None
         if repair:

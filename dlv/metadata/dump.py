@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
 
 from dlv.metadata import facts, staged, versions
 from dlv.metadata.database import Database, Row
@@ -93,6 +96,18 @@ def integrity(db: Database) -> list[str]:
         problems.append("its tables are not those of this version of dlv")
     broken = db.rows("PRAGMA foreign_key_check")
     return problems + [f"{row[0]} row {row[1]} points to nothing in {row[2]}" for row in broken]
+
+
+def ledger_problems(path: Path) -> list[str]:
+    """What SQLite finds wrong with the ledger of trials; nothing if it is not to be had now."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            rows = db.execute("PRAGMA integrity_check(20)").fetchall()
+    except sqlite3.OperationalError:
+        return []
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        return [str(error)]
+    return [str(row[0]) for row in rows if row[0] != "ok"]
 
 
 def local_problems(db: Database) -> list[str]:

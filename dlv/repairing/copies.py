@@ -44,7 +44,7 @@ class Copies:
     def set_aside(self, origins: Iterable[str]) -> None:
         """Out of the way, but not lost: a list of its own for each call."""
         paths = [self.repository.path / origin for origin in origins]
-        there = [path for path in paths if path.is_file()]
+        there = [path for path in paths if path.exists()]
         if there:
             place = quarantine.begin(self.repository, there, "repair")
             quarantine.move_in(self.repository, place, there)
