@@ -126,7 +126,11 @@ class _Driver:
                 settle(self._ledger, self._run)
                 continue
             notes = [self._replaced(view, ended) for ended in self.crew.look()]
-            notes += [News("worker", text, {}) for text in self.crew.fill(_open(view))]
+            most = _open(view)
+            notes += [News("worker", text, {}) for text in self.crew.fill(most)]
+            if not most and not self.crew.workers:
+                # The last of them ended itself with its trial: nobody asks for another.
+                settle(self._ledger, self._run)
             self._show(view, notes)
             self._wait(time.monotonic() - begun)
         # Others may have done what was left before it was seen that a worker is gone.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -152,6 +153,9 @@ def _trial(
             value = store.last_value(name, metric, at)
             if value is not None:
                 cut[metric] = value
+    if state == "diverged" and verdict is None:
+        odd = [f"{name} {value:g}" for name, value in last.items() if not math.isfinite(value)]
+        why = f"{', '.join(odd) or 'not finite'} at step {member['step']}"
     owner = None if member["owner"] is None else json.loads(member["owner"])
     return TrialView(
         trial=name,

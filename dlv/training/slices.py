@@ -109,7 +109,12 @@ def traced(error: BaseException) -> str:
     frames = error.__traceback__
     while frames is not None and frames.tb_next is not None and _own(frames):
         frames = frames.tb_next
-    return "".join(traceback.format_exception(type(error), error, frames)).strip()
+    text = "".join(traceback.format_exception(type(error), error, frames)).strip()
+    words = str(error).split("\n")
+    if len(words) < 2:
+        return text
+    # Its last line is what tables show.
+    return f"{text}\n{type(error).__name__}: {' '.join(' '.join(words).split())}"
 
 
 def _own(frames: object) -> bool:

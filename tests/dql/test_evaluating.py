@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -306,6 +307,9 @@ def test_some_fail_and_others_go_on(repository: Repository) -> None:
     assert failed is not None
     assert "RuntimeError" in (failed.error or "")
     assert "own_trainer.py" in (failed.error or "")
+    whys = {each.varied["fault"]: each.view and each.view.why for each in found.trials}
+    assert whys["raise"] == "RuntimeError: this trial was not meant to be"
+    assert whys["nan"] == "accuracy nan, loss nan at step 5"
     before = steps(repository)
     ask(repository, text, retry_failed=True)
     assert steps(repository) == before + 1
@@ -315,8 +319,8 @@ def test_all_fail(repository: Repository) -> None:
     with pytest.raises(AllFailed) as caught:
         ask(repository, f'{ONE}, config.fault = "raise" vary config.seed in 0..1 into "none"')
     assert caught.value.exit_code == 4
-    assert caught.value.why == "trial #1 of net@1: not meant to be"
-    assert "output.txt" in (caught.value.hint or "")
+    assert caught.value.why == "trial #1 of net@1: RuntimeError: this trial was not meant to be"
+    assert re.match(r"dlv trials [0-9a-f]{7} 1 shows .*output.txt\Z", caught.value.hint or "")
     assert committed(repository, "none") == []
 
 

@@ -130,6 +130,13 @@ def test_a_trial_that_says_nothing_is_given_up(place: Place) -> None:
     assert len(place.news("worker")) == 1
 
 
+def test_the_last_trial_that_says_nothing_ends_the_run(place: Place) -> None:
+    """Its worker ends with it, and there is no other that could ask what is left."""
+    run = place.open_run([{"fault": "hang", "at": 5}], budget=Budget(trial_seconds=1.0))
+    view = place.train(run, workers=1)
+    assert (view.state, [trial.state for trial in view.trials]) == ("over", ["failed"])
+
+
 def test_a_worker_that_cannot_begin_is_said(place: Place) -> None:
     run = place.open_run(RATES[:1])
     script = "import sys; sys.exit('error: no such thing')"
