@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,9 @@ import dlv.lineage as lineage
 import dlv.reading.interval_statistics as interval_statistics
 import dlv.revisions as revisions
 import dlv.weight_statistics as weight_statistics
-from dlv.errors import UsageError
+from dlv.errors import DlvError, UsageError
+from dlv.events import heads
+from dlv.events.logged_hyperparameters import PLUGIN
 from dlv.inventory import Matrix
 from dlv.lineage import Parent
 from dlv.manifest import Manifest, Snapshot
@@ -52,6 +54,15 @@ class Storage:
         return self.raw / self.stored if self.stored else None
 
 
+@dataclass(frozen=True)
+class Logged:
+    """A series without figures: images, texts, histograms; `points` None: it cannot be read."""
+
+    name: str
+    plugin: str
+    points: int | None
+
+
 @dataclass
 class Description:
     """A version in parts; of evaluations when they were saved, newest first.
@@ -75,6 +86,7 @@ class Description:
     storage: Storage
     notes: tuple[str, ...]
     evaluations: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    logged: list[Logged] = field(default_factory=list)
     curves: dict[str, Sequence[float]] = field(default_factory=dict)
     statistics: dict[str, Statistics | None] = field(default_factory=dict)
     bounds: dict[str, StatisticsBounds] = field(default_factory=dict)
@@ -154,6 +166,7 @@ def describe(
         notes=found.notes,
         evaluations=facts.dated_evaluations(db, version.id)[::-1],
     )
+    result.logged = _logged(store, manifest, {(m.run, m.tag) for m in result.metrics})
     if curves:
         for item in result.metrics:
             if item.n <= catalogue.MOST_POINTS:
@@ -209,6 +222,25 @@ def _summary(network: Network | None, held: Sequence[Matrix]) -> Summary | None:
     if network is None or network.cyclic:
         return None
     return summary.summary(network, {m.name: (m.dtype, m.shape) for m in held})
+
+
+def _logged(
+    store: MatrixStore, manifest: Manifest, told: Collection[tuple[str, str]]
+) -> list[Logged]:
+    """The series that have no figures; what is in them says their head."""
+    found = []
+    for reference in manifest.series:
+        if (reference.run, reference.tag) in told:
+            continue
+        name = f"{reference.run}/{reference.tag}" if reference.run else reference.tag
+        try:
+            head = heads.decode(bytes(store.object("series", reference.hash)))
+        except DlvError:
+            found.append(Logged(name, "", None))
+        else:
+            if head.plugin != PLUGIN:  # hyperparameters are told of as such
+                found.append(Logged(name, head.plugin, sum(count for _, count in head.points)))
+    return found
 
 
 def _snapshots(repository: Repository, version: Version, manifest: Manifest) -> list[SnapshotLine]:

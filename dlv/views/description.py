@@ -29,6 +29,7 @@ def whole(
     rows = [[key, setting(value)] for key, value in found.manifest.hyperparameters.items()]
     yield from _section("hyperparameters", [Table([Column("key", fixed=True), "value"], rows)])
     yield from _section("metrics", [_metrics(found, output)])
+    yield from _section("also logged", _logged(found))
     yield from _section("evaluations", [_evaluations(found)])
     yield from _section("snapshots", [_snapshots(found)])
     shown = [m for m in found.matrices if everything or m.role != "optimizer"]
@@ -218,6 +219,14 @@ def _metrics(found: Description, output: Output) -> Table:
         for row, item in zip(rows, found.metrics, strict=True):
             row.append(output.sparkline(found.curves.get(item.name, ()), 16))
     return Table(columns, rows)
+
+
+def _logged(found: Description) -> list[Block]:
+    rows: list[list[Cell]] = [
+        [item.name, item.plugin, Text("unreadable", "red") if item.points is None else item.points]
+        for item in found.logged
+    ]
+    return [Table([Column("series", least=12), "kind", "points"], rows)]
 
 
 def _evaluations(found: Description) -> Table:

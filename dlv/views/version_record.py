@@ -24,6 +24,9 @@ def document(found: Description) -> dict[str, Any]:
             {"name": item.name, **{k: v for k, v in asdict(item).items() if k != "hash"}}
             for item in found.metrics
         ],
+        "logged": [
+            {"name": item.name, "kind": item.plugin, "points": item.points} for item in found.logged
+        ],
         "evaluations": [{"created": at, **told} for at, told in found.evaluations],
         "snapshots": [asdict(line) for line in found.snapshots],
         "matrices": [_matrix_record(found, matrix) for matrix in found.matrices],

@@ -12,6 +12,8 @@ import pytest
 from safetensors.numpy import save_file
 
 import dlv.api as api
+from dlv.errors import Damaged
+from dlv.events import heads
 from tests import event_bytes as logs
 
 Dlv = Callable[..., Any]
@@ -79,6 +81,32 @@ def test_all_of_it_is_there(logged: Path) -> None:
     found = everything(logged, "net@1")
     assert set(found) == {("", "loss"), ("", "note"), ("", "img"), ("/sub", "acc")}
     assert len(found["", "loss"][0]) == 5500
+
+
+def test_a_description_names_what_has_no_figures(
+    dlv: Dlv, logged: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = dlv("desc", "net@1", json=True).document
+    assert found["logged"] == [
+        {"name": "img", "kind": "images", "points": 1},
+        {"name": "note", "kind": "text", "points": 1},
+    ]
+    assert {each["name"] for each in found["metrics"]} == {"loss", "sub/acc"}
+    assert "also logged" in dlv("desc", "net@1", tty=True).stdout
+    assert dlv("desc", "net@1").stdout.count("images\t1\n") == 1
+
+    real = heads.decode
+
+    def damaged(data: bytes) -> heads.Head:
+        head = real(data)
+        if head.plugin != "scalars":
+            raise Damaged("it is damaged")
+        return head
+
+    monkeypatch.setattr(heads, "decode", damaged)
+    found = dlv("desc", "net@1", json=True).document
+    assert [each["points"] for each in found["logged"]] == [None, None]
+    assert dlv("desc", "net@1", tty=True).stdout.count("unreadable") == 2
 
 
 @pytest.mark.parametrize("verb", ["metrics", "plots"])
