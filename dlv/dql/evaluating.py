@@ -356,8 +356,8 @@ class Evaluating:
         raise AllFailed(
             f"all {count} trials failed" if count > 1 else "the trial failed",
             why=f"trial #{first.ordinal} of {first.label}: {line}",
-            hint=f"dlv trials {view.id[:7]} {first.ordinal} shows all of it;"
-            f" what it printed: {self.repository.trials_folder / first.trial / 'output.txt'}",
+            hint=f"dlv trials {view.id[:7]} {first.ordinal} shows all of it, and --retry-failed"
+            f" tries again; what it printed: {self.repository.trials_folder / first.trial / 'output.txt'}",
         )
 
     def _warn(self, view: RunView) -> None:
