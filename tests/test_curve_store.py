@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 import dlv.frozen_curves as frozen_curves
 from dlv.canonical import hash_bytes
-from dlv.curve_store import CurveStore
+from dlv.curve_store import LIVE, CurveStore, curves_of
 from dlv.curve_writer import Batch, RunWriter, keep_preview
 from dlv.events import heads, payloads
 from dlv.events.downsample import SAMPLE, sampled
@@ -348,3 +349,10 @@ def test_a_file_that_is_no_good_is_made_anew(tmp_path: Path) -> None:
         store.database.execute(f"PRAGMA user_version = {curve_database.SCHEMA_VERSION + 1}")
     with CurveStore.open(path) as store:
         assert store.experiments() == []
+
+
+def test_a_folder_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the files in it may be: SQLite needs others beside them."""
+    assert curves_of(tmp_path) == tmp_path / LIVE
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert curves_of(tmp_path) is None
