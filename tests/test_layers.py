@@ -26,9 +26,9 @@ LEVELS: dict[float, str] = {
     3.5: "conditions delivery derive draft imported_runs inventory lineage mlflow_record reachable"
     " text_changes working",
     3.7: "approximate_files carrying collecting repairing matrix_pairs evaluation",
-    4: "board named_boards add commit archive explain diff describe evaluate activations check status history"
+    4: "board add commit archive explain diff describe evaluate activations check status history"
     " checkout tags remove collect intake intake_mlflow intake_tensorboard transfer curves stats"
-    " doctor demo rebuild"
+    " doctor demo rebuild named_boards"
     " show undo version copying lossy repair logged_curves",
     5: "training hub report dql views",
     6: "commands api integrations",
