@@ -293,7 +293,7 @@ def inputs_of(net: Net, images: Array) -> Array:
     return np.ascontiguousarray(tensor.numpy())
 
 
-def fresh(shapes: Mapping[str, Shape], seed: int, *, gain: float) -> dict[str, Any]:
+def fresh(shapes: Mapping[str, Shape], seed: int, *, gain: float = 2.0) -> dict[str, Any]:
     """Normal weights of variance gain / inputs; norms begin as the identity, biases at zero."""
     generator = torch.Generator().manual_seed(seed)
     made = {}
