@@ -16,7 +16,7 @@ help:
 	@echo "make demo       build demo-repository from examples/ and show the commands at work"
 	@echo "make test       all tests but the slow ones (installs torch and scikit-learn)"
 	@echo "make test-slow  the slow ones: crashes at many points, big files, Ray (installs it)"
-	@echo "make reliability  the figures of the crash harness; POINTS=0: at every call (hours)"
+	@echo "make reliability  the figures of the crash harness; POINTS=0: at every call (hours); CROWD=32x50"
 	@echo "make fuzz       every parser against inputs with something wrong; RUNS=1000000: so many of each"
 	@echo "make lint       ruff and mypy --strict"
 	@echo "make docs       write the reference pages in docs/, and what the sessions in the other pages print"
@@ -61,7 +61,8 @@ test-slow: $(SLOW)
 	$(PYTEST) -n auto -m "slow" $(ARGS)
 
 reliability: $(FULL)
-	$(BIN)/python tools/reliability.py --points $(or $(POINTS),40) --out reliability.json
+	$(BIN)/python tools/reliability.py --points $(or $(POINTS),40) --crowd $(or $(CROWD),8x20) \
+	  --out reliability.json
 
 bench: $(BENCH)
 	@set -e; for file in benchmarks/*.py; do \

@@ -1,4 +1,4 @@
-"""A file of nothing, given up so that `gc` can write a few rows on a disk that is full."""
+"""A file of nothing, given up so that `gc` and `rm` can write rows on a disk that is full."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def keep(repository: Repository) -> None:
             os.close(descriptor)
 
 
-def give_up(repository: Repository) -> bool:
-    """Free it where little else is free; whether it was there."""
+def give_up(repository: Repository, *, least: int = ROOM * SIZE) -> bool:
+    """Free it where less than that is free; whether it was there."""
     path = path_of(repository)
     with contextlib.suppress(OSError):
-        if _free(repository.path) < ROOM * SIZE:
+        if _free(repository.path) < least:
             path.unlink()
             return True
     return False

@@ -309,7 +309,7 @@ def _parse_toml(path: Path, lines: list[str]) -> dict[str, Any]:
         return {}
     try:
         return tomllib.loads("\n".join(lines))
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a number may have too many digits, too
         raise UsageError(f"{path} is not TOML", why=str(error)) from error
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import dlv.ballast as ballast
 import dlv.revisions as revisions
 from dlv.errors import Conflict, NotFound, UsageError
 from dlv.metadata import facts, usage, versions
@@ -45,6 +46,8 @@ def remove(
     """Hide whole versions, or with `steps` some of their snapshots."""
     db = repository.database
     wanted = None if steps is None else parse_steps(steps)
+    if not dry_run:
+        ballast.give_up(repository, least=ballast.SMALL)
     with repository.change("rm", author) as change:
         found = {v.id: v for v in (_chosen(repository, text) for text in references)}
         if wanted is None:

@@ -1,7 +1,7 @@
 """`make reliability`: the crash harness run for its figures, as a table and as JSON.
 
-python tools/reliability.py [--points N] [--out FILE]: at most N points per command (0: all of
-them); exit 1 if anything was lost or broken.
+python tools/reliability.py [--points N] [--crowd 32x50] [--out FILE]: at most N points per command
+(0: all of them), so many processes x operations; exit 1 if anything was lost or broken.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.crash import conftest, shim  # noqa: E402
+from tests.crash import conftest, shim, test_concurrency, test_kill_ingest  # noqa: E402
 from tests.crash.test_bit_flips import KINDS  # noqa: E402
-from tests.crash.test_kill import ARCHIVE, COMMIT, GC, HIDDEN, SECOND  # noqa: E402
 from tests.crash.test_powerloss import COMMANDS as CUT  # noqa: E402
+from tests.crash.verbs import VERBS  # noqa: E402
 
 KILLS = [(shim.BEFORE, 0), (shim.MIDDLE, 0)]
 ERRORS = [
@@ -31,38 +32,19 @@ ERRORS = [
     for way in (shim.FAIL_FROM, shim.FAIL_ONCE)
     for code in (errno.ENOSPC, errno.EIO, errno.EMFILE)
 ]
-COMMANDS: dict[str, tuple[Sequence[Any], Sequence[str], tuple[str, ...]]] = {
-    "commit": ([["add", "."]], COMMIT, ()),
-    "archive": (SECOND, ARCHIVE, ()),
-    "gc": (HIDDEN, GC, ("eager",)),
-    "rm": (SECOND, ("rm", "lenet@1"), ()),
-    "undo": (SECOND, ("undo",), ()),
-    "tag": (SECOND, ("tag", "best", "lenet@1"), ()),
-    "rebuild": (SECOND, ("fsck", "--rebuild"), ()),
-}
 
 
-def run(below: Path, name: str, ways: Sequence[tuple[int, int]], most: int) -> dict[str, Any]:
-    """One command killed, or refused, at so many of its calls."""
-    before, command, settings = COMMANDS[name]
-    return _driven(below, name, before, command, ways=ways, most=most, settings=settings)
-
-
-def cut(below: Path, name: str, images: int) -> dict[str, Any]:
-    """So many images of what a disk may hold after the power was cut during a command."""
-    before, command, settings = CUT[name]
-    place = f"power {name}"
-    return _driven(below, place, before, command, ways=[], images=images, settings=settings)
-
-
-def _driven(
-    below: Path, name: str, before: Sequence[Any], command: Sequence[str], **given: Any
+def run(
+    below: Path, name: str, ways: Sequence[tuple[int, int]] = (), most: int = 0, images: int = 0
 ) -> dict[str, Any]:
+    """One command killed, or refused, at so many of its calls; or so many images of what a disk
+    may hold after the power was cut during it."""
+    verb = VERBS[name]
     prepare = conftest.prepare.__wrapped__(below)  # type: ignore[attr-defined]
-    template = prepare(name, *before)
-    built = shim.library(below / "shim")
-    drive = conftest.drive.__wrapped__(built, below)  # type: ignore[attr-defined]
-    results = next(drive)(template, command, **given)
+    template = prepare(name, *verb.before, release=verb.release)
+    drive = conftest.drive.__wrapped__(_shim(below), below)  # type: ignore[attr-defined]
+    given = {"images": images} if images else {"most": most}
+    results = next(drive)(template, verb.command, ways, settings=verb.settings, **given)
     problems = conftest.bad(results)
     return {
         "points": len(results),
@@ -70,6 +52,31 @@ def _driven(
         "bad": sum(bool(r["problems"]) for r in results),
         "examples": problems[:3],
     }
+
+
+def ingest(below: Path) -> dict[str, Any]:
+    """Logs read into live.db, killed at every call."""
+    results = test_kill_ingest.kills(_shim(below), below, shim.BEFORE, shim.MIDDLE)
+    wrong = [str(result) for result in results if result["problems"]]
+    reached = sum(result["code"] is None for result in results)
+    return {"points": len(results), "reached": reached, "bad": len(wrong), "examples": wrong[:3]}
+
+
+def crowd(below: Path, many: int, turns: int) -> dict[str, Any]:
+    """Processes that commit, read, archive, collect, tag, remove and undo at once."""
+    folder, home = below / "crowd", below / "crowd-home"
+    home.mkdir()
+    wrong = []
+    try:
+        made = test_concurrency.crowd(folder, home, many, turns, "collecting", patience=3600)
+        test_concurrency.whole(folder, made, gc=True)
+    except AssertionError as error:
+        wrong.append(str(error)[:2000])
+    return {"points": many * turns, "reached": many, "bad": len(wrong), "examples": wrong}
+
+
+def _shim(below: Path) -> Path:
+    return shim.library(below / "shim")
 
 
 def tests(words: str) -> dict[str, Any]:
@@ -92,24 +99,31 @@ def tests(words: str) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--points", type=int, default=40)
+    parser.add_argument("--crowd", default="8x20", help="processes x operations, as 32x50")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    found: dict[str, Any] = {"kills": {}, "errors": {}, "power": {}, "tests": {}}
+    found: dict[str, Any] = {kind: {} for kind in ("kills", "errors", "power", "crowd", "tests")}
     images = given.points or 500
+    many, turns = (int(part) for part in given.crowd.split("x"))
+
+    def row(kind: str, name: str, figures: Callable[[], dict[str, Any]]) -> None:
+        started = time.monotonic()
+        made = figures()
+        found[kind][name] = made | {"seconds": round(time.monotonic() - started, 1)}
+        print(f"{kind:7} {name:15} {made['points']:6} points {made['bad']:4} bad", flush=True)
+        for example in made["examples"]:
+            print(f"        {example}", flush=True)
+
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as name:
         below = Path(name)
-        for kind, ways in (("kills", KILLS), ("errors", ERRORS), ("power", None)):
-            for command in CUT if ways is None else COMMANDS:
-                started = time.monotonic()
-                if ways is None:
-                    row = cut(below, command, images)
-                else:
-                    row = run(below, command, ways, given.points)
-                found[kind][command] = row | {"seconds": round(time.monotonic() - started, 1)}
-                line = f"{kind:7} {command:13} {row['points']:6} points {row['bad']:4} bad"
-                print(line, flush=True)
-                for example in row["examples"]:
-                    print(f"        {example}", flush=True)
+        for verb in VERBS:
+            row("kills", verb, partial(run, below, verb, KILLS, given.points))
+        row("kills", "ingest", partial(ingest, below))
+        for verb in VERBS:
+            row("errors", verb, partial(run, below, verb, ERRORS, given.points))
+        for verb in CUT:
+            row("power", verb, partial(run, below, verb, images=images))
+        row("crowd", given.crowd, partial(crowd, below, many, turns))
     files = "tests/crash/test_{}.py"
     for name, words in {
         f"flips, 25 in each of {len(KINDS)} kinds of file": files.format("bit_flips"),
@@ -117,17 +131,21 @@ def main() -> None:
         "processes at once": files.format("concurrency"),
         "faults put in on purpose": files.format("harness"),
         "repair from a copy": "tests/test_repair.py",
+        "repositories of all releases": "tests/test_released.py",
+        "damage of every kind": "tests/test_damage.py",
+        "a full disk": files.format("full_disk"),
+        "hostile files": "tests/hostile",
     }.items():
-        found["tests"][name] = row = tests(words)
-        print(f"tests   {name}: {'ok' if row['passed'] else row['said']}", flush=True)
-    kinds = ("kills", "errors", "power")
-    total = {kind: sum(row["points"] for row in found[kind].values()) for kind in kinds}
-    bad = sum(row["bad"] for kind in total for row in found[kind].values())
+        found["tests"][name] = said = tests(words)
+        print(f"tests   {name}: {'ok' if said['passed'] else said['said']}", flush=True)
+    kinds = ("kills", "errors", "power", "crowd")
+    total = {kind: sum(r["points"] for r in found[kind].values()) for kind in kinds}
+    bad = sum(r["bad"] for kind in kinds for r in found[kind].values())
     found["total"] = total | {"bad": bad}
     print(json.dumps(found["total"]))
     if given.out is not None:
         given.out.write_text(json.dumps(found, indent=1) + "\n")
-    sys.exit(bool(bad) or not all(row["passed"] for row in found["tests"].values()))
+    sys.exit(bool(bad) or not all(r["passed"] for r in found["tests"].values()))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from dlv.dql.building import build, depth
 from dlv.dql.diagnosis import END, Refused, SyntaxFault, Word, diagnose
 
 DEEPEST = 200  # SQLite and Python both stop somewhere above
-LONGEST = 1 << 20  # characters
+LONGEST = 200_000  # characters: of each, some kilobytes may be needed to see what is wrong
 _HALF = re.compile("[\ud800-\udfff]")  # what comes of bytes that are no UTF-8
 
 _OPTIONS: dict[str, Any] = {
@@ -40,7 +40,7 @@ def parse(text: str, cache_folder: Path | None = None) -> tuple[ast.Statement, .
     """
     if len(text) > LONGEST:
         raise SyntaxFault(
-            "the query is too long", text, LONGEST, 0, hint="at most a million characters"
+            "the query is too long", text, LONGEST, 0, hint=f"at most {LONGEST:,} characters"
         )
     if (broken := _HALF.search(text)) is not None:
         raise SyntaxFault(

@@ -24,7 +24,9 @@ from tests.crash.conftest import ROOT, environment
 STATES = ("live", "removed", "undone", "recovered")
 
 
-def crowd(folder: Path, home: Path, many: int, turns: int, *rest: str) -> list[dict[str, Any]]:
+def crowd(
+    folder: Path, home: Path, many: int, turns: int, *rest: str, patience: float = 300
+) -> list[dict[str, Any]]:
     Repository.init(folder)
     done = subprocess.run(
         [sys.executable, "-m", "tests.crash.crowd", str(folder), str(many), str(turns), *rest],
@@ -32,7 +34,7 @@ def crowd(folder: Path, home: Path, many: int, turns: int, *rest: str) -> list[d
         env=environment(home),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=patience,
     )
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert [line["error"] for line in lines if "error" in line] == []
