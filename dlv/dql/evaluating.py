@@ -353,11 +353,12 @@ class Evaluating:
         first = next((trial for trial in bad if trial.error), bad[0])
         line = (first.error or "a metric was not finite").strip().splitlines()[-1]
         count = len(bad)
+        printed = self.repository.trials_folder / first.trial / "output.txt"
         raise AllFailed(
             f"all {count} trials failed" if count > 1 else "the trial failed",
             why=f"trial #{first.ordinal} of {first.label}: {line}",
             hint=f"dlv trials {view.id[:7]} {first.ordinal} shows all of it, and --retry-failed"
-            f" tries again; what it printed: {self.repository.trials_folder / first.trial / 'output.txt'}",
+            f" tries again; what it printed: {printed}",
         )
 
     def _warn(self, view: RunView) -> None:

@@ -320,7 +320,8 @@ def test_all_fail(repository: Repository) -> None:
         ask(repository, f'{ONE}, config.fault = "raise" vary config.seed in 0..1 into "none"')
     assert caught.value.exit_code == 4
     assert caught.value.why == "trial #1 of net@1: RuntimeError: this trial was not meant to be"
-    assert re.match(r"dlv trials [0-9a-f]{7} 1 shows .*--retry-failed .*output.txt\Z", caught.value.hint or "")
+    wanted = r"dlv trials [0-9a-f]{7} 1 shows .*--retry-failed .*output.txt\Z"
+    assert re.match(wanted, caught.value.hint or "")
     assert committed(repository, "none") == []
 
 
