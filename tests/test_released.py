@@ -15,6 +15,7 @@ import dlv.check as check
 import dlv.cli as cli
 import dlv.files as files
 import dlv.metadata.database as database
+from dlv.errors import StorageError
 from dlv.metadata import dump
 from dlv.metadata.database import SCHEMA_VERSION
 from dlv.repository import Repository
@@ -189,3 +190,17 @@ def test_a_newer_one_is_refused(
         released.root / ".dlv" / name for name in ("dlv.db-wal", "dlv.db-shm", "gc.lock")
     }
     assert before.keys() <= after.keys()
+
+
+def test_where_it_may_not_be_written_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = unpack(NEWEST, tmp_path)
+    before = found.database.read_bytes()
+    monkeypatch.setattr(database.Database, "read_only", True)
+    with api.open(found.root) as repo:
+        with pytest.raises(StorageError, match="of an older dlv") as caught:
+            list(repo)
+    assert caught.value.hint is not None
+    assert "dlv status" in caught.value.hint
+    assert found.database.read_bytes() == before

@@ -153,6 +153,12 @@ class Database:
             )
         if found == SCHEMA_VERSION:
             return
+        if self.read_only:
+            raise StorageError(
+                f"the catalogue {self.path} is that of an older dlv, and may not be written",
+                why=f"its schema is number {found}, this dlv reads {SCHEMA_VERSION}",
+                hint="run dlv status once where it may be written, or in a copy of the folder",
+            )
         with self.atomic():
             found = self.value("PRAGMA user_version")  # another process may have been faster
             for number in range(found, SCHEMA_VERSION):
