@@ -198,9 +198,9 @@ def test_where_it_may_not_be_written_it_is_told(
     found = unpack(NEWEST, tmp_path)
     before = found.database.read_bytes()
     monkeypatch.setattr(database.Database, "read_only", True)
-    with api.open(found.root) as repo:
-        with pytest.raises(StorageError, match="of an older dlv") as caught:
-            list(repo)
+    refused = pytest.raises(StorageError, match="of an older dlv")
+    with api.open(found.root) as repo, refused as caught:
+        list(repo)
     assert caught.value.hint is not None
     assert "dlv status" in caught.value.hint
     assert found.database.read_bytes() == before
