@@ -148,7 +148,8 @@ def messages(found: Trials) -> Iterator[str]:
         if made:
             yield f"{plural(len(made), 'version')} of {found.into} committed"
         elif there:
-            yield f"nothing new: {plural(there, 'version')} of {found.into} stand for them already"
+            of = f"{plural(there, 'version')} of {found.into}"
+            yield f"nothing new: {of} {'stands' if there == 1 else 'stand'} for what was kept"
         else:
             yield f"nothing was kept, and no version of {found.into} committed"
     yield f"dlv trials {found.run[:7]} shows all of it"
