@@ -83,11 +83,12 @@ def _end(s: Statement, sets: Sequence[LayerSet]) -> _End:
     if not sets:
         return _End(frozenset(), *(3 * (1 << 40),) * 3)
     ids = sets[0].ids
-    row = s.db.row(
+    sql = (
         "SELECT total(n_nets), total(n_out), total(n_in) FROM layer_stat"
-        f" WHERE layer_id IN (SELECT id FROM {s.ids(ids)})"
+        f" WHERE layer_id IN {s.ids(ids)}"
     )
-    return _End(ids, *(int(each) for each in row or (0, 0, 0)))
+    (row,) = s.db.stream(sql, s.parameters)
+    return _End(ids, *map(int, row))
 
 
 def _by_layer(s: Statement, sets: Sequence[LayerSet], end: _End) -> Plan:
@@ -133,11 +134,8 @@ def _one_hop(
 
 def _joined(s: Statement, side: str, end: _End, edges: int) -> float:
     """How many pairs of layers have one of these on a side."""
-    sql = (
-        f"SELECT 1 FROM layer_pair WHERE {side}_layer IN (SELECT id FROM {s.ids(end.ids)})"
-        f" LIMIT {_MOST_COUNTED}"
-    )
-    found: int = s.db.value(f"SELECT count(*) FROM ({sql})")
+    sql = f"SELECT 1 FROM layer_pair WHERE {side}_layer IN {s.ids(end.ids)} LIMIT {_MOST_COUNTED}"
+    ((found,),) = s.db.stream(f"SELECT count(*) FROM ({sql})", s.parameters)
     if found < _MOST_COUNTED:
         return found
     return max(found, edges / _EDGES_OF_PAIR)
@@ -150,7 +148,7 @@ def _by_pairs(s: Statement, sets: Sequence[Sequence[LayerSet]], near: str) -> st
     for side, layers in zip(_SIDES, sets, strict=True):
         if layers:
             plus = "" if side == near else "+"
-            where.append(f"{plus}{pair}.{side}_layer IN (SELECT id FROM {s.ids(layers[0].ids)})")
+            where.append(f"{plus}{pair}.{side}_layer IN {s.ids(layers[0].ids)}")
         where.append(f"{edge}.{side}_layer = {pair}.{side}_layer")
         at = (f"{edge}.net_id", f"{edge}.{side}", f"{edge}.{side}_layer")
         where += among(s, "", at, layers, first=True)
@@ -163,7 +161,7 @@ def _by_pairs(s: Statement, sets: Sequence[Sequence[LayerSet]], near: str) -> st
 def _scan(s: Statement, sets: Sequence[Sequence[LayerSet]]) -> str:
     """All edges from some layers. Not by a join: SQLite would read all for a Bloom filter."""
     edge = s.name("e")
-    where = [f"{edge}.src_layer IN (SELECT id FROM {s.ids(sets[0][0].ids)})"]
+    where = [f"{edge}.src_layer IN {s.ids(sets[0][0].ids)}"]
     for side, layers in zip(_SIDES, sets, strict=True):
         at = (f"{edge}.net_id", f"{edge}.{side}", f"{edge}.{side}_layer")
         where += among(s, "", at, layers, first=side == "src")
@@ -181,10 +179,8 @@ def _pairs(s: Statement, sets: Sequence[Sequence[LayerSet]]) -> tuple[str, float
         ids = layers[0].ids
         key = "kinds", ids
         if key not in s.cache:
-            found = s.db.rows(
-                "SELECT op, variant FROM layer"
-                f" WHERE id IN (SELECT id FROM {s.ids(ids)}) GROUP BY op, variant"
-            )
+            sql = f"SELECT op, variant FROM layer WHERE id IN {s.ids(ids)} GROUP BY op, variant"
+            found = [*s.db.stream(sql, s.parameters)]
             every = sum(
                 s.db.value("SELECT count(*) FROM layer WHERE op = ? AND variant = ?", pair)
                 for pair in found

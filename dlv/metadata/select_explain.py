@@ -9,7 +9,7 @@ from typing import Any
 from dlv.metadata import wording
 from dlv.metadata.select_plan import Step
 
-_LONGEST = 2000  # characters of SQL that are shown on a terminal
+_LONGEST, _LONGEST_VALUE = 2000, 80  # characters of SQL that are shown on a terminal
 _INDENT = "  "
 
 
@@ -40,7 +40,7 @@ class Explained:
         yield f"  {self.sql[:_LONGEST]}{' …' if len(self.sql) > _LONGEST else ''}"
         if self.parameters:
             yield "Parameters"
-            yield "  " + ", ".join(f"{name} = {_said(v)}" for name, v in self.parameters.items())
+            yield "  " + ", ".join(f"{name} = {_short(v)}" for name, v in self.parameters.items())
 
     def document(self) -> dict[str, Any]:
         found: dict[str, Any] = {
@@ -103,6 +103,13 @@ def _said(value: Any) -> Any:
     if isinstance(value, bytes):
         return value == b"\x01" if len(value) == 1 else value[1:].decode()
     return value
+
+
+def _short(value: Any) -> Any:
+    """Lists of ids may have thousands of them."""
+    said = _said(value)
+    long = isinstance(said, str) and len(said) > _LONGEST_VALUE
+    return f"{said[: _LONGEST_VALUE - 1]}…" if long else said
 
 
 def tree(rows: Sequence[tuple[Any, ...]]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,12 +72,12 @@ class Layers:
     statement: Statement
     _attributes: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def _rows(self, ground: str, where: str, parameters: Sequence[Any] = ()) -> Iterator[Layer]:
-        for table in {"": ("layer",), "derived_": ("derived_layer",)}.get(
-            ground, ("layer", "derived_layer")
-        ):
+    def _rows(
+        self, ground: str, where: str, parameters: Sequence[Any] | Mapping[str, Any] = ()
+    ) -> Iterator[Layer]:
+        for table in _layer_tables(ground):
             sql = f"SELECT {_COLUMNS} FROM {table} {where}"
-            yield from (Layer(*row) for row in self.statement.db.rows(sql, parameters))
+            yield from (Layer(*row) for row in self.statement.db.stream(sql, parameters))
 
     def named(self, ground: str, wanted: Named) -> LayerSet:
         key = "named", ground, _spelt(wanted.pattern)
@@ -154,7 +154,8 @@ class Layers:
     def _with(self, ground: str, ids: frozenset[int] | None) -> Iterator[Layer]:
         if ids is None:
             return self._rows(ground, "")
-        return self._rows(ground, f"WHERE id IN (SELECT id FROM {self.statement.ids(ids)})")
+        where = f"WHERE id IN {self.statement.ids(ids)}"
+        return self._rows(ground, where, self.statement.parameters)
 
     def _attributes_of(self, layer: Layer) -> dict[str, Any]:
         known = self._attributes.get(layer.attrs)

@@ -178,14 +178,14 @@ def among(
     found = []
     for each in sets:
         if not first or each is not sets[0]:
-            found.append(f"+{layer} IN (SELECT id FROM {statement.ids(each.ids)})")
+            found.append(f"+{layer} IN {statement.ids(each.ids)}")
         if each.aliased and each.natives:
             node = statement.name("n")
             found.append(
-                f"(+{layer} NOT IN (SELECT id FROM {statement.ids(each.aliased)})"
+                f"(+{layer} NOT IN {statement.ids(each.aliased)}"
                 f" OR NOT EXISTS (SELECT 1 FROM {_table(ground, 'node', net)} AS {node}"
                 f" WHERE {node}.net_id = {net} AND"
-                f" +{node}.layer_id IN (SELECT id FROM {statement.ids(each.natives)})))"
+                f" +{node}.layer_id IN {statement.ids(each.natives)}))"
             )
     return found
 
@@ -250,7 +250,7 @@ def every_node(statement: Statement, nodes: Nodes, test: r.Condition, net: str) 
     if decided_by_layer(test):
         range_ = statement.ranges[nodes.variable]
         good = layers_of(statement).fulfilling(range_.ground, None, test).ids
-        bad = f"{found.layer} NOT IN (SELECT id FROM {statement.ids(good)})"
+        bad = f"{found.layer} NOT IN {statement.ids(good)}"
         other = f"EXISTS ({found.sql('1', [bad])})"
     else:
         other = _tested(statement, nodes, found, test, fails=True)

@@ -149,15 +149,16 @@ class Statement:
         self.db.many(f"INSERT INTO {table} VALUES (?)", [(value,) for value in given])
         return f"(SELECT value FROM {table})"
 
-    def ids(self, ids: Iterable[int]) -> str:
-        """A table of ids; equal sets share one."""
-        wanted = frozenset(ids)
-        key = "ids", wanted
+    def ids(self, ids: frozenset[int]) -> str:
+        """A table of ids, as one parameter; equal sets share it.
+
+        To make and drop a table would cost more than all else that is asked of it: SQLite reads
+        its whole schema anew when the transaction is over.
+        """
+        key = "ids", ids
         if key not in self.cache:
-            table = self._made("id_list", "id INTEGER PRIMARY KEY")
-            self.db.many(f"INSERT INTO {table} VALUES (?)", [(each,) for each in sorted(wanted)])
-            self.cache[key] = table
-        return str(self.cache[key])
+            self.cache[key] = self.bind(f"[{','.join(map(str, sorted(ids)))}]")
+        return f"(SELECT value AS id FROM json_each({self.cache[key]}))"
 
     def _made(self, word: str, columns: str) -> str:
         name = f"temp.{word}_{self._number}_{next(self._names)}"
