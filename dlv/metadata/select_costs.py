@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from dlv.metadata.node_sets import Hop, Nodes
 from dlv.metadata.select_layers import LayerSet
 from dlv.metadata.select_nodes import among, edges_table, segments
+from dlv.metadata.select_samples import Totals, totals
 from dlv.metadata.select_scope import Statement
 
 # Microseconds, as measured: to find a place in an index, and to read on from there.
@@ -33,13 +34,6 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Totals:
-    versions: int
-    nets: int
-    edges: int
-
-
-@dataclass(frozen=True)
 class _End:
     """The layers at one end of a hop."""
 
@@ -47,18 +41,6 @@ class _End:
     nets: int
     out: int
     into: int
-
-
-def totals(s: Statement) -> Totals:
-    """Ids count up, so the greatest one tells how many there are, nearly."""
-    if "totals" not in s.cache:
-        row = s.db.row(
-            "SELECT (SELECT max(id) FROM version), (SELECT max(id) FROM net),"
-            " (SELECT sum(n_out) FROM layer_stat)"
-        )
-        s.cache["totals"] = Totals(*(int(each or 0) for each in row or (0, 0, 0)))
-    found: Totals = s.cache["totals"]
-    return found
 
 
 def plans(s: Statement, nodes: Nodes, last: LayerSet | None, known: Totals) -> list[Plan]:
@@ -137,8 +119,8 @@ def _joined(s: Statement, side: str, end: _End, edges: int) -> float:
     sql = f"SELECT 1 FROM layer_pair WHERE {side}_layer IN {s.ids(end.ids)} LIMIT {_MOST_COUNTED}"
     ((found,),) = s.db.stream(f"SELECT count(*) FROM ({sql})", s.parameters)
     if found < _MOST_COUNTED:
-        return found
-    return max(found, edges / _EDGES_OF_PAIR)
+        return float(found)
+    return max(float(found), edges / _EDGES_OF_PAIR)
 
 
 def _by_pairs(s: Statement, sets: Sequence[Sequence[LayerSet]], near: str) -> str:
@@ -181,11 +163,7 @@ def _pairs(s: Statement, sets: Sequence[Sequence[LayerSet]]) -> tuple[str, float
         if key not in s.cache:
             sql = f"SELECT op, variant FROM layer WHERE id IN {s.ids(ids)} GROUP BY op, variant"
             found = [*s.db.stream(sql, s.parameters)]
-            every = sum(
-                s.db.value("SELECT count(*) FROM layer WHERE op = ? AND variant = ?", pair)
-                for pair in found
-            )
-            s.cache[key] = found if every == len(ids) else None
+            s.cache[key] = found if _all_of(s, found, len(ids)) else None
         if s.cache[key] is None:
             return None
         kinds.append(s.cache[key])
@@ -203,6 +181,16 @@ def _pairs(s: Statement, sets: Sequence[Sequence[LayerSet]]) -> tuple[str, float
     if rows == 5000:
         rows = max(rows, totals(s).nets // 2)
     return sql, rows
+
+
+def _all_of(s: Statement, kinds: Sequence[tuple[str, str]], count: int) -> bool:
+    """Whether no more layers than these are of one of the kinds."""
+    sql = "SELECT count(*) FROM (SELECT 1 FROM layer WHERE op = ? AND variant = ? LIMIT ?)"
+    for op, variant in kinds:
+        count -= s.db.value(sql, (op, variant, count + 1))
+        if count < 0:
+            return False
+    return True
 
 
 def _several(

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from dlv.metadata import relations as r
-from dlv.metadata.select_costs import totals
 from dlv.metadata.select_functions import pieces_of_like
 from dlv.metadata.select_metrics import evaluated, known_series
+from dlv.metadata.select_samples import Share, totals
 from dlv.metadata.select_scope import Range, Statement
 from dlv.network.selector import Fixed
 
@@ -26,13 +26,27 @@ class Driver:
     sql: Callable[[Range], str] | None = None
 
 
-def driver(s: Statement, range_: Range, condition: r.Condition) -> Driver | None:
-    """None: there is no index for it."""
+def ranging(condition: r.Condition) -> bool:
+    """Whether it may well be true of so many versions that to count them would take long."""
+    match condition:
+        case r.Compare(sign, r.Column(_, "name" | "creation_time"), r.Constant()):
+            return sign in _MOVING and sign != "="
+        case r.Compare(sign, r.Constant(), r.Column(_, "name" | "creation_time")):
+            return sign in _MOVING and sign != "="
+        case r.Like(r.Column(_, "name"), r.Constant(str()), False):
+            return True
+    return False
+
+
+def driver(
+    s: Statement, range_: Range, condition: r.Condition, share: Share | None = None
+) -> Driver | None:
+    """None: there is no index for it. `share`: of how many versions it is true, as far as known."""
     match condition:
         case r.Compare(sign, r.Constant() as left, right) if sign in _MOVING:
-            return driver(s, range_, r.Compare(_TURNED.get(sign, sign), right, left))
+            return driver(s, range_, r.Compare(_TURNED.get(sign, sign), right, left), share)
         case r.Compare(sign, r.Column(_, "name" | "creation_time"), r.Constant()):
-            return _counted(s, range_, condition) if sign in _MOVING else None
+            return _counted(s, range_, condition, share) if sign in _MOVING else None
         case r.Compare("=", r.Column(_, "id"), r.Constant()):
             return Driver(1)
         case r.OneOf(r.Column(_, "name"), options):
@@ -40,7 +54,7 @@ def driver(s: Statement, range_: Range, condition: r.Condition) -> Driver | None
         case r.Like(r.Column(_, "name"), r.Constant(str() as pattern), False, escape):
             pieces = pieces_of_like(pattern, escape)
             fixed = not pieces or isinstance(pieces[0], Fixed)
-            return _counted(s, range_, condition) if fixed else None
+            return _counted(s, range_, condition, share) if fixed else None
         case r.Is(_, ids):
             return Driver(len(ids))
         case r.Compare(sign, r.Hyperparameter(_, key), r.Constant(constant)) if sign in _MOVING:
@@ -55,23 +69,22 @@ def driver(s: Statement, range_: Range, condition: r.Condition) -> Driver | None
     return None
 
 
-def _counted(s: Statement, range_: Range, condition: r.Condition) -> Driver:
+def _counted(
+    s: Statement, range_: Range, condition: r.Condition, share: Share | None = None
+) -> Driver:
     """By looking: an index gives a few thousand in no time."""
-    alias = s.name("k")
-    outer = s.ranges[range_.variable]
-    s.ranges[range_.variable] = replace(range_, alias=alias)
-    try:
-        where = s.condition(condition, True)
-    finally:
-        s.ranges[range_.variable] = outer
-    return Driver(_rows(s, f"SELECT 1 FROM version AS {alias} WHERE {where}"))
+    if share is not None and share.sure:
+        return Driver(share.part * totals(s).versions)
+    at = replace(range_, alias=s.name("k"))
+    sql = f"SELECT 1 FROM version AS {at.alias} WHERE {s.about(at, condition)}"
+    return Driver(_rows(s, sql, 1 / 3 if share is None else share.part))
 
 
-def _rows(s: Statement, sql: str) -> float:
-    """More than are counted: a third of all, as a guess."""
+def _rows(s: Statement, sql: str, part: float = 1 / 3) -> float:
+    """`part`: of all versions, a guess where there are more than are counted."""
     with s.callable():
         ((found,),) = s.db.stream(f"SELECT count(*) FROM ({sql} LIMIT {_MOST})", s.parameters)
-    return float(found) if found < _MOST else max(_MOST, totals(s).versions / 3)
+    return float(found) if found < _MOST else max(_MOST, totals(s).versions * part)
 
 
 def _hyperparameter(s: Statement, sign: str, key: str, constant: object) -> Driver | None:

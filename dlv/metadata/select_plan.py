@@ -9,9 +9,10 @@ from typing import Any
 
 from dlv.metadata import relations as r
 from dlv.metadata.node_sets import Nodes
-from dlv.metadata.select_costs import Plan, Totals, plans, totals
-from dlv.metadata.select_drivers import driver
+from dlv.metadata.select_costs import Plan, plans
+from dlv.metadata.select_drivers import driver, ranging
 from dlv.metadata.select_nodes import divided
+from dlv.metadata.select_samples import Share, Totals, shares, totals
 from dlv.metadata.select_scope import Range, Statement, joined
 
 VISIBLE = "('live', 'recovered')"
@@ -120,7 +121,7 @@ def _of_variable(
     known = totals(s)
     structural = [each for each in own if by_network(each)]
     rest = [each for each in own if not by_network(each)]
-    parts = [_part(s, range_, each, look=at < _LOOKED_AT) for at, each in enumerate(rest)]
+    parts = _parts(s, range_, rest)
     candidates = float(known.versions)
     for part in parts:
         if part.rows < known.versions:
@@ -197,24 +198,27 @@ def _also_without(s: Statement, range_: Range, probes: Sequence[_Match], inner: 
 
 def _asked(s: Statement, range_: Range, condition: r.Condition, net: str) -> str:
     """A condition about one network."""
-    outer = s.ranges[range_.variable]
-    s.ranges[range_.variable] = replace(range_, at_net=net)
-    try:
-        return s.condition(condition, True)
-    finally:
-        s.ranges[range_.variable] = outer
+    return s.about(replace(range_, at_net=net), condition)
 
 
-def _part(s: Statement, range_: Range, condition: r.Condition, *, look: bool) -> _Part:
+def _parts(s: Statement, range_: Range, conditions: Sequence[r.Condition]) -> list[_Part]:
+    """Only of the first ones is it looked at how many versions they keep."""
+    wide = [at for at, each in enumerate(conditions[:_LOOKED_AT]) if ranging(each)]
+    found = shares(s, range_, [conditions[at] for at in wide])
+    of = dict(zip(wide, found, strict=True))
+    return [
+        _part(s, range_, each, of.get(at), look=at < _LOOKED_AT)
+        for at, each in enumerate(conditions)
+    ]
+
+
+def _part(
+    s: Statement, range_: Range, condition: r.Condition, share: Share | None, *, look: bool
+) -> _Part:
     def plain(at: Range) -> str:
-        outer = s.ranges[range_.variable]
-        s.ranges[range_.variable] = at
-        try:
-            return s.condition(condition, True)
-        finally:
-            s.ranges[range_.variable] = outer
+        return s.about(at, condition)
 
-    found = driver(s, range_, condition) if look else None
+    found = driver(s, range_, condition, share) if look else None
     if found is None:
         return _Part(condition, plain)
     return _Part(condition, plain, found.sql or plain, found.rows)

@@ -115,6 +115,15 @@ class Statement:
         """`positive`: null may as well be false there."""
         return self.write_condition(self, condition, positive)
 
+    def about(self, range_: Range, condition: Condition) -> str:
+        """A condition that has to hold, with its variable in this range."""
+        outer = self.ranges[range_.variable]
+        self.ranges[range_.variable] = range_
+        try:
+            return self.condition(condition, True)
+        finally:
+            self.ranges[range_.variable] = outer
+
     def column_of(self, query: Query) -> tuple[str, str]:
         """(SQL, kind) of a query of one column; of versions it gives their keys."""
         return self.write_query(self, query)

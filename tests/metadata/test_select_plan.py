@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import random
 import re
 
@@ -9,6 +11,7 @@ import pytest
 
 from dlv.metadata import relations as r
 from dlv.metadata import select, select_plan
+from dlv.metadata.select_samples import spread
 from tests.metadata.made_up import (
     AVG,
     CROSSED,
@@ -172,6 +175,31 @@ def test_what_is_explained(made: Catalogue) -> None:
     assert "rejected: " in "".join(lines)
     assert "SQL" in lines
     assert select.explain(made.db, versions(where)).rows is None
+
+
+@pytest.mark.parametrize("condition", [FILTERS[1], FILTERS[7]])
+def test_what_many_versions_fulfil_is_estimated(made: Catalogue, condition: r.Condition) -> None:
+    """Within three standard deviations of a sample of 64."""
+    (scan,) = select.explain(made.db, versions(condition)).steps
+    part = len(made.found(condition)) / 200
+    assert abs(scan.rows / 200 - part) < 3 * (part * (1 - part) / 64) ** 0.5
+
+
+def test_what_few_versions_fulfil_is_counted(made: Catalogue) -> None:
+    early = r.Compare("<", r.Column("m", "creation_time"), r.Constant(5 * 86_400_000_000))
+    (scan,) = select.explain(made.db, versions(early)).steps
+    assert 0 < scan.rows == len(made.found(early)) < 8
+
+
+def test_ids_of_a_sample() -> None:
+    assert json.loads(spread(4, 64)) == [1, 2, 3, 4]
+    assert json.loads(spread(0, 64)) == []
+    for last in (65, 1000, 10**6):
+        ids = sorted(json.loads(spread(last, 64)))
+        assert ids[0] >= 1
+        assert ids[-1] <= last
+        gaps = [after - before for before, after in itertools.pairwise([0, *ids, last + 1])]
+        assert max(gaps) < 3 * last / 64 + 2
 
 
 def test_how_many_each_condition_keeps(made: Catalogue) -> None:
