@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any
 
 from dlv.dql import ast
 from dlv.dql.reading import Reading
+from dlv.field_names import field_names
 from dlv.metadata import relations
 from dlv.metadata.node_sets import Nodes
 from dlv.metadata.relations import Aggregate, Value
@@ -62,7 +63,7 @@ def _within(tree: Any, keys: Sequence[Value]) -> Iterator[Any]:
         elif is_dataclass(part) and not isinstance(part, relations.Query) and part not in keys:
             yield part
             if not isinstance(part, Aggregate):
-                waiting += [getattr(part, each.name) for each in fields(part)]
+                waiting += [getattr(part, name) for name in field_names(type(part)) or ()]
 
 
 def check_grouped(

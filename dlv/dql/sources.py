@@ -93,6 +93,8 @@ def free(
 def check_joined(reading: Reading, scope: Scope, part: ast.Select) -> None:
     """A free variable that nothing ties to what is selected is a typing error at best."""
     names = list(scope.variables)
+    if len(names) == 1:
+        return
     chosen = [name for name in used(*part.items, *part.group_by) if name in scope.variables]
     group = groups(names, [part.where, part.having])
     tied = {group[name] for name in chosen or names[:1]}

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
+from dlv.field_names import field_names
 from dlv.metadata.relations import Constant
 from dlv.network.patterns import Pattern
 from dlv.network.selector import Selector
 
 T = TypeVar("T")
 _WHOLE = (Constant, Pattern, Selector)  # nothing in them is a part of the query
+_LEAVES = {str, int, float, bool, type(None)}
 _NAMING = {"variable", "left", "right"}  # where a text is the name of a variable
 
 
@@ -25,15 +27,18 @@ def changed(tree: T, change: Callable[[Any], Any]) -> T:
             same = same and made is part
             parts.append(made)
         return tree if same else tuple(parts)  # type: ignore[return-value]
-    if not is_dataclass(tree) or isinstance(tree, (type, *_WHOLE)):
+    names = None if isinstance(tree, _WHOLE) else field_names(type(tree))
+    if names is None:
         return tree
     given: dict[str, Any] = {}
-    for each in fields(tree):
-        old = getattr(tree, each.name)
-        made = changed(old, change) if is_dataclass(old) or isinstance(old, tuple) else old
+    for name in names:
+        old = getattr(tree, name)
+        if type(old) in _LEAVES:
+            continue
+        made = changed(old, change)
         if made is not old:
-            given[each.name] = made
-    result: T = change(replace(tree, **given) if given else tree)
+            given[name] = made
+    result: T = change(replace(tree, **given) if given else tree)  # type: ignore[type-var]
     return result
 
 
@@ -42,9 +47,9 @@ def renamed(tree: T, old: str, new: str) -> T:
 
     def change(part: Any) -> Any:
         given = {
-            each.name: new
-            for each in fields(part)
-            if each.name in _NAMING and getattr(part, each.name) == old
+            name: new
+            for name in field_names(type(part)) or ()
+            if name in _NAMING and getattr(part, name) == old
         }
         return replace(part, **given) if given else part
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dlv.field_names import field_names
 from dlv.metadata import relations as r
 from dlv.metadata.node_sets import Nodes
 from dlv.metadata.select_costs import Plan, plans
@@ -17,6 +18,8 @@ from dlv.metadata.select_scope import Range, Statement, joined
 
 VISIBLE = "('live', 'recovered')"
 _LOOKED_AT = 20  # conditions that may drive: to count rows takes time
+_SPEAKING = {r.Column, r.Hyperparameter, r.Metric, r.MetricAt, r.Whole, r.Is, Nodes}
+_LEAVES = {str, int, float, bool, bytes, type(None)}
 _FEW = 64  # versions that are better asked one by one than gathered by their networks
 
 
@@ -90,37 +93,40 @@ def conjuncts_of(condition: r.Condition | None) -> Iterator[r.Condition]:
 
 def variables(of: Any) -> frozenset[str]:
     """Those that something speaks of and does not declare itself."""
-    match of:
-        case r.Column() | r.Hyperparameter() | r.Metric() | r.MetricAt() | r.Whole() | r.Is():
-            return frozenset((of.variable,))
-        case Nodes():
-            return frozenset((of.variable,))
-        case r.Same(left, right):
-            return frozenset((left, right))
-        case r.Related():
-            return frozenset(side for side in (of.left, of.right) if isinstance(side, str))
-        case r.Select():
-            declared = {source.variable for source in of.sources}
-            return _within(of) - declared
-        case r.AnyOf() | r.Listed():
-            return _within(of) | {of.variable}
-    return _within(of)
+    kind = type(of)
+    if kind in _SPEAKING:
+        return frozenset((of.variable,))
+    if kind is tuple:
+        return frozenset().union(*map(variables, of))
+    if kind is r.Same or kind is r.Related:
+        return frozenset(side for side in (of.left, of.right) if isinstance(side, str))
+    found = _within(of)
+    if kind is r.Select:
+        return found - {source.variable for source in of.sources}
+    if kind is r.AnyOf or kind is r.Listed:
+        return found | {of.variable}
+    return found
 
 
 def _within(of: Any) -> frozenset[str]:
-    if isinstance(of, tuple):
-        return frozenset().union(*map(variables, of))
-    if is_dataclass(of) and type(of).__module__ == r.__name__:
-        return frozenset().union(*(variables(getattr(of, each.name)) for each in fields(of)))
-    return frozenset()
+    parts = [part for part in _inside(of) if type(part) not in _LEAVES]
+    return frozenset().union(*map(variables, parts))
+
+
+def _inside(of: Any) -> list[Any]:
+    """What a part of a query has inside."""
+    names = field_names(type(of)) if type(of).__module__ == r.__name__ else None
+    return [getattr(of, name) for name in names or ()]
 
 
 def _of_variable(
     s: Statement, range_: Range, own: Sequence[r.Condition], source: list[str], *, lone: bool
 ) -> list[str]:
     known = totals(s)
-    structural = [each for each in own if by_network(each)]
-    rest = [each for each in own if not by_network(each)]
+    structural: list[r.Condition] = []
+    rest: list[r.Condition] = []
+    for each in own:
+        (structural if by_network(each) else rest).append(each)
     parts = _parts(s, range_, rest)
     candidates = float(known.versions)
     for part in parts:
@@ -255,9 +261,9 @@ def _all_within(of: Any) -> Iterator[Any]:
     if isinstance(of, tuple):
         for each in of:
             yield from _all_within(each)
-    elif is_dataclass(of) and type(of).__module__ == r.__name__:
-        for each in fields(of):
-            yield from _all_within(getattr(of, each.name))
+    else:
+        for each in _inside(of):
+            yield from _all_within(each)
 
 
 def _nets(known: Totals, candidates: float) -> float:
