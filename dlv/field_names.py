@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
-from functools import cache
 
 
-@cache
-def field_names(kind: type) -> tuple[str, ...] | None:
+class _FieldNames(dict[type, "tuple[str, ...] | None"]):
     """None of what is no dataclass."""
-    return tuple(each.name for each in fields(kind)) if is_dataclass(kind) else None
+
+    def __missing__(self, kind: type) -> tuple[str, ...] | None:
+        names = tuple(each.name for each in fields(kind)) if is_dataclass(kind) else None
+        self[kind] = names
+        return names
+
+
+FIELD_NAMES = _FieldNames()

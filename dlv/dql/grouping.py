@@ -8,7 +8,7 @@ from typing import Any
 
 from dlv.dql import ast
 from dlv.dql.reading import Reading
-from dlv.field_names import field_names
+from dlv.field_names import FIELD_NAMES
 from dlv.metadata import relations
 from dlv.metadata.node_sets import Nodes
 from dlv.metadata.relations import Aggregate, Value
@@ -63,7 +63,7 @@ def _within(tree: Any, keys: Sequence[Value]) -> Iterator[Any]:
         elif is_dataclass(part) and not isinstance(part, relations.Query) and part not in keys:
             yield part
             if not isinstance(part, Aggregate):
-                waiting += [getattr(part, name) for name in field_names(type(part)) or ()]
+                waiting += [getattr(part, name) for name in FIELD_NAMES[type(part)] or ()]
 
 
 def check_grouped(

@@ -10,7 +10,7 @@ from dlv.dql import ast
 from dlv.dql.reading import Reading
 from dlv.dql.things import Scalar, Variable
 from dlv.errors import nearest
-from dlv.field_names import field_names
+from dlv.field_names import FIELD_NAMES
 
 
 @dataclass
@@ -89,7 +89,7 @@ def paths_in(parts: Iterable[Any], *, inner: bool = False) -> Iterator[ast.Path]
         elif isinstance(part, ast.Query) and not inner:
             continue
         elif isinstance(part, ast.Part) and not isinstance(part, ast.Template):
-            waiting += [getattr(part, name) for name in (field_names(type(part)) or ())[::-1]]
+            waiting += [getattr(part, name) for name in (FIELD_NAMES[type(part)] or ())[::-1]]
 
 
 def groups(names: Iterable[str], conditions: Iterable[Any]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from dlv.field_names import field_names
+from dlv.field_names import FIELD_NAMES
 from dlv.metadata.relations import Constant
 from dlv.network.patterns import Pattern
 from dlv.network.selector import Selector
@@ -27,7 +27,7 @@ def changed(tree: T, change: Callable[[Any], Any]) -> T:
             same = same and made is part
             parts.append(made)
         return tree if same else tuple(parts)  # type: ignore[return-value]
-    names = None if isinstance(tree, _WHOLE) else field_names(type(tree))
+    names = None if isinstance(tree, _WHOLE) else FIELD_NAMES[type(tree)]
     if names is None:
         return tree
     given: dict[str, Any] = {}
@@ -48,7 +48,7 @@ def renamed(tree: T, old: str, new: str) -> T:
     def change(part: Any) -> Any:
         given = {
             name: new
-            for name in field_names(type(part)) or ()
+            for name in FIELD_NAMES[type(part)] or ()
             if name in _NAMING and getattr(part, name) == old
         }
         return replace(part, **given) if given else part

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import starmap
 from typing import Any
 
 from dlv.canonical import NON_FINITE, float_of
@@ -75,9 +76,15 @@ class Layers:
     def _rows(
         self, ground: str, where: str, parameters: Sequence[Any] | Mapping[str, Any] = ()
     ) -> Iterator[Layer]:
+        return starmap(Layer, self._read(ground, _COLUMNS, where, parameters))
+
+    def _read(
+        self, ground: str, columns: str, where: str, parameters: Sequence[Any] | Mapping[str, Any]
+    ) -> Iterator[tuple[Any, ...]]:
         for table in _layer_tables(ground):
-            sql = f"SELECT {_COLUMNS} FROM {table} {where}"
-            yield from (Layer(*row) for row in self.statement.db.stream(sql, parameters))
+            yield from self.statement.db.stream(
+                f"SELECT {columns} FROM {table} {where}", parameters
+            )
 
     def named(self, ground: str, wanted: Named) -> LayerSet:
         key = "named", ground, _spelt(wanted.pattern)
@@ -92,26 +99,27 @@ class Layers:
         self, ground: str, column: str, pattern: Selector | re.Pattern[str]
     ) -> frozenset[int]:
         where, given = f"WHERE {column} != ''", []
-        if isinstance(pattern, Selector):
-            fits: Callable[[str], Any] = quick_test(pattern)
-            if (spelt := spellings(pattern)) is not None:
-                where += f" AND {column} IN ({', '.join('?' * len(spelt))})"
-                given = spelt
-            elif pattern.prefix:
+        fits: Callable[[str], Any] | None = None
+        if not isinstance(pattern, Selector):
+            fits = searching(pattern)
+        elif (spelt := spellings(pattern)) is not None:
+            where += f" AND {column} IN ({', '.join('?' * len(spelt))})"
+            given = spelt
+        else:
+            fits = quick_test(pattern)
+            if pattern.prefix:
                 low, high = prefix_range(pattern.prefix)
                 where, given = f"{where} AND {column} >= ? AND {column} < ?", [low, high]
-        else:
-            fits = searching(pattern)
+        rows = self._read(ground, f"id, {column}", where, given)
+        if fits is None:
+            return frozenset(number for number, _ in rows)
         known: dict[str, bool] = {}
         found = set()
-        for table in _layer_tables(ground):
-            for number, name in self.statement.db.rows(
-                f"SELECT id, {column} FROM {table} {where}", given
-            ):
-                if name not in known:
-                    known[name] = bool(fits(name))
-                if known[name]:
-                    found.add(number)
+        for number, name in rows:
+            if name not in known:
+                known[name] = bool(fits(name))
+            if known[name]:
+                found.add(number)
         return frozenset(found)
 
     def fitting(self, ground: str, patterns: Sequence[Pattern]) -> frozenset[int]:
@@ -121,6 +129,9 @@ class Layers:
             where, given = "WHERE op = ?", [pattern.op]
             if pattern.variant is not None:
                 where, given = f"{where} AND variant = ?", [*given, pattern.variant]
+            if pattern == Pattern(pattern.op, pattern.variant):
+                found.update(number for (number,) in self._read(ground, "id", where, given))
+                continue
             found.update(
                 layer.id
                 for layer in self._rows(ground, where, given)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dlv.field_names import field_names
+from dlv.field_names import FIELD_NAMES
 from dlv.metadata import relations as r
 from dlv.metadata.node_sets import Nodes
 from dlv.metadata.select_costs import Plan, plans
@@ -115,7 +115,7 @@ def _within(of: Any) -> frozenset[str]:
 
 def _inside(of: Any) -> list[Any]:
     """What a part of a query has inside."""
-    names = field_names(type(of)) if type(of).__module__ == r.__name__ else None
+    names = FIELD_NAMES[type(of)] if type(of).__module__ == r.__name__ else None
     return [getattr(of, name) for name in names or ()]
 
 
