@@ -304,11 +304,13 @@ def _small(
         mode = 0o755 if target.entry.mode == "100755" else 0o644
         with folder.beside(target.path, mode=mode) as (out, aside):
             out.write(data)
-        size, digest = len(data), target.entry.blake3
+            size, digest = len(data), target.entry.blake3
+            paths.read_back(out, digest, folder.root / target.path)
     else:
         assert target.make is not None
         with folder.beside(target.path) as (out, aside):
             size, digest = target.make(out)
+            paths.read_back(out, digest, folder.root / target.path)
     asides[target.path] = aside
     return Written(target.path, size, digest)
 
@@ -330,6 +332,7 @@ def _task(
             else:
                 tensors = snapshots.renamed(*made)
                 size, digest = snapshots.save(out, target.item.format, tensors, {})
+            paths.read_back(out, digest, folder.root / target.path)
         asides[target.path] = aside
         return Written(target.path, size, digest)
 

@@ -154,10 +154,24 @@ class TemporaryFile:
         return self._hasher.hexdigest()
 
     def sync(self) -> None:
-        """Make the content durable; never twice on one descriptor, even after a failure."""
+        """Make the content durable, and see that it is what was written; never twice on one
+        descriptor, even after a failure."""
         if not self._synced:
             self._synced = True
             fsync_file(self._descriptor, self.path)
+            self._read_back()
+
+    def _read_back(self) -> None:
+        running, at = hasher(), 0
+        while piece := _call("read", "read", self.path, os.pread, self._descriptor, READ_SIZE, at):
+            running.update(piece)
+            at += len(piece)
+        if running.digest() != self._hasher.digest():
+            raise StorageError(
+                f"{self.path} did not read back as it was written",
+                why="the disk, its driver or the memory is at fault",
+                hint="check them before anything else is written; nothing was changed",
+            )
 
     def close(self) -> None:
         """Close, and with that give up the lock."""

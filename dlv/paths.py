@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 import dlv.durable as durable
 from dlv.canonical import hasher
-from dlv.errors import Conflict, UnsafeInput
+from dlv.errors import Conflict, StorageError, UnsafeInput
 
 MAX_BYTES = 4096
 _DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9]|conin\$|conout\$) *(\..*)?\Z")
@@ -176,6 +176,21 @@ class Folder:
     def remove(self, path: str) -> None:
         with self._parent(path, create=False) as (parent, name):
             os.unlink(name, dir_fd=parent)
+
+
+def read_back(out: BinaryIO, digest: str, path: Path) -> None:
+    """What `beside` gave to write to holds what was meant, or StorageError."""
+    out.flush()
+    out.seek(0)
+    running = hasher()
+    while piece := out.read(durable.READ_SIZE):
+        running.update(piece)
+    if running.hexdigest() != digest:
+        raise StorageError(
+            f"{path} did not read back as it was written",
+            why="the disk, its driver or the memory is at fault",
+            hint="check them; what was there before is as it was",
+        )
 
 
 def open_regular(path: Path) -> BinaryIO:

@@ -14,6 +14,7 @@ import dlv.archiving.packing as packing
 import dlv.archiving.reencode as reencode
 import dlv.archiving.superseded as superseded
 import dlv.collect as collect
+import dlv.dql.winners as winners
 import dlv.durable as durable
 import dlv.files as files
 import dlv.pack_files as pack_files
@@ -22,6 +23,7 @@ import dlv.rebuild as rebuild
 import dlv.repository as repositories
 import dlv.weight_writer as weight_writer
 from dlv.canonical import hash_bytes
+from dlv.errors import Conflict
 from dlv.metadata import collected, matrices, storage, usage
 from dlv.metadata.database import Database
 from dlv.pas.packs import SUFFIX
@@ -211,6 +213,65 @@ def _error_untyped() -> None:
 
     _replace(durable, "_call", call)
     sys.tracebacklimit = 0
+
+
+@bug
+def _fsync_retried() -> None:
+    """An fsync that was refused is tried again on the same descriptor, and believed."""
+
+    def fsync_file(descriptor: int, path: Any) -> None:
+        with contextlib.suppress(OSError):
+            os.fsync(descriptor)
+            return
+        os.fsync(descriptor)
+
+    _replace(durable, "fsync_file", fsync_file)
+
+
+@bug
+def _not_read_back() -> None:
+    """What was written is compared with what is still in memory, and so with itself."""
+    _replace(durable.TemporaryFile, "_read_back", lambda _: None)
+
+
+@bug
+def _lock_by_file() -> None:
+    """A lock is a file that its owner removes, if it lives so long."""
+
+    @contextlib.contextmanager
+    def locked(self: repositories.Repository, name: str, kind: int) -> Iterator[None]:
+        path = self.path / f"{name}.pid"
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            raise Conflict("another dlv is at work on the repository") from None
+        try:
+            yield
+        finally:
+            path.unlink()
+
+    _replace(repositories.Repository, "_locked", locked)
+
+
+@bug
+def _migrated_in_steps() -> None:
+    """Each statement of a migration is a transaction of its own."""
+    migrate, atomic = Database._migrate, Database.atomic
+
+    def in_steps(self: Database, create: bool) -> None:
+        _replace(Database, "atomic", contextlib.nullcontext)
+        try:
+            migrate(self, create)
+        finally:
+            _replace(Database, "atomic", atomic)
+
+    _replace(Database, "_migrate", in_steps)
+
+
+@bug
+def _winners_forgotten() -> None:
+    """Trials that are versions already become versions again."""
+    _replace(winners, "_there", lambda *_: {})
 
 
 @bug

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import dlv.cli as cli
+from dlv.canonical import hash_bytes
 from dlv.metadata import facts, matrices, versions
 from dlv.metadata.database import SCHEMA_VERSION, Database
 from dlv.repository import Repository
@@ -33,7 +34,7 @@ from tests.crash.settings import SETTINGS
 STATES = ("live", "removed", "undone", "recovered")
 # They end with an entry in the log.
 OPERATIONS = ("commit", "tag", "rm", "undo", "copy", "archive", "gc", "import")
-IO_ERROR, INTERRUPTED = 8, 130
+DAMAGED, IO_ERROR, INTERRUPTED = 6, 8, 130
 
 
 class Driver:
@@ -51,6 +52,7 @@ class Driver:
         # Once undisturbed: what there is before and after it.
         self.before: dict[str, Any] = {}
         self.after: dict[str, Any] = {}
+        self.files: dict[str, str] = {}  # of the user, after it
 
     def fresh(self) -> None:
         shutil.rmtree(self.root, ignore_errors=True)
@@ -91,11 +93,19 @@ class Driver:
         printed = self.output.read_text() if self.output.exists() else ""
         said = Path(f"{self.output}.err").read_text()
         problems: list[str] = []
+        if self.control.retried:
+            problems.append("after a refused fsync the same descriptor was synced again")
         if mode in (shim.BEFORE, shim.MIDDLE):
             problems += _child(self.root, lambda: self.after_kill(printed))
         else:
-            codes = {shim.SHORT_FROM: (0,), shim.INTERRUPT: (0, INTERRUPTED)}
+            codes = {
+                shim.SHORT_FROM: (0,),
+                shim.INTERRUPT: (0, INTERRUPTED),
+                shim.SPOIL: (0, DAMAGED, IO_ERROR),
+            }
             allowed = codes.get(mode, (0, IO_ERROR))
+            if code == 0 and _files(self.root) != self.files:
+                problems.append("exit 0, but the files in the folder are not what they should be")
             problems += _child(self.root, lambda: self.after_error(code, said, allowed))
         return {
             "mode": mode,
@@ -306,6 +316,17 @@ def _look(root: Path) -> dict[str, Any]:
         }
 
 
+def _files(root: Path) -> dict[str, str]:
+    """The user's own files, and a hash of each."""
+    found = (path for path in root.rglob("*") if path.is_file())
+    named = {path.relative_to(root): path for path in found}
+    return {
+        str(name): hash_bytes(path.read_bytes())
+        for name, path in named.items()
+        if name.parts[0] not in (".dlv", ".git")
+    }
+
+
 def _warm(driver: Driver) -> tuple[int, str]:
     """Import here what the command and the checks import, so that no fork has to."""
 
@@ -319,6 +340,7 @@ def _warm(driver: Driver) -> tuple[int, str]:
     if code != 0:
         sys.exit(f"exit {code}: {Path(f'{driver.output}.err').read_text()}")
     driver.after = json.loads(_child(driver.root, look)[0])
+    driver.files = _files(driver.root)
 
     def modules() -> list[str]:
         problems = [*_works(*driver.command), *driver.after_kill("")]

@@ -1,6 +1,6 @@
 /* Preloaded into dlv and its children: counts the calls that change files below one folder, or
- * those that read them, and at the one it is told to, kills or interrupts the process group or lets
- * calls fail. Or it writes down what each of them did, for who plays it again (SHIM_RECORD).
+ * those that read them, and at the one it is told to, kills or interrupts the process group, lets
+ * calls fail or writes a wrong bit. Or it writes down what each of them did, for who plays it again (SHIM_RECORD).
  *
  * The numbers live in a file that all processes map, so that a parent can set them for a child
  * that it has forked, and read them when the child is dead. SHIM_CONTROL names it, SHIM_BELOW
@@ -25,12 +25,13 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { OFF, COUNT, BEFORE, MIDDLE, FAIL_FROM, FAIL_ONCE, SHORT_FROM, INTERRUPT, RECORD };
-enum { PROCEED, DIE_HALFWAY, FAIL, CUT };
+enum { OFF, COUNT, BEFORE, MIDDLE, FAIL_FROM, FAIL_ONCE, SHORT_FROM, INTERRUPT, RECORD, SPOIL };
+enum { PROCEED, DIE_HALFWAY, FAIL, CUT, WRONG };
 
 struct control {
     int64_t mode, at, error, count, failed;
-    int64_t reads; /* whether reads are meant, not changes */
+    int64_t reads;   /* whether reads are meant, not changes */
+    int64_t retried; /* fsyncs of what an fsync was refused for: the data may be gone by then */
     char calls[1 << 16]; /* one letter per call, for the tests that look at the sequence */
 };
 
@@ -145,6 +146,49 @@ static void note_written(int fd, int64_t at, ssize_t n) {
     errno = kept;
 }
 
+/* One bit in the midst of what was written is another one on the disk. Not in a database, whose
+ * pages SQLite has in its own memory and does not read again. */
+static void spoil(int fd, int64_t at, ssize_t n) {
+    char link[64], path[PATH_MAX];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    if (n <= 0 || length < 0) return;
+    path[length] = 0;
+    if (strstr(path, ".db")) return;
+    int kept = errno;
+    if (at < 0) at = lseek(fd, 0, SEEK_CUR) - n;
+    at += n / 2;
+    unsigned char byte;
+    int again = syscall(SYS_openat, AT_FDCWD, link, O_RDWR | O_CLOEXEC);
+    if (again < 0 || syscall(SYS_pread64, again, &byte, 1, at) != 1) abort();
+    byte ^= 4;
+    if (syscall(SYS_pwrite64, again, &byte, 1, at) != 1) abort();
+    syscall(SYS_close, again);
+    control->failed++;
+    errno = kept;
+}
+
+/* Whether this may be the same open file that was refused before. SQLite has its own ways. */
+static int refused_fd = -1;
+static uint64_t refused_inode;
+
+static void note_refused(int fd) {
+    int kept = errno;
+    refused_fd = fd;
+    refused_inode = inode_of(fd);
+    errno = kept;
+}
+
+static void note_retried(int fd) {
+    char link[64], path[PATH_MAX];
+    if (fd != refused_fd || inode_of(fd) != refused_inode) return;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    if (length < 0) return;
+    path[length] = 0;
+    if (!strstr(path, ".db")) control->retried++;
+}
+
 static void note_synced(int fd, int result) {
     int kept = errno;
     if (!result && recording() && fd_inside(fd)) {
@@ -206,6 +250,8 @@ static int decide(char letter, int may_fail, int space) {
         return PROCEED;
     case SHORT_FROM:
         return number >= control->at && may_fail ? CUT : PROCEED;
+    case SPOIL:
+        return number == control->at && may_fail ? WRONG : PROCEED;
     }
     return PROCEED;
 }
@@ -221,12 +267,14 @@ static int decide(char letter, int may_fail, int space) {
 /* A call with a length: it may be done by half. */
 #define SIZED(letter, descriptor, size, offset, call, half)                      \
     int output = descriptor == 1 || descriptor == 2;                             \
-    switch (STEP(letter, output || fd_inside(descriptor), !output, 1)) {         \
+    int step = STEP(letter, output || fd_inside(descriptor), !output, 1);        \
+    switch (step) {                                                              \
     case FAIL: return -1;                                                        \
     case DIE_HALFWAY: half; die();                                               \
     case CUT: if ((size) > 1) return half;                                       \
     }                                                                            \
     ssize_t done = call;                                                         \
+    if (step == WRONG) spoil(descriptor, offset, done);                          \
     note_written(descriptor, offset, done);                                      \
     return done
 
@@ -309,15 +357,20 @@ ssize_t copy_file_range(int in, off64_t *from, int out, off64_t *to, size_t n, u
           real(in, from, out, to, n / 2, flags));
 }
 
-int fsync(int fd) {
-    REAL(int, "fsync", int);
-    WHOLE('s', fd_inside(fd), 1, real(fd), note_synced(fd, result));
-}
-
-int fdatasync(int fd) {
-    REAL(int, "fdatasync", int);
-    WHOLE('s', fd_inside(fd), 1, real(fd), note_synced(fd, result));
-}
+#define SYNCS(name)                                                              \
+    int name(int fd) {                                                           \
+        REAL(int, #name, int);                                                   \
+        if (meant(0)) note_retried(fd);                                          \
+        switch (STEP('s', fd_inside(fd), 1, 1)) {                                \
+        case FAIL: note_refused(fd); return -1;                                  \
+        case DIE_HALFWAY: real(fd); die();                                       \
+        }                                                                        \
+        int result = real(fd);                                                   \
+        note_synced(fd, result);                                                 \
+        return result;                                                           \
+    }
+SYNCS(fsync)
+SYNCS(fdatasync)
 
 #define TRUNCATE(name, offset_type)                                              \
     int name(int fd, offset_type n) {                                            \
@@ -460,6 +513,7 @@ static void note_opened(int fd, int flags, const char *path, uint64_t before) {
         before = stat(one, &found) ? 0 : found.st_ino;                           \
     }                                                                            \
     WHOLE('o', MAKES(flags) && path_inside(folder, path), 1, call,               \
+          if (result == refused_fd) refused_fd = -1; /* another file now */           \
           if (noted) note_opened(result, flags, one, before))
 
 #define OPEN(name)                                                               \

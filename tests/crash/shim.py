@@ -11,12 +11,12 @@ import subprocess
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("shim.c")
-OFF, COUNT, BEFORE, MIDDLE, FAIL_FROM, FAIL_ONCE, SHORT_FROM, INTERRUPT, RECORD = range(9)
+OFF, COUNT, BEFORE, MIDDLE, FAIL_FROM, FAIL_ONCE, SHORT_FROM, INTERRUPT, RECORD, SPOIL = range(10)
 NAMES = (
     *("off", "counted", "before", "within", "failing from", "failing at", "short from"),
-    *("interrupted at", "recorded"),
+    *("interrupted at", "recorded", "a wrong bit at"),
 )
-_NUMBERS = struct.Struct("<6q")  # mode, at, error, count, failed, whether reads are meant
+_NUMBERS = struct.Struct("<7q")  # as in `struct control`
 _CALLS = 1 << 16
 
 
@@ -66,8 +66,8 @@ class Control:
 
     def set(self, mode: int, at: int = 0, error: int = 0, *, reads: bool = False) -> None:
         """Start to count from nothing: calls that change something, or those that read."""
-        _NUMBERS.pack_into(self._memory, 0, OFF, at, error, 0, 0, reads)
-        _NUMBERS.pack_into(self._memory, 0, mode, at, error, 0, 0, reads)
+        _NUMBERS.pack_into(self._memory, 0, OFF, at, error, 0, 0, reads, 0)
+        _NUMBERS.pack_into(self._memory, 0, mode, at, error, 0, 0, reads, 0)
 
     def stop(self) -> None:
         """Count no longer; the numbers stay."""
@@ -81,6 +81,11 @@ class Control:
     def failed(self) -> int:
         """How many calls were refused."""
         return int(_NUMBERS.unpack_from(self._memory)[4])
+
+    @property
+    def retried(self) -> int:
+        """How many fsyncs were of a descriptor for which one was refused before."""
+        return int(_NUMBERS.unpack_from(self._memory)[6])
 
     @property
     def calls(self) -> str:

@@ -9,26 +9,28 @@ import pytest
 
 from tests.crash.bugs import BUGS
 from tests.crash.conftest import Drive, Prepare, bad
-from tests.crash.shim import FAIL_FROM, FAIL_ONCE
+from tests.crash.shim import FAIL_FROM, FAIL_ONCE, SPOIL
 from tests.crash.test_kill import KILLS
 from tests.crash.test_powerloss import FAULTS
-from tests.crash.verbs import ARCHIVE, COMMIT, GC, HIDDEN, SECOND
+from tests.crash.verbs import ARCHIVE, COMMIT, GC, HIDDEN, SECOND, VERBS
 
 pytestmark = pytest.mark.crash
 
 ERRORS = [(FAIL_FROM, errno.EIO), (FAIL_ONCE, errno.ENOSPC)]
-OF_ERRORS = {"error_swallowed", "error_untyped"}
+OF_ERRORS = {"error_swallowed", "error_untyped", "fsync_retried"}
+OF_WRONG_BITS = {"not_read_back"}
 OF_REBUILD = {"catalogue_swapped_by_copy"}
 OF_ARCHIVE = {"archived_before_data", "old_packs_first"}
 OF_GC = {"packs_before_rows", "bases_not_marked"}
+OF_OTHERS = {"migration": "migrated_in_steps", "evaluate": "winners_forgotten"}
 OF_RACES = {"gc_without_lock", "no_recheck"}  # test_gc_race.py
 OF_POWER_CUTS = {bug for _, bug in FAULTS}  # test_powerloss.py
-ELSEWHERE = OF_REBUILD | OF_ARCHIVE | OF_GC | OF_RACES | OF_POWER_CUTS
+ELSEWHERE = OF_REBUILD | OF_ARCHIVE | OF_GC | {*OF_OTHERS.values()} | OF_RACES | OF_POWER_CUTS
 
 
 @pytest.mark.parametrize("bug", sorted(set(BUGS) - ELSEWHERE))
 def test_sees(staged: Path, drive: Drive, bug: str) -> None:
-    ways = ERRORS if bug in OF_ERRORS else KILLS
+    ways = ERRORS if bug in OF_ERRORS else [(SPOIL, 0)] if bug in OF_WRONG_BITS else KILLS
     assert bad(drive(staged, COMMIT, ways, bug=bug, order="shuffled"))
 
 
@@ -51,3 +53,12 @@ def test_sees_in_gc(prepare: Prepare, drive: Drive, bug: str) -> None:
     template = prepare("gc", *HIDDEN)
     settings = ("eager",)
     assert bad(drive(template, GC, KILLS, bug=bug, order="shuffled", settings=settings))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OF_OTHERS)
+def test_sees_in_others(prepare: Prepare, drive: Drive, name: str) -> None:
+    verb, bug = VERBS[name], OF_OTHERS[name]
+    template = prepare(name, *verb.before, release=verb.release)
+    ways, more = KILLS, {"order": "backwards", "settings": verb.settings}
+    assert bad(drive(template, verb.command, ways, bug=bug, **more))

@@ -1,0 +1,36 @@
+"""A disk that stores another bit than it was given, once: noticed before anything relies on it.
+
+The command ends with exit 8, or 6, and nothing has changed; or what was written did not matter.
+SQLite's own files are left out: what it wrote it has in its own memory, and `dlv fsck --rebuild`
+makes them again.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.crash.conftest import Drive, Prepare, bad
+from tests.crash.shim import SPOIL
+from tests.crash.verbs import VERBS
+
+pytestmark = pytest.mark.crash
+
+WRONG = [(SPOIL, 0)]
+
+
+@pytest.mark.parametrize(("name", "most"), [("commit", 40), ("archive", 20), ("checkout", 12)])
+def test_some(prepare: Prepare, drive: Drive, name: str, most: int) -> None:
+    verb = VERBS[name]
+    template = prepare(name, *verb.before)
+    results = drive(template, verb.command, WRONG, settings=verb.settings, most=most)
+    assert not bad(results)
+    spoiled = [result for result in results if result["failed"]]
+    assert sum(result["code"] in (6, 8) for result in spoiled) >= 0.5 * len(spoiled) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VERBS)
+def test_every_verb(prepare: Prepare, drive: Drive, name: str) -> None:
+    verb = VERBS[name]
+    template = prepare(name, *verb.before, release=verb.release)
+    assert not bad(drive(template, verb.command, WRONG, settings=verb.settings, most=400))
