@@ -146,11 +146,7 @@ class Database:
                 hint="dlv fsck --rebuild",
             )
         if found > SCHEMA_VERSION:
-            raise NewerFormat(
-                f"the catalogue {self.path} was written by a newer dlv",
-                why=f"its schema is number {found}, this dlv knows {SCHEMA_VERSION}",
-                hint="pip install --upgrade dlv",
-            )
+            raise self._newer(found)
         if found == SCHEMA_VERSION:
             return
         if self.read_only:
@@ -164,9 +160,22 @@ class Database:
             for number in range(found, SCHEMA_VERSION):
                 MIGRATIONS[number](self)
                 self.execute(f"PRAGMA user_version = {number + 1}")
+            # For an older dlv, which can say then what is needed to read it.
+            self.execute(f"PRAGMA application_id = {migrations.number_of()}")
         if 0 < found < SCHEMA_VERSION:
             with suppress(Conflict, StorageError):
                 self.execute("VACUUM")  # tables that were made again left their room behind
+
+    def _newer(self, schema: int) -> NewerFormat:
+        needed = migrations.version_of(self.value("PRAGMA application_id"))
+        wanted = f"'dlv>={needed}'" if needed else "dlv"
+        return NewerFormat(
+            f"the catalogue {self.path} was written by a newer dlv",
+            why=f"its schema is number {schema}, this dlv knows {SCHEMA_VERSION}",
+            hint=f"pip install --upgrade 'dlv>={needed}'"
+            if needed
+            else "pip install --upgrade dlv",
+        )
 
     def close(self) -> None:
         self._connection.close()

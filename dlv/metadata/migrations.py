@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
+from dlv.canonical import VERSION
 from dlv.errors import Damaged
 from dlv.metadata.functions import Aggregates, Functions
 
@@ -123,6 +124,19 @@ def _take_over(database: Catalogue, name: str) -> None:
 
 def _with_the_last(database: Catalogue) -> None:
     """The last step makes of every older schema what there is now."""
+
+
+def number_of(version: str = VERSION) -> int:
+    """A version of dlv as SQLite's `application_id` holds it: 1002003 is 1.2.3."""
+    major, minor, patch = (int(part) for part in version.split(".")[:3])
+    return major * 1_000_000 + minor * 1_000 + patch
+
+
+def version_of(number: int) -> str | None:
+    """What `number_of` made a number of; None if it was not that."""
+    if number <= 0:
+        return None
+    return f"{number // 1_000_000}.{number // 1_000 % 1_000}.{number % 1_000}"
 
 
 # Step n brings a catalogue from user_version n to n + 1; all run in the transaction that says so.

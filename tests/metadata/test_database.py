@@ -21,6 +21,7 @@ import dlv.metadata.database as database
 import dlv.metadata.dump as dump
 from dlv.errors import Conflict, Damaged, DlvError, NewerFormat, StorageError
 from dlv.metadata.database import SCHEMA_VERSION, Database
+from dlv.metadata.migrations import number_of
 
 HOME = str(Path(dlv.__file__).parent.parent)
 TABLES = "SELECT name FROM sqlite_schema WHERE type = 'table'"
@@ -114,6 +115,19 @@ def test_a_newer_schema_is_refused(path: Path) -> None:
     assert found.value.exit_code == 3
     assert f"number {SCHEMA_VERSION + 1}" in (found.value.why or "")
     assert path.read_bytes() == before
+
+
+def test_what_a_newer_schema_needs(path: Path) -> None:
+    """Whoever writes a catalogue leaves in it which dlv that is."""
+    db = Database(path)
+    assert db.value("PRAGMA application_id") == number_of() > 0
+    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    for number, hint in ((2_013_007, "'dlv>=2.13.7'"), (0, "--upgrade dlv"), (-5, "--upgrade dlv")):
+        db.execute(f"PRAGMA application_id = {number}")
+        with pytest.raises(NewerFormat) as found:
+            Database(path)
+        assert (found.value.hint or "").endswith(hint)
+    db.close()
 
 
 def test_not_a_database(path: Path) -> None:
