@@ -172,9 +172,7 @@ class Database:
         return NewerFormat(
             f"the catalogue {self.path} was written by a newer dlv",
             why=f"its schema is number {schema}, this dlv knows {SCHEMA_VERSION}",
-            hint=f"pip install --upgrade 'dlv>={needed}'"
-            if needed
-            else "pip install --upgrade dlv",
+            hint=f"pip install --upgrade {wanted}",
         )
 
     def close(self) -> None:
