@@ -8,8 +8,8 @@ from typing import Any
 
 from dlv.dql import ast
 from dlv.dql.reading import Reading
-from dlv.field_names import FIELD_NAMES
 from dlv.metadata import relations
+from dlv.metadata.field_names import FIELD_NAMES
 from dlv.metadata.node_sets import Nodes
 from dlv.metadata.relations import Aggregate, Value
 

@@ -10,7 +10,7 @@ from dlv.dql import ast
 from dlv.dql.reading import Reading
 from dlv.dql.things import Scalar, Variable
 from dlv.errors import nearest
-from dlv.field_names import FIELD_NAMES
+from dlv.metadata.field_names import FIELD_NAMES
 
 
 @dataclass

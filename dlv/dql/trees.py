@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from dlv.field_names import FIELD_NAMES
+from dlv.metadata.field_names import FIELD_NAMES
 from dlv.metadata.relations import Constant
 from dlv.network.patterns import Pattern
 from dlv.network.selector import Selector

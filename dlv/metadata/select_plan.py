@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dlv.field_names import FIELD_NAMES
 from dlv.metadata import relations as r
+from dlv.metadata.field_names import FIELD_NAMES
 from dlv.metadata.node_sets import Nodes
 from dlv.metadata.select_costs import Plan, plans
 from dlv.metadata.select_drivers import driver, ranging
