@@ -21,8 +21,25 @@ from dlv.repository import Repository
 
 LEAST_FREE = 1 << 30
 LEAST_SQLITE = (3, 38)
-# Extra -> the module that shows it is installed.
-EXTRAS = {"torch": "torch", "yaml": "yaml"}
+# Extra -> the module that shows it is installed, and what it is for.
+EXTRAS = {
+    "torch": ("torch", "networks as modules, training with evaluate"),
+    "yaml": ("yaml", "configurations in YAML"),
+    "fast": ("numba", "compiled loops: archives are read and planned sooner"),
+    "images": ("PIL", "folders of images as data"),
+    "onnxruntime": ("onnxruntime", "another engine of dlv eval"),
+    "prompt": ("prompt_toolkit", "completion and history in dlv query"),
+    "tensorboard": ("tensorboard", "dlv tensorboard"),
+    "plots": ("matplotlib", "charts of dlv plots as PNG"),
+    "pandas": ("pandas", "answers of queries as a DataFrame"),
+    "optuna": ("optuna", "evaluate .. using tpe"),
+    "ray": ("ray", "evaluate .. on ray"),
+    "keras": ("keras", "commits from a training with Keras"),
+    "lightning": ("lightning", "commits from a training with Lightning"),
+    "transformers": ("transformers", "commits from the Trainer of transformers"),
+}
+# What a version cannot do without, below `.dlv`.
+_TRUTH = {"packs", "manifests", "facts", "files.git", "dlv.db", "format.json"}
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -66,10 +83,11 @@ def _program(environ: Mapping[str, str]) -> Iterator[Check]:
         version or "not found",
         None if version else "install git: associated files are kept with it",
     )
-    for extra, module in EXTRAS.items():
+    for extra, (module, purpose) in EXTRAS.items():
         there = PathFinder.find_spec(module) is not None
         hint = None if there else f"pip install 'dlv[{extra}]'"
-        yield Check(f"extra {extra}", True if there else None, "yes" if there else "no", hint)
+        detail = "yes" if there else f"no: {purpose}"
+        yield Check(f"extra {extra}", True if there else None, detail, hint)
     limits = [f"{name}={environ[name]}" for name in _THREADS if name in environ]
     yield Check("threads", None, f"{os.cpu_count()} processors {' '.join(limits)}".strip())
 
@@ -103,6 +121,14 @@ def _repository(repository: Repository, environ: Mapping[str, str]) -> Iterator[
         f"not writable: {', '.join(locked)}" if locked else "writable",
         f"chown -R {environ.get('USER', '$USER')} {path}" if locked else None,
     )
+    unread = next(_unreadable(path), None)
+    if unread is not None:
+        yield Check(
+            "readable",
+            False,
+            f"may not be read: {unread.relative_to(path)}",
+            f"chmod -R u+rX {path}, by its owner",
+        )
     yield from _catalogue(repository)
     runs = path / "runs"
     left = sorted(folder.name for folder in runs.iterdir()) if runs.is_dir() else []
@@ -113,6 +139,22 @@ def _repository(repository: Repository, environ: Mapping[str, str]) -> Iterator[
             f"{len(left)}: checkpoints of training runs that were killed",
             f"dlv import checkpoints {runs / left[0]} --name NAME, then remove the folder",
         )
+
+
+def _unreadable(path: Path) -> Iterator[Path]:
+    """What is the truth and may not be looked at: to fsck it is as good as lost."""
+    for root, folders, files in os.walk(path):
+        if Path(root) == path:
+            folders[:] = [name for name in folders if name in _TRUTH]
+        yield from (Path(root, name) for name in folders if not _listable(Path(root, name)))
+        found = (Path(root, name) for name in files if Path(root) != path or name in _TRUTH)
+        yield from (
+            each for each in found if not os.access(each, os.R_OK) and not each.is_symlink()
+        )
+
+
+def _listable(folder: Path) -> bool:
+    return os.access(folder, os.R_OK | os.X_OK)
 
 
 def _writable(folder: Path) -> bool:

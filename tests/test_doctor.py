@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import tomllib
 from pathlib import Path
 
+import pytest
+
 from dlv.commands.import_ import run
-from dlv.doctor import Check, examine
+from dlv.doctor import EXTRAS, Check, examine
 from dlv.fact import Fact
 from dlv.metadata import facts
 from dlv.repository import Repository
@@ -65,3 +69,33 @@ def test_a_missing_folder_shows_under_permissions(tmp_path: Path) -> None:
     found = by_name(examine(tmp_path, None, {}))["permissions"]
     assert found.ok is False
     assert "tmp" in found.detail
+
+
+def test_what_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Derived things do not matter. Who runs the tests may read everything: hence the stand-in."""
+    repository, _ = Repository.init(tmp_path)
+    repository.close()
+    pack, derived = repository.packs / "ab" / "abc.pack", repository.path / "live.db"
+    for path in (pack, derived):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"")
+        path.chmod(0)
+    access = os.access
+
+    def by_mode(path: Path, mode: int) -> bool:
+        return access(path, mode) and bool(Path(path).stat().st_mode & 0o400)
+
+    monkeypatch.setattr(os, "access", by_mode)
+    found = by_name(examine(tmp_path, None, {}))["readable"]
+    assert (found.ok, found.detail) == (False, "may not be read: packs/ab/abc.pack")
+    pack.chmod(0o600)
+    assert "readable" not in by_name(examine(tmp_path, None, {}))
+    pack.parent.chmod(0o300)
+    found = by_name(examine(tmp_path, None, {}))["readable"]
+    assert found.detail.startswith("may not be read: packs/ab")
+
+
+def test_every_extra_is_looked_for() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8"))
+    of_users = project["project"]["optional-dependencies"].keys() - {"all", "dev", "bench"}
+    assert EXTRAS.keys() == of_users
