@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+import struct
 from collections.abc import Callable, Collection
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import zstandard
 from blake3 import blake3
 
 
@@ -194,6 +196,38 @@ def _(place: Place) -> Collection[str]:
     )
     (place.dlv / "packs" / row[0][:2] / f"{row[0]}.pack").unlink()
     return place.holders(row[1], row[2])
+
+
+@damage("a circle of differences in a pack too", "matrix")
+def _(place: Place) -> Collection[str]:
+    """Every checksum is right, and the catalogue says the same: what a faulty archive would do."""
+    (row, *_) = place.sql(
+        "SELECT pack.hash, matrix.hash, base_hash FROM encoding"
+        " JOIN matrix ON matrix.id = matrix_id JOIN member ON encoding_id = encoding.id"
+        " JOIN chunk ON chunk.id = chunk_id JOIN pack ON pack.id = pack_id"
+        " WHERE base_hash IS NOT NULL"
+    )
+    name, matrix, base = row
+    path = place.dlv / "packs" / name[:2] / f"{name}.pack"
+    data = path.read_bytes()
+    start, length = struct.unpack("<QQ", data[-56:-40])
+    footer = json.loads(zstandard.decompress(data[start : start + length]))
+    (encoding,) = (each for each in footer["encodings"] if each["matrix"] == matrix)
+    assert encoding["delta"]["base"] == base
+    encoding["delta"]["base"] = matrix
+    text = json.dumps(footer, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    frame = zstandard.compress(text.encode())
+    sealed = struct.pack("<QQ", start, len(frame)) + blake3(frame).digest() + b"DLVPEND1"
+    fresh = data[:start] + frame + sealed
+    replaced(path, fresh)
+    place.sql(
+        f"UPDATE pack SET hash = '{blake3(fresh).hexdigest()}', bytes = {len(fresh)}"
+        f" WHERE hash = '{name}'",
+        f"UPDATE encoding SET base_hash = '{matrix}',"
+        f" delta = replace(delta, '{base}', '{matrix}') WHERE base_hash = '{base}'"
+        f" AND matrix_id = (SELECT id FROM matrix WHERE hash = '{matrix}')",
+    )
+    return place.holders(matrix)
 
 
 # Manifests and facts

@@ -101,6 +101,8 @@ def test_it_is_mended(
     assert (code, said["faults"]) == (0, [])
     now = held(place)
     wanted = held(pristine)
+    if name == "a circle of differences in a pack too":  # its hash is right: stored anew
+        wanted = {path: digest for path, digest in wanted.items() if not path.startswith("packs")}
     if name == "no files.git":  # git's commits only keep from git's own gc what is in use
         wanted = {path: digest for path, digest in wanted.items() if path in now}
         assert any(path.startswith("files.git") for path in wanted)

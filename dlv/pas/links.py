@@ -37,7 +37,10 @@ def chain(matrix: str, lookup: Lookup) -> list[Encoding]:
     name: str | None = matrix
     while name is not None:
         if name in seen:
-            raise Damaged(f"matrix {matrix} is a delta against itself", why=f"through {name}")
+            raise Damaged(
+                f"matrix {matrix} cannot be decoded",
+                why=f"it is a delta against itself through {name}",
+            )
         if len(found) > MAX_CHAIN:
             raise Damaged(f"matrix {matrix} has a chain of more than {MAX_CHAIN} deltas")
         encoding = lookup(name)
