@@ -17,11 +17,13 @@ import numpy as np
 from dlv.pas.solvers.compiled import longs
 from dlv.pas.solvers.instance import Instance, prices_of
 from dlv.pas.solvers.mst import arborescence
-from dlv.pas.solvers.priced import Doubles, Search
+from dlv.pas.solvers.numbering import Doubles
+from dlv.pas.solvers.priced import Search
 from dlv.pas.storage_graph import Budgets, Longs, Scheme, StorageGraph
 from dlv.pas.storage_plan import StoragePlan
 
 ITERATIONS = 24
+ALONE = 8  # where each of many matrices has a budget of its own: later trees are seldom smaller
 REPAIR_EVERY = 4
 MOST = 8  # swaps in a chain
 TRIES = 6000  # chains in a round, those first that look best
@@ -29,7 +31,7 @@ ANNEAL = 5000  # random swaps, where there are few enough matrices for them to m
 FEW = 1000
 # Random swaps of many matrices, where each has a budget of its own: a third of a per cent less.
 # Sums of many leave chains little to miss. Few swaps come back from little heat alone.
-SHAKE, COLD = 30_000, 32
+SHAKE, COLD = 40_000, 32
 
 
 def solve(graph: StorageGraph, budgets: Budgets, scheme: Scheme) -> StoragePlan:
@@ -44,9 +46,11 @@ def solve(graph: StorageGraph, budgets: Budgets, scheme: Scheme) -> StoragePlan:
 def priced(instance: Instance) -> Longs:
     """In-edges of the best tree that keeps the budgets."""
     price = np.full(len(instance.budgets), usual_price(instance))
+    alone = all(len(group) == 1 for group in instance.groups)
+    few = instance.graph.vertices <= FEW
     search = Search(instance, instance.tree(linear(instance, price)))
     plans: list[tuple[int, int, Longs, Doubles]] = []
-    for iteration in range(ITERATIONS):
+    for iteration in range(ALONE if alone and not few else ITERATIONS):
         weights = prices_of(instance, price)
         search.settle(weights, 4)
         if iteration % REPAIR_EVERY == REPAIR_EVERY - 1:
@@ -57,17 +61,17 @@ def priced(instance: Instance) -> Longs:
         price = price * np.clip(used, 0.3, 3) ** (1.2 / (1 + iteration / 8))
     plans.sort(key=lambda plan: plan[:2])
     best: tuple[int, Longs] | None = None
-    for _, _, edges, weights in plans[: 2 if instance.graph.vertices <= FEW else 1]:
+    for _, _, edges, weights in plans[: 2 if few else 1]:
         polished = Search(instance, instance.tree(edges))
         polished.explore(weights, MOST, 8, TRIES)
-        if instance.graph.vertices <= FEW:
+        if few:
             rounds = min(ANNEAL, 250 * instance.graph.vertices)
             usual = instance.size(polished.tree) // instance.graph.vertices
             for seed, heat in enumerate((usual, usual // 4, usual // 16), 1):
                 found = polished.anneal(rounds, seed, heat)
                 polished = Search(instance, instance.tree(found))
             polished.explore(weights, MOST, 8, TRIES)
-        elif all(len(group) == 1 for group in instance.groups):
+        elif alone:
             usual = instance.size(polished.tree) // instance.graph.vertices
             found = polished.anneal(SHAKE, 1, usual // COLD)
             polished = Search(instance, instance.tree(found))

@@ -37,9 +37,6 @@ class Loops:
     def zeros(self, count: int) -> Any:
         return np.zeros(count, np.int64) if self.compiled else [0] * count
 
-    def floats(self, count: int) -> Any:
-        return np.zeros(count) if self.compiled else [0.0] * count
-
 
 def loops(edges: int) -> Loops:
     """For a graph of so many edges."""

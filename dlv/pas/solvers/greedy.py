@@ -62,20 +62,22 @@ def close(flat: Flat, tree: Tree, load: Any, open_: Any, v: int) -> int:
     return count
 
 
-def satisfy(flat: Flat, tree: Tree, load: Any, open_: Any, keys: Any) -> int:
+def satisfy(
+    flat: Flat, tree: Tree, load: Any, open_: Any, left: int, keys: Any, first: Any, worths: Any
+) -> int:
     """PAS-MT's loop: the swap worth most, until all groups keep their budgets or none helps.
+
+    `unmet` said `load`, `open_` and `left`. `keys`: NOTHING for every edge, but for those `first`
+    what they are worth; these come sorted by that, with `worths`.
 
     Entries in the heap may be out of date: a swap is judged again when it comes up, and whatever
     may have become worth more by a swap is offered again. Swaps only make things faster, so the
     tail of a swap's edge is never in the subtree that moves.
     """
-    left = unmet(flat, tree, load, open_)
     heap = [(0.0, 0)]
     heap.pop()
-    for e in range(len(keys)):
-        keys[e] = NOTHING
-    for e in range(len(keys)):
-        offer(flat, tree, load, keys, heap, e)
+    for at in range(len(first)):
+        heap.append((worths[at], first[at]))  # what is sorted is a heap
     while left > 0 and len(heap) > 0:
         key, e = heappop(heap)
         if key != keys[e]:

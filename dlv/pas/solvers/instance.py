@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from dlv.pas.solvers import greedy
 from dlv.pas.solvers.compiled import Loops, longs, loops
 from dlv.pas.solvers.mst import arborescence
+from dlv.pas.solvers.numbering import along, links
 from dlv.pas.solvers.spt import shortest
 from dlv.pas.solvers.tree import Flat, Tree
 from dlv.pas.storage_graph import UNLIMITED, Budgets, Longs, Scheme, StorageGraph
@@ -36,10 +38,6 @@ class Instance:
         self.storage, self.recreation = graph.storage[self.kept], graph.recreation[self.kept]
         self.loops: Loops = loops(len(self.kept))
         self.flat = self._flat()
-        self.load = self.loops.zeros(graph.vertices)
-        self.open = self.loops.zeros(len(self.budgets))
-        self.keys = self.loops.floats(len(self.kept))
-        self.over = self.loops.zeros(64)
         self.path = self.loops.zeros(graph.vertices)
         self.fastest_sequence = self.loops.sequence(self.fastest)
 
@@ -83,6 +81,7 @@ class Instance:
 
     def _flat(self) -> Flat:
         into, out = by(self.heads, self.graph.vertices), by(self.tails, self.graph.vertices)
+        cheapest = np.lexsort((self.storage, self.heads))
         members, sizes = joined(self.groups)
         of = np.repeat(np.arange(len(sizes)), sizes)
         by_vertex = by(members, self.graph.vertices)
@@ -92,8 +91,10 @@ class Instance:
             self.storage,
             self.recreation,
             *into,
-            np.lexsort((self.storage, self.heads)),
+            cheapest,
+            np.append(UNLIMITED, self.storage[cheapest[into[0][1:-1]]]),
             *out,
+            self.heads[out[1]],
             by_vertex[0],
             of[by_vertex[1]],
             np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]),
@@ -104,13 +105,15 @@ class Instance:
 
     def tree(self, edges: Longs) -> Tree:
         """From the in-edge of each vertex, in this instance's numbers."""
-        count = self.graph.vertices
-        parent, distance, first, after, before = (self.loops.zeros(count) for _ in range(5))
-        total = self.loops.zeros(len(self.budgets))
-        chosen = self.loops.sequence(edges)
-        tree = Tree(chosen, parent, distance, first, after, before, total)
-        self.loops.run.plant(self.flat, tree)
-        return tree
+        parent, step = np.zeros(len(edges), np.int64), np.zeros(len(edges), np.int64)
+        parent[1:], step[1:] = self.tails[edges[1:]], self.recreation[edges[1:]]
+        (distance,) = along(parent, step)
+        siblings = links(parent)
+        members, sizes = joined(self.groups)
+        sums, ends = np.cumsum(np.append(0, distance[members])), np.cumsum(sizes)
+        parent[0] = -1
+        columns = edges, parent, distance, *siblings, sums[ends] - sums[ends - sizes]
+        return Tree(*(self.loops.sequence(column) for column in columns))
 
     def chosen(self, tree: Tree) -> Longs:
         """The graph's own numbers of a tree's edges."""
@@ -128,9 +131,27 @@ class Instance:
 
     def satisfy(self, tree: Tree) -> None:
         """Keep all budgets, by PAS-MT's swaps; where they get stuck by shortest paths."""
-        run = self.loops.run
-        if run.satisfy(self.flat, tree, self.load, self.open, self.keys):
+        run, made = self.loops.run, self.loops
+        load, unmet = made.zeros(self.graph.vertices), made.zeros(len(self.budgets))
+        left = run.unmet(self.flat, tree, load, unmet)
+        keys, first = self._offers(tree, longs(load))
+        queue = made.sequence(first), made.sequence(keys[first])
+        if run.satisfy(self.flat, tree, load, unmet, left, made.sequence(keys), *queue):
             run.hurry(self.flat, tree, self.fastest_sequence, self.path)
+
+    def _offers(self, tree: Tree, load: Longs) -> tuple[NDArray[np.float64], Longs]:
+        """What the swap to each edge is worth, and those that are worth anything, the best first:
+        as greedy.offer says it of one edge."""
+        distance, held = longs(tree.distance), np.zeros(self.graph.vertices, np.int64)
+        held[1:] = self.storage[longs(tree.edge)[1:]]
+        faster = distance[self.heads] - distance[self.tails] - self.recreation
+        found = np.flatnonzero((faster > 0) & (load[self.heads] > 0))
+        won = faster[found].astype(np.float64) * load[self.heads[found]]
+        more = self.storage[found] - held[self.heads[found]]
+        free = more <= 0
+        keys = np.full(len(self.kept), greedy.NOTHING)
+        keys[found] = np.where(free, -greedy.FREE - won, -won / np.where(free, 1, more))
+        return keys, found[np.argsort(keys[found], kind="stable")]
 
 
 def constrained(graph: StorageGraph, budgets: Budgets, scheme: Scheme) -> tuple[list[Longs], Longs]:

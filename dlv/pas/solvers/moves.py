@@ -5,22 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from dlv.pas.solvers.tree import Flat, Tree, carry, following, swap, under
+from dlv.pas.storage_graph import UNLIMITED
 
 NOTHING = 1e300
 
 
 def settle(flat: Flat, tree: Tree, load: Any, moves: Any) -> int:
     """Make those of the swaps that still lower storage plus priced recreation. How many did."""
+    heads, tails, storage, recreation = flat.heads, flat.tails, flat.storage, flat.recreation
+    edge, distance, parent = tree.edge, tree.distance, tree.parent
     made = 0
     for at in range(len(moves)):
         e = moves[at]
-        v, u = flat.heads[e], flat.tails[e]
-        shift = tree.distance[u] + flat.recreation[e] - tree.distance[v]
-        if flat.storage[e] - flat.storage[tree.edge[v]] + load[v] * shift >= -0.001:
+        v, u = heads[e], tails[e]
+        shift = distance[u] + recreation[e] - distance[v]
+        if storage[e] - storage[edge[v]] + load[v] * shift >= -0.001:
             continue
         if under(tree, u, v):
             continue
-        carry(tree, load, tree.parent[v], -load[v])
+        carry(tree, load, parent[v], -load[v])
         swap(flat, tree, e)
         carry(tree, load, u, load[v])
         made += 1
@@ -30,24 +33,26 @@ def settle(flat: Flat, tree: Tree, load: Any, moves: Any) -> int:
 def rotate(flat: Flat, tree: Tree, load: Any, outs: Any, ins: Any) -> int:
     """As `settle`, for pairs: the tail y of outs[i] = (y, u) lies below u; it goes out by ins[i],
     and u goes below it."""
+    heads, tails, storage, recreation = flat.heads, flat.tails, flat.storage, flat.recreation
+    edge, distance, parent = tree.edge, tree.distance, tree.parent
     made = 0
     for at in range(len(outs)):
         f, e = outs[at], ins[at]
-        y, u, s = flat.tails[f], flat.heads[f], flat.tails[e]
-        if under(tree, s, u) or not under(tree, y, u):
-            continue
-        there = tree.distance[s] + flat.recreation[e]
+        y, u, s = tails[f], heads[f], tails[e]
+        there = distance[s] + recreation[e]
         rest = load[u] - load[y]
-        change = flat.storage[e] - flat.storage[tree.edge[y]] + load[y] * (there - tree.distance[y])
-        change += flat.storage[f] - flat.storage[tree.edge[u]]
-        change += rest * (there + flat.recreation[f] - tree.distance[u])
+        change = storage[e] - storage[edge[y]] + load[y] * (there - distance[y])
+        change += storage[f] - storage[edge[u]]
+        change += rest * (there + recreation[f] - distance[u])
         if change >= -0.001:
             continue
-        for edge in (e, f):
-            v = flat.heads[edge]
-            carry(tree, load, tree.parent[v], -load[v])
-            swap(flat, tree, edge)
-            carry(tree, load, tree.parent[v], load[v])
+        if under(tree, s, u) or not under(tree, y, u):
+            continue
+        for way in (e, f):
+            v = heads[way]
+            carry(tree, load, parent[v], -load[v])
+            swap(flat, tree, way)
+            carry(tree, load, parent[v], load[v])
         made += 1
     return made
 
@@ -59,17 +64,19 @@ def explore(
     was saved; then take what it made possible around it. Keep all if that saves storage, else
     nothing. `most`: swaps in a chain; `log`, `groups`, `region`: room; `looked`: zeros for all
     vertices. Bytes saved."""
-    saved = 0
-    turn = 0  # a vertex that was looked at in this turn has nothing to give: no swap came between
+    heads, tails, storage, recreation = flat.heads, flat.tails, flat.storage, flat.recreation
+    edge, distance = tree.edge, tree.distance
+    saved, turn = 0, 0
     for at in range(len(moves)):
         e = moves[at]
-        v = flat.heads[e]
-        old = tree.edge[v]
-        if e == old or under(tree, flat.tails[e], v):
+        v, u = heads[e], tails[e]
+        old = edge[v]
+        if e == old:
             continue
-        net = flat.storage[e] - flat.storage[old]
-        faster = tree.distance[v] - tree.distance[flat.tails[e]] - flat.recreation[e]
-        if net >= 0 and faster <= 0:
+        net = storage[e] - storage[old]
+        if net >= 0 and distance[u] + recreation[e] >= distance[v]:
+            continue
+        if under(tree, u, v):
             continue
         log[0] = old
         done = 1
@@ -84,27 +91,15 @@ def explore(
             f = remedy(flat, tree, bad, -net)
             if f < 0:
                 break
-            x = flat.heads[f]
-            net += flat.storage[f] - flat.storage[tree.edge[x]]
-            log[done] = tree.edge[x]
+            x = heads[f]
+            net += storage[f] - storage[edge[x]]
+            log[done] = edge[x]
             done += 1
             swap(flat, tree, f)
             bad = worst(flat, tree, groups, count)
         if bad < 0:
-            size = around(flat, tree, log, done, region)
-            turn += 1
-            for place in range(size):
-                x = region[place]
-                if looked[x] == turn:
-                    continue
-                looked[x] = turn
-                f = saving(flat, tree, x)
-                if f >= 0 and done < len(log):
-                    turn += 1
-                    net += flat.storage[f] - flat.storage[tree.edge[x]]
-                    log[done] = tree.edge[x]
-                    done += 1
-                    swap(flat, tree, f)
+            more, done, turn = harvest(flat, tree, log, done, region, looked, turn, -1, -1)
+            net += more
             if net < 0:
                 saved -= net
                 continue
@@ -114,47 +109,98 @@ def explore(
     return saved
 
 
+def harvest(
+    flat: Flat,
+    tree: Tree,
+    log: Any,
+    done: int,
+    region: Any,
+    looked: Any,
+    turn: int,
+    v: int,
+    u: int,
+) -> tuple[int, int, int]:
+    """Swaps that save and break no budget, around what the swaps in `log` did; v and u stay.
+
+    `looked`: the turn in which a vertex was last looked at; a turn ends with a swap, and until
+    then the vertex has nothing to give. What storage changed, swaps done, the turn.
+    """
+    tails, storage, recreation = flat.tails, flat.storage, flat.recreation
+    in_start, cheapest, least = flat.in_start, flat.in_cheapest, flat.least
+    group_start, group, budget = flat.group_start, flat.group, flat.budget
+    edge, distance, total = tree.edge, tree.distance, tree.total
+    net = 0
+    size = around(flat, tree, log, done, region)
+    turn += 1
+    for x in region[:size]:
+        if looked[x] == turn:
+            continue
+        looked[x] = turn
+        held = storage[edge[x]]
+        if least[x] >= held or x in (v, u):
+            continue
+        at, end, room = in_start[x], in_start[x + 1], UNLIMITED
+        position, stop = group_start[x], group_start[x + 1]
+        while position < stop:
+            g = group[position]
+            position += 1
+            if budget[g] - total[g] < room:
+                room = budget[g] - total[g]
+        latest = distance[x] + (room if room > 0 else 0)
+        while at < end:
+            f = cheapest[at]
+            at += 1
+            if storage[f] >= held:
+                break
+            if distance[tails[f]] + recreation[f] > latest:
+                continue
+            if under(tree, tails[f], x) or not fits(flat, tree, f):
+                continue
+            if done < len(log):
+                turn += 1
+                net += storage[f] - held
+                log[done] = edge[x]
+                done += 1
+                swap(flat, tree, f)
+            break
+    return net, done, turn
+
+
 def around(flat: Flat, tree: Tree, log: Any, done: int, region: Any) -> int:
     """Vertices that may gain by what the swaps in `log` did: what could hang below their heads,
     and who shares a budget with them. How many; some may come twice."""
-    count = 0
+    out_start, out_head, heads = flat.out_start, flat.out_head, flat.heads
+    group_start, group, member = flat.group_start, flat.group, flat.member
+    member_start, first = flat.member_start, tree.first
+    count, most = 0, len(region)
     for step in range(done):
-        top = flat.heads[log[step]]
-        if count < len(region):
+        top = heads[log[step]]
+        if count < most:
             region[count] = top
             count += 1
         x = top
-        while x >= 0 and count < len(region):
-            for at in range(flat.out_start[x], flat.out_start[x + 1]):
-                if count < len(region):
-                    region[count] = flat.heads[flat.out_edge[at]]
-                    count += 1
-            for at in range(flat.group_start[x], flat.group_start[x + 1]):
-                g = flat.group[at]
-                for member in range(flat.member_start[g], flat.member_start[g + 1]):
-                    if count < len(region):
-                        region[count] = flat.member[member]
-                        count += 1
-            x = following(tree, x, top)
+        while x >= 0 and count < most:
+            low, high = out_start[x], out_start[x + 1]
+            high = min(high, low + most - count)
+            region[count : count + high - low] = out_head[low:high]
+            count += high - low
+            at, end = group_start[x], group_start[x + 1]
+            while at < end:
+                g = group[at]
+                at += 1
+                low, high = member_start[g], member_start[g + 1]
+                if high - low > 1:  # one alone is below another's head anyway
+                    high = min(high, low + most - count)
+                    region[count : count + high - low] = member[low:high]
+                    count += high - low
+            x = following(tree, x, top) if first[top] >= 0 else -1
     return count
-
-
-def saving(flat: Flat, tree: Tree, x: int) -> int:
-    """The in-edge of x that saves most and breaks no budget; -1 for none."""
-    if x == 0:
-        return -1
-    held = flat.storage[tree.edge[x]]
-    for at in range(flat.in_start[x], flat.in_start[x + 1]):
-        f = flat.in_cheapest[at]
-        if flat.storage[f] >= held:
-            break
-        if not under(tree, flat.tails[f], x) and fits(flat, tree, f):
-            return f  # type: ignore[no-any-return]
-    return -1
 
 
 def fits(flat: Flat, tree: Tree, e: int) -> bool:
     """Whether the swap to e breaks no budget."""
+    group_start, group, member_start = flat.group_start, flat.group, flat.member_start
+    total, budget, first = tree.total, flat.budget, tree.first
     top = flat.heads[e]
     shift = tree.distance[flat.tails[e]] + flat.recreation[e] - tree.distance[top]
     if shift <= 0:
@@ -162,15 +208,15 @@ def fits(flat: Flat, tree: Tree, e: int) -> bool:
     x = top
     met = 0  # groups of several
     while x >= 0:
-        for at in range(flat.group_start[x], flat.group_start[x + 1]):
-            g = flat.group[at]
-            if tree.total[g] + shift > flat.budget[g]:
+        at, end = group_start[x], group_start[x + 1]
+        while at < end:
+            g = group[at]
+            at += 1
+            if total[g] + shift > budget[g]:
                 return False
-            if flat.member_start[g + 1] - flat.member_start[g] > 1:
+            if member_start[g + 1] - member_start[g] > 1:
                 met += 1
-        if tree.first[x] < 0 and x == top:
-            break
-        x = following(tree, x, top)
+        x = following(tree, x, top) if first[top] >= 0 else -1
     if met < 2:
         return True
     # Members of one group below the same vertex all move: their sum counts.
@@ -183,47 +229,60 @@ def fits(flat: Flat, tree: Tree, e: int) -> bool:
 def overrun(flat: Flat, tree: Tree, v: int, groups: Any, count: int) -> int:
     """Note the groups over budget of all below v (some may come twice), after those noted
     already. How many there are."""
+    group_start, group, budget = flat.group_start, flat.group, flat.budget
+    total, first, most = tree.total, tree.first, len(groups)
     x = v
-    while x >= 0 and count < len(groups):
-        for at in range(flat.group_start[x], flat.group_start[x + 1]):
-            g = flat.group[at]
-            if tree.total[g] > flat.budget[g] and count < len(groups):
+    while x >= 0 and count < most:
+        at, end = group_start[x], group_start[x + 1]
+        while at < end:
+            g = group[at]
+            at += 1
+            if total[g] > budget[g] and count < most:
                 groups[count] = g
                 count += 1
-        x = following(tree, x, v)
+        x = following(tree, x, v) if first[v] >= 0 else -1
     return count
 
 
 def worst(flat: Flat, tree: Tree, groups: Any, count: int) -> int:
     """The group that is furthest over its budget; -1 for none."""
     found, most = -1, 0
+    if count == 0:
+        return found
+    total, budget = tree.total, flat.budget
     for at in range(count):
         g = groups[at]
-        if tree.total[g] - flat.budget[g] > most:
-            found, most = g, tree.total[g] - flat.budget[g]
+        if total[g] - budget[g] > most:
+            found, most = g, total[g] - budget[g]
     return found
 
 
 def remedy(flat: Flat, tree: Tree, g: int, limit: int) -> int:
     """The swap that brings a group nearest to its budget per byte, for less than `limit`."""
+    tails, storage, recreation = flat.tails, flat.storage, flat.recreation
+    in_start, in_edge, member = flat.in_start, flat.in_edge, flat.member
+    edge, distance, parent = tree.edge, tree.distance, tree.parent
     need = tree.total[g] - flat.budget[g]
     best, found = 0.0, -1
     for at in range(flat.member_start[g], flat.member_start[g + 1]):
-        x = flat.member[at]
+        x = member[at]
         steps = 0
         while x > 0 and steps < 3:
-            for position in range(flat.in_start[x], flat.in_start[x + 1]):
-                f = flat.in_edge[position]
-                more = flat.storage[f] - flat.storage[tree.edge[x]]
-                if more >= limit:
+            most, there = storage[edge[x]] + limit, distance[x]
+            position, end = in_start[x], in_start[x + 1]
+            while position < end:
+                f = in_edge[position]
+                position += 1
+                if storage[f] >= most:
                     continue
-                faster = tree.distance[x] - tree.distance[flat.tails[f]] - flat.recreation[f]
+                faster = there - distance[tails[f]] - recreation[f]
                 if faster <= 0:
                     continue
+                more = storage[f] - storage[edge[x]]
                 value = NOTHING if more <= 0 else float(min(faster, need)) / more
                 if value > best:
                     best, found = value, f
-            x = tree.parent[x]
+            x = parent[x]
             steps += 1
     return found
 
@@ -243,29 +302,31 @@ def anneal(
     """Threshold accepting: random swaps, each paid for and made use of as in `explore`, are kept
     while they cost no more storage than a limit that falls from `heat` to 0. `best`: the edges of
     the smallest tree on the way, to begin with those of `tree`. Bytes saved by it."""
+    heads, tails, storage = flat.heads, flat.tails, flat.storage
+    in_start, in_edge, edge = flat.in_start, flat.in_edge, tree.edge
     now, least, turn = 0, 0, 0
-    count_of = len(tree.edge)
+    count_of = len(edge)
     for step in range(rounds):
         seed = (seed * 1103515245 + 12345) % 2147483648
         v = 1 + seed // 8 % (count_of - 1)
-        ways = flat.in_start[v + 1] - flat.in_start[v]
+        ways = in_start[v + 1] - in_start[v]
         seed = (seed * 1103515245 + 12345) % 2147483648
-        e = flat.in_edge[flat.in_start[v] + seed // 8 % ways]
-        old = tree.edge[v]
+        e = in_edge[in_start[v] + seed // 8 % ways]
+        old = edge[v]
         if e == old:
             continue
         limit = heat * (rounds - step) // rounds
-        net = flat.storage[e] - flat.storage[old]
+        net = storage[e] - storage[old]
         done = 0
-        u = flat.tails[e]
+        u = tails[e]
         if under(tree, u, v):  # first out of there, by whatever way leads out
-            ways = flat.in_start[u + 1] - flat.in_start[u]
+            ways = in_start[u + 1] - in_start[u]
             seed = (seed * 1103515245 + 12345) % 2147483648
-            f = flat.in_edge[flat.in_start[u] + seed // 8 % ways]
-            if under(tree, flat.tails[f], v):
+            f = in_edge[in_start[u] + seed // 8 % ways]
+            if under(tree, tails[f], v):
                 continue
-            net += flat.storage[f] - flat.storage[tree.edge[u]]
-            log[0] = tree.edge[u]
+            net += storage[f] - storage[edge[u]]
+            log[0] = edge[u]
             done = 1
             swap(flat, tree, f)
         log[done] = old
@@ -273,41 +334,27 @@ def anneal(
         count = 0
         swap(flat, tree, e)
         for step_back in range(done):
-            x = flat.heads[log[step_back]]
-            count = overrun(flat, tree, x, groups, count)
+            count = overrun(flat, tree, heads[log[step_back]], groups, count)
         bad = worst(flat, tree, groups, count)
         ok = count < len(groups)
         while ok and bad >= 0 and done < 8:
             f = remedy(flat, tree, bad, 4 * heat + limit + 1)
             if f < 0:
                 break
-            x = flat.heads[f]
-            net += flat.storage[f] - flat.storage[tree.edge[x]]
-            log[done] = tree.edge[x]
+            x = heads[f]
+            net += storage[f] - storage[edge[x]]
+            log[done] = edge[x]
             done += 1
             swap(flat, tree, f)
             bad = worst(flat, tree, groups, count)
         if ok and bad < 0:
-            size = around(flat, tree, log, done, region)
-            turn += 1
-            for place in range(size):
-                x = region[place]
-                if x in (v, u) or looked[x] == turn:
-                    continue
-                looked[x] = turn
-                f = saving(flat, tree, x)
-                if f >= 0 and done < len(log):
-                    turn += 1
-                    net += flat.storage[f] - flat.storage[tree.edge[x]]
-                    log[done] = tree.edge[x]
-                    done += 1
-                    swap(flat, tree, f)
+            more, done, turn = harvest(flat, tree, log, done, region, looked, turn, v, u)
+            net += more
             if net <= limit:
                 now += net
                 if now < least:
                     least = now
-                    for x in range(count_of):
-                        best[x] = tree.edge[x]
+                    best[:] = edge
                 continue
         while done > 0:
             done -= 1

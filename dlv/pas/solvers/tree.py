@@ -20,8 +20,10 @@ class Flat(NamedTuple):
     in_start: Any
     in_edge: Any
     in_cheapest: Any  # the same, of each vertex those of least storage first
+    least: Any  # storage of the first of these; of the root what no edge takes
     out_start: Any
     out_edge: Any
+    out_head: Any
     group_start: Any
     group: Any
     member_start: Any
@@ -37,31 +39,6 @@ class Tree(NamedTuple):
     after: Any
     before: Any
     total: Any  # recreation cost of each group
-
-
-def plant(flat: Flat, tree: Tree) -> None:
-    """Links, distances and totals out of the parent edges alone."""
-    count = len(tree.edge)
-    for v in range(count):
-        tree.first[v] = tree.after[v] = tree.before[v] = -1
-    tree.distance[0] = 0
-    tree.parent[0] = -1
-    for v in range(count - 1, 0, -1):
-        u = flat.tails[tree.edge[v]]
-        tree.parent[v] = u
-        tree.after[v] = tree.first[u]
-        if tree.first[u] >= 0:
-            tree.before[tree.first[u]] = v
-        tree.first[u] = v
-    v = following(tree, 0, 0)
-    while v >= 0:
-        tree.distance[v] = tree.distance[tree.parent[v]] + flat.recreation[tree.edge[v]]
-        v = following(tree, v, 0)
-    for g in range(len(flat.budget)):
-        total = 0
-        for at in range(flat.member_start[g], flat.member_start[g + 1]):
-            total += tree.distance[flat.member[at]]
-        tree.total[g] = total
 
 
 def following(tree: Tree, v: int, top: int) -> int:
@@ -85,15 +62,18 @@ def under(tree: Tree, u: int, v: int) -> bool:
     return u == v
 
 
-def relink(flat: Flat, tree: Tree, e: int) -> int:
-    """Hang the head of e below its tail. Returns the change of distance, not yet applied."""
+def swap(flat: Flat, tree: Tree, e: int) -> int:
+    """Give the head of e the in-edge e. Returns how many groups it then finds over budget, of
+    those that it made slower, each time that it meets one."""
+    edge, parent, distance, first, after, before, total = tree
     v, u = flat.heads[e], flat.tails[e]
-    first, after, before = tree.first, tree.after, tree.before
+    shift = distance[u] + flat.recreation[e] - distance[v]
+    edge[v] = e
     left, right = before[v], after[v]
     if left >= 0:
         after[left] = right
     else:
-        first[tree.parent[v]] = right
+        first[parent[v]] = right
     if right >= 0:
         before[right] = left
     below = first[u]
@@ -102,35 +82,29 @@ def relink(flat: Flat, tree: Tree, e: int) -> int:
     after[v] = below
     if below >= 0:
         before[below] = v
-    tree.parent[v] = u
-    tree.edge[v] = e
-    return tree.distance[u] + flat.recreation[e] - tree.distance[v]  # type: ignore[no-any-return]
-
-
-def swap(flat: Flat, tree: Tree, e: int) -> int:
-    """Give the head of e the in-edge e. Returns how many groups it then finds over budget, of
-    those that it made slower, each time that it meets one."""
-    shift = relink(flat, tree, e)
+    parent[v] = u
     over = 0
     if shift == 0:
         return over
-    distance, total, budget = tree.distance, tree.total, flat.budget
-    group_start, group, first = flat.group_start, flat.group, tree.first
-    top = x = flat.heads[e]
-    while x >= 0:
+    budget, group_start, group = flat.budget, flat.group_start, flat.group
+    x = v
+    while True:
         distance[x] += shift
-        for at in range(group_start[x], group_start[x + 1]):
+        at, end = group_start[x], group_start[x + 1]
+        while at < end:  # in Python sooner than a range so short
             g = group[at]
+            at += 1
             total[g] += shift
             if shift > 0 and total[g] > budget[g]:
                 over += 1
-        if first[x] >= 0:  # as `following` has it, without a call for most
+        if first[x] >= 0:  # as `following` has it, without a call
             x = first[x]
-        elif x == top:
-            break
-        else:
-            x = following(tree, x, top)
-    return over
+            continue
+        while x != v and after[x] < 0:
+            x = parent[x]
+        if x == v:
+            return over
+        x = after[x]
 
 
 def carry(tree: Tree, load: Any, v: int, amount: Any) -> None:

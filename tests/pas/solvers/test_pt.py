@@ -14,7 +14,7 @@ import dlv.pas.solvers.greedy as greedy
 from dlv.pas.solvers import spt
 from dlv.pas.solvers.compiled import longs
 from dlv.pas.solvers.instance import Instance
-from dlv.pas.solvers.tree import relink
+from dlv.pas.solvers.tree import Flat, Tree, swap
 from dlv.pas.storage_graph import Budgets, Scheme, StorageGraph
 from tests.conformance.solver import (
     INHERITED,
@@ -144,6 +144,13 @@ SLIPS = [
     ("heappush(heap, (flat.storage[f], f))", "heappush(heap, (flat.recreation[f], f))"),
     ("        distance[v] += slower", "        pass"),
 ]
+
+
+def relink(flat: Flat, tree: Tree, e: int) -> None:
+    """A swap that forgets who is slower or faster by it."""
+    distance, total = list(tree.distance), list(tree.total)
+    swap(flat, tree, e)
+    tree.distance[:], tree.total[:] = distance, total
 
 
 @pytest.mark.parametrize(("right", "wrong"), SLIPS)
