@@ -125,7 +125,7 @@ HOMES = {
     "click": "cli.py completion.py commands/",
     "git": "files.py",
     "gitdb": "files.py",
-    "lark": "dql/parser.py",
+    "lark": "dql/table_making.py",
     "zstandard": "pas/coders/",
     "rich": "screen.py",
     "prompt_toolkit": "prompt.py",  # rich, which screen.py loads, is not needed beside it

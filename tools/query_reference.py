@@ -6,7 +6,7 @@ import re
 import sys
 
 from dlv.dql.attribute_names import GENERAL
-from dlv.dql.parser import grammar_text
+from dlv.dql.tables import grammar_text
 from dlv.dql.values import AGGREGATES
 from dlv.metadata.relations import COLUMNS, MANY
 from dlv.network.vocabulary import OPS, RESHAPES, Attribute, Default

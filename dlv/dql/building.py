@@ -1,4 +1,4 @@
-"""From what the grammar matched to the tree of a query; nothing here recurses."""
+"""From what the grammar matched to the tree of a query, part by part, the inner ones first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from dlv.dql import ast
 from dlv.dql.ast import Span
 
-Built = Any  # a part of the tree, a token, or a list of parts
+Built = Any  # a part of the tree, a word of the text, or a list of parts
 Make = Callable[[Span, list[Built]], Built]
 
 _DIGITS = 18  # Python refuses to read more than 4300 at once
@@ -50,15 +50,12 @@ def _name(child: Built) -> str:
     return text_of(text) if text[:1] in "\"'" else text
 
 
-def _call(child: Built) -> ast.Call | None:
-    """`local` is `local()`."""
-    if child is None or isinstance(child, ast.Call):
+def _call(span: Span, children: list[Built]) -> ast.Call:
+    """`on local` is `on local()`."""
+    (child,) = children
+    if isinstance(child, ast.Call):
         return child
-    return ast.Call(str(child), (), span=_span_of(child))
-
-
-def _span_of(token: Built) -> Span:
-    return Span(token.start_pos, token.end_pos)
+    return ast.Call(child, (), span=Span(span.end - len(child), span.end))
 
 
 def _argument(span: Span, children: list[Built]) -> ast.Argument:
@@ -275,37 +272,10 @@ _VERBS: Mapping[str, Make] = {
     "dim_auto": _automatic,
     "linked": _all,
     "when": _only,
-    "using": lambda _, c: _call(c[0]),
+    "using": _call,
     "keep": _all,
     "rule": _only,
     "budget": _only,
-    "on_": lambda _, c: _call(c[0]),
+    "on_": _call,
 }
 MAKERS: Mapping[str, Make] = {**_LITERALS, **_NAMES, **_CONDITIONS, **_CLAUSES, **_VERBS}
-
-
-def build(tree: Any) -> Built:
-    """The tree of a query from lark's, children before parents."""
-    order, waiting = [], [tree]
-    while waiting:
-        node = waiting.pop()
-        order.append(node)
-        waiting += [child for child in node.children if hasattr(child, "children")]
-    made: dict[int, Built] = {}
-    for node in reversed(order):
-        children = [made.get(id(child), child) for child in node.children]
-        meta = node.meta
-        span = ast.NOWHERE if meta.empty else Span(meta.start_pos, meta.end_pos)
-        made[id(node)] = MAKERS[node.data](span, children)
-    return made[id(tree)]
-
-
-def depth(tree: Any) -> tuple[int, Any]:
-    """How deep lark's tree is nested, and the deepest node."""
-    deepest, most, waiting = tree, 0, [(tree, 1)]
-    while waiting:
-        node, level = waiting.pop()
-        if level > most and not node.meta.empty:
-            deepest, most = node, level
-        waiting += [(child, level + 1) for child in node.children if hasattr(child, "children")]
-    return most, deepest

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lark import Lark
 
-from dlv.dql import ast, parser
+from dlv.dql import ast, tables
 from dlv.dql.diagnosis import SyntaxFault
-from dlv.dql.parser import grammar_text, parse
+from dlv.dql.parser import parse
+from dlv.dql.tables import grammar_text
 
 FOLDER = Path(__file__).parent
 
@@ -300,21 +301,13 @@ def test_tables_are_kept_by_the_user_alone(tmp_path: Path) -> None:
     (kept,) = folder.iterdir()
     assert folder.stat().st_mode & 0o777 == 0o700
     before = kept.read_bytes()
-    parser._grammar.cache_clear()
+    tables.tables.cache_clear()
     assert parse("select m", folder)
     assert kept.read_bytes() == before
-    tables = grammar_tables(folder)
-    assert tables is not None
+    assert tables.read(kept) is not None
     kept.write_bytes(before[:-1] + b"x")
-    assert grammar_tables(folder) is None, "damaged"
+    assert tables.read(kept) is None, "damaged"
     kept.write_bytes(before)
     kept.chmod(0o666)
-    assert grammar_tables(folder) is None, "anyone could have written it"
+    assert tables.read(kept) is None, "anyone could have written it"
     assert parse("select m", folder)
-
-
-def grammar_tables(folder: Path) -> Lark | None:
-    """What a start would take from the cache."""
-    (path,) = folder.iterdir()
-    parser._grammar.cache_clear()
-    return parser._kept(path)
