@@ -1,6 +1,6 @@
 """A disk that stores another bit than it was given, once: noticed before anything relies on it.
 
-The command ends with exit 8, or 6, and nothing has changed; or what was written did not matter.
+The command ends with exit 8 and nothing has changed; or what was written did not matter.
 SQLite's own files are left out: what it wrote it has in its own memory, and `dlv fsck --rebuild`
 makes them again.
 """
@@ -25,7 +25,8 @@ def test_some(prepare: Prepare, drive: Drive, name: str, most: int) -> None:
     results = drive(template, verb.command, WRONG, settings=verb.settings, most=most)
     assert not bad(results)
     spoiled = [result for result in results if result["failed"]]
-    assert sum(result["code"] in (6, 8) for result in spoiled) >= 0.5 * len(spoiled) > 0
+    # What an archive tries out is looked at when it is used, and only left if it is wrong.
+    assert sum(result["code"] == 8 for result in spoiled) >= 0.3 * len(spoiled) > 0
 
 
 @pytest.mark.slow
