@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
+from dlv.metadata.tree_parts import part
 
-@dataclass(frozen=True)
+
+@part(frozen=True)
 class Span:
     """Offsets in the text, from `start` up to but without `end`."""
 
@@ -17,21 +19,21 @@ class Span:
 NOWHERE = Span(0, 0)
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Part:
     """Anything in a query. Where it stands does not make it another one."""
 
     span: Span = field(compare=False, kw_only=True, default=NOWHERE)
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Attribute(Part):
     """`.name`"""
 
     name: str
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Method(Part):
     """`.at(100)`"""
 
@@ -39,7 +41,7 @@ class Method(Part):
     args: tuple[Argument, ...]
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Selector(Part):
     """`["conv*"]`: nodes by name, or a metric; `[re"^conv"]`, a regular expression."""
 
@@ -47,14 +49,14 @@ class Selector(Part):
     regular: bool = False
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class TypeSelector(Part):
     """`[CONV(kernel=3)]`: nodes by what they are."""
 
     template: Template
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Index(Part):
     """`[0]`: one of a set, in topological order."""
 
@@ -64,7 +66,7 @@ class Index(Part):
 Trailer: TypeAlias = Attribute | Method | Selector | TypeSelector | Index
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Path(Part):
     """`m`, `m.lr`, `m["conv*"].next`."""
 
@@ -72,34 +74,34 @@ class Path(Part):
     trailers: tuple[Trailer, ...] = ()
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Number(Part):
     value: int | float
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Text(Part):
     value: str
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Boolean(Part):
     value: bool
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Null(Part):
     pass
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Parameter(Part):
     """`$lr`, bound from outside."""
 
     name: str
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Stretch(Part):
     """`1..8`, `0..64:16`: both ends are included."""
 
@@ -108,26 +110,26 @@ class Stretch(Part):
     step: int | float | None
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Listing(Part):
     """`[1, 2, 4..8]`"""
 
     items: tuple[Expression | Stretch, ...]
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Group(Part):
     """`(1, 2)`: values that belong together, or what may stand behind `in`."""
 
     items: tuple[Expression, ...]
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Star(Part):
     """`*` in `select *` and `count(*)`."""
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Argument(Part):
     """`value`, `name = value`, `value desc`."""
 
@@ -136,7 +138,7 @@ class Argument(Part):
     direction: str | None = None
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Call(Part):
     """`count(*)`, `range(1, 8)`, `top(5, m["loss"])`."""
 
@@ -144,7 +146,7 @@ class Call(Part):
     args: tuple[Argument, ...]
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Template(Part):
     """`POOL("MAX")`: a pattern of nodes, or how to make one. `called`: parentheses stood there."""
 
@@ -153,7 +155,7 @@ class Template(Part):
     called: bool
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Binary(Part):
     """Arithmetic: + - * / %"""
 
@@ -162,17 +164,17 @@ class Binary(Part):
     right: Expression
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class And(Part):
     parts: tuple[Expression, ...]
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Or(Part):
     parts: tuple[Expression, ...]
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Unary(Part):
     """`-x`, `not x`"""
 
@@ -180,7 +182,7 @@ class Unary(Part):
     operand: Expression
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Compare(Part):
     """= != < <= > >="""
 
@@ -189,7 +191,7 @@ class Compare(Part):
     right: Expression
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Test(Part):
     """A condition on one value that `not` may stand in the middle of."""
 
@@ -197,7 +199,7 @@ class Test(Part):
     negated: bool
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Like(Test):
     """`like`, and `ilike` if `folded`."""
 
@@ -206,17 +208,17 @@ class Like(Test):
     escape: str | None
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Matches(Test):
     pattern: str
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class In(Test):
     within: Listing | Group | Query | Saved | Parameter
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Between(Test):
     low: Expression
     high: Expression
@@ -226,12 +228,12 @@ class IsNull(Test):
     """`is null`, `is not null`"""
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Has(Test):
     templates: tuple[Template, ...]
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Quantified(Part):
     """`every m["conv*"].out > 3`: any, every or no."""
 
@@ -239,7 +241,7 @@ class Quantified(Part):
     test: Expression
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Lineage(Part):
     """`a derived_from b within 3`"""
 
@@ -249,7 +251,7 @@ class Lineage(Part):
     within: int | None
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Exists(Part):
     what: Path | Query
 
@@ -264,14 +266,14 @@ Expression: TypeAlias = (
 # Clauses
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Saved(Part):
     """`"good"`: a query by its name."""
 
     name: str
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Source(Part):
     """One thing of `from`: a variable over a query, or over all versions where there is none."""
 
@@ -279,7 +281,7 @@ class Source(Part):
     query: Query | Saved | None
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Item(Part):
     """A column."""
 
@@ -287,14 +289,14 @@ class Item(Part):
     name: str | None
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Order(Part):
     value: Expression
     descending: bool
     nulls_first: bool | None
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Action(Part):
     """`path = value`, `path in domain`, or `path` alone."""
 
@@ -306,7 +308,7 @@ class Action(Part):
 Domain: TypeAlias = Listing | Call | Stretch | Saved | Parameter  # and Query
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Dimension(Part):
     """What is varied: one path, or several `linked` ones, over a domain or `auto`."""
 
@@ -317,7 +319,7 @@ class Dimension(Part):
     when: Expression | None
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Select(Part):
     items: tuple[Item, ...]
     distinct: bool = False
@@ -327,7 +329,7 @@ class Select(Part):
     having: Expression | None = None
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Derived(Part):
     """A query that makes networks. `each`: one for every match; None: not said."""
 
@@ -347,7 +349,7 @@ class Construct(Derived):
     """Networks changed."""
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Evaluate(Part):
     name: str
     sources: tuple[Source, ...]
@@ -361,7 +363,7 @@ class Evaluate(Part):
     into: str | None
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class SetOperation(Part):
     """union, union all, intersect, except."""
 
@@ -370,7 +372,7 @@ class SetOperation(Part):
     right: Body
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Query(Part):
     body: Body
     order_by: tuple[Order, ...] = ()
@@ -381,13 +383,13 @@ class Query(Part):
 Body: TypeAlias = Select | Slice | Construct | Evaluate | SetOperation | Query
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Define(Part):
     name: str
     query: Query
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Explain(Part):
     query: Query
     analyze: bool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -11,10 +11,11 @@ from dlv.dql.ast import NOWHERE, Span
 from dlv.dql.config_tests import Test
 from dlv.metadata.node_sets import Nodes
 from dlv.metadata.relations import Condition, Query
+from dlv.metadata.tree_parts import part
 from dlv.training.space import Domain, Key
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Making:
     """A node to make; `$1` in its name is what was captured as ($1)."""
 
@@ -25,7 +26,7 @@ class Making:
     span: Span = field(compare=False, default=NOWHERE)
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Insert:
     """Behind each node, on all of its edges or on that to `to`; `before`: in front of it."""
 
@@ -37,14 +38,14 @@ class Insert:
     span: Span = field(compare=False, default=NOWHERE)
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Replace:
     nodes: Nodes
     makings: tuple[Making, ...]
     span: Span = field(compare=False, default=NOWHERE)
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Delete:
     """The nodes, or their edges to `to`."""
 
@@ -53,7 +54,7 @@ class Delete:
     span: Span = field(compare=False, default=NOWHERE)
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Set:
     """An attribute; several values give a network each."""
 
@@ -66,7 +67,7 @@ class Set:
 Change: TypeAlias = Insert | Replace | Delete | Set
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Cut:
     """What a slice is: from and to these nodes. Texts are selectors on the source."""
 
@@ -76,7 +77,7 @@ class Cut:
     span: Span = field(compare=False, default=NOWHERE)
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Chosen:
     """A set of nodes that `where` asks something of: only those that fulfil it are changed."""
 
@@ -84,7 +85,7 @@ class Chosen:
     test: Condition
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Derivation:
     """A slice or construct: of each version (or derived network) that the query gives.
 
@@ -102,7 +103,7 @@ class Derivation:
     span: Span = field(compare=False, default=NOWHERE)
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class ConfigFile:
     """What settings are put over. `stored`: it came out of a version, so that nobody wrote it here.
 
@@ -115,7 +116,7 @@ class ConfigFile:
     stored: bool = False
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Rows:
     """The rows that a query gives are the values."""
 
@@ -124,7 +125,7 @@ class Rows:
     span: Span = field(compare=False, default=NOWHERE)
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Automatic:
     """The usual values of a key, or so many of them; `each`: for every node by itself."""
 
@@ -132,7 +133,7 @@ class Automatic:
     each: bool = False
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Varied:
     """Keys of the configuration that take their values together. `said`: as it was written."""
 
@@ -142,7 +143,7 @@ class Varied:
     said: str = ""
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Sampling:
     """How points are picked: "grid", "random" or "tpe"."""
 
@@ -154,7 +155,7 @@ class Sampling:
     direction: str | None = None
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Workers:
     """Where trials run: "local" or "ray"."""
 
@@ -165,7 +166,7 @@ class Workers:
     gpus: float = 0
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Ranked:
     """What the results are ordered by: a metric, a key of the configuration, or a figure."""
 
@@ -176,7 +177,7 @@ class Ranked:
     nulls_first: bool = False
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Evaluation:
     """Trials: of each network that the query gives, with each configuration."""
 
@@ -198,7 +199,7 @@ class Evaluation:
     span: Span = field(compare=False, default=NOWHERE)
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Bound:
     """A query and what has to be derived before it can be asked, in that order.
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from dlv.metadata.tree_parts import part
 from dlv.network.selector import Selector
 from dlv.training.space import Key, Lookup
 
@@ -18,14 +18,14 @@ _ORDERS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Setting:
     """A value of the configuration."""
 
     key: Key
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Fixed:
     value: Any
 
@@ -33,20 +33,20 @@ class Fixed:
 Value: TypeAlias = Setting | Fixed
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Compared:
     operator: str
     left: Value
     right: Value
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Among:
     value: Value
     within: tuple[Any, ...]
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Alike:
     """A text that a regular expression fits from end to end."""
 
@@ -54,7 +54,7 @@ class Alike:
     pattern: re.Pattern[str]
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Named:
     """A text that a selector fits."""
 
@@ -62,22 +62,22 @@ class Named:
     selector: Selector
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Absent:
     value: Value
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Not:
     test: Test
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Every:
     tests: tuple[Test, ...]
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Some:
     tests: tuple[Test, ...]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from dlv.dql import ast
 from dlv.metadata.node_sets import Nodes
 from dlv.metadata.relations import Constant, Query, Value
+from dlv.metadata.tree_parts import part
 
 NUMBER, TEXT, BOOLEAN, TIME = "number", "text", "boolean", "time"
 LIST, NULL, ANY, VERSION = "list", "null", "any", "version"
@@ -24,7 +24,7 @@ WORDS = {
 }
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Variable:
     """Something that ranges over versions. `unique`: its name among all of the statement.
 
@@ -36,14 +36,14 @@ class Variable:
     derived: bool = False
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Whole:
     """A version itself."""
 
     variable: Variable
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Scalar:
     """One value. `key`: of a hyperparameter, whose kind is looked up where it matters."""
 
@@ -56,7 +56,7 @@ class Scalar:
         return isinstance(self.value, Constant)
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Several:
     """An attribute with several values: `tag`, `parents`."""
 
@@ -64,12 +64,12 @@ class Several:
     name: str
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class NodeSet:
     nodes: Nodes
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class NodeAttribute:
     """An attribute of each node of a set. `kinds`: what it may hold."""
 
@@ -78,7 +78,7 @@ class NodeAttribute:
     kinds: frozenset[str]
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Selected:
     """`m["x"]`: nodes or a metric, which its use decides."""
 
@@ -89,7 +89,7 @@ class Selected:
 Thing: TypeAlias = Whole | Scalar | Several | NodeSet | NodeAttribute | Selected
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Result:
     """A query inside another one, and what its columns hold.
 

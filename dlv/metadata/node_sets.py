@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from dlv.metadata.tree_parts import part
 from dlv.network.patterns import Pattern
 from dlv.network.selector import Selector
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Named:
     """Nodes whose name fits; where a network has none, those whose alias fits."""
 
     pattern: Selector | re.Pattern[str]
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Fitting:
     """Nodes that fit one of these patterns."""
 
@@ -27,7 +27,7 @@ class Fitting:
 Nodal: TypeAlias = Named | Fitting
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Hop:
     """To the nodes behind or before; `raw`: plumbing counts as nodes too."""
 
@@ -35,7 +35,7 @@ class Hop:
     raw: bool = False
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Pick:
     """One of them, in topological order; a negative one counts from the end."""
 
@@ -45,7 +45,7 @@ class Pick:
 Step: TypeAlias = Hop | Nodal | Pick  # Nodal: those of them that fit
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Nodes:
     """A set of nodes of the network of a version; empty if it has none."""
 

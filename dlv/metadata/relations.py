@@ -6,10 +6,10 @@ of the outer one's. Everything a name could stand for is decided before such a t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from dlv.metadata.node_sets import Nodes
+from dlv.metadata.tree_parts import part
 from dlv.network.patterns import Pattern
 from dlv.network.selector import Selector
 
@@ -19,14 +19,14 @@ Listing: TypeAlias = tuple["Scalar | Listing", ...]
 # Values
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Constant:
     """A list stands only beside attributes of nodes and hyperparameters, for = and !=."""
 
     value: Scalar | Listing
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Column:
     """A built-in attribute: one of COLUMNS, with the kind of its value."""
 
@@ -54,13 +54,13 @@ COLUMNS = {
 MANY = {"tag": "text", "parents": "text"}
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Hyperparameter:
     variable: str
     key: str
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Metric:
     """A figure of a series: last, min, max, last_step, min_step, max_step or n.
 
@@ -72,7 +72,7 @@ class Metric:
     figure: str
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class MetricAt:
     """The value at a step; null if there is no point at just that step."""
 
@@ -81,12 +81,12 @@ class MetricAt:
     step: int
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class NodeCount:
     nodes: Nodes
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class NodeValue:
     """Inside the test of AnyNode or EveryNode: an attribute of the node at hand.
 
@@ -96,19 +96,19 @@ class NodeValue:
     attribute: str
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class ManyValue:
     """Inside the test of AnyOf: the value at hand."""
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Whole:
     """A version itself, as a column, in `count(m)`, `group by m` or on the left of `in (query)`."""
 
     variable: str
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Listed:
     """For output alone: the values of one of MANY, or the names of nodes, as a list."""
 
@@ -116,7 +116,7 @@ class Listed:
     variable: str
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Arithmetic:
     """+ - * / %; division is that of real numbers, and null where the divisor is 0."""
 
@@ -125,17 +125,17 @@ class Arithmetic:
     right: Value
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Negative:
     value: Value
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Coalesce:
     values: tuple[Value, ...]
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Aggregate:
     """count sum avg min max stddev median; `count(*)` has no value."""
 
@@ -143,7 +143,7 @@ class Aggregate:
     value: Value | None
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Output:
     """A column of what a set operation gives, by its place: in its `order by`."""
 
@@ -158,27 +158,27 @@ Value: TypeAlias = (
 # Conditions, with the three truth values of SQL
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Truth:
     value: bool | None
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class All:
     parts: tuple[Condition, ...]
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Either:
     parts: tuple[Condition, ...]
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Not:
     part: Condition
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Compare:
     """= != < <= > >=
 
@@ -191,7 +191,7 @@ class Compare:
     right: Value
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Like:
     """% any run, _ one character. `folded`: upper and lower case are one. Null if no text."""
 
@@ -201,19 +201,19 @@ class Like:
     escape: str | None = None
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Matches:
     value: Value
     selector: Selector
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class OneOf:
     value: Value
     options: tuple[Constant, ...]
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Within:
     """Among the values of the one column of a query, which are versions if this is a Whole."""
 
@@ -221,14 +221,14 @@ class Within:
     query: Query
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class IsNull:
     """Of a metric: there is no such series."""
 
     value: Value
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Same:
     """Two variables stand for the same version."""
 
@@ -236,7 +236,7 @@ class Same:
     right: str
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Is:
     """A version is one of these, by the full hash."""
 
@@ -244,7 +244,7 @@ class Is:
     ids: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Related:
     """Lineage: left is derived_from, ancestor_of, child_of, parent_of or sibling_of right.
 
@@ -257,19 +257,19 @@ class Related:
     within: int | None = None
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Fixed:
     """A version named outright, by the full hash."""
 
     id: str
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Exists:
     query: Query
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class AnyNode:
     """Some node fulfils the test; without a test: there is one. Never null."""
 
@@ -277,7 +277,7 @@ class AnyNode:
     test: Condition | None = None
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class EveryNode:
     """There are nodes, and all of them fulfil the test. Never null."""
 
@@ -285,14 +285,14 @@ class EveryNode:
     test: Condition
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Fits:
     """Inside the test of AnyNode or EveryNode: the node at hand fits one of the patterns."""
 
     patterns: tuple[Pattern, ...]
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class AnyOf:
     """Some value of an attribute of MANY fulfils the test; `parents` are ids. Never null."""
 
@@ -309,14 +309,14 @@ Condition: TypeAlias = (
 # Queries
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Derived:
     """Networks that slice or construct made, put into the catalogue's temporary tables."""
 
     batch: int
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Source:
     """What a variable stands for: any version, the versions of a query, derived networks."""
 
@@ -324,7 +324,7 @@ class Source:
     of: Query | Derived | None = None
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Item:
     """A column: its title, and what stands in it."""
 
@@ -332,14 +332,14 @@ class Item:
     value: Value
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Order:
     value: Value
     descending: bool = False
     nulls_first: bool = False
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Select:
     items: tuple[Item, ...]
     sources: tuple[Source, ...]
@@ -349,7 +349,7 @@ class Select:
     distinct: bool = False
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Combined:
     """union, union all, intersect, except"""
 
@@ -358,7 +358,7 @@ class Combined:
     right: Body
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class Query:
     """Without `order`: the newest first, groups by what they are grouped by."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from dlv.metadata.tree_parts import part
 
-@dataclass(frozen=True)
+
+@part(frozen=True)
 class Column:
     """`kind`: version, number, text, boolean, time, list, or any where rows differ."""
 
@@ -14,7 +15,7 @@ class Column:
     kind: str
 
 
-@dataclass(frozen=True)
+@part(frozen=True)
 class VersionCell:
     """A version of the catalogue by its hash, or a derived network: its own hash, and whose.
 
