@@ -32,7 +32,9 @@ from dlv.repository import Repository
 
 @dataclass(frozen=True)
 class Row:
-    """A version: bytes of its matrices raw, in the packs before and after, longest chain."""
+    """A version: bytes of its tensors (of a matrix in each snapshot that holds it); of its
+    matrices in the packs before and after, each once, a difference without its base; longest
+    chain."""
 
     version: str
     id: str
@@ -117,8 +119,12 @@ def _outcome(repository: Repository, plan: Proposal, request: Request) -> Archiv
     asked = {group.version.key for group in groups_asked(repository, request, plan)}
     rows: dict[int, Row] = {}
     of: dict[int, dict[str, None]] = {}
+    raw: dict[int, int] = {}
+    sizes = {matrix.hash: raw_bytes(matrix) for matrix in plan.layout.matrices}
     for group in plan.layout.groups:
-        of.setdefault(group.version.key, {}).update(dict.fromkeys(group.matrices))
+        key = group.version.key
+        of.setdefault(key, {}).update(dict.fromkeys(group.matrices))
+        raw[key] = raw.get(key, 0) + sum(sizes.get(digest, 0) for digest in group.matrices)
     for group in plan.layout.groups:
         key = group.version.key
         if key in rows or key not in asked:
@@ -128,7 +134,7 @@ def _outcome(repository: Repository, plan: Proposal, request: Request) -> Archiv
         rows[key] = Row(
             group.version.label,
             group.version.id,
-            sum(raw_bytes(matrix) for matrix in held),
+            raw[key],
             sum(matrix.stored for matrix in held),
             sum(int(graph.storage[chosen[v]]) for v in vertices),
             max((int(depths[v]) for v in vertices), default=0),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,9 +18,10 @@ from dlv.events.logged_hyperparameters import PLUGIN
 from dlv.inventory import Matrix
 from dlv.lineage import Parent
 from dlv.manifest import Manifest, Snapshot
-from dlv.metadata import facts, matrices, metrics, versions
+from dlv.metadata import facts, matrices, metrics, usage, versions
+from dlv.metadata.database import Database
 from dlv.metadata.metrics import Summary as Metric
-from dlv.metadata.versions import Version
+from dlv.metadata.versions import SnapshotRow, Version
 from dlv.network import summary
 from dlv.network.graph import Network
 from dlv.network.summary import Summary
@@ -43,10 +44,12 @@ class SnapshotLine:
 
 @dataclass(frozen=True)
 class Storage:
-    """`raw`: bytes of all snapshots' tensors; `stored`: what they take in packs."""
+    """Of the snapshots that are not removed. `raw`: bytes of their tensors; `stored`: what their
+    matrices take in packs, each once; `bases`: what others take that they are differences to."""
 
     raw: int
     stored: int
+    bases: int
     matrices: int
 
     @property
@@ -150,7 +153,8 @@ def describe(
     network = None if manifest.network is None else catalogue.network(store, manifest.network.id)
     distinct = {digest for s in manifest.snapshots for digest in s.hashes if digest is not None}
     stored = matrices.stored_of(db, distinct)
-    lines = _snapshots(repository, version, manifest)
+    rows = versions.snapshots(db, version.key)
+    lines = _snapshots(rows, manifest)
     result = Description(
         version=version,
         manifest=manifest,
@@ -162,7 +166,7 @@ def describe(
         stored=stored,
         metrics=metrics.of_version(db, version.key),
         snapshots=lines,
-        storage=Storage(sum(s.raw for s in lines), round(sum(stored.values())), len(distinct)),
+        storage=_storage(db, rows, lines, manifest, stored),
         notes=found.notes,
         evaluations=facts.dated_evaluations(db, version.id)[::-1],
     )
@@ -243,9 +247,27 @@ def _logged(
     return found
 
 
-def _snapshots(repository: Repository, version: Version, manifest: Manifest) -> list[SnapshotLine]:
+def _storage(
+    db: Database,
+    rows: Sequence[SnapshotRow],
+    lines: Sequence[SnapshotLine],
+    manifest: Manifest,
+    stored: Mapping[str, float],
+) -> Storage:
+    there = [manifest.snapshots[row.index] for row in rows if not row.removed]
+    own = {digest for s in there for digest in s.hashes if digest is not None}
+    bases = matrices.stored_of(db, usage.bases(db, own))
+    return Storage(
+        raw=sum(line.raw for line in lines if not line.removed),
+        stored=round(sum(stored.get(digest, 0.0) for digest in own)),
+        bases=round(sum(bases.values())),
+        matrices=len(own),
+    )
+
+
+def _snapshots(rows: Sequence[SnapshotRow], manifest: Manifest) -> list[SnapshotLine]:
     lines = []
-    for row in versions.snapshots(repository.database, version.key):
+    for row in rows:
         held = inventory.matrices(manifest, row.index)
         once = {(m.tied or m.name, m.hash): m.nbytes or 0 for m in held}
         containers = manifest.snapshots[row.index].containers

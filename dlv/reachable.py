@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 
 from dlv.events.heads import blocks
 from dlv.manifest import Manifest
@@ -75,19 +76,36 @@ class Reach:
         return usage.chunks_needed(self.db, self._holdings, self._needs)
 
 
-def freed_alone(reach: Reach, visible: Sequence[Version]) -> dict[int, int]:
-    """For each visible version (its key): bytes of the chunks that no other one needs."""
+@dataclass(frozen=True)
+class Share:
+    """Bytes of chunks that are `needed`, and of these the ones that nothing else needs."""
+
+    needed: int
+    freed: int
+
+
+def shares(
+    reach: Reach, visible: Sequence[Version], chosen: Set[int]
+) -> tuple[dict[int, Share], Share]:
+    """That of each visible version (its key), and that of the chosen ones together."""
     for version in visible:
         reach.whole(version.key, version)
-    alone: dict[int, int | None] = {}
+    users: dict[int, list[int]] = {}
     for owner, chunk in reach.chunks():
-        alone[chunk] = None if chunk in alone else owner
+        users.setdefault(chunk, []).append(owner)
     lengths = usage.chunk_lengths(reach.db)
-    freed = {version.key: 0 for version in visible}
-    for chunk, owner_key in alone.items():
-        if owner_key is not None:
-            freed[owner_key] += lengths[chunk]
-    return freed
+    needed, freed = ({version.key: 0 for version in visible} for _ in range(2))
+    all_needed = all_freed = 0
+    for chunk, owners in users.items():
+        size = lengths[chunk]
+        for owner in owners:
+            needed[owner] += size
+        if len(owners) == 1:
+            freed[owners[0]] += size
+        if not chosen.isdisjoint(owners):
+            all_needed += size
+            all_freed += size if all(owner in chosen for owner in owners) else 0
+    return {key: Share(needed[key], freed[key]) for key in needed}, Share(all_needed, all_freed)
 
 
 def freed_together(

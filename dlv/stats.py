@@ -12,7 +12,7 @@ from dlv.adapters.blocks import tensor_bytes
 from dlv.metadata import matrices, usage, versions
 from dlv.metadata.usage import Held, Part
 from dlv.metadata.versions import Version
-from dlv.reachable import Reach, freed_alone
+from dlv.reachable import Reach, Share, shares
 from dlv.repository import Repository
 from dlv.weights import MatrixStore
 
@@ -21,23 +21,33 @@ GROUPINGS = ("version", "matrix", "codec", "layout")
 
 @dataclass
 class Row:
-    """One group. `raw`: bytes before, `stored`: bytes in packs, `freed`: if it were removed."""
+    """One group. `raw`: bytes of its tensors, `stored`: of their matrices in packs, a difference
+    without its base.
+
+    Of a version also `needed`: all that it needs of the packs, bases included; `freed`: of that
+    what no other version needs.
+    """
 
     name: str
     id: str | None = None
     count: int = 0
     raw: int = 0
     stored: float = 0.0
-    freed: int | None = None
+    share: Share | None = None
 
     @property
     def ratio(self) -> float | None:
         return self.raw / self.stored if self.stored else None
 
+    @property
+    def freed(self) -> int | None:
+        return None if self.share is None else self.share.freed
+
 
 @dataclass(frozen=True)
 class Totals:
-    """The repository on disk. `raw` and `stored` are those of the versions in question."""
+    """The repository on disk. `raw`, `stored` and `share` are those of the versions in question
+    together: what several of them hold is stored once, and freed by removing all of these."""
 
     versions: int
     raw: int
@@ -46,6 +56,7 @@ class Totals:
     files: int
     database: int
     other: int  # manifests, facts and what else lies in .dlv
+    share: Share | None = None
 
     @property
     def ratio(self) -> float | None:
@@ -69,8 +80,9 @@ def stats(repository: Repository, references: Sequence[str], by: str = "version"
         chosen = chosen if references else visible
         held = usage.held(db, [version.key for version in chosen])
         parts = usage.parts(db)
+        together: Share | None = None
         if by == "version":
-            rows = _by_version(repository, chosen, visible, held, parts)
+            rows, together = _by_version(repository, chosen, visible, held, parts)
         elif by == "matrix":
             rows = _by_matrix(held, parts)
         else:
@@ -87,6 +99,7 @@ def stats(repository: Repository, references: Sequence[str], by: str = "version"
     totals = Totals(
         *(len(chosen), _raw(held), round(stored), pack_bytes, files, database),
         other=_size(repository.path) - files - database - _size(repository.packs),
+        share=together,
     )
     notes = tuple(dict.fromkeys(note for reference in found for note in reference.notes))
     return Statistics(rows, totals, notes)
@@ -114,7 +127,7 @@ def _by_version(
     visible: Sequence[Version],
     held: Sequence[Held],
     parts: Sequence[Part],
-) -> list[Row]:
+) -> tuple[list[Row], Share]:
     """A matrix that several versions hold counts as stored in each of them."""
     store = MatrixStore.of(repository)
     reach = Reach(
@@ -122,21 +135,22 @@ def _by_version(
         repository.manifest,
         lambda digest: bytes(store.object("series", digest)),
     )
-    freed = freed_alone(reach, visible)
+    alone, together = shares(reach, visible, {version.key for version in chosen})
     store.close()
     stored = _stored(parts)
     mine: dict[int, list[Held]] = {}
     for item in held:
         mine.setdefault(item.owner, []).append(item)
-    return [
+    rows = [
         Row(
             *(version.label, version.id, len({item.snapshot for item in items}), _raw(items)),
             stored=sum(stored.get(digest, 0.0) for digest in {item.matrix for item in items}),
-            freed=freed.get(version.key),
+            share=alone.get(version.key),
         )
         for version in chosen
         for items in [mine.get(version.key, [])]
     ]
+    return rows, together
 
 
 def _by_matrix(held: Sequence[Held], parts: Sequence[Part]) -> list[Row]:

@@ -30,6 +30,7 @@ from dlv.pas.storage_graph import read_problem
 from dlv.pas.storage_plan import plan_of
 from dlv.remove import remove
 from dlv.repository import Repository
+from dlv.stats import stats
 from dlv.weights import MatrixStore
 
 AUTHOR = "Ada <ada@example.org>"
@@ -101,6 +102,19 @@ def sound(repository: Repository) -> None:
 
 def deltas(repository: Repository) -> int:
     return sum(m.delta is not None for m in storage.stored_matrices(repository.database))
+
+
+def test_raw_is_what_stats_calls_raw(tmp_path: Path, commit_model: Commit) -> None:
+    """A frozen matrix is stored once, and part of every snapshot that it is restored with."""
+    made, _ = Repository.init(tmp_path)
+    frozen, models = np.ones((50, 10), np.float32), line(3)
+    commit_model(made, "net", {s: {**m, "frozen": frozen} for s, m in enumerate(models)})
+    commit_model(made, "net", {9: {"frozen": frozen}})
+    (one, two) = run(made, dry_run=True).rows
+    assert [one.raw, two.raw] == [row.raw for row in stats(made, []).rows[::-1]]
+    assert one.raw == 3 * 4 * (40_000 + 30 + 500)
+    assert two.raw == 4 * 500
+    made.close()
 
 
 def test_everything_comes_back_and_takes_less(repository: Repository) -> None:

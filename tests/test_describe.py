@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from dlv.describe import describe
 from dlv.errors import NotFound, UsageError
 from dlv.metadata.matrices import stored_bytes
+from dlv.remove import remove
 from dlv.repository import Repository
 
 LOG = "step,loss,acc\n1,2.0,0.1\n2,0.5,0.2\n3,0.75,nan\n"
@@ -68,6 +70,44 @@ def test_storage(repository: Repository) -> None:
     assert (found.storage.raw, found.storage.matrices) == (2 * 2624, 3)
     assert found.storage.stored == round(sum(whole[digest] for digest in held))
     assert found.storage.ratio == found.storage.raw / found.storage.stored
+    assert found.storage.bases == 0
+
+
+def test_storage_of_differences_names_what_their_bases_take(
+    tmp_path: Path, commit_model: Callable[..., str]
+) -> None:
+    made, _ = Repository.init(tmp_path)
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        commit_model(made, "net", {"w": rng.normal(0, 1, 70_000).astype(np.float32)})
+    db = made.database
+    names = [row[0] for row in db.rows("SELECT hash FROM matrix ORDER BY id")]
+    for base, matrix in ((names[0], names[1]), (names[1], names[2])):
+        db.execute(
+            "UPDATE encoding SET base_hash = ?"
+            " WHERE matrix_id = (SELECT id FROM matrix WHERE hash = ?)",
+            (base, matrix),
+        )
+    sizes = stored_bytes(db)
+    found = [describe(made, f"net@{number}").storage for number in (1, 2, 3)]
+    assert [one.stored for one in found] == [round(sizes[name]) for name in names]
+    first, second = (sizes[name] for name in names[:2])
+    assert [one.bases for one in found] == [0, round(first), round(first + second)]
+    made.close()
+
+
+def test_storage_leaves_removed_snapshots_out(
+    tmp_path: Path, commit_model: Callable[..., str]
+) -> None:
+    made, _ = Repository.init(tmp_path)
+    commit_model(made, "net", {step: {"w": np.full(100, step, np.float32)} for step in (1, 2)})
+    whole = describe(made, "net").storage
+    remove(made, ["net"], "Ada", steps="1")
+    left = describe(made, "net").storage
+    assert (whole.raw, whole.matrices) == (800, 2)
+    assert (left.raw, left.matrices) == (400, 1)
+    assert 0 < left.stored < whole.stored
+    made.close()
 
 
 def test_parents(repository: Repository) -> None:

@@ -37,6 +37,10 @@ def by_name(found: Statistics) -> dict[str, Row]:
     return {row.name: row for row in found.rows}
 
 
+def needed(made: Repository) -> list[int]:
+    return [row.share.needed for row in stats(made, []).rows if row.share is not None]
+
+
 def test_by_version(repository: Repository) -> None:
     found = stats(repository, [])
     rows = by_name(found)
@@ -53,6 +57,28 @@ def test_freed_is_what_rm_says(repository: Repository) -> None:
     for row in stats(repository, []).rows:
         gone = remove.remove(repository, [row.name], "Ada", dry_run=True)
         assert row.freed == gone.reclaimable, row.name
+
+
+def test_together_all_counts_once(repository: Repository) -> None:
+    """net@1 and net@2 share a matrix: each alone frees less than half of what both do."""
+    for names in (["net@1"], ["net@1", "net@2"], ["net@1", "net@2", "other@1"]):
+        found = stats(repository, names)
+        gone = remove.remove(repository, names, "Ada", dry_run=True)
+        assert found.totals.share is not None
+        assert found.totals.share.freed == gone.reclaimable
+        alone = [row.share for row in found.rows]
+        assert all(share is not None and share.freed <= share.needed for share in alone)
+        lines = [share for share in alone if share is not None]
+        if len(names) == 1:
+            assert found.totals.share == lines[0]
+        else:
+            assert sum(share.freed for share in lines) < found.totals.share.freed
+            assert sum(share.needed for share in lines) > found.totals.share.needed
+    share = stats(repository, []).totals.share
+    assert share is not None
+    chunks = repository.database.value("SELECT sum(length) FROM chunk")
+    assert share.freed == share.needed == chunks
+    assert stats(repository, [], "matrix").totals.share is None
 
 
 def test_a_removed_version_holds_nothing_back(repository: Repository) -> None:
@@ -74,7 +100,12 @@ def test_a_base_is_needed_by_what_is_stored_as_its_delta(
     for _ in range(3):
         commit_model(made, "net", {"w": rng.normal(0, 1, 70_000).astype(np.float32)})
     before = {name: row.freed for name, row in by_name(stats(made, [])).items()}
+    stored = [round(row.stored) for row in stats(made, []).rows]
     db = made.database
+    chunks = db.value("SELECT sum(length) FROM chunk")
+    own = [row.freed or 0 for row in stats(made, []).rows]
+    common = chunks - sum(own)  # the skeleton is the same in all
+    assert needed(made) == [size + common for size in own]
     names = [row[0] for row in db.rows("SELECT hash FROM matrix ORDER BY id")]
     for base, matrix in ((names[0], names[1]), (names[1], names[2])):
         db.execute(
@@ -85,6 +116,9 @@ def test_a_base_is_needed_by_what_is_stored_as_its_delta(
     after = {name: row.freed for name, row in by_name(stats(made, [])).items()}
     assert (before["net@1"] or 0) > 200_000
     assert (after["net@1"], after["net@2"], after["net@3"]) == (0, 0, before["net@3"])
+    # net@3 is read with net@2 and net@1, net@2 with net@1. What is stored is each one's own.
+    assert needed(made) == [chunks, chunks - own[0], chunks - own[0] - own[1]]
+    assert [round(row.stored) for row in stats(made, []).rows] == stored
     # Without the first two, only net@3 needs their matrices.
     remove.remove(made, ["net@1", "net@2"], "Ada")
     assert by_name(stats(made, []))["net@3"].freed == db.value("SELECT sum(length) FROM chunk")

@@ -81,6 +81,11 @@ def run(call: Invocation, refs: tuple[str, ...], **given: Any) -> None:
     old packs go. With REF only these versions are stored anew. Interrupted, it goes on where it
     stopped.
 
+    The table says of each version what its tensors take as they are and what their matrices take
+    before and after: a difference without its base, and in each line what several versions hold.
+    Part is after / raw, depth the longest chain of differences. The packs are those of the whole
+    repository, each byte once.
+
     With --scheme a smaller, rounded child of each version is committed, and the version itself
     stays as it is.
 

@@ -13,6 +13,7 @@ from dlv.output import Block, Fields
 from dlv.table import Bytes, Cell, Column, Id, Number, Table, Text
 
 if TYPE_CHECKING:
+    import dlv.reachable as reachable
     import dlv.stats as stats
 else:
     stats = lazy("dlv.stats")
@@ -34,9 +35,12 @@ _COUNTED = {"version": "snapshots", "matrix": "contents", "codec": "objects", "l
 def run(call: Invocation, refs: tuple[str, ...], by: str) -> None:
     """Show what versions take on disk, and what removing them frees.
 
-    Raw and stored are the bytes of matrices, before and in packs; what several versions hold is
-    stored once and counts in each of their lines. Freed is what no other version needs in the
-    packs, curves and networks included. Without REF it is about all versions.
+    Raw is what tensors take as they are, stored what their matrices take in packs: one that is a
+    difference without its base, and what several versions hold in each of their lines. Freed is
+    what no other version needs in the packs, so that gc frees it if this version alone is
+    removed; needed is all that must be there to read the version, with the bases of differences,
+    curves and networks. Below the lines each stored byte counts once, and freed is what goes if
+    all of these versions are removed. Without REF it is about all versions.
     """
     found = stats.stats(call.repository, refs, by)
     for note in found.notes:
@@ -45,7 +49,7 @@ def run(call: Invocation, refs: tuple[str, ...], by: str) -> None:
     columns = [Column(by, key="name", fixed=True)]
     columns += [Column("id")] if by == "version" else []
     columns += [Column(_COUNTED[by], key="count"), Column("raw"), Column("stored"), Column("ratio")]
-    columns += [Column("freed")] if by == "version" else []
+    columns += [Column("freed"), Column("needed")] if by == "version" else []
     table = Table(columns, rows)
     body: list[Block] = [table, ""] if found.rows else []
     body.append(Fields(_totals(found.totals)))
@@ -61,8 +65,11 @@ def _cells(row: stats.Row, by: str) -> list[Cell]:
     cells: list[Cell] = [Text(row.name, "bold")]
     cells += [Id(row.id or "")] if by == "version" else []
     cells += [row.count, Bytes(row.raw), Bytes(round(row.stored)), _ratio(row.ratio)]
-    freed = None if row.freed is None else Bytes(row.freed)
-    return cells + ([freed] if by == "version" else [])
+    return cells + (_share(row.share) if by == "version" else [])
+
+
+def _share(share: reachable.Share | None) -> list[Cell]:
+    return [None, None] if share is None else [Bytes(share.freed), Bytes(share.needed)]
 
 
 def _ratio(value: float | None) -> Cell:
@@ -70,11 +77,13 @@ def _ratio(value: float | None) -> Cell:
 
 
 def _totals(totals: stats.Totals) -> dict[str, Cell]:
+    freed, needed = _share(totals.share)
     return {
         "versions": totals.versions,
         "raw": Bytes(totals.raw),
         "stored": Bytes(totals.stored),
         "ratio": _ratio(totals.ratio),
+        **({} if totals.share is None else {"freed": freed, "needed": needed}),
         "packs": Bytes(totals.packs),
         "files.git": Bytes(totals.files),
         "database": Bytes(totals.database),

@@ -49,6 +49,20 @@ def chunk_lengths(db: Database) -> dict[int, int]:
     return dict(db.rows("SELECT id, length FROM chunk"))
 
 
+def bases(db: Database, matrices: Iterable[str]) -> set[str]:
+    """What these matrices (their hashes) rest on, as differences or as bases' differences, beside
+    themselves."""
+    rows = db.rows(
+        "WITH RECURSIVE own(hash) AS (SELECT value FROM json_each(?)),"
+        " need(hash) AS (SELECT hash FROM own UNION SELECT base_hash FROM need"
+        " JOIN matrix USING (hash) JOIN encoding ON matrix_id = matrix.id"
+        " WHERE base_hash IS NOT NULL)"
+        " SELECT hash FROM need WHERE hash NOT IN (SELECT hash FROM own)",
+        (json.dumps(list(matrices)),),
+    )
+    return {row[0] for row in rows}
+
+
 def rests_on(db: Database, version: int, other: int) -> bool:
     """Whether deltas of a version need matrices that it does not hold itself but `other` does."""
     own = (

@@ -320,6 +320,8 @@ def _storage(found: Description) -> Iterator[Block]:
             "tensors": Bytes(storage.raw),
             "stored": Bytes(storage.stored),
             "ratio": None if storage.ratio is None else Number(storage.ratio, 3),
+            # These are other versions', so they are no part of the ratio.
+            **({"bases besides": Bytes(storage.bases)} if storage.bases else {}),
             "different matrices": Count(storage.matrices),
         }
     )

@@ -12,12 +12,18 @@ Dlv = Callable[..., Any]
 MODES = ["pipe", "tty", "json"]
 # Bytes after compression depend on the version of zstd, the database on that of SQLite.
 VARIES = {
-    r"([0-9.]+ k?B) +[0-9.]+ k?B +[0-9.]+x +[0-9.]+ k?B": r"\1 <stored> <ratio> <freed>",
+    r"([0-9.]+ k?B) +[0-9.]+ k?B +[0-9.]+x +[0-9.]+ k?B +[0-9.]+ k?B": (
+        r"\1 <stored> <ratio> <freed> <needed>"
+    ),
     r"([0-9.]+ k?B) +[0-9.]+ k?B +[0-9.]+x": r"\1 <stored> <ratio>",
-    r"(\t[0-9]+\t[0-9]+)\t[0-9]+\t[0-9.]+\t[0-9]+": r"\1\t<stored>\t<ratio>\t<freed>",
+    r"(\t[0-9]+\t[0-9]+)\t[0-9]+\t[0-9.]+\t[0-9]+\t[0-9]+": (
+        r"\1\t<stored>\t<ratio>\t<freed>\t<needed>"
+    ),
     r"(\t[0-9]+\t[0-9]+)\t[0-9]+\t[0-9.]+": r"\1\t<stored>\t<ratio>",
-    r"((?:stored|ratio|packs|files\.git|database|other):?\s+)[0-9.x]+( k?B)?": r"\1<n>",
-    r'("(?:stored|ratio|packs|files|database|other|freed)": )[0-9.]+': r"\1<n>",
+    r"((?:stored|ratio|freed|needed|packs|files\.git|database|other):?\s+)[0-9.x]+( k?B)?": (
+        r"\1<n>"
+    ),
+    r'("(?:stored|ratio|packs|files|database|other|freed|needed)": )[0-9.]+': r"\1<n>",
     r"(?<=\S)  +(?=\S)": "  ",  # columns are as wide as those numbers
 }
 
