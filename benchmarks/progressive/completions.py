@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
-Layout = Literal["ieee", "fixed"]
+Layout = Literal["ieee", "fixed", "halved"]
 
-PLANES = 4
+PLANES = {"ieee": 4, "fixed": 4, "halved": 5}
+# Bits of each code that so many planes hold.
+BITS = {"fixed": (8, 16, 24), "halved": (8, 12, 16, 24)}
 
 
 class Cells:
@@ -26,15 +28,15 @@ class Cells:
 
     def __init__(self, weights: Array, layout: Layout, planes: int) -> None:
         self.weights = weights
-        if planes >= PLANES:
+        if planes >= PLANES[layout]:
             self.near = self.far = weights
         elif layout == "ieee":
             words = np.ascontiguousarray(weights).view(np.uint32)
-            rest = np.uint32((1 << (8 * (PLANES - planes))) - 1)
+            rest = np.uint32((1 << (8 * (PLANES[layout] - planes))) - 1)
             self.near = (words & ~rest).view(np.float32)
             self.far = (words | rest).view(np.float32)
         else:
-            self.near, self.far = _fixed(weights, planes)
+            self.near, self.far = _fixed(weights, BITS[layout][planes - 1])
 
     @property
     def width(self) -> Floats:
@@ -77,8 +79,8 @@ class Cells:
         return inside
 
 
-def _fixed(weights: Array, planes: int) -> tuple[Array, Array]:
-    unit = units(weights, planes)
+def _fixed(weights: Array, bits: int) -> tuple[Array, Array]:
+    unit = units(weights, bits)
     cell = np.floor(np.abs(weights.astype(np.float64)) / unit)
     least, beyond = cell * unit, (cell + 1) * unit
     with np.errstate(over="ignore"):
@@ -92,11 +94,11 @@ def _fixed(weights: Array, planes: int) -> tuple[Array, Array]:
     return found
 
 
-def units(weights: Array, planes: int) -> Floats:
-    """The width of the cells of each row under layout `fixed`."""
+def units(weights: Array, bits: int) -> Floats:
+    """The width of the cells of each row after so many bits of its codes."""
     largest = np.abs(rows_of(weights)).max(1).astype(np.float64)
     exponents = np.frexp(largest)[1].reshape(-1, *[1] * (weights.ndim - 1))
-    found: Floats = np.ldexp(1.0, exponents + 1 - 8 * planes)
+    found: Floats = np.ldexp(1.0, exponents + 1 - bits)
     return found
 
 
@@ -109,13 +111,12 @@ def rows_of(weights: Array) -> Array:
 
 def same_prefix(one: Array, other: Array, layout: Layout, planes: int) -> bool:
     """Whether the first planes of both are the same."""
-    if planes >= PLANES:
+    if planes >= PLANES[layout]:
         return bool((one.view(np.uint32) == other.view(np.uint32)).all())
     if layout == "ieee":
-        down = 8 * (PLANES - planes)
+        down = 8 * (PLANES[layout] - planes)
         return bool((one.view(np.uint32) >> down == other.view(np.uint32) >> down).all())
-    unit, signs = units(one, planes), np.signbit(one) == np.signbit(other)
+    bits = BITS[layout][planes - 1]
+    unit, signs = units(one, bits), np.signbit(one) == np.signbit(other)
     cells = [np.floor(np.abs(each.astype(np.float64)) / unit) for each in (one, other)]
-    return bool(
-        (units(other, planes) == unit).all() and signs.all() and (cells[0] == cells[1]).all()
-    )
+    return bool((units(other, bits) == unit).all() and signs.all() and (cells[0] == cells[1]).all())

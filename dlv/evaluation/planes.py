@@ -17,6 +17,7 @@ from dlv.arrays import to_array
 from dlv.errors import Damaged
 from dlv.pas.centre import centre
 from dlv.pas.footer import Encoding
+from dlv.pas.layouts import bits_after
 from dlv.pas.level import Level, Unusable, level, needed
 from dlv.pas.pieces import Piece
 from dlv.pas.read import ALL, chain, read_matrix
@@ -153,9 +154,10 @@ class Planes:
 
     def bits(self, name: str) -> int:
         """Bits that have been read of each number of a matrix."""
-        width = 8 * element_bytes(self.dtype(name))
+        encoding = self._chains[name][0]
+        width = 8 * element_bytes(encoding.dtype)
         whole = self.depths[name] >= self.planes(name)
-        return width if whole else min(8 * self.depths[name], width)
+        return width if whole else min(bits_after(encoding.layout, self.depths[name]), width)
 
     @property
     def share(self) -> float:

@@ -15,7 +15,15 @@ from dlv.pas.codecs import choose, choose_text, codec_of
 from dlv.pas.deltas import Delta, delta_cutter, overlap_of, stretched
 from dlv.pas.floats import words_in
 from dlv.pas.footer import Encoding
-from dlv.pas.segments import SEGMENT, Layout, element_bytes, raw_of, word_shape, words_of
+from dlv.pas.segments import (
+    SEGMENT,
+    Layout,
+    element_bytes,
+    matrix_bytes,
+    raw_of,
+    word_shape,
+    words_of,
+)
 
 Raw = bytes | bytearray | memoryview
 
@@ -74,7 +82,7 @@ def encode_materialised(
     if len(words):
         cutter = layout.cutter(side, dtype, shape)
         _put_side(side, put)
-        writer = _Planes(layout.planes(dtype), put, effort, shared=len(target) <= SMALL)
+        writer = _Planes(layout, dtype, shape, put, effort)
         for start in range(0, len(words), SEGMENT):
             part = words[start : start + SEGMENT]
             writer.begin(cutter.cut(part, start))
@@ -149,7 +157,7 @@ def _encode_delta(
         cutter = delta_cutter(made.kind, layout, side, dtype, shape)
         spare = np.empty(min(SEGMENT, len(words)), words.dtype)
         _put_side(side, put)
-        writer = _Planes(layout.planes(dtype), put, effort, shared=len(target) <= SMALL)
+        writer = _Planes(layout, dtype, shape, put, effort)
         for start in range(0, len(words), SEGMENT):
             part = words[start : start + SEGMENT]
             if made.overlap is None:
@@ -169,10 +177,16 @@ def _encode_delta(
 class _Planes:
     """The planes of one segment after the other: encoded, decoded again, handed over."""
 
-    def __init__(self, planes: int, put: Put, effort: Effort, *, shared: bool) -> None:
+    def __init__(
+        self, layout: Layout, dtype: str, shape: Sequence[int], put: Put, effort: Effort
+    ) -> None:
+        planes = layout.planes(dtype)
+        lengths = [layout.plane_bytes(plane, dtype, shape) for plane in range(planes)]
+        # Tails and halves of bytes are no bytes of the elements, so have no contexts.
+        self._uneven = {plane for plane, length in enumerate(lengths) if length is None}
         self._put = put
         self._effort = effort
-        self._shared = shared
+        self._shared = (matrix_bytes(dtype, shape) or 0) <= SMALL
         self._ends = [0] * planes
         self._encoded: list[Encoded] = []
         self._waiting: list[list[Part]] = [[] for _ in range(planes)]
@@ -181,8 +195,9 @@ class _Planes:
     def begin(self, planes: Sequence[Raw]) -> None:
         self._encoded, self.decoded = [], []
         above: Raw | None = None
-        for plane in planes:
-            codec, data = choose_plane(plane, above, self._effort, shared=self._shared)
+        for index, plane in enumerate(planes):
+            alone = self._shared or index in self._uneven
+            codec, data = choose_plane(plane, above, self._effort, shared=alone)
             encoded = _seal((codec, data), plane, plane)
             self._encoded.append(encoded)
             self.decoded.append(decode_plane(encoded.codec, encoded.data, encoded.raw, above))

@@ -51,6 +51,7 @@ class Fixed:
 
     layout_id = "fixed"
     elementwise = False
+    depths: tuple[int, ...] = (8, 16, 24)  # bits of a code that so many planes tell
 
     def __init__(
         self, rows: str, zero_centre: bool, exponents: str, side: bytes | None = None
@@ -108,7 +109,7 @@ class Fixed:
         }
 
     def planes(self, dtype: str) -> int:  # noqa: ARG002
-        return 4
+        return len(self.depths) + 1
 
     def plane_bytes(self, plane: int, dtype: str, shape: Sequence[int]) -> int | None:
         _check(dtype)
@@ -134,7 +135,7 @@ class Fixed:
 
     def row_exponents(self, side: Raw, dtype: str, shape: Sequence[int]) -> NDArray[np.int32]:
         """The exponents out of the side data; Damaged if they cannot be right."""
-        if len(side) != self.side_bytes(dtype, shape) or hash_bytes(side) != self.exponents:
+        if len(side) != self.side_bytes(dtype, shape) or not self._named(side):
             raise Damaged("the row exponents of a matrix are not those that its layout names")
         unit = Unit(format_of(dtype))
         found = np.frombuffer(side, "<i2").astype(np.int32)
@@ -142,12 +143,26 @@ class Fixed:
             raise Damaged(f"a row exponent is none that {dtype} can have")
         return found
 
+    def code(self, planes: Sequence[Raw], count: int) -> NDArray[np.uint32]:
+        """The codes of a segment as far as the first planes tell them, zeros behind."""
+        assert all(len(plane) == count for plane in planes)
+        return code_of(planes) << np.uint32(8 * (3 - len(planes)))
+
+    def planes_for(self, bits: int, dtype: str) -> int:
+        """How many planes tell so many bits of the codes."""
+        found = [number for number, depth in enumerate(self.depths, 1) if depth >= bits]
+        return found[0] if found else self.planes(dtype)
+
+    def _named(self, side: Raw) -> bool:
+        return hash_bytes(side) == self.exponents
+
     def split(self, raw: Raw, dtype: str, shape: Sequence[int]) -> tuple[list[Raw], bytes]:
         side = self.side_of(raw, dtype, shape)
         cutter = self.cutter(side, dtype, shape)
         words = np.frombuffer(raw, format_of(dtype).words)
         parts = [cutter.cut(words[at : at + SEGMENT], at) for at in range(0, len(words), SEGMENT)]
-        return [b"".join(part[plane] for part in parts) for plane in range(4)], side
+        count = self.planes(dtype)
+        return [b"".join(part[plane] for part in parts) for plane in range(count)], side
 
     def join(self, planes: Sequence[Raw], side: Raw, dtype: str, shape: Sequence[int]) -> Raw:
         """Of matrices of one segment; of longer ones the tails must be known apart."""

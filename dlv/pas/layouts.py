@@ -7,6 +7,7 @@ from typing import Any
 
 from dlv.errors import NewerFormat
 from dlv.pas.fixed import Fixed
+from dlv.pas.halved import Halved
 from dlv.pas.segments import Ieee, Layout
 from dlv.pas.segments import default_layout as default_layout
 from dlv.pas.table import Table
@@ -18,6 +19,7 @@ Config = Mapping[str, Any]
 LAYOUTS: dict[str, tuple[Callable[[Config], Layout], frozenset[str]]] = {
     "ieee": (lambda _: Ieee(), frozenset({"id"})),
     "fixed": (Fixed.of_config, frozenset({"id", "rows", "zero_centre", "exponents"})),
+    "halved": (Halved.of_config, frozenset({"id", "rows", "zero_centre"})),
     "table": (Table.of_config, frozenset({"id", "words", "data"})),
 }
 
@@ -30,3 +32,11 @@ def layout_of(config: Config) -> Layout:
             f"unknown layout {dict(config)!r}", hint="install the version of dlv that wrote it"
         )
     return made[0](config)
+
+
+def bits_after(config: Config, planes: int) -> int:
+    """Bits of each number that so many first planes tell."""
+    layout = layout_of(config)
+    if isinstance(layout, Fixed) and 0 < planes <= len(layout.depths):
+        return layout.depths[planes - 1]
+    return 8 * planes

@@ -14,21 +14,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.pas.deltas import stretched
-from dlv.pas.fixed import EMPTY, Fixed, code_of
+from dlv.pas.fixed import EMPTY, Fixed
 from dlv.pas.fixed_delta import mapped, unmapped
 from dlv.pas.floats import balanced, exponents, format_of, ordered, unordered
 from dlv.pas.footer import Encoding
+from dlv.pas.halved import Halved
 from dlv.pas.links import Link, Lookup, chain, is_context, links_of
 from dlv.pas.numbers import numbers_of
 from dlv.pas.pieces import ChunkSource, Piece, Raw
 from dlv.pas.planes import PlaneDecoder
 from dlv.pas.read import ALL, Builder, check_hash, exponents_of, far_scales, ranges
-from dlv.pas.segments import OPAQUE, SEGMENT, Words
+from dlv.pas.segments import OPAQUE, SEGMENT, Layout, Words
 
 Floats = NDArray[np.float64]
 
 HALF = 1 << 23  # the mapped code of +0
 CODES = 1 << 24
+QUARTER = 1 << 22  # a magnitude in the upper half
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,11 @@ def _links(
 def _needs(links: Sequence[Link], k: int) -> list[int]:
     """How many planes of each link must be read: contexts need exponents that are certain."""
     needs = [ALL if k >= links[0].encoding.planes else k] * len(links)
+    if needs[0] < ALL and isinstance(target := links[0].layout, Fixed):
+        # Bases need not have the same bits in as many planes.
+        for index, link in enumerate(links[1:], 1):
+            if isinstance(link.layout, Fixed):
+                needs[index] = link.layout.planes_for(target.depths[k - 1], link.dtype)
     place = {link.matrix: index for index, link in enumerate(links)}
     for index, link in enumerate(links):
         if index and needs[index] >= link.encoding.planes:
@@ -172,11 +179,22 @@ def _needs(links: Sequence[Link], k: int) -> list[int]:
 def _mixed(links: Sequence[Link], known: Link | None) -> str | None:
     """Why bounds do not pass along the chain, if they do not."""
     for link, base in itertools.pairwise([*links, *([known] if known is not None else [])]):
-        if base is not known and link.layout.get_config() != base.layout.get_config():
+        if base is not known and not _alike(link.layout, base.layout):
             return f"matrix {link.matrix} has another layout than its base"
-    if links[-1].delta is None and links[-1].layout.layout_id not in ("ieee", "fixed"):
+    if links[-1].delta is None and links[-1].layout.layout_id not in ("ieee", "fixed", "halved"):
         return f"the planes of the layout {links[-1].layout.layout_id!r} are no bounds"
     return None
+
+
+def _alike(layout: Layout, base: Layout) -> bool:
+    """Whether a prefix of the base's words is one of the target's; exponents are looked at later.
+
+    What is XORed with a base of `halved` is in `fixed`.
+    """
+    if isinstance(layout, Fixed) and isinstance(base, Halved):
+        same = (layout.rows, layout.zero_centre) == (base.rows, base.zero_centre)
+        return same and not isinstance(layout, Halved)
+    return layout.get_config() == base.get_config()
 
 
 class _Words:
@@ -306,6 +324,7 @@ class _Codes:
         self._base = known.link
         self._low = self._high = self._centre = np.empty(0, np.int64)
         self._rows = np.empty(0, np.int32)
+        self._smallest = False  # of the base the row exponents are, and nothing names them
 
     def add(self, link: Link, start: int, stop: int) -> str | None:
         """Take in words of the next link; why its level is unusable, if it is."""
@@ -334,13 +353,21 @@ class _Codes:
             at = slice(first - start, min(first + SEGMENT, stop) - start)
             if why := self._segment(link, decoder, at, first):
                 return why
-        self._base = link
-        self._rows = cutter.exponents_at(start, stop - start)
+        if isinstance(link.layout, Halved) and link.count == stop - start > 0:
+            large = (self._low >= QUARTER) | (self._high < -QUARTER)
+            exponents = link.layout.row_exponents(decoder.layout_side, link.dtype, link.shape)
+            link.layout.check_smallest(large, exponents, link.shape)
+        rows = cutter.exponents_at(start, stop - start)
+        if link.delta is not None and self._smallest and not np.array_equal(rows, self._rows):
+            return f"matrix {link.matrix} has other row exponents than its base"
+        self._base, self._rows = link, rows
+        self._smallest = isinstance(link.layout, Halved)
         return None
 
     def _segment(self, link: Link, decoder: PlaneDecoder, at: slice, place: int) -> str | None:
+        assert isinstance(link.layout, Fixed)
         count = at.stop - at.start
-        known = min(3, len(link.planes))
+        known = min(len(link.layout.depths), len(link.planes))
         scale = None
         if link.scale is not None:
             held = self._known.held.get(link.scale)
@@ -351,10 +378,8 @@ class _Codes:
                 scale = exponents(self._known.words[at], format_of(link.dtype))
             else:
                 return f"the contexts of matrix {link.matrix} are not certain"
-        planes = decoder.planes(place, count, scale)[:known]
-        planes += [bytes(count)] * (3 - known)
-        digits = code_of(planes)
-        rest = (1 << (8 * (3 - known))) - 1
+        digits = link.layout.code(decoder.planes(place, count, scale)[:known], count)
+        rest = CODES // (1 << link.layout.depths[known - 1]) - 1
         low, high, centre = self._low[at], self._high[at], self._centre[at]
         if link.delta is not None and link.delta.kind == "sub":
             eights = np.uint32(0x808080)
@@ -377,7 +402,7 @@ class _Codes:
         first = (mapped(digits).astype(np.int64) & ~rest) - HALF
         low[:], high[:] = first, first + rest
         centre[:] = 2 * first + rest + 1
-        if isinstance(link.layout, Fixed) and link.layout.zero_centre:
+        if link.layout.zero_centre:
             centre[(first == 0) | (first + rest == -1)] = 0
         return None
 

@@ -14,7 +14,9 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 @pytest.fixture(scope="session")
 def golden() -> dict[Path, dict[str, Any]]:
     """Pack -> its SHA-256, and the names of its matrices and tables."""
-    folder = GOLDEN / "weights" / "1"
-    contents = json.loads((folder / "contents.json").read_text(encoding="utf-8"))
-    assert {path.name for path in folder.glob("*.pack")} == set(contents)
-    return {folder / name: rows for name, rows in contents.items()}
+    found: dict[Path, dict[str, Any]] = {}
+    for folder in (GOLDEN / "weights" / "1", GOLDEN / "halved" / "1"):
+        contents = json.loads((folder / "contents.json").read_text(encoding="utf-8"))
+        assert {path.name for path in folder.glob("*.pack")} == set(contents)
+        found |= {folder / name: rows for name, rows in contents.items()}
+    return found

@@ -138,14 +138,14 @@ class Matrix:
             both = np.frombuffer(self._side(2 * (rows + columns)), "<i2").astype(np.int64)
             self.scales = both[:rows], both[rows:]
         need(not self.side, "more side data than there can be")
-        count = {"ieee": self.width, "table": 1, "fixed": 4}[layout["id"]]
+        count = {"ieee": self.width, "table": 1, "fixed": 4, "halved": 5}[layout["id"]]
         need(self.row["planes"] == count, "another number of planes")
         if layout["id"] == "table":
             need(delta is None and digest(own) == layout["data"], "a table is not the one named")
             table = np.frombuffer(own, self.kind)
             need((table[1:] > table[:-1]).all(), "a table does not ascend")
             return table[np.frombuffer(self._decoded_planes(1)[0], np.uint8)]
-        if layout["id"] == "fixed":
+        if layout["id"] in ("fixed", "halved"):
             return self._fixed(own, base)
         stored = self._decoded_planes(self.width)
         bytes_of = [np.frombuffer(plane, np.uint8) for plane in reversed(stored)]
@@ -168,7 +168,7 @@ class Matrix:
         layout = self.row["layout"]
         if layout["id"] == "table":
             return int(layout["words"]) * self.width
-        return 2 * self._fixed_rows() if layout["id"] == "fixed" else 0
+        return 2 * self._fixed_rows() if layout["id"] in ("fixed", "halved") else 0
 
     # Integers in the order of numbers
 
@@ -190,7 +190,7 @@ class Matrix:
 
     # Planes
 
-    def _decoded_planes(self, count: int, uneven: int | None = None) -> list[bytes]:
+    def _decoded_planes(self, count: int, uneven: Sequence[int] = ()) -> list[bytes]:
         """All planes whole; of an uneven one the segments are not cut by elements."""
         done: list[bytes] = []
         for plane in range(count):
@@ -206,7 +206,7 @@ class Matrix:
                     parts.append(self._in_context(share, above))
                 else:
                     parts.append(share.plain())
-            need(plane == uneven or at == self.count, "a plane has the wrong length")
+            need(plane in uneven or at == self.count, "a plane has the wrong length")
             done.append(b"".join(parts))
         return done
 
@@ -312,7 +312,9 @@ class Matrix:
 
     def _fixed(self, side: bytes, base: Words | None) -> Words:
         layout, delta = self.row["layout"], self.row["delta"]
-        need(digest(side) == layout["exponents"], "row exponents are damaged")
+        halved = layout["id"] == "halved"
+        need(halved or digest(side) == layout["exponents"], "row exponents are damaged")
+        need(delta is None or not halved, "a delta in halves")
         _, q, most = FIXED[self.dtype]
         e = np.frombuffer(side, "<i2").astype(np.int64)
         need((((e > q) & (e <= most)) | (e == -32768)).all(), "a row exponent cannot be")
@@ -323,7 +325,13 @@ class Matrix:
             e = e[places // math.prod(self.shape[1:])]
         else:
             e = e[places % self.shape[-1]]
-        *codes, _ = self._decoded_planes(4, uneven=3)
+        if halved:
+            first, upper, lower, third, _ = self._decoded_planes(5, uneven=(1, 2, 4))
+            pairs = [_digits(upper, self.count), _digits(lower, self.count)]
+            second = bytes(16 * one + other for one, other in zip(*pairs, strict=True))
+            codes = [first, second, third]
+        else:
+            *codes, _ = self._decoded_planes(4, uneven=(3,))
         code = np.zeros(self.count, np.int64)
         for plane in codes:
             code = code << 8 | np.frombuffer(plane, np.uint8)
@@ -341,7 +349,10 @@ class Matrix:
         tail = np.zeros(self.count, np.int64)
         escaped = np.zeros(self.count, self.kind)
         flags = np.zeros(self.count, np.bool_)
-        shares = self.planes.get(3, [])
+        if halved:
+            tops = [int(mag[e == one].max()).bit_length() for one in set(e.tolist()) - {-32768}]
+            need(set(tops) <= {23}, "a row exponent is not the smallest")
+        shares = self.planes.get(4 if halved else 3, [])
         for index, start in enumerate(range(0, self.count, SEGMENT)):
             some = slice(start, min(start + SEGMENT, self.count))
             data = shares[index].plain() if shares else b""
@@ -377,6 +388,14 @@ class Matrix:
         need(len(data) == int(flags.sum()) * self.width, "a tail is too long")
         words[flags] = np.frombuffer(data, self.kind)
         return tail, flags, words
+
+
+def _digits(plane: bytes, count: int) -> list[int]:
+    """Of 4 bits, two to a byte, the upper half first."""
+    need(len(plane) == -(-count // 2), "a plane of halves has the wrong length")
+    found = [int(digit, 16) for digit in plane.hex()]
+    need(not any(found[count:]), "a plane of halves is not filled up with zeros")
+    return found[:count]
 
 
 def numbers(words: Words, dtype: str) -> NDArray[np.float64]:

@@ -139,8 +139,8 @@ def test_nothing_is_missing(golden: Golden) -> None:
                         found["width", str(one["width"])] += 1
                     if one["id"] == "shrink":
                         found["rows", str(one["rows"])] += 1
-                if row.layout["id"] == "fixed":
-                    found["fixed", row.layout["rows"], str(row.layout["zero_centre"])] += 1
+                if (kind := str(row.layout["id"])) in ("fixed", "halved"):
+                    found[kind, row.layout["rows"], str(row.layout["zero_centre"])] += 1
             for chunk in pack.footer.chunks:
                 codec = str(chunk.codec["id"])
                 if chunk.kind == "plane":
@@ -161,6 +161,8 @@ def test_nothing_is_missing(golden: Golden) -> None:
     expected += [("width", str(width)) for width in range(1, 5)]
     expected += [("rows", "True"), ("rows", "False")]
     expected += [("fixed", "first", "False"), ("fixed", "last", "True")]
+    expected += [("halved", "first", "False"), ("halved", "last", "True")]
+    expected += [("layout", "halved", "none", dtype) for dtype in reals]
     ordered = ("context-zstd", "context-packed", "context-rans")
     some = (*reals, "complex64", "int8", "int32", "uint16", "float8_e4m3", "float8_e5m2")
     expected += [("codec", codec, "ieee", dtype) for codec in ordered for dtype in some]

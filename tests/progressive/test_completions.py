@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks.progressive.completions import Cells, Layout, same_prefix
 from dlv.pas.fixed import Fixed
+from dlv.pas.halved import Halved
 from dlv.pas.layouts import default_layout
 
 SHAPES = ((6, 5), (3, 2, 2, 3), (7,), (1, 9))
@@ -31,12 +32,14 @@ def weights(seed: int, shape: tuple[int, ...]) -> Any:
 
 def planes_of(held: Any, layout: Layout) -> tuple[list[bytes], bytes]:
     raw, dtype = held.tobytes(), "float32"
-    made = default_layout() if layout == "ieee" else Fixed.of([raw], dtype, held.shape)
+    made: Any = default_layout()
+    if layout != "ieee":
+        made = Halved("first", False) if layout == "halved" else Fixed.of([raw], dtype, held.shape)
     planes, side = made.split(raw, dtype, held.shape)
     return [bytes(plane) for plane in planes], bytes(side)
 
 
-@pytest.mark.parametrize("layout", ["ieee", "fixed"])
+@pytest.mark.parametrize("layout", ["ieee", "fixed", "halved"])
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 1 << 32), st.integers(1, 3), st.sampled_from(SHAPES))
 def test_completions_have_the_same_first_planes(
@@ -60,7 +63,7 @@ def test_completions_have_the_same_first_planes(
     assert (found[-1].view(np.uint32) == held.view(np.uint32)).all()
 
 
-@pytest.mark.parametrize("layout", ["ieee", "fixed"])
+@pytest.mark.parametrize("layout", ["ieee", "fixed", "halved"])
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_a_step_beyond_the_ends_has_other_planes(layout: Layout, k: int) -> None:
     held = weights(5, (20, 30))

@@ -47,7 +47,7 @@ class Case:
         self.cells = {name: Cells(net.tensors[name], layout, k) for name, k in planes.items()}
         self.centre = dict(net.tensors)
         for name, cells in self.cells.items():
-            if planes[name] < PLANES:
+            if planes[name] < PLANES[layout]:
                 middle = (cells.near.astype(np.float64) + cells.far) / 2
                 self.centre[name] = middle
         plain = program(net.network)
@@ -167,9 +167,10 @@ def _same_set(centre: Array, scores: Array, top_k: int) -> Array:
 def case_of(seed: int) -> tuple[Case, np.random.Generator]:
     rng = np.random.default_rng([seed, 1])
     net = random_net(seed)
-    layout: Layout = "fixed" if rng.random() < 0.7 else "ieee"
-    least = 1 if layout == "fixed" else 2
-    planes = {name: int(rng.integers(least, PLANES + 1)) for name in net.matrices}
+    drawn = rng.random()
+    layout: Layout = "halved" if drawn < 0.35 else "fixed" if drawn < 0.7 else "ieee"
+    least = 2 if layout == "ieee" else 1
+    planes = {name: int(rng.integers(least, PLANES[layout] + 1)) for name in net.matrices}
     return Case(net, layout, planes), rng
 
 

@@ -143,8 +143,8 @@ class Maker:
                 codec = codecs[min(plane, len(codecs) - 1)] if codecs else ""
                 member = (index, ends[plane], len(data))
                 ends[plane] += len(data)
-                if plane == 3 and layout.layout_id == "fixed":
-                    if not any(len(bytes(one[3])) for one in cut):
+                if plane == planes - 1 and layout.layout_id in ("fixed", "halved"):
+                    if not any(len(bytes(one[plane])) for one in cut):
                         continue
                     codec = "" if data else "zstd"
                 if codec.startswith("context-") and codec != "context-above":
