@@ -118,18 +118,11 @@ def run(call: Invocation, refs: tuple[str, ...], **given: Any) -> None:
 def _bounds(call: Invocation, refs: tuple[str, ...], given: dict[str, Any]) -> None:
     if not given["bounds"]:
         raise UsageError("--calibration, --config and --set are for --bounds")
-    _alone("bounds", given, why="bounds are not planned", others=f"scheme {_PLANNING}")
+    planning.alone("bounds", given, why="bounds are not planned", others=f"scheme {_PLANNING}")
     outcome = planning.make_bounds(call, refs, **{name: given[name] for name in _ROWS})
     document, blocks = bounded_view.bounded(outcome)
     call.output.emit("archive", document, *blocks)
     planning.tell_waiting(call, outcome.waiting)
-
-
-def _alone(name: str, given: dict[str, Any], *, why: str, others: str) -> None:
-    for other in others.split():
-        if given[other] not in (None, False, ()):
-            words = other.replace("_", "-")
-            raise UsageError(f"--{name} and --{words} exclude each other", why=why)
 
 
 def _lossy(call: Invocation, refs: tuple[str, ...], given: dict[str, Any]) -> None:
@@ -138,7 +131,7 @@ def _lossy(call: Invocation, refs: tuple[str, ...], given: dict[str, Any]) -> No
         raise UsageError(
             "--scheme needs a version", hint=f"dlv archive --scheme {given['scheme']} lenet@latest"
         )
-    _alone("scheme", given, why="a scheme plans nothing", others=_PLANNING)
+    planning.alone("scheme", given, why="a scheme plans nothing", others=_PLANNING)
     with call.progress("round") as bar:
         made = [
             lossy.scheme_child(

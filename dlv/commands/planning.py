@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dlv.commands.invocation import Invocation
-from dlv.errors import DlvError
+from dlv.errors import DlvError, UsageError
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
@@ -98,3 +98,11 @@ def bounds_after_commit(call: Invocation, made: str, *, asked: bool) -> str | No
         call.output.warn(f"the version is committed, but without bounds: {error.message}{why}")
         return None
     return outcome.versions[0].record if outcome.versions else None
+
+
+def alone(name: str, given: dict[str, Any], *, why: str, others: str) -> None:
+    """The option of that name goes with none of the others."""
+    for other in others.split():
+        if given[other] not in (None, False, ()):
+            words = other.replace("_", "-")
+            raise UsageError(f"--{name} and --{words} exclude each other", why=why)
