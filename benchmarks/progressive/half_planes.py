@@ -1,59 +1,110 @@
-"""What planes of 4 bits would take beside those of 8: the first three planes of layout `fixed`.
+"""What planes of 4 bits take and tell: bounds of the same networks without them and with them.
 
-Both ways every plane is stored whole under zstd, or plain where that is smaller; what is left of
-a weight behind these planes is the same for both.
+Each network is committed twice. Both times real packs are written and the test rows evaluated;
+the one time every weight keeps the layout `fixed`, the other time `archive --bounds` chooses.
+Printed are the chunks and bytes of the packs without the bounds record, the record's bytes, and
+from how many % of the bits of the weights the first level tells 90 and 97 % of the rows.
 """
 
 from __future__ import annotations
 
+import argparse
+import math
 import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest import mock
 
-import numpy as np
-import zstandard
-from numpy.typing import NDArray
+import torch
 
-from benchmarks.progressive import nets
-from benchmarks.progressive.measure import is_weight
+from benchmarks.progressive import measure, nets
+from benchmarks.progressive.measure import Committed, Point
 from benchmarks.storage.corpora import Corpus, default_cache
-from benchmarks.storage.models import Model
-from dlv.pas.fixed import Fixed
+from benchmarks.storage.stores import DLV, run
+from dlv.bounding import halving
+from dlv.bounding.calibration import Asked
+from dlv.bounding.run import Request, bound
+from dlv.bounds import KIND
+from dlv.pas.packs import SUFFIX, Pack
+from dlv.repository import Repository
 
-PLANES = 3
-Bytes = NDArray[np.uint8]
-
-
-def stored(data: bytes) -> int:
-    return min(len(zstandard.ZstdCompressor(level=9).compress(data)), len(data))
-
-
-def halves(plane: Bytes) -> tuple[bytes, bytes]:
-    """The upper and the lower 4 bits of each number, two numbers to a byte."""
-    even = np.append(plane, np.zeros(len(plane) % 2, np.uint8))
-    one, other = even[0::2], even[1::2]
-    return (one & 240 | other >> 4).tobytes(), (one << 4 | other & 15).tobytes()
-
-
-def sizes(model: Model) -> tuple[int, int]:
-    """Bytes of all weight matrices with planes of 8 bits, and with planes of 4."""
-    whole = half = 0
-    for name, held in model.items():
-        if not is_weight(name, held.shape):
-            continue
-        layout = Fixed.of([held.raw], held.dtype, held.shape)
-        planes, _ = layout.split(held.raw, held.dtype, held.shape)
-        for plane in planes[:PLANES]:
-            numbers = np.frombuffer(bytes(plane), np.uint8)
-            whole += stored(numbers.tobytes())
-            half += sum(map(stored, halves(numbers)))
-    return whole, half
+WANTED = (0.90, 0.97)
 
 
 def main() -> None:
-    cache = default_cache()
-    corpus = Corpus(f"digits{nets.VERSION}", 7, nets.lines, cache, lambda text: print(text))
-    for name in sys.argv[1:] or nets.NETS:
-        whole, half = sizes(corpus.end(name))
-        print(f"{name:<12} 8 bits {whole:>9}  4 bits {half:>9}  {half / whole:.4f}")
+    parser = argparse.ArgumentParser(prog="benchmarks.progressive.half_planes", description=__doc__)
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--cache", type=Path, default=default_cache())
+    parser.add_argument("--net", action="append", choices=list(nets.NETS), help="only this one")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    corpus = Corpus(f"digits{nets.VERSION}", given.seed, nets.lines, given.cache, say)
+    wanted = "".join(f"{f'{100 * share:g} %':>16}" for share in WANTED)
+    print(f"{'':<24}{'':<8}{'chunks':>8}{'bytes':>10}{'record':>8}{'s':>7}{wanted}")
+    with tempfile.TemporaryDirectory() as folder:
+        for name in given.net or nets.NETS:
+            net, model = nets.NETS[name], corpus.end(name)
+            for title, worth in (("fixed", math.inf), ("halves", halving.WORTH)):
+                made = measure.added(net, model, given.seed, Path(folder, name, title))
+                with mock.patch.object(halving, "WORTH", worth):
+                    bounded(made)
+                print(f"{net.title:<24}{title:<8}{line(made)}", flush=True)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+class Silent:
+    """A progress bar that nobody sees."""
+
+    def advance(self, count: int) -> None: ...
+
+
+@contextmanager
+def silent(what: str, total: int) -> Iterator[Silent]:  # noqa: ARG001
+    yield Silent()
+
+
+def bounded(made: Committed) -> None:
+    """Committed, and given bounds in this process, so that what it does can be changed."""
+    run(made.folder, *DLV, "commit", "-m", made.net.title, "--name", made.net.name)
+    begun = time.perf_counter()
+    asked = Asked(str(made.folder / made.calibration()))
+    with Repository.find(made.folder) as repository:
+        bound(repository, Request((made.net.name,), asked, "benchmark"), progress=silent)
+    made.seconds = time.perf_counter() - begun
+
+
+def line(made: Committed) -> str:
+    chunks, whole, record = stored(made)
+    told = measure.told(made, made.test(), made.data.test_x, progressive="guaranteed")
+    if told.wrong:
+        raise SystemExit(f"{made.net.title}: {told.wrong} labels are wrong")
+    parts = "".join(f"{first(told.points, share):>16}" for share in WANTED)
+    return f"{chunks:>8}{whole - record:>10}{record:>8}{made.seconds:>7.1f}{parts}"
+
+
+def stored(made: Committed) -> tuple[int, int, int]:
+    """Chunks and bytes of all packs, and of these bytes the bounds record's."""
+    paths = list((made.folder / ".dlv" / "packs").rglob(f"*{SUFFIX}"))
+    chunks = record = 0
+    for path in paths:
+        with Pack(path) as pack:
+            chunks += len(pack.chunks)
+            record += sum(chunk.length for chunk in pack.chunks if chunk.kind == KIND)
+    return chunks, sum(path.stat().st_size for path in paths), record
+
+
+def first(points: list[Point], wanted: float) -> str:
+    """The first level that tells so many rows."""
+    for point in points:
+        if point.determined >= wanted:
+            return f"{100 * point.determined:.1f} from {100 * point.share:.1f}"
+    return "-"
 
 
 if __name__ == "__main__":

@@ -57,6 +57,9 @@ class Committed:
     def test(self) -> str:
         return self.file("test", self.data.test_x, self.data.test_y)
 
+    def calibration(self) -> str:
+        return self.file("calibration", self.data.calibration)
+
     def evaluate(self, rows: str, **asked: Any) -> Evaluation:
         """What `dlv eval` does, without saving it."""
         with Repository.find(self.folder) as repository:
@@ -84,6 +87,17 @@ def is_weight(name: str, shape: tuple[int, ...]) -> bool:
 
 def commit(net: Net, model: Model, seed: int, folder: Path) -> Committed:
     """A fresh repository with the network, its bounds made from rows of the training set."""
+    made = added(net, model, seed, folder)
+    begun = time.perf_counter()
+    run(folder, *DLV, "commit", "-m", net.title, "--name", net.name)
+    given = ("--bounds", net.name, "--calibration", made.calibration())
+    run(folder, *DLV, "archive", *given)
+    made.seconds = time.perf_counter() - begun
+    return made
+
+
+def added(net: Net, model: Model, seed: int, folder: Path) -> Committed:
+    """A fresh repository with the network added, not committed."""
     data = data_of(net, seed)
     folder.mkdir(parents=True)
     models.save(folder / "weights.safetensors", model)
@@ -91,11 +105,6 @@ def commit(net: Net, model: Model, seed: int, folder: Path) -> Committed:
     made = Committed(net, model, data, folder)
     run(folder, *DLV, "init")
     run(folder, *DLV, "add", "weights.safetensors", "network.json")
-    begun = time.perf_counter()
-    run(folder, *DLV, "commit", "-m", net.title, "--name", net.name)
-    given = ("--bounds", net.name, "--calibration", made.file("calibration", data.calibration))
-    run(folder, *DLV, "archive", *given)
-    made.seconds = time.perf_counter() - begun
     return made
 
 

@@ -10,11 +10,13 @@ import numpy as np
 
 from dlv.archiving.attempts import Attempt
 from dlv.bounding.view import Raw, View
+from dlv.canonical import hash_bytes
 from dlv.network.graph import Node
 from dlv.pas.encode import Put, encode_materialised, encode_xor
 from dlv.pas.fixed import DTYPES, Fixed
 from dlv.pas.floats import words_in
 from dlv.pas.footer import Encoding
+from dlv.pas.halved import Halved
 from dlv.pas.level import Level
 from dlv.pas.links import MAX_CHAIN, chain, link_of
 from dlv.pas.numbers import numbers_of
@@ -22,6 +24,7 @@ from dlv.pas.segments import Ieee
 from dlv.pas.small import SMALL
 from dlv.weights import MatrixStore
 
+IN_FIXED_POINT = ("fixed", "halved")
 SMALLEST = 4096  # bytes of a matrix that is worth it
 LESS = 0.97  # part of the bytes that a difference may take, or it is not worth its base
 LOOSER = 1.05  # times as far off as on its own a first plane may be, where exponents are shared
@@ -38,10 +41,13 @@ def row_axis(node: Node) -> str:
 
 def in_fixed_point(view: View, matrix: str) -> bool:
     """Whether the first planes of a matrix are as good as those of `fixed` on its own."""
-    links = chain(matrix, view.encoding)
-    return links[0].layout["id"] == "fixed" and all(
-        link.layout == links[0].layout and (link.delta is None or link.delta["id"] == "xor")
-        for link in links
+    *deltas, last = chain(matrix, view.encoding)
+    return last.layout["id"] in IN_FIXED_POINT and all(
+        link.layout["id"] == "fixed"
+        and (link.layout == last.layout or last.layout["id"] != "fixed")
+        and link.delta is not None
+        and link.delta["id"] == "xor"
+        for link in deltas
     )
 
 
@@ -53,7 +59,7 @@ def fix(view: View, matrix: str, rows: str, bases: Iterable[str], folder: Path) 
     encoding = view.encoding(matrix)
     if encoding is None or encoding.dtype not in DTYPES or (encoding.nbytes or 0) < SMALLEST:
         return False
-    if encoding.layout["id"] not in ("ieee", "fixed") or in_fixed_point(view, matrix):
+    if encoding.layout["id"] not in ("ieee", *IN_FIXED_POINT) or in_fixed_point(view, matrix):
         return False
     raw = view.raw(matrix)
     try:
@@ -101,6 +107,14 @@ def _alone(raw: Raw, encoding: Encoding, folder: Path) -> Attempt:
     return _attempt(folder, encode)
 
 
+def halved(view: View, matrix: str, folder: Path) -> Attempt:
+    """The same numbers as in the layout `fixed`, the second plane in two."""
+    encoding = view.encoding(matrix)
+    assert encoding is not None
+    layout = Halved(encoding.layout["rows"], encoding.layout["zero_centre"])
+    return _materialised(view.raw(matrix), encoding, layout, folder)
+
+
 def _materialised(raw: Raw, encoding: Encoding, layout: Fixed, folder: Path) -> Attempt:
     def encode(put: Put) -> Encoding:
         return encode_materialised(
@@ -127,7 +141,7 @@ def _against(
     assert isinstance(link.layout, Fixed)
     side = bytes(link.side(view))[: link.layout.side_bytes(below.dtype, below.shape)]
     shared = Fixed.of([raw], encoding.dtype, encoding.shape, rows=rows, at_least=side)
-    if link.layout.rows != rows or shared.exponents != link.layout.exponents:
+    if link.layout.rows != rows or shared.exponents != hash_bytes(side):
         return None  # a number here is larger than its row may be there
     layout = Fixed(rows, link.layout.zero_centre, shared.exponents, side)
     under = view.raw(base)

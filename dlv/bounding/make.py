@@ -26,6 +26,7 @@ from dlv.network.schedule import Schedule, Stored, Weights, blind, schedule
 from dlv.network.sizes import Shape
 from dlv.network.suffix import needed, suffix_of
 from dlv.network.suffix_record import Suffix
+from dlv.pas.layouts import bits_after
 from dlv.pas.level import Level
 
 Array = NDArray[Any]
@@ -217,4 +218,5 @@ def _stored(view: View, matrix: str, depths: Sequence[int]) -> Stored:
     encoding = view.encoding(matrix)
     assert encoding is not None
     sizes = {depth: view.bytes(matrix, depth) for depth in depths}
-    return Stored(encoding.planes, {**sizes, encoding.planes: view.bytes(matrix)})
+    bits = {depth: bits_after(encoding.layout, depth) for depth in depths}
+    return Stored(encoding.planes, {**sizes, encoding.planes: view.bytes(matrix)}, bits)

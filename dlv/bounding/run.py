@@ -12,7 +12,8 @@ import dlv.revisions as revisions
 from dlv.archiving.proposal import Progress
 from dlv.bounding.calibration import Asked, rows_for
 from dlv.bounding.fixing import fix, part, row_axis
-from dlv.bounding.make import Made, Model, make
+from dlv.bounding.halving import made_in_halves
+from dlv.bounding.make import Made, Model
 from dlv.bounding.view import View
 from dlv.bounding.writing import write
 from dlv.bounds import Record, hashes_of, pinned, record_of
@@ -160,7 +161,7 @@ def _one(
         if isinstance(current, Record) and not view.made and not given:
             return _bounded(version, model, current, before, before)
         calibration = rows_for(repository, manifest, model.program, request.calibration)
-        made = make(model, view, calibration.rows, strict=given)
+        made = made_in_halves(model, view, calibration.rows, repository.tmp, strict=given)
         bar.advance(total)
         summary = f"bounds of {version.label}"
         outcome.written += write(

@@ -81,11 +81,17 @@ def _known(view: View, matrix: str) -> Encoding:
 
 
 def _encode(packing: Packing, view: View, encoding: Encoding) -> None:
-    """Own chunks for a large matrix; a small one's planes share theirs."""
+    """Own chunks for the planes of a large matrix; a small one's share theirs, as side data do."""
     attempt = view.made[encoding.matrix]
     if (encoding.nbytes or 0) > POOLED:
         for part in attempt.parts():
-            packing.put(encoding, part)
+            if part.kind != "side":
+                packing.put(encoding, part)
+        side = b"".join(
+            bytes(view.read(p)) for p in view.chunks(encoding.matrix) if p.plane is None
+        )
+        if side:
+            packing.pool(encoding, None, side)
         return
     planes: dict[int | None, bytes] = {}
     for piece in view.chunks(encoding.matrix):

@@ -44,10 +44,15 @@ class Stored:
 
     planes: int
     bytes: Mapping[int, float]
+    bits: Mapping[int, int] = field(default_factory=dict)  # where a depth is not whole bytes
 
     @property
     def depths(self) -> list[int]:
         return sorted(self.bytes)
+
+    def depths_from(self, bits: int) -> list[int]:
+        """Those that tell so many bits of each number."""
+        return [depth for depth in self.depths if self.bits.get(depth, 8 * depth) >= bits]
 
 
 class Weights:
@@ -196,7 +201,7 @@ def _further(
     level = dict(last)
     for planes in (2, 3):
         for name in linear:
-            usable = [depth for depth in stored[name].depths if depth >= planes]
+            usable = stored[name].depths_from(8 * planes)
             level[name] = max(level[name], min(usable, default=stored[name].planes))
         if level != last and sum(stored[n].bytes[d] for n, d in level.items()) < SPARED * whole:
             last = dict(level)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dlv.pas.counted import Counted
 from dlv.pas.deltas import stretched
 from dlv.pas.fixed import EMPTY, Fixed
 from dlv.pas.fixed_delta import mapped, unmapped
@@ -21,7 +22,7 @@ from dlv.pas.footer import Encoding
 from dlv.pas.halved import Halved
 from dlv.pas.links import Link, Lookup, chain, is_context, links_of
 from dlv.pas.numbers import numbers_of
-from dlv.pas.pieces import ChunkSource, Piece, Raw
+from dlv.pas.pieces import ChunkSource, Piece
 from dlv.pas.planes import PlaneDecoder
 from dlv.pas.read import ALL, Builder, check_hash, exponents_of, far_scales, ranges
 from dlv.pas.segments import OPAQUE, SEGMENT, Layout, Words
@@ -70,7 +71,7 @@ def level(
     """
     if k < 1:
         raise ValueError("a level has at least one plane")
-    counted = _Counted(source)
+    counted = Counted(source)
     encodings = chain(matrix, lookup)
     links, needs = _links(encodings, counted, k)
     target = links[0]
@@ -101,35 +102,6 @@ def needed(matrix: str, k: int, lookup: Lookup, source: ChunkSource) -> list[Pie
     """The pieces that `level` reads for that, of all matrices on the chain."""
     links, _ = _links(chain(matrix, lookup), source, k)
     return [piece for link in links for part in (link.sides, *link.planes) for piece in part]
-
-
-class _Counted:
-    """A source that counts the stored bytes that are asked for, each chunk once."""
-
-    def __init__(self, source: ChunkSource) -> None:
-        self._source = source
-        self._seen: set[tuple[str, int]] = set()
-        self.bytes = 0
-
-    def chunks(self, matrix: str) -> Sequence[Piece]:
-        return self._source.chunks(matrix)
-
-    def read(self, piece: Piece) -> Raw:
-        self._count(piece)
-        return self._source.read(piece)
-
-    def stored(self, piece: Piece) -> Raw:
-        self._count(piece)
-        return self._source.stored(piece)
-
-    def object(self, kind: str, name: str) -> Raw:
-        return self._source.object(kind, name)
-
-    def _count(self, piece: Piece) -> None:
-        key = piece.pack, piece.offset
-        if key not in self._seen:
-            self._seen.add(key)
-            self.bytes += piece.length
 
 
 def _links(
