@@ -207,7 +207,7 @@ class Planner:
         manner = "zstd" if matrix.stored < 0.98 * self._raw(matrix.hash) else "raw"
         if matrix.delta is not None:
             manner = "context" if matrix.contexts else str(matrix.delta["id"])
-        elif matrix.layout["id"] == "fixed":
+        elif matrix.layout["id"] in ("fixed", "halved"):
             manner = "fixed"
         # As of what is tried: a small matrix has no chunks of its own.
         chunks = 0 if self._raw(matrix.hash) <= SMALL else matrix.planes

@@ -190,6 +190,16 @@ def test_weights_are_in_fixed_point(repository: Repository) -> None:
     assert sound(repository)
 
 
+def test_side_data_share_a_chunk(repository: Repository) -> None:
+    """Every level reads all of them, and a chunk of its own would take more than they do."""
+    owner, store = model(repository, "conv@1"), MatrixStore.of(repository)
+    pieces = [store.chunks(owner.hash(name)) for name in ("conv2.weight", "fc.weight")]
+    sides = {(each.pack, each.offset) for found in pieces for each in found if each.kind == "side"}
+    planes = [each for found in pieces for each in found if each.kind == "plane"]
+    assert len(sides) == 1
+    assert len({(each.pack, each.offset) for each in planes}) == len(planes) >= 8
+
+
 def test_bits_stay(repository: Repository) -> None:
     made, weights = model(repository, "conv@1"), trained("conv")[0]
     for name in made.program.tensors:
