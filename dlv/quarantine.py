@@ -22,6 +22,7 @@ from dlv.repository import Repository
 FOLDER = "quarantine"
 LIST = "origins.json"
 FORMAT = "dlv/quarantine/1"
+_REFERENCES = "files.git/refs/"
 
 
 @dataclass(frozen=True)
@@ -92,16 +93,26 @@ def _write(repository: Repository, place: Place) -> None:
 
 def move_in(repository: Repository, place: Place, paths: Iterable[Path]) -> None:
     """Out of use, durably; what is not there any more was moved before."""
-    pairs = [(path, place.target(origin_of(repository, path))) for path in paths]
-    durable.move_all([(path, target) for path, target in pairs if path.exists()])
+    origins = [origin_of(repository, path) for path in paths if path.exists()]
+    for part in _references_first(origins):
+        durable.move_all([(repository.path / name, place.target(name)) for name in part])
+
+
+def _references_first(origins: Iterable[str]) -> tuple[list[str], list[str]]:
+    """A reference of files.git and then all else: until it is gone for sure, its commit stays."""
+    parts: tuple[list[str], list[str]] = ([], [])
+    for name in origins:
+        parts[not name.startswith(_REFERENCES)].append(name)
+    return parts
 
 
 def move_out(repository: Repository, place: Place) -> list[str]:
     """Back to where everything came from; what is there already stays."""
-    pairs = [(place.target(path), repository.path / path) for path, _ in place.objects]
-    back = [(source, target) for source, target in pairs if source.exists()]
-    durable.move_all([(source, target) for source, target in back if not target.exists()])
-    return [origin_of(repository, target) for _, target in back]
+    back = [name for name, _ in place.objects if place.target(name).exists()]
+    for part in reversed(_references_first(back)):
+        pairs = [(place.target(name), repository.path / name) for name in part]
+        durable.move_all([(source, target) for source, target in pairs if not target.exists()])
+    return back
 
 
 def places(repository: Repository) -> list[Place]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import dlv.durable as durable
 import dlv.quarantine as quarantine
 from dlv.errors import NotFound
 from dlv.repository import Repository
@@ -42,6 +43,31 @@ def test_what_is_there_already_stays(lived: Repository, paths: list[Path]) -> No
     quarantine.move_out(lived, place)
     assert paths[0].read_bytes() == b"newer"
     assert paths[1].exists()
+
+
+def test_a_reference_is_gone_for_sure_before_its_commit(
+    lived: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power cut in between it would name nothing; on the way back it is the last."""
+    references = sorted((lived.files_git / "refs" / "versions").iterdir())
+    objects = sorted((lived.files_git / "objects").glob("??/*"))
+    assert references
+    assert objects
+    place = quarantine.begin(lived, [*objects, *references], "gc")
+    moves: list[list[str]] = []
+    move_all = durable.move_all
+
+    def watched(pairs: list[tuple[Path, Path]]) -> None:
+        moves.append([source.parent.name for source, _ in pairs])
+        move_all(pairs)
+
+    monkeypatch.setattr(durable, "move_all", watched)
+    quarantine.move_in(lived, place, [*objects, *references])
+    quarantine.move_out(lived, place)
+    # Whatever the calls move is durable when they return.
+    assert [set(move) == {"versions"} for move in moves] == [True, False, False, True]
+    assert all("versions" not in move for move in moves[1:3])
+    assert all(path.exists() for path in (*objects, *references))
 
 
 def test_two_of_one_moment(lived: Repository, paths: list[Path]) -> None:
