@@ -12,7 +12,7 @@ from typing import Any
 Builder = Callable[[], bytes]
 ROOT = Path(__file__).resolve().parents[2]
 MOST_MEBIBYTES = 400
-MOST_SECONDS = 2  # of processor time
+MOST_SECONDS = 4  # of processor time: twice the goal, as other programs may slow it down
 
 
 class Corpus(dict[str, Builder]):
