@@ -167,8 +167,9 @@ class Database:
                 self.execute("VACUUM")  # tables that were made again left their room behind
 
     def _newer(self, schema: int) -> NewerFormat:
-        needed = migrations.version_of(self.value("PRAGMA application_id"))
-        wanted = f"'dlv>={needed}'" if needed else "dlv"
+        writer = self.value("PRAGMA application_id")
+        newer = writer > migrations.number_of()
+        wanted = f"'dlv>={migrations.version_of(writer)}'" if newer else "dlv"
         return NewerFormat(
             f"the catalogue {self.path} was written by a newer dlv",
             why=f"its schema is number {schema}, this dlv knows {SCHEMA_VERSION}",

@@ -132,10 +132,8 @@ def number_of(version: str = VERSION) -> int:
     return major * 1_000_000 + minor * 1_000 + patch
 
 
-def version_of(number: int) -> str | None:
-    """What `number_of` made a number of; None if it was not that."""
-    if number <= 0:
-        return None
+def version_of(number: int) -> str:
+    """What `number_of` made a number of."""
     return f"{number // 1_000_000}.{number // 1_000 % 1_000}.{number % 1_000}"
 
 

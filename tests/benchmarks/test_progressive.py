@@ -10,7 +10,8 @@ import torch
 from torch.nn import functional
 
 from benchmarks.progressive import nets, norms, paper
-from benchmarks.progressive.completions import Cells, Layout
+from benchmarks.progressive.completions import Cells
+from benchmarks.progressive.paper import Layout
 from benchmarks.storage.models import matrix
 
 LAYOUTS: tuple[Layout, ...] = ("ieee", "fixed")
