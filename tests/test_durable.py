@@ -75,7 +75,7 @@ def test_the_order_of_calls(places: tuple[Path, Path], monkeypatch: pytest.Monke
     recorder = watch(monkeypatch)
     write_once(*places, b"content", "")
     assert recorder.calls == [
-        *["create", "lock", "write", "fsync_file"],
+        *["create", "lock", "write", "fsync_file", "read", "read"],
         *["mkdir", "open", "fsync_directory"],  # aa is new: packs
         *["rename", "close"],
         *["open", "fsync_directory"],  # aa
@@ -126,7 +126,7 @@ def test_every_call_may_fail(
     places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     tmp, root = places
-    for position in range(11):
+    for position in range(13):
         durable._settled.clear()
         for directory in root.iterdir():
             for path in directory.iterdir():
@@ -143,9 +143,21 @@ def test_every_call_may_fail(
         assert recorder.calls.count("fsync_file") <= 1
         name = name_of(b"content")
         assert not path_of(root, name, "").exists() or "rename" in recorder.calls
-    recorder = watch(monkeypatch, 11)
+    recorder = watch(monkeypatch, 13)
     write_once(tmp, root, b"other content", "")
-    assert len(recorder.calls) == 11  # so every one of them was tried
+    assert len(recorder.calls) == 13  # so every one of them was tried
+
+
+@pytest.mark.parametrize("wrong", [b"contenT", b"content and more", b"cont"])
+def test_what_does_not_read_back_gets_no_name(places: tuple[Path, Path], wrong: bytes) -> None:
+    with TemporaryFile(places[0]) as file:
+        file.write(b"content")
+        file.path.write_bytes(wrong)
+        with pytest.raises(StorageError, match="did not read back") as caught:
+            durable.publish(file, places[1], name_of(b"content"), "")
+    assert caught.value.hint
+    assert not list(places[1].iterdir())
+    assert not list(places[0].iterdir())
 
 
 def test_a_failed_fsync_is_not_tried_again(
@@ -222,7 +234,7 @@ def test_several_are_synced_before_the_first_is_renamed(
     recorder = watch(monkeypatch)
     paths = publish_all(files, places[1], names, ".pack")
     assert [path.read_bytes() for path in paths] == [b"0", b"1", b"2"]
-    assert recorder.calls[:3] == ["fsync_file"] * 3
+    assert recorder.calls[:9] == ["fsync_file", "read", "read"] * 3
     assert recorder.calls.count("fsync_directory") == 3  # packs, aa, bb
 
 
