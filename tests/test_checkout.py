@@ -513,7 +513,7 @@ def test_names_in_the_file_are_given_back(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "out")
 
 
-@pytest.mark.parametrize("jobs", [1, 3])
+@pytest.mark.parametrize("jobs", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_a_chain_of_snapshots_is_read_once(
     tmp_path: Path, archived: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, jobs: int
 ) -> None:

@@ -95,6 +95,7 @@ def archived(folder: Path) -> None:
         assert check.check(repository).faults == []
 
 
+@pytest.mark.slow
 def test_commits_reading_and_archives(fast: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = fast / "archiving"
     made = crowd(folder, tmp_path_factory.mktemp("home"), 4, 6, "archiving")

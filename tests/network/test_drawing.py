@@ -180,7 +180,7 @@ def test_wide_networks_are_drawn_quickly(joined: bool) -> None:
     drawing = draw(network)
     assert time.process_time() - started < 10
     assert max(map(len, drawing.splitlines())) < 300
-    assert all(f" r{i} " in drawing for i in range(count))
+    assert {f"r{i}" for i in range(count)} <= set(drawing.split())
     assert "…  r3000 " in drawing
     assert "~" in draw(network, ascii_only=True)
 
