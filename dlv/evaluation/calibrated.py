@@ -28,7 +28,7 @@ Flags = NDArray[np.bool_]
 
 COMPLETIONS = 8
 LEAST = 6.0  # standard deviations between a label and the next
-SMALL = 0.02  # of the bytes: so much of the smallest tensors is read whole from the start
+SMALL = 0.002  # of the bytes: so much of the smallest tensors is read whole from the start
 # Rows that one set of completions is made for, and numbers of their inputs at most.
 ROWS = 4096
 NUMBERS = 1 << 24
