@@ -75,6 +75,25 @@ def fsync_file(descriptor: int, path: str | os.PathLike[str]) -> None:
     _call("fsync_file", "make durable", path, os.fsync, descriptor)
 
 
+def read_back(descriptor: int, digest: str, path: str | os.PathLike[str]) -> None:
+    """See that the open file, which has no name yet that counts, holds what was meant."""
+    running, at = hasher(), 0
+    while piece := _call("read", "read", path, os.pread, descriptor, READ_SIZE, at):
+        running.update(piece)
+        at += len(piece)
+    if running.hexdigest() != digest:
+        raise misread(os.fspath(path))
+
+
+def misread(what: str) -> StorageError:
+    """For what a disk gives back otherwise than it was given."""
+    return StorageError(
+        f"{what} did not read back as it was written",
+        why="the disk, its driver or the memory is at fault",
+        hint="check them before anything else is written; nothing was changed",
+    )
+
+
 def fsync_directory(path: str | os.PathLike[str]) -> None:
     """Make the names in a directory durable."""
     descriptor = _call("open", "open", path, os.open, path, os.O_RDONLY | os.O_DIRECTORY)
@@ -154,24 +173,14 @@ class TemporaryFile:
         return self._hasher.hexdigest()
 
     def sync(self) -> None:
-        """Make the content durable, and see that it is what was written; never twice on one
-        descriptor, even after a failure."""
+        """Make it durable and read it back; never twice on one descriptor, even after a failure."""
         if not self._synced:
             self._synced = True
             fsync_file(self._descriptor, self.path)
             self._read_back()
 
     def _read_back(self) -> None:
-        running, at = hasher(), 0
-        while piece := _call("read", "read", self.path, os.pread, self._descriptor, READ_SIZE, at):
-            running.update(piece)
-            at += len(piece)
-        if running.digest() != self._hasher.digest():
-            raise StorageError(
-                f"{self.path} did not read back as it was written",
-                why="the disk, its driver or the memory is at fault",
-                hint="check them before anything else is written; nothing was changed",
-            )
+        read_back(self._descriptor, self._hasher.hexdigest(), self.path)
 
     def close(self) -> None:
         """Close, and with that give up the lock."""

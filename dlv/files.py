@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import dlv.durable as durable
 from dlv.canonical import hash_bytes
-from dlv.errors import Conflict, Damaged, StorageError
+from dlv.errors import Conflict, Damaged
 from dlv.lazy import lazy
 from dlv.manifest import FileEntry
 from dlv.paths import open_regular
@@ -121,11 +121,7 @@ class FileStore:
             except OSError as error:
                 raise durable.storage_error("write", path, error) from error
             if stored != git_id or not self._intact(objects, git_id):
-                raise StorageError(
-                    f"a file did not read back from {self.path} as it was written",
-                    why="the disk, its driver or the memory is at fault",
-                    hint="check them before anything else is written; nothing was changed",
-                )
+                raise durable.misread(str(path))
         written.add(git_id)
         return git_id
 

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 import dlv.durable as durable
 from dlv.canonical import hasher
-from dlv.errors import Conflict, StorageError, UnsafeInput
+from dlv.errors import Conflict, UnsafeInput
 
 MAX_BYTES = 4096
 _DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9]|conin\$|conout\$) *(\..*)?\Z")
@@ -179,18 +179,9 @@ class Folder:
 
 
 def read_back(out: BinaryIO, digest: str, path: Path) -> None:
-    """What `beside` gave to write to holds what was meant, or StorageError."""
+    """What `beside` gave to write to holds what was meant for `path`, or StorageError."""
     out.flush()
-    out.seek(0)
-    running = hasher()
-    while piece := out.read(durable.READ_SIZE):
-        running.update(piece)
-    if running.hexdigest() != digest:
-        raise StorageError(
-            f"{path} did not read back as it was written",
-            why="the disk, its driver or the memory is at fault",
-            hint="check them; what was there before is as it was",
-        )
+    durable.read_back(out.fileno(), digest, path)
 
 
 def open_regular(path: Path) -> BinaryIO:

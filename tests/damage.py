@@ -61,6 +61,9 @@ class Place:
         )
         return self.holders(*{row[0] for row in rows})
 
+    def pack_of(self, name: str) -> Path:
+        return self.dlv / "packs" / name[:2] / f"{name}.pack"
+
     @property
     def manifest(self) -> Path:
         """That of lenet@2."""
@@ -139,7 +142,7 @@ def _(place: Place) -> Collection[str]:
         " JOIN matrix ON matrix.id = encoding.matrix_id"
         " JOIN snapshot_matrix USING (matrix_id) ORDER BY chunk.length DESC"
     )
-    flip(place.dlv / "packs" / row[0][:2] / f"{row[0]}.pack", row[1])
+    flip(place.pack_of(row[0]), row[1])
     return place.holders(row[2])
 
 
@@ -194,7 +197,7 @@ def _(place: Place) -> Collection[str]:
         " JOIN encoding of ON of.matrix_id = base.id JOIN member ON member.encoding_id = of.id"
         " JOIN chunk ON chunk.id = chunk_id JOIN pack ON pack.id = chunk.pack_id"
     )
-    (place.dlv / "packs" / row[0][:2] / f"{row[0]}.pack").unlink()
+    place.pack_of(row[0]).unlink()
     return place.holders(row[1], row[2])
 
 
@@ -208,7 +211,7 @@ def _(place: Place) -> Collection[str]:
         " WHERE base_hash IS NOT NULL"
     )
     name, matrix, base = row
-    path = place.dlv / "packs" / name[:2] / f"{name}.pack"
+    path = place.pack_of(name)
     data = path.read_bytes()
     start, length = struct.unpack("<QQ", data[-56:-40])
     footer = json.loads(zstandard.decompress(data[start : start + length]))

@@ -12,6 +12,7 @@ from dlv.errors import NotFound, UsageError
 from dlv.metadata.matrices import stored_bytes
 from dlv.remove import remove
 from dlv.repository import Repository
+from tests.differences import chain
 
 LOG = "step,loss,acc\n1,2.0,0.1\n2,0.5,0.2\n3,0.75,nan\n"
 
@@ -81,13 +82,7 @@ def test_storage_of_differences_names_what_their_bases_take(
     for _ in range(3):
         commit_model(made, "net", {"w": rng.normal(0, 1, 70_000).astype(np.float32)})
     db = made.database
-    names = [row[0] for row in db.rows("SELECT hash FROM matrix ORDER BY id")]
-    for base, matrix in ((names[0], names[1]), (names[1], names[2])):
-        db.execute(
-            "UPDATE encoding SET base_hash = ?"
-            " WHERE matrix_id = (SELECT id FROM matrix WHERE hash = ?)",
-            (base, matrix),
-        )
+    names = chain(db)
     sizes = stored_bytes(db)
     found = [describe(made, f"net@{number}").storage for number in (1, 2, 3)]
     assert [one.stored for one in found] == [round(sizes[name]) for name in names]

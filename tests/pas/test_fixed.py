@@ -129,6 +129,15 @@ def matrices(draw: st.DrawFn) -> tuple[str, tuple[int, ...], bytes]:
     return dtype, shape, b"".join(word.to_bytes(width, "little") for word in words)
 
 
+def owners_of(count: int, shape: tuple[int, ...], rows: str) -> list[int]:
+    """The row of each word."""
+    if len(shape) < 2:
+        return [0] * count
+    if rows == "first":
+        return [at // (count // shape[0]) for at in range(count)]
+    return [at % shape[-1] for at in range(count)]
+
+
 @settings(max_examples=250, deadline=None)
 @given(matrices(), st.sampled_from(["first", "last"]))
 def test_by_the_rules(matrix: tuple[str, tuple[int, ...], bytes], rows: str) -> None:
@@ -136,12 +145,7 @@ def test_by_the_rules(matrix: tuple[str, tuple[int, ...], bytes], rows: str) -> 
     layout = Fixed.of([raw], dtype, shape, rows=rows)
     planes, side = layout.split(raw, dtype, shape)
     words = np.frombuffer(raw, format_of(dtype).words).tolist()
-    if len(shape) < 2:
-        owners = [0] * len(words)
-    elif rows == "first":
-        owners = [at // (len(words) // shape[0]) for at in range(len(words))]
-    else:
-        owners = [at % shape[-1] for at in range(len(words))]
+    owners = owners_of(len(words), shape, rows)
     expected, bounds = reference(words, owners, dtype)
     assert [bytes(plane) for plane in planes] == expected
     assert side == bounds

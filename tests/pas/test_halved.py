@@ -26,7 +26,7 @@ from dlv.pas.level import Level, Unusable, level, needed
 from dlv.pas.segments import Layout, element_bytes
 from tests.conformance.delta import MemoryStore
 from tests.conformance.layout import finite
-from tests.pas.test_fixed import matrices, reference
+from tests.pas.test_fixed import matrices, owners_of, reference
 
 Array = Any
 DEPTHS = (8, 12, 16, 24)
@@ -45,12 +45,7 @@ def test_by_the_rules(matrix: tuple[str, tuple[int, ...], bytes], rows: str) -> 
     layout = Halved(rows, False)
     planes, side = layout.split(raw, dtype, shape)
     words = np.frombuffer(raw, format_of(dtype).words).tolist()
-    if len(shape) < 2:
-        owners = [0] * len(words)
-    elif rows == "first":
-        owners = [at // (len(words) // shape[0]) for at in range(len(words))]
-    else:
-        owners = [at % shape[-1] for at in range(len(words))]
+    owners = owners_of(len(words), shape, rows)
     (first, second, third, tail), exponents = reference(words, owners, dtype)
     expected = [first, digits(second, 0), digits(second, 1), third, tail]
     assert [bytes(plane) for plane in planes] == expected
