@@ -161,7 +161,7 @@ class _Level:
         weights = _Completed(whole, planes.tensor)
         depths = {name: [planes.depths[name]] for name in self.cells}
         rows = {"x": self.committed.data.calibration[:ROWS]}
-        made = suffix_of(program, weights, depths, rows, steps=STEPS)
+        made, _ = suffix_of(program, weights, depths, rows, steps=STEPS)
         read = {
             step.result: None if planes.whole(name) else planes.depths[name]
             for step in program.linear

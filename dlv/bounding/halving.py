@@ -38,7 +38,8 @@ def made_in_halves(
     with View(view) as tried:
         for matrix in {model.hash(name) for name in fresh}:
             tried.put(halved(view, matrix, folder))
-        finer = make(model, tried, rows, strict=strict)
+        # The first planes stay what they are.
+        finer = make(model, tried, rows, strict=strict, tuning=made.tuning)
         after = _level(finer)
         spared = 0.0 if after is None else _bytes(made, before) - _bytes(finer, after)
         if spared < WORTH * _bytes(made):

@@ -26,6 +26,7 @@ from dlv.network.schedule import Schedule, Stored, Weights, blind, schedule
 from dlv.network.sizes import Shape
 from dlv.network.suffix import needed, suffix_of
 from dlv.network.suffix_record import Suffix
+from dlv.network.suffix_tuning import Tuning
 from dlv.pas.layouts import bits_after
 from dlv.pas.level import Level
 
@@ -99,12 +100,21 @@ class Made:
     record: Record
     schedule: Schedule
     stored: Mapping[str, Stored]
+    tuning: Tuning | None  # of the tighter bound, where there is one
 
 
-def make(model: Model, view: View, rows: Mapping[str, Array], *, strict: bool = False) -> Made:
+def make(
+    model: Model,
+    view: View,
+    rows: Mapping[str, Array],
+    *,
+    strict: bool = False,
+    tuning: Tuning | None = None,
+) -> Made:
     """The record for matrices as the view has them; `rows` of the inputs, for the schedule.
 
     `strict`: rows that do not fit are an error; else there is only no schedule by them.
+    `tuning`: found before, for planes of which the first was the same.
     """
     shapes = {name: tuple(rows[name].shape[1:]) for name in model.program.given}
     depths = {name: usable(view, model.hash(name)) for name in model.program.matrices}
@@ -126,7 +136,7 @@ def make(model: Model, view: View, rows: Mapping[str, Array], *, strict: bool = 
         weights=weights,
     )
     centres.record = record
-    centres.suffix = _suffix(model, centres, depths, rows)
+    centres.suffix, tuning = _suffix(model, centres, depths, rows, tuning)
     try:
         found = schedule(model.program, stored, centres, rows)
     except UsageError as error:
@@ -137,7 +147,7 @@ def make(model: Model, view: View, rows: Mapping[str, Array], *, strict: bool = 
     if centres.suffix is not None and any(found.helps.values()):
         kept = needed(model.program, centres.suffix, found.levels[: found.sought])
         record = replace(record, suffix=kept.to_json())
-    return Made(record, found, stored)
+    return Made(record, found, stored, tuning)
 
 
 def _suffix(
@@ -145,13 +155,14 @@ def _suffix(
     centres: Centres,
     depths: Mapping[str, Sequence[int]],
     rows: Mapping[str, Array],
-) -> Suffix | None:
+    tuning: Tuning | None,
+) -> tuple[Suffix | None, Tuning | None]:
     """The tables of the tighter bound; None for networks that it has no rules for."""
     try:
-        found = suffix_of(model.program, centres, depths, rows)
+        found, tuning = suffix_of(model.program, centres, depths, rows, tuning=tuning)
     except (NoRule, UsageError):
-        return None
-    return found if found.nodes else None  # of a single layer it tells nothing
+        return None, None
+    return found if found.nodes else None, tuning  # of a single layer it tells nothing
 
 
 def usable(view: View, matrix: str) -> tuple[int, ...]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import prod, sqrt
+from dataclasses import replace
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -12,75 +12,29 @@ from numpy.typing import NDArray
 
 from dlv.network.ball import short
 from dlv.network.layers.layer import NoRule
-from dlv.network.program import Program, Step, params_of
+from dlv.network.program import Program
 from dlv.network.schedule import Inputs, Weights
 from dlv.network.suffix_errors import felt, head_of, matrix_of, over_torus, pairs_of, reach
 from dlv.network.suffix_form import Parameters, Peaks, walk
-from dlv.network.suffix_habits import Habit, gain, habits
+from dlv.network.suffix_habits import gain
 from dlv.network.suffix_plan import Plan, Through, Told, plan
 from dlv.network.suffix_radius import correction_of
 from dlv.network.suffix_record import (
     FINE,
-    MOST_CLASSES,
     THETA,
     Correction,
     Suffix,
     SuffixLevel,
     SuffixNode,
 )
+from dlv.network.suffix_source import LINEAR, Source, check
 from dlv.network.suffix_torus import Torus
-from dlv.network.suffix_tuning import STEPS, Objective, Samples, start, tuned
+from dlv.network.suffix_tuning import STEPS, Tuning, start, tuning_of
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
 
-# Numbers of one form at most: beyond, the recursion of norms has to do.
-MOST = 1 << 26
-LINEAR = ("CONV", "FULL")
 _LARGEST = 1e90  # of norms: products of two, and sums of these, are far from infinity
-
-
-@dataclass(frozen=True)
-class Source:
-    """A network with its weights, and the depths at which each of them may be read."""
-
-    program: Program
-    weights: Weights
-    depths: Mapping[str, Sequence[int]]
-
-    def tensor(self, name: str) -> Array:
-        return self.weights.tensor(name, None)
-
-    def whole(self, step: Step) -> Array:
-        return matrix_of(step, params_of(step, self.tensor))
-
-    def open_at(self, step: Step, planes: int, correction: Array | None = None) -> Array:
-        """What a centre leaves open, as (out, in, *kernel), batch normalisation folded in."""
-        own = step.node.params["weight"]
-
-        def tensor(name: str) -> Array:
-            if name != own:
-                return self.tensor(name)
-            centre = self.weights.tensor(name, planes)
-            return centre if correction is None else centre + correction
-
-        return self.whole(step) - matrix_of(step, params_of(step, tensor))
-
-    def open_depths(self, step: Step) -> Sequence[int]:
-        name = step.node.params["weight"]
-        return self.depths.get(self.program.network.aliases.get(name, name), ())
-
-    def correctable(self, step: Step) -> bool:
-        """Whether its weight is its own, and what it takes in is all of one input."""
-        attrs, name = step.node.attrs, step.node.params["weight"]
-        aliases = self.program.network.aliases
-        users = [
-            one
-            for one in self.program.linear
-            if aliases.get(one.node.params["weight"], one.node.params["weight"])
-            == aliases.get(name, name)
-        ]
-        return len(users) == 1 and attrs.get("groups", 1) == 1 and attrs["layout"] != "depthwise"
 
 
 def suffix_of(
@@ -89,22 +43,25 @@ def suffix_of(
     depths: Mapping[str, Sequence[int]],
     rows: Inputs,
     steps: int = STEPS,
-) -> Suffix:
+    tuning: Tuning | None = None,
+) -> tuple[Suffix, Tuning]:
     """The tables for inputs of the size of these rows, which are examples of them; NoRule.
 
-    `depths`: of each weight, the planes after which its numbers are bounded.
+    `depths`: of each weight, the planes after which its numbers are bounded. With what comes
+    back beside the tables they are made again for planes of which the first is the same.
     """
     source = Source(program, weights, depths)
     made = plan(program, {name: rows[name].shape[1:] for name in program.given})
-    _check(made, source)
+    check(made, source)
     try:
         with np.errstate(all="ignore"):
-            found = _suffix(made, source, rows, steps)
+            tuning = tuning or tuning_of(made, source, rows, steps)
+            found = _Writer(made, source, tuning).suffix()
     except np.linalg.LinAlgError:
         found = None
-    if found is None or not _finite(found):
+    if found is None or tuning is None or not _finite(found):
         raise NoRule(made.last.node, "numbers behind it are too large or too small")
-    return found
+    return found, tuning
 
 
 def _finite(suffix: Suffix) -> bool:
@@ -114,28 +71,6 @@ def _finite(suffix: Suffix) -> bool:
         for level in (*node.levels, *node.plain):
             norms += [level.dn, level.rest]
     return bool((np.array(norms) < _LARGEST).all() and (suffix.pairs < _LARGEST).all())
-
-
-def _suffix(made: Plan, source: Source, rows: Inputs, steps: int) -> Suffix:
-    program, weights = source.program, source.weights
-    usual = habits(program, weights, rows)
-    linear = steps_of(made)
-    samples = Samples(
-        {result: source.whole(step) for result, step in scaled_steps(made)},
-        {
-            result: source.open_at(step, min(source.open_depths(step)))
-            for result, step in linear
-            if source.open_depths(step)
-        },
-        {result: prod(source.whole(step).shape) for result, step in linear},
-        usual,
-    )
-    a = {result: usual[result].start for result in samples.unread}
-    parameters = start(made)
-    if a and steps:
-        head = head_of(source.whole(made.last))
-        parameters, a = tuned(Objective(made, samples, head), parameters, a, steps)
-    return _Writer(made, source, usual, parameters, a).suffix()
 
 
 def needed(program: Program, suffix: Suffix, levels: Sequence[Mapping[str, int]]) -> Suffix:
@@ -181,18 +116,6 @@ def _usual(suffix: Suffix, result: str, depth: int | None) -> float:
     return 0.0 if level is None else level.usual
 
 
-def steps_of(made: Plan) -> list[tuple[str, Step]]:
-    """The linear steps that the form passes, by their results."""
-    told = (move.step for move in made.moves if isinstance(move, Told))
-    return [(step.result, step) for step in told if step.node.op in LINEAR]
-
-
-def scaled_steps(made: Plan) -> list[tuple[str, Step]]:
-    """All that the form passes through as matrices."""
-    through = (move.step for move in made.moves if isinstance(move, Through))
-    return [(step.result, step) for step in through]
-
-
 def parameters_of(suffix: Suffix) -> Parameters:
     return Parameters(
         {key: value / FINE for key, value in suffix.p.items()},
@@ -211,7 +134,7 @@ def faults(
     source = Source(program, weights, depths)
     try:
         made = plan(program, shapes)
-        _check(made, source)
+        check(made, source)
     except NoRule as error:
         yield f"there is no suffix metric: {error}"
         return
@@ -222,20 +145,6 @@ def faults(
         return
     checker = _Checker(made, source, suffix)
     yield from checker.found()
-
-
-def _check(made: Plan, source: Source) -> None:
-    for move in made.moves:
-        if isinstance(move, (Through, Told)):
-            width = move.width
-            if made.tori[move.stage].count * width * width > MOST:
-                raise NoRule(move.step.node, "its form would be too large")
-    last = made.last.node
-    if last.attrs["out"] > MOST_CLASSES:
-        raise NoRule(last, f"it has more than {MOST_CLASSES} classes")
-    for _, step in [*steps_of(made), *scaled_steps(made), (made.last.result, made.last)]:
-        if not np.isfinite(source.whole(step)).all():
-            raise NoRule(step.node, "its weight is not finite")
 
 
 class _Chain:
@@ -278,14 +187,13 @@ class _Writer(_Chain):
         self,
         made: Plan,
         source: Source,
-        usual: Mapping[str, Habit],
-        parameters: Parameters,
-        a: Mapping[str, Array],
+        tuning: Tuning,
     ) -> None:
+        parameters = tuning.parameters
         p = {key: _small(value, FINE) for key, value in parameters.p.items()}
         theta = {key: max(round(v * THETA), 4) for key, v in parameters.theta.items()}
         self._p, self._theta = p, theta
-        self._usual, self._a = usual, a
+        self._usual, self._a = tuning.usual, tuning.a
         self._nodes: dict[str, SuffixNode] = {}
         rounded = parameters_of(Suffix(np.zeros((1, 1)), {}, p, theta))
         super().__init__(made, source, rounded)

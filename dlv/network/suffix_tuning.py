@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dlv.network.suffix_errors import over_torus
+from dlv.network.schedule import Inputs
+from dlv.network.suffix_errors import head_of, over_torus
 from dlv.network.suffix_form import Gradients, Parameters, RoughPeaks, dagger, walk
-from dlv.network.suffix_habits import Habit
+from dlv.network.suffix_habits import Habit, habits
 from dlv.network.suffix_plan import Plan, Through, Told
+from dlv.network.suffix_source import Source, scaled_steps, steps_of
 from dlv.network.suffix_torus import Torus
 
 Array = NDArray[Any]
@@ -36,6 +39,21 @@ class Samples:
     counts: Mapping[str, int]
     habits: Mapping[str, Habit]
 
+    @classmethod
+    def of(cls, plan: Plan, source: Source, usual: Mapping[str, Habit]) -> Samples:
+        """What the first planes leave open."""
+        linear = steps_of(plan)
+        return cls(
+            {result: source.whole(step) for result, step in scaled_steps(plan)},
+            {
+                result: source.open_at(step, min(source.open_depths(step)))
+                for result, step in linear
+                if source.open_depths(step)
+            },
+            {result: prod(source.whole(step).shape) for result, step in linear},
+            usual,
+        )
+
     def centred(self, name: str) -> Array:
         """The unread part without what a correction takes off it."""
         dw, scale, usual = self.unread[name], *self._usual(name)
@@ -50,6 +68,27 @@ class Samples:
     def _usual(self, name: str) -> tuple[Array, Array]:
         habit, scale = self.habits[name], np.exp2(self.habits[name].start)
         return scale, habit.directions(scale, habit.rank(scale, self.unread[name].shape))
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What a suffix is made with, beside weights and their planes."""
+
+    usual: Mapping[str, Habit]
+    parameters: Parameters
+    a: Mapping[str, Array]
+
+
+def tuning_of(plan: Plan, source: Source, rows: Inputs, steps: int = STEPS) -> Tuning:
+    """By the weights and what their first planes leave open; LinAlgError."""
+    usual = habits(source.program, source.weights, rows)
+    samples = Samples.of(plan, source, usual)
+    a: Mapping[str, Array] = {result: usual[result].start for result in samples.unread}
+    parameters = start(plan)
+    if a and steps:
+        objective = Objective(plan, samples, head_of(source.whole(plan.last)))
+        parameters, a = tuned(objective, parameters, a, steps)
+    return Tuning(usual, parameters, a)
 
 
 def start(plan: Plan) -> Parameters:

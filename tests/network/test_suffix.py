@@ -13,7 +13,6 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-import dlv.network.suffix as suffixes
 import dlv.network.suffix_habits as suffix_habits
 from dlv.canonical import dumps
 from dlv.errors import Damaged
@@ -28,6 +27,7 @@ from dlv.network.suffix_habits import habits
 from dlv.network.suffix_plan import plan, shapes_of
 from dlv.network.suffix_radius import Read, SuffixBalls
 from dlv.network.suffix_record import Suffix, suffix_from_json
+from dlv.network.suffix_source import Source
 from dlv.network.suffix_tuning import Objective, Samples, start, tuned
 from tests.network.suffix_nets import CASES, Case, chain, mlp, odd, residual
 
@@ -36,7 +36,7 @@ Depths = Mapping[str, int | None]
 
 
 def made(case: Case, steps: int = 2) -> Suffix:
-    return suffix_of(case.program, case, case.depths, {"x": case.rows(12, 9)}, steps)
+    return suffix_of(case.program, case, case.depths, {"x": case.rows(12, 9)}, steps)[0]
 
 
 def norms(case: Case, depths: Depths) -> dict[str, Norms]:
@@ -238,22 +238,15 @@ def test_weights_that_are_not_finite_have_no_metric() -> None:
 def test_the_derivatives_are_those_of_the_objective(make: Any) -> None:
     case = make(2)
     found = plan(case.program, {"x": case.shape})
-    rows = {"x": case.rows(12, 1)}
-    source = suffixes.Source(case.program, case, case.depths)
-    linear = suffixes.steps_of(found)
-    samples = Samples(
-        {result: source.whole(step) for result, step in suffixes.scaled_steps(found)},
-        {result: source.open_at(step, 1) for result, step in linear},
-        {result: source.whole(step).size for result, step in linear},
-        habits(case.program, case, rows),
-    )
+    source = Source(case.program, case, case.depths)
+    samples = Samples.of(found, source, habits(case.program, case, {"x": case.rows(12, 1)}))
     objective = Objective(found, samples, head_of(source.whole(found.last)))
     objective._peaks._rounds = 400
     rng = np.random.default_rng(0)
     parameters = start(found)
     for key, value in parameters.p.items():
         parameters.p[key] = value + 0.5 * rng.normal(size=value.shape)
-    a = {result: samples.habits[result].start for result, _ in linear}
+    a = {result: samples.habits[result].start for result in samples.unread}
     objective(parameters, a)
     _, gradients = objective(parameters, a)
     step, off = 1e-5, []
