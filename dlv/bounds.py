@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice, product
 from typing import Any, Protocol
 
@@ -101,7 +102,7 @@ class Record:
             record = columns({**record, "format": FORMAT, "weights": self.weights})
         return dumps(record)
 
-    @property
+    @cached_property
     def hash(self) -> str:
         return hash_bytes(self.encode())
 
@@ -297,7 +298,7 @@ def decode(data: bytes, what: str = "bounds record") -> Record:
     )
     _once(top, "matrices", [matrix.name for matrix in matrices])
     _once(top, "nodes", [node.name for node in nodes])
-    return Record(
+    found = Record(
         network=top.take("network", str, is_hash),
         input=tuple(_shape(top, shape) for shape in top.take("input", list)),
         matrices=matrices,
@@ -308,6 +309,8 @@ def decode(data: bytes, what: str = "bounds record") -> Record:
         writer=top.take("writer", str),
         weights=None if whole else top.take("weights", str, is_hash),
     )
+    found.__dict__["hash"] = hash_bytes(data)  # a text is canonical, and encoding it takes longer
+    return found
 
 
 def _is_prefix(text: str) -> bool:

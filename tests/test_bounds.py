@@ -48,6 +48,7 @@ RECORD = Record(
 def test_round_trip() -> None:
     assert decode(RECORD.encode()) == RECORD
     assert decode(RECORD.encode()).hash == RECORD.hash
+    assert decode(RECORD.encode()).hash == replace(decode(RECORD.encode())).hash
     infinite = NodeNorms("x", math.inf, math.inf, math.inf, math.inf, False, (math.inf,), ())
     made = replace(RECORD, nodes=(infinite,), suffix={"lmax": [1.0]})
     assert decode(made.encode()) == made

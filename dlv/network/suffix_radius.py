@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import sqrt
 from typing import Any
 
@@ -58,12 +59,16 @@ class SuffixBalls(Balls):
         reference: Reference = F64,
     ) -> None:
         corrections = corrections_of(program, read)
-        super().__init__(
-            program,
-            lambda name: corrected(tensor(name), corrections.get(name)),
-            norms,
-            reference,
-        )
+
+        def centre(name: str) -> Array:
+            found = tensor(name)
+            if name not in corrections:
+                return found
+            added = corrections[name]()
+            added += found
+            return added
+
+        super().__init__(program, centre, norms, reference)
         self.read = read
         self.norms = {**norms, **_loosened(program, read, norms, tensor)}
         self._total: Floats | float = 0.0
@@ -165,30 +170,41 @@ class SuffixBalls(Balls):
         return found
 
 
-def corrections_of(program: Program, read: Read) -> dict[str, Array]:
+def corrections_of(program: Program, read: Read) -> Mapping[str, Callable[[], Floats]]:
     """By tensor: what is added to its centre, in the order of axes that it is stored in."""
     found = {}
     for step in program.linear:
         level = read.level(step.result)
         if level is not None and level.correction is not None:
             node = read.suffix.nodes[step.result]
-            found[step.node.params["weight"]] = correction_of(step, node, level.correction)
+            found[step.node.params["weight"]] = partial(correction_of, step, node, level.correction)
     return found
 
 
-def correction_of(step: Step, node: SuffixNode, correction: Correction) -> Array:
+def correction_of(step: Step, node: SuffixNode, correction: Correction) -> Floats:
+    """A new array of it."""
     attrs = step.node.attrs
-    along = node.usual[: correction.rank] * node.scale
+    along = _along(node, correction)
     taps = (correction.floats @ along).reshape(attrs["out"], -1, len(node.scale))
     taps = np.moveaxis(taps, 1, 2)
     if step.node.op == "FULL":
         return taps[:, :, 0] if attrs["layout"] == "out_in" else taps[:, :, 0].T
-    added: Array = taps.reshape(*taps.shape[:2], *attrs["kernel"])
+    added: Floats = taps.reshape(*taps.shape[:2], *attrs["kernel"])
     return added if attrs["layout"] == "kernel_last" else np.moveaxis(added, (0, 1), (-1, -2))
 
 
-def corrected(centre: Array, correction: Array | None) -> Array:
-    return centre if correction is None else np.asarray(centre, np.float64) + correction
+def size_of(node: SuffixNode, correction: Correction) -> float:
+    """||K L||_F at most, by the small products K^T K and L L^T."""
+    left, along = correction.floats, _along(node, correction)
+    inner, outer = left.T @ left, along @ along.T
+    # Where they nearly cancel the sum may be off by as much as rounding takes from its terms.
+    rounding = 1e-12 * float(np.trace(inner)) * float(np.trace(outer))
+    return sqrt(max(float((inner * outer).sum()), 0.0) + rounding) * UP
+
+
+def _along(node: SuffixNode, correction: Correction) -> Floats:
+    found: Floats = node.usual[: correction.rank] * node.scale
+    return found
 
 
 def _loosened(
@@ -201,7 +217,7 @@ def _loosened(
         if level is None or level.correction is None or known is None:
             continue
         node = read.suffix.nodes[step.result]
-        more = float(np.linalg.norm(correction_of(step, node, level.correction))) * UP
+        more = size_of(node, level.correction)
         if step.fold is not None:
             params = {slot: tensor(name) for slot, name in step.fold.params.items()}
             scale = params.get("weight", np.ones(1)) / np.sqrt(

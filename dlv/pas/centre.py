@@ -5,10 +5,12 @@ Every step is exact in binary64, so that nothing hangs on the order of the steps
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from dlv.pas.fixed import CODE_BITS, EMPTY, MAG, Fixed
+from dlv.pas.fixed import EMPTY, Fixed, Leading, leading_bits
 from dlv.pas.halved import Halved
 from dlv.pas.links import Lookup, chain, link_of
 from dlv.pas.pieces import ChunkSource
@@ -16,6 +18,9 @@ from dlv.pas.planes import PlaneDecoder
 from dlv.pas.segments import SEGMENT
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.signedinteger[Any]]
+
+_BLOCK = 1 << 14  # numbers
 
 
 def centre(matrix: str, k: int, lookup: Lookup, source: ChunkSource) -> Floats | None:
@@ -32,16 +37,27 @@ def centre(matrix: str, k: int, lookup: Lookup, source: ChunkSource) -> Floats |
     values = np.empty(link.count)
     for start in range(0, link.count, SEGMENT):
         count = min(SEGMENT, link.count - start)
-        planes = decoder.planes(start, count)[:k]
-        code = link.layout.code(planes, count)
-        size = ((code & MAG) >> np.uint32(CODE_BITS + 1 - bits)).astype(np.int32)
-        # The middle of a cell, in halves of one.
-        middle = 2 * size + 1
-        if link.layout.zero_centre:
-            middle[size == 0] = 0
-        np.negative(middle, out=middle, where=code > MAG)
-        values[start : start + len(middle)] = middle
+        leading = link.layout.leading(decoder.planes(start, count)[:k], count)
+        # What a step makes stays in the processor's cache, and in memory that was used before.
+        for at in range(0, count, _BLOCK):
+            some = leading[at : at + _BLOCK]
+            middles = _middles(some, bits, link.layout.zero_centre)
+            values[start + at : start + at + len(some)] = middles
     return _scaled(values, link.layout, decoder.layout_side, encoding.shape, bits)
+
+
+def _middles(leading: Leading, bits: int, zero_centre: bool) -> Ints:
+    """Of each cell the middle, in halves of one, in numbers no wider than these need."""
+    behind = leading_bits(leading)
+    sign = 1 << (behind - 1)
+    size = (leading & (sign - 1)) >> (behind - bits)
+    found: Ints = size.astype(np.int16 if leading.itemsize == 1 else np.int32)
+    found <<= 1
+    found |= 1
+    if zero_centre:
+        found[found == 1] = 0
+    np.negative(found, out=found, where=leading >= sign)
+    return found
 
 
 def _scaled(
@@ -61,5 +77,6 @@ def _scaled(
     found = values.reshape(len(units), -1) if by_row else values.reshape(-1, len(units))
     found *= units[:, None] if by_row else units
     # Zeros of both signs are one number to whoever multiplies with them.
-    found += 0.0
+    if not units.all():
+        found += 0.0
     return found.reshape(shape)

@@ -25,6 +25,8 @@ EMPTY = -32768  # exponent of a row of zeros
 CODE_BITS = 23
 MAG = np.uint32((1 << CODE_BITS) - 1)
 
+Leading = NDArray[np.uint8] | NDArray[np.uint16] | NDArray[np.uint32]
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -145,8 +147,17 @@ class Fixed:
 
     def code(self, planes: Sequence[Raw], count: int) -> NDArray[np.uint32]:
         """The codes of a segment as far as the first planes tell them, zeros behind."""
+        leading = self.leading(planes, count)
+        return leading.astype(np.uint32) << np.uint32(CODE_BITS + 1 - leading_bits(leading))
+
+    def leading(self, planes: Sequence[Raw], count: int) -> Leading:
+        """The same, with nothing behind: in 8 or 16 bits, or 24 in numbers of 32."""
         assert all(len(plane) == count for plane in planes)
-        return code_of(planes) << np.uint32(8 * (3 - len(planes)))
+        if len(planes) != 2:
+            return np.frombuffer(planes[0], np.uint8) if len(planes) == 1 else code_of(planes)
+        pairs = np.empty((count, 2), np.uint8)
+        pairs[:, 1], pairs[:, 0] = (np.frombuffer(plane, np.uint8) for plane in planes)
+        return pairs.view("<u2").reshape(count).astype(np.uint16, copy=False)
 
     def planes_for(self, bits: int, dtype: str) -> int:
         """How many planes tell so many bits of the codes."""
@@ -349,6 +360,11 @@ def bit_length(values: Words) -> NDArray[np.int32]:
 
 def code_planes(code: NDArray[np.uint32]) -> list[Raw]:
     return [(code >> np.uint32(down)).astype(np.uint8).data for down in (16, 8, 0)]
+
+
+def leading_bits(leading: Leading) -> int:
+    """How many bits of each code there are."""
+    return min(8 * leading.itemsize, CODE_BITS + 1)
 
 
 def code_of(planes: Sequence[Raw]) -> NDArray[np.uint32]:

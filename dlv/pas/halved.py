@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.errors import Damaged
-from dlv.pas.fixed import EMPTY, Fixed, FixedCutter
+from dlv.pas.fixed import EMPTY, Fixed, FixedCutter, Leading
 from dlv.pas.segments import Cutter, Raw, Words
 
 Bytes = NDArray[np.uint8]
@@ -49,8 +49,8 @@ class Halved(Fixed):
     def cutter(self, side: Raw, dtype: str, shape: Sequence[int]) -> Cutter:
         return HalvedCutter(self.fixed_cutter(side, dtype, shape))
 
-    def code(self, planes: Sequence[Raw], count: int) -> NDArray[np.uint32]:
-        return super().code(_whole(planes, count), count)
+    def leading(self, planes: Sequence[Raw], count: int) -> Leading:
+        return super().leading(_whole(planes, count), count)
 
     def check_smallest(
         self, large: NDArray[np.bool_], exponents: NDArray[np.int32], shape: Sequence[int]

@@ -25,7 +25,7 @@ from dlv.network.suffix import faults, needed, suffix_of
 from dlv.network.suffix_errors import head_of
 from dlv.network.suffix_habits import habits
 from dlv.network.suffix_plan import plan, shapes_of
-from dlv.network.suffix_radius import Read, SuffixBalls
+from dlv.network.suffix_radius import Read, SuffixBalls, correction_of, size_of
 from dlv.network.suffix_record import Suffix, suffix_from_json
 from dlv.network.suffix_source import Source
 from dlv.network.suffix_tuning import Objective, Samples, start, tuned
@@ -201,6 +201,25 @@ def test_what_no_reader_asks_for_is_left_out() -> None:
         assert [level.planes for level in node.levels] == [1, 2]
         assert node.levels[0].correction is None
         assert node.levels[1] == suffix.nodes[result].levels[1]
+
+
+@pytest.mark.usefixtures("all_corrected")
+@pytest.mark.parametrize("name", CASES)
+def test_how_large_a_correction_is(name: str) -> None:
+    """Told by its factors, it is never less than its norm, and hardly more."""
+    case = CASES[name](1)
+    suffix, seen = made(case), 0
+    for step in case.program.linear:
+        node = suffix.nodes.get(step.result)
+        for level in () if node is None else node.levels:
+            if node is None or level.correction is None:
+                continue
+            seen += 1
+            for values in (level.correction.values, level.correction.values * 0):
+                correction = replace(level.correction, values=values)
+                size = np.linalg.norm(correction_of(step, node, correction))
+                assert size <= size_of(node, correction) <= size * (1 + 1e-5)
+    assert seen
 
 
 def test_records_that_are_malformed_are_damage() -> None:
