@@ -14,6 +14,7 @@ from typing import Any
 from dlv.errors import Conflict, Damaged, NewerFormat, StorageError
 from dlv.metadata import migrations
 from dlv.metadata.functions import Aggregates, Calls, Functions
+from dlv.metadata.left_open import leave_open
 
 BUSY_SECONDS = 30.0
 
@@ -61,8 +62,11 @@ class Database:
             self._migrate(create)
             self.execute("PRAGMA temp_store = MEMORY")  # a query's own tables, on no disk
             self.execute("PRAGMA foreign_keys = ON")
-        except BaseException:
-            self._connection.close()
+        except BaseException as error:
+            if isinstance(error, StorageError):
+                leave_open(self._connection)
+            else:
+                self._connection.close()
             raise
 
     @property
@@ -338,7 +342,7 @@ def _unread(path: Path) -> StorageError | None:
             f"cannot read the catalogue {path}", why=error.strerror, hint="check the disk"
         )
     try:
-        with closing(sqlite3.connect(path)) as again:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as again:
             whole = again.execute("PRAGMA integrity_check(1)").fetchone() == ("ok",)
     except _REFUSED:
         return None

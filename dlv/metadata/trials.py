@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dlv.errors import Conflict, Damaged, NewerFormat, StorageError
+from dlv.metadata.left_open import leave_open
 
 BUSY_SECONDS = 60.0
 SCHEMA_VERSION = 1
@@ -37,8 +38,11 @@ class Trials:
         try:
             self._connection.row_factory = _as_dict
             self._open()
-        except BaseException:
-            self._connection.close()
+        except BaseException as error:
+            if isinstance(error, StorageError):
+                leave_open(self._connection)
+            else:
+                self._connection.close()
             raise
 
     def _open(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +25,7 @@ import dlv.repository as repositories
 import dlv.weight_writer as weight_writer
 from dlv.canonical import hash_bytes
 from dlv.errors import Conflict
-from dlv.metadata import collected, matrices, storage, usage
+from dlv.metadata import collected, database, matrices, storage, trials, usage
 from dlv.metadata.database import Database
 from dlv.pas.packs import SUFFIX
 
@@ -371,3 +372,10 @@ def _catalogue_not_synced() -> None:
         return execute(self, sql.replace("synchronous = FULL", "synchronous = NORMAL"), *rest)
 
     _replace(Database, "execute", relaxed)
+
+
+@bug
+def _closed_when_refused() -> None:
+    """A connection that could not be opened whole is closed, and SQLite deletes what it left."""
+    for module in (database, trials):
+        _replace(module, "leave_open", sqlite3.Connection.close)

@@ -23,9 +23,11 @@ OF_REBUILD = {"catalogue_swapped_by_copy"}
 OF_ARCHIVE = {"archived_before_data", "old_packs_first"}
 OF_GC = {"packs_before_rows", "bases_not_marked"}
 OF_OTHERS = {"migration": "migrated_in_steps", "evaluate": "winners_forgotten"}
+OF_OPENING = {"closed_when_refused"}
 OF_RACES = {"gc_without_lock", "no_recheck"}  # test_gc_race.py
 OF_POWER_CUTS = {bug for _, bug in FAULTS}  # test_powerloss.py
 ELSEWHERE = OF_REBUILD | OF_ARCHIVE | OF_GC | {*OF_OTHERS.values()} | OF_RACES | OF_POWER_CUTS
+ELSEWHERE |= OF_OPENING
 
 
 @pytest.mark.parametrize("bug", sorted(set(BUGS) - ELSEWHERE))
@@ -64,3 +66,11 @@ def test_sees_in_others(prepare: Prepare, drive: Drive, name: str) -> None:
     template = prepare(name, *verb.before, release=verb.release)
     ways, more = KILLS, {"order": "backwards", "settings": verb.settings}
     assert bad(drive(template, verb.command, ways, bug=bug, **more))
+
+
+@pytest.mark.parametrize("bug", sorted(OF_OPENING))
+def test_sees_in_opening(prepare: Prepare, drive: Drive, bug: str) -> None:
+    verb = VERBS["undo"]
+    template = prepare("undo", *verb.before)
+    assert (template / ".dlv" / "dlv.db-wal").stat().st_size, "there is nothing to lose"
+    assert bad(drive(template, verb.command, [(FAIL_FROM, errno.ENOSPC)], bug=bug))

@@ -85,6 +85,13 @@ def test_commit_everywhere(staged: Path, drive: Drive, part: int) -> None:
     assert not bad(drive(staged, COMMIT, ways, part=part, of=SLICES))
 
 
+def test_opening(prepare: Prepare, drive: Drive) -> None:
+    """The catalogue's own files are the first that a command opens."""
+    verb = VERBS["undo"]
+    template = prepare("undo", *verb.before)
+    assert not bad(drive(template, verb.command, [(FAIL_FROM, errno.ENOSPC)]))
+
+
 def test_a_migration(prepare: Prepare, drive: Drive) -> None:
     verb = VERBS["migration"]
     template = prepare("migration", release=verb.release)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -630,3 +632,28 @@ def test_what_may_not_be_written_can_be_read(
     with pytest.raises(StorageError, match="cannot use the catalogue"):
         alone.execute("UPDATE state SET value = '3'")
     alone.close()
+
+
+def test_what_cannot_be_opened_whole_keeps_its_log(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closed by SQLite, a log that it could not read would be deleted with all commits in it."""
+    with closing(Database(path)) as db:
+        db.execute("CREATE TABLE kept(x)")
+        db.execute("INSERT INTO kept VALUES (1)")
+        left = tmp_path / "left"
+        left.mkdir()
+        for name in ("dlv.db", "dlv.db-wal"):  # as after kill -9
+            shutil.copy(tmp_path / name, left)
+    log = (left / "dlv.db-wal").stat().st_size
+
+    def refused(self: Database, create: bool) -> None:
+        raise StorageError("disk I/O error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "_migrate", refused)
+        with pytest.raises(StorageError):
+            Database(left / "dlv.db")
+    assert (left / "dlv.db-wal").stat().st_size == log
+    with closing(Database(left / "dlv.db")) as db:
+        assert db.value("SELECT x FROM kept") == 1
