@@ -81,17 +81,7 @@ def _shim(below: Path) -> Path:
 
 def tests(words: str) -> dict[str, Any]:
     """Tests of the harness that count by themselves."""
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        words,
-        "-m",
-        "not slow",
-    ]
+    command = [sys.executable, "-m", "pytest", "-q", words, "-m", "not slow"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     return {"passed": done.returncode == 0, "said": done.stdout.strip().splitlines()[-1:]}
 
