@@ -12,7 +12,7 @@ import dlv.lineage as lineage
 import dlv.reading.interval_statistics as interval_statistics
 import dlv.revisions as revisions
 import dlv.weight_statistics as weight_statistics
-from dlv.errors import DlvError, UsageError
+from dlv.errors import Damaged, DlvError, UsageError
 from dlv.events import heads
 from dlv.events.logged_hyperparameters import PLUGIN
 from dlv.inventory import Matrix
@@ -172,9 +172,8 @@ def describe(
     )
     result.logged = _logged(store, manifest, {(m.run, m.tag) for m in result.metrics})
     if curves:
-        for item in result.metrics:
-            if item.n <= catalogue.MOST_POINTS:
-                result.curves[item.name] = catalogue.series(store, item.hash).values
+        result.curves, lost = _curves(store, result.metrics)
+        result.notes += lost
     wanted = held if statistics else []
     if matrix is not None:
         layers = {} if network is None else layer_tensors(network)
@@ -192,6 +191,22 @@ def describe(
         else:
             result.statistics[asked.name] = exact
     return result
+
+
+def _curves(
+    store: MatrixStore, listed: Sequence[Metric]
+) -> tuple[dict[str, Sequence[float]], tuple[str, ...]]:
+    """To be drawn beside what else is told, which damage of one of them does not take away."""
+    found: dict[str, Sequence[float]] = {}
+    lost = []
+    for item in listed:
+        if item.n > catalogue.MOST_POINTS:
+            continue
+        try:
+            found[item.name] = catalogue.series(store, item.hash).values
+        except Damaged as error:
+            lost.append(f"the curve of {item.name} is not shown: {error.message} (dlv fsck)")
+    return found, tuple(lost)
 
 
 _Figures = tuple[Statistics | None, StatisticsBounds | None, Reading | None]

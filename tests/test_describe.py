@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,12 @@ import numpy as np
 import pytest
 
 from dlv.describe import describe
+from dlv.durable import path_of
 from dlv.errors import NotFound, UsageError
 from dlv.metadata.matrices import stored_bytes
 from dlv.remove import remove
 from dlv.repository import Repository
+from dlv.weights import MatrixStore
 from tests.differences import chain
 
 LOG = "step,loss,acc\n1,2.0,0.1\n2,0.5,0.2\n3,0.75,nan\n"
@@ -113,6 +116,25 @@ def test_parents(repository: Repository) -> None:
 def test_curves(repository: Repository) -> None:
     found = describe(repository, "m@1", curves=True)
     assert list(found.curves["loss"]) == [2.0, 0.5, 0.75]
+
+
+def test_a_damaged_curve_takes_nothing_else_away(repository: Repository, tmp_path: Path) -> None:
+    repository.database.checkpoint()
+    shutil.copytree(repository.root, tmp_path / "copy")
+    with Repository.find(tmp_path / "copy") as copy:
+        store = MatrixStore.of(copy)
+        (loss,) = (m for m in describe(copy, "m@1").metrics if m.name == "loss")
+        (piece,) = store.object_chunks("series", loss.hash)
+        path = path_of(store.packs_dir, piece.pack, ".pack")
+        data = bytearray(path.read_bytes())
+        data[piece.offset + piece.length // 2] ^= 4
+        path.chmod(0o644)
+        path.write_bytes(data)
+        found = describe(copy, "m@1", curves=True)
+        assert "loss" not in found.curves
+        assert len(found.metrics) == 2
+        (note,) = [note for note in found.notes if "loss" in note]
+        assert "dlv fsck" in note
 
 
 def test_a_snapshot(repository: Repository) -> None:
