@@ -14,7 +14,7 @@ from typing import Any
 from dlv.errors import Conflict, Damaged, NewerFormat, StorageError
 from dlv.metadata import migrations
 from dlv.metadata.functions import Aggregates, Calls, Functions
-from dlv.metadata.left_open import leave_open
+from dlv.metadata.leaving import leave
 
 BUSY_SECONDS = 30.0
 
@@ -64,7 +64,7 @@ class Database:
             self.execute("PRAGMA foreign_keys = ON")
         except BaseException as error:
             if isinstance(error, StorageError):
-                leave_open(self._connection)
+                leave(self._connection)
             else:
                 self._connection.close()
             raise

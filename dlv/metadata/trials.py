@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dlv.errors import Conflict, Damaged, NewerFormat, StorageError
-from dlv.metadata.left_open import leave_open
+from dlv.metadata.leaving import leave
 
 BUSY_SECONDS = 60.0
 SCHEMA_VERSION = 1
@@ -40,7 +40,7 @@ class Trials:
             self._open()
         except BaseException as error:
             if isinstance(error, StorageError):
-                leave_open(self._connection)
+                leave(self._connection)
             else:
                 self._connection.close()
             raise

@@ -378,4 +378,4 @@ def _catalogue_not_synced() -> None:
 def _closed_when_refused() -> None:
     """A connection that could not be opened whole is closed, and SQLite deletes what it left."""
     for module in (database, trials):
-        _replace(module, "leave_open", sqlite3.Connection.close)
+        _replace(module, "leave", sqlite3.Connection.close)
