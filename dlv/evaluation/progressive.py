@@ -16,7 +16,7 @@ from dlv.evaluation.levels import Batches, Levels
 from dlv.evaluation.open_rows import Inputs, Places, Rows, first_row
 from dlv.evaluation.planes import Planes
 from dlv.network.adjoint import Adjoint
-from dlv.network.ball import REFERENCES, STRICT, Norms
+from dlv.network.ball import REFERENCES, STRICT, Norms, squares
 from dlv.network.fits import misfits
 from dlv.network.graph import Network
 from dlv.network.interval import Balls, certain
@@ -197,7 +197,7 @@ def _check_sizes(balls: Balls) -> None:
         if norms is None:
             continue
         with np.errstate(all="ignore"):
-            size = float(np.linalg.norm(balls.params(step)["weight"]))
+            size = float(np.sqrt(squares(balls.params(step)["weight"]).sum()))
         least, most = norms.fro - norms.dfro, norms.fro + norms.dfro
         if not least - _DIGITS * most <= size <= most * (1 + _DIGITS):
             raise NoRule(step.node, "the stored norms are not those of its weight")
