@@ -85,6 +85,7 @@ def test_commit_everywhere(staged: Path, drive: Drive, part: int) -> None:
     assert not bad(drive(staged, COMMIT, ways, part=part, of=SLICES))
 
 
+@pytest.mark.slow
 def test_opening(prepare: Prepare, drive: Drive) -> None:
     """The catalogue's own files are the first that a command opens."""
     verb = VERBS["undo"]
