@@ -318,7 +318,12 @@ def _by_suffix(
         if share > 0 and share >= max(shares, default=0.0):
             found.append(level)
             shares.append(share)
-    return found, shares
+
+    def wider(level: Depths) -> Depths | None:
+        return next(_further(search.stored, search.nodes, level), None)
+
+    kept = allocation.kept(found, shares, wider)
+    return found[:kept], shares[:kept]
 
 
 def blind(stored: Mapping[str, Stored], linear: Iterable[str], why: str | None) -> Schedule:

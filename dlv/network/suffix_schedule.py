@@ -6,7 +6,7 @@ rows can bear: rows in use are harder than those that a network was trained on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,6 +66,32 @@ class Allocation:
         for reserve in reserves[:middle][::-1]:
             found.insert(0, self._best(least, found[0], reserve))
         return [each for at, each in enumerate(found) if not at or each != found[at - 1]]
+
+    def kept(
+        self,
+        levels: Sequence[Depths],
+        shares: Sequence[float],
+        wider: Callable[[Depths], Depths | None],
+    ) -> int:
+        """How many of the levels are worth their bytes, which determine such shares of the rows.
+
+        A last one that determines no more than the one before is for rows harder than these:
+        `wider`, what would follow if it were not there, may take more of the error per byte.
+        """
+        count = len(levels)
+        while count > 1 and shares[count - 1] <= shares[count - 2]:
+            before, last = levels[count - 2 : count]
+            other = wider(before)
+            if other is None or self._slope(before, last) >= self._slope(before, other):
+                break
+            count -= 1
+        return count
+
+    def _slope(self, before: Depths, after: Depths) -> float:
+        """How often the error is halved, per byte."""
+        first, then = (self._worst(self._total(depths)) for depths in (before, after))
+        paid = self._cost(after) - self._cost(before)
+        return float(np.log2(first / then)) / max(paid, 1.0) if first and then else float(not then)
 
     def _total(self, depths: Depths) -> Floats:
         found: Floats = np.sum([self._errors[n, depths[n]] for n in self._names], axis=0)

@@ -54,3 +54,22 @@ def test_a_budget_that_is_none_takes_everything() -> None:
     errors, sizes = case(1)
     (found,) = Allocation(errors, sizes, np.zeros(20)).levels([1.0])
     assert set(found.values()) == {4}
+
+
+@pytest.mark.parametrize(
+    ("shares", "fall", "kept"), [((0.9, 0.9), 1.3, 1), ((0.9, 0.95), 1.3, 2), ((0.9, 0.9), 4, 2)]
+)
+def test_a_dear_end_is_left_out(shares: tuple[float, float], fall: float, kept: int) -> None:
+    """One that tells no row more, where two planes of all take more of the error per byte."""
+    small = 1.0 - 1 / fall  # of the error that its last plane takes away
+    errors = {
+        "small": {1: np.full(20, 100.0), 2: np.full(20, small), 3: np.zeros(20)},
+        "large": {1: np.full(20, 1 - small), 2: np.full(20, (1 - small) / 256)},
+    }
+    sizes = {
+        name: {d: d * each for d in (1, 2, 3)} for name, each in (("small", 6.0), ("large", 23.0))
+    }
+    first, second = {"small": 2, "large": 1}, {"small": 3, "large": 1}
+    allocation = Allocation(errors, sizes, np.ones(20))
+    assert allocation.kept([first, second], shares, lambda level: {**level, "large": 2}) == kept
+    assert allocation.kept([first, second], shares, lambda _: None) == 2
