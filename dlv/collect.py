@@ -92,7 +92,7 @@ def plan(repository: Repository, request: Request) -> Collected:
     db = repository.database
     # Only what would be hidden needs a transaction that others have to wait for.
     moment = db.atomic() if request.policy else db.snapshot()
-    with contextlib.suppress(_RehearsedError), repository.holding(), moment:
+    with contextlib.suppress(_RehearsedError), repository.holding(PATIENCE), moment:
         _hide(repository, request, outcome, rehearsal=True)
         roots = finding.roots(db, repository.head, request.grace)
         marked = marking.mark(repository, roots)

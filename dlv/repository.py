@@ -245,7 +245,7 @@ class Repository:
             yield
 
     @contextmanager
-    def holding(self) -> Iterator[None]:
+    def holding(self, patience: float | None = None) -> Iterator[None]:
         """Let no pack go meanwhile; where the lock cannot be had, nobody could remove one."""
         try:
             descriptor = os.open(self.path / "gc.lock", os.O_RDONLY)
@@ -253,7 +253,8 @@ class Repository:
             yield
             return
         try:
-            durable.lock(descriptor, fcntl.LOCK_SH, self.patience, "gc.lock")
+            patience = self.patience if patience is None else patience
+            durable.lock(descriptor, fcntl.LOCK_SH, patience, "gc.lock")
             yield
         finally:
             os.close(descriptor)
@@ -302,14 +303,9 @@ class Repository:
             for fact in () if rehearsal else change.facts:
                 self.write_fact(fact)
             facts.log_operation(
-                db,
-                verb,
-                change.summary,
-                [fact.hash for fact in change.facts],
-                before,
-                self._state(),
-                change.undoes,
-                staged.as_json(change.consumed),
+                *(db, verb, change.summary),
+                *([fact.hash for fact in change.facts], before, self._state()),
+                *(change.undoes, staged.as_json(change.consumed)),
             )
 
     def _state(self) -> dict[str, str | None]:

@@ -292,6 +292,9 @@ def test_others_at_work_are_waited_for(four: Repository, monkeypatch: pytest.Mon
     monkeypatch.setattr(collecting, "PATIENCE", 0.1)
     with Repository.find(four.root) as other, other.writing(), pytest.raises(Conflict):
         collecting.collect(four, Request(NOW), progress=silent)
+    # One that takes packs away, as an archive does, holds off the plan as well.
+    with Repository.find(four.root) as other, other.alone("gc.lock"), pytest.raises(Conflict):
+        collecting.plan(four, Request(NOW))
     gc(four)
 
 
