@@ -162,7 +162,7 @@ def test_a_flip(lived_once: Path, tmp_path: Path, kind: str, fsck: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_flips(lived_once: Path, tmp_path: Path, kind: str, fsck: Any) -> None:
-    wrong = flips(lived_once, tmp_path, kind, 1500, fsck, seed=1)
+    wrong = flips(lived_once, tmp_path, kind, 1700, fsck, seed=1)
     assert not wrong, "\n".join(wrong)
 
 
