@@ -162,7 +162,7 @@ def test_a_lowered_norm_is_found(
     """What a writer with a fault would store."""
     with monkeypatch.context() as faulty:
         faulty.setattr("dlv.network.norms.RAISED", 0.999)
-        faulty.setattr("dlv.bounding.make._suffix", lambda *_: None)
+        faulty.setattr("dlv.bounding.make._suffix", lambda *_: (None, None))
         assert dlv("archive", "--bounds", "--calibration", "rows.npz").code == 0
     found = dlv("fsck")
     assert found.code == 6
