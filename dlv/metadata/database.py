@@ -116,8 +116,13 @@ class Database:
             return raised
         if isinstance(error, UnicodeDecodeError):
             return _damaged(self.path, error)
-        if _name(error).startswith("SQLITE_CORRUPT") and (unread := _unread(self.path)):
-            return unread
+        if _name(error).startswith("SQLITE_CORRUPT"):
+            # A word of the schema that is another one is seen by whoever needs it, and not by
+            # SQLite's own check: only the schema's text tells whether it was read wrongly.
+            schema = "malformed database schema" in str(error)
+            unread = None if schema and not self.as_made() else _unread(self.path)
+            if unread is not None:
+                return unread
         found = translate(error, self.path, self._busy_seconds)
         # Our own SQL fits the schema; what does not fit is a file that is not as we made it.
         return _damaged(self.path, error) if found is error and not self.as_made() else found
@@ -127,7 +132,7 @@ class Database:
         schema = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name, type"
         try:
             found = self._connection.execute(schema).fetchall()
-        except _REFUSED:
+        except (*_REFUSED, AttributeError):  # it may be that nothing could be opened
             return False
         made = Database(Path(":memory:"), wal=False)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -657,3 +658,19 @@ def test_what_cannot_be_opened_whole_keeps_its_log(
     assert (left / "dlv.db-wal").stat().st_size == log
     with closing(Database(left / "dlv.db")) as db:
         assert db.value("SELECT x FROM kept") == 1
+
+
+def test_another_word_in_the_schema_is_damage(path: Path) -> None:
+    """SQLite's own check finds nothing then: the disk was not at fault when it was read."""
+    Database(path).close()
+    whole, said = path.read_bytes(), set()
+    for found in re.finditer(rb"\bbase\b", whole):
+        path.write_bytes(whole[: found.start()] + b"ba3e" + whole[found.end() :])
+        try:
+            with closing(Database(path)) as db:
+                for (name,) in db.rows(TABLES):
+                    db.rows(f'SELECT * FROM "{name}"')
+        except DlvError as error:
+            assert isinstance(error, Damaged)
+            said.add(error.why or "")
+    assert any("malformed database schema" in why for why in said)
