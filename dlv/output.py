@@ -370,6 +370,8 @@ def _jsonable(value: Any) -> Any:
         return {str(key): _jsonable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [_jsonable(item) for item in value]
+    if isinstance(value, bytes):  # a damaged catalogue may give that for a text
+        return value.decode("utf-8", "backslashreplace")
     return raw(value)
 
 

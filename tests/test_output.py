@@ -48,6 +48,12 @@ TABLE = Table(["id", "name", "size"], [[Id(HASH), Text("n\x1b[2J", "red"), Bytes
 DOCUMENT = {"rows": [{"id": Id(HASH), "size": Bytes(1500), "loss": float("nan")}]}
 
 
+def test_bytes_in_the_place_of_a_text() -> None:
+    """As a damaged catalogue gives them: told as far as they are one."""
+    output, _, _ = make()
+    assert json.loads(output.dumps({"name": b"lenet\xff"})) == {"name": "lenet\\xff"}
+
+
 class TestEmit:
     def test_pipe(self) -> None:
         output, out, _ = make()
