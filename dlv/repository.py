@@ -302,10 +302,9 @@ class Repository:
             # Not before the block has ended well: a rebuild believes every fact that it finds.
             for fact in () if rehearsal else change.facts:
                 self.write_fact(fact)
+            made, consumed = [fact.hash for fact in change.facts], staged.as_json(change.consumed)
             facts.log_operation(
-                *(db, verb, change.summary),
-                *([fact.hash for fact in change.facts], before, self._state()),
-                *(change.undoes, staged.as_json(change.consumed)),
+                db, verb, change.summary, made, before, self._state(), change.undoes, consumed
             )
 
     def _state(self) -> dict[str, str | None]:

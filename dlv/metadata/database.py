@@ -14,7 +14,7 @@ from typing import Any
 from dlv.errors import Conflict, Damaged, NewerFormat, StorageError
 from dlv.metadata import migrations
 from dlv.metadata.functions import Aggregates, Calls, Functions
-from dlv.metadata.leaving import leave
+from dlv.metadata.leaving import give_up
 
 BUSY_SECONDS = 30.0
 
@@ -63,10 +63,7 @@ class Database:
             self.execute("PRAGMA temp_store = MEMORY")  # a query's own tables, on no disk
             self.execute("PRAGMA foreign_keys = ON")
         except BaseException as error:
-            if isinstance(error, StorageError):
-                leave(self._connection)
-            else:
-                self._connection.close()
+            give_up(self._connection, error)
             raise
 
     @property
@@ -130,9 +127,11 @@ class Database:
     def as_made(self) -> bool:
         """Whether the tables and indexes are those of the schema, to the letter."""
         schema = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name, type"
+        if not hasattr(self, "_connection"):  # nothing could be opened
+            return False
         try:
             found = self._connection.execute(schema).fetchall()
-        except (*_REFUSED, AttributeError):  # it may be that nothing could be opened
+        except _REFUSED:
             return False
         made = Database(Path(":memory:"), wal=False)
         try:

@@ -1,10 +1,20 @@
-"""Connections closed as if the process had been killed."""
+"""Connections that could not be opened whole, and must not take their log with them."""
 
 from __future__ import annotations
 
 import ctypes
 import sqlite3
 import sys
+
+from dlv.errors import StorageError
+
+
+def give_up(connection: sqlite3.Connection, error: BaseException) -> None:
+    """Close a connection that is of no use; if the disk is at fault, as a killed process would."""
+    if isinstance(error, StorageError):
+        leave(connection)
+    else:
+        connection.close()
 
 
 def leave(connection: sqlite3.Connection) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dlv.errors import Conflict, Damaged, NewerFormat, StorageError
-from dlv.metadata.leaving import leave
+from dlv.metadata.leaving import give_up
 
 BUSY_SECONDS = 60.0
 SCHEMA_VERSION = 1
@@ -39,10 +39,7 @@ class Trials:
             self._connection.row_factory = _as_dict
             self._open()
         except BaseException as error:
-            if isinstance(error, StorageError):
-                leave(self._connection)
-            else:
-                self._connection.close()
+            give_up(self._connection, error)
             raise
 
     def _open(self) -> None:

@@ -91,7 +91,9 @@ class Allocation:
         """How often the error is halved, per byte."""
         first, then = (self._worst(self._total(depths)) for depths in (before, after))
         paid = self._cost(after) - self._cost(before)
-        return float(np.log2(first / then)) / max(paid, 1.0) if first and then else float(not then)
+        if not first or not then:  # nothing is left: no step is worth more
+            return float(not then)
+        return float(np.log2(first / then)) / max(paid, 1.0)
 
     def _total(self, depths: Depths) -> Floats:
         found: Floats = np.sum([self._errors[n, depths[n]] for n in self._names], axis=0)

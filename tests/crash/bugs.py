@@ -25,7 +25,7 @@ import dlv.repository as repositories
 import dlv.weight_writer as weight_writer
 from dlv.canonical import hash_bytes
 from dlv.errors import Conflict
-from dlv.metadata import collected, database, matrices, storage, trials, usage
+from dlv.metadata import collected, leaving, matrices, storage, usage
 from dlv.metadata.database import Database
 from dlv.pas.packs import SUFFIX
 
@@ -377,5 +377,4 @@ def _catalogue_not_synced() -> None:
 @bug
 def _closed_when_refused() -> None:
     """A connection that could not be opened whole is closed, and SQLite deletes what it left."""
-    for module in (database, trials):
-        _replace(module, "leave", sqlite3.Connection.close)
+    _replace(leaving, "leave", sqlite3.Connection.close)
