@@ -10,12 +10,11 @@ import io
 import json
 import random
 import tempfile
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-
-import numpy as np
 
 import dlv.bounds as bounds
 import dlv.fact as fact
@@ -30,16 +29,17 @@ from dlv.events import migrate, series
 from dlv.network import json_form, selector, templates
 from dlv.network.graph import Network
 from dlv.pas import codecs, footer
-from dlv.pas.coders.zstd import ZstdCodec
+from dlv.pas.coders.zstd import ZstdCodec, decompress
+from dlv.pas.footer import MAX_FOOTER
 from dlv.pas.packs import END, TRAILER, Pack
 from dlv.pas.storage_graph import problem_of
 from tests.format.test_golden_weights import read_all
+from tests.fuzz import good_files
+from tests.fuzz.cut_packs import cut
 from tests.fuzz.mutations import bytes_changed, json_changed
-from tests.hostile import caffe_files, keras_files
 from tests.hostile.attack import consume
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
-FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 _LARGEST_SEED = 1 << 16
 
 Change = Callable[[random.Random, bytes, Sequence[bytes]], bytes]
@@ -99,10 +99,14 @@ def _footer(data: bytes) -> object:
 
 def _footer_seeds() -> list[bytes]:
     found = []
-    for path in sorted(GOLDEN.glob("*/1/*.pack")):
-        with Pack(path) as pack:
-            found.append(pack.footer.dumps())
+    for data in _packs():
+        offset, length, _, _ = TRAILER.unpack(data[-TRAILER.size :])
+        found.append(decompress(data[offset : offset + length], MAX_FOOTER, "a footer"))
     return found
+
+
+def _packs() -> list[bytes]:
+    return cut(tuple(sorted(GOLDEN.glob("*/1/*.pack"))))
 
 
 def _resealed(lot: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
@@ -113,7 +117,7 @@ def _resealed(lot: random.Random, data: bytes, others: Sequence[bytes]) -> bytes
         with Pack(file.name) as pack:
             found = pack.footer.as_json()
     body = bytearray(data)
-    if lot.random() < 0.7:
+    if found["chunks"] and lot.random() < 0.7:
         row = lot.choice(found["chunks"])
         start, length = row["offset"], row["length"]
         stored = bytes_changed(lot, bytes(body[start : start + length]), [])[:length]
@@ -181,15 +185,9 @@ def _name(text: str) -> None:
 # Files of other programs
 
 
-def _npy() -> bytes:
-    out = io.BytesIO()
-    np.save(out, np.arange(6, dtype=np.float32).reshape(2, 3))
-    return out.getvalue()
-
-
 @cache
 def _corpus() -> dict[str, Callable[[], bytes]]:
-    """The hostile files, which are seeds too, and good ones of each kind."""
+    """The hostile files, which are seeds too."""
     found: dict[str, Callable[[], bytes]] = {}
     for module, name in (
         ("tests.hostile.corpus", "CORPUS"),
@@ -199,41 +197,73 @@ def _corpus() -> dict[str, Callable[[], bytes]]:
         ("tests.hostile.keras_files", "CORPUS"),
     ):
         found |= getattr(importlib.import_module(module), name)
-    for module, suffix in (
-        *(("gguf_files", ".gguf"), ("caffe_files", ".caffemodel")),
-        *(("onnx_files", ".onnx"), ("keras_files", ".h5")),
-    ):
-        good = importlib.import_module(f"tests.hostile.{module}").GOOD
-        found[f"good{suffix}"] = lambda good=good: good  # type: ignore[misc]
-    basic = importlib.import_module("tests.hostile.corpus")
-    found["good.safetensors"] = lambda: basic.GOOD
-    found["good.npy"] = _npy
-    found["good.prototxt"] = caffe_files.HEAD.encode
-    found["good.keras"] = partial(keras_files.keras, keras_files.FINE, keras_files.GOOD)
-    found["good.npz"] = lambda: basic.STORED
-    for path in sorted(FIXTURES.glob("torch/*.pt")):
-        found[path.name] = path.read_bytes
     return found
 
 
 _TOO_LARGE = ("brackets", "deep", "bomb", "mb", "huge", "million", "90", "long", "many", "wide")
 
 
+@cache
 def _files(*suffixes: str) -> list[bytes]:
-    seeds = []
+    """The hostile ones, and about as many times good ones: a change of those comes further."""
+    hostile = []
     for name, build in _corpus().items():
         if name.endswith(suffixes) and not any(word in name for word in _TOO_LARGE):
             data = build()
             if len(data) <= _LARGEST_SEED:
-                seeds.append(data)
-    return seeds
+                hostile.append(data)
+    fine = [data for suffix in suffixes for data in good_files.good(suffix)]
+    return hostile + fine * max(1, len(hostile) // len(fine))
 
 
-def _file(suffix: str, *more: str) -> Target:
+def _file(suffix: str, *more: str, change: Change = bytes_changed) -> Target:
     return Target(
         partial(_files, suffix, *more),
         lambda data: _written(suffix, data, lambda path: consume(str(path))),
+        change,
     )
+
+
+def _repacked(lot: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    """Half of the time a member of the archive is another one, and its checksum right again."""
+    if lot.random() < 0.5:
+        return bytes_changed(lot, data, others)
+    out = io.BytesIO()
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as found, zipfile.ZipFile(out, "w") as target:
+            names = found.namelist()
+            one = lot.choice(names)
+            if len(set(names)) < len(names):
+                return bytes_changed(lot, data, others)
+            for entry in found.infolist():
+                member = found.read(entry) if entry.file_size <= _LARGEST_SEED else b""
+                if entry.filename == one:
+                    member = _member_changed(lot, member)
+                target.writestr(entry, member)
+    except Exception:  # whatever Python's own reader does with a hostile one
+        return bytes_changed(lot, data, others)
+    return out.getvalue()
+
+
+def _member_changed(lot: random.Random, data: bytes) -> bytes:
+    try:
+        tree = json.loads(data)
+    except (ValueError, RecursionError):
+        return bytes_changed(lot, data, [])
+    return json.dumps(json_changed(lot, tree)).encode("utf-8", "replace")
+
+
+def _event_seeds() -> list[bytes]:
+    """Each record of a real log once, in short files: a long one takes as long as many."""
+    records = []
+    for log in _golden("tfevents/*/*.tfevents"):
+        at = 0
+        while at < len(log):
+            end = at + 16 + int.from_bytes(log[at : at + 8], "little")
+            records.append(log[at:end])
+            at = end
+    first, *rest = records
+    return [first + b"".join(rest[at : at + 8]) for at in range(0, len(rest), 8)]
 
 
 def _events(data: bytes) -> object:
@@ -270,12 +300,10 @@ TARGETS: dict[str, Target] = {
     "series": Target(partial(_golden, "series/1/*.json"), _series, _canonical),
     "footer": Target(_footer_seeds, _footer, _canonical),
     "pack": Target(
-        partial(_golden, "*/1/*.pack"),
+        _packs,
         lambda data: _written(".pack", data, read_all),
     ),
-    "sealed_pack": Target(
-        partial(_golden, "*/1/*.pack"), lambda data: _written(".pack", data, read_all), _resealed
-    ),
+    "sealed_pack": Target(_packs, lambda data: _written(".pack", data, read_all), _resealed),
     "codec": Target(_codec_seeds, _codec),
     "storage_graph": Target(
         lambda: [json.dumps(_GRAPH).encode()],
@@ -322,13 +350,14 @@ TARGETS: dict[str, Target] = {
     "jsonl": Target(
         lambda: [_LINES], lambda data: _written(".jsonl", data, lambda path: consume(str(path)))
     ),
-    "events": Target(partial(_golden, "tfevents/*/*.tfevents"), _events),
-    "torch": _file(".pt", ".pth"),
+    "events": Target(_event_seeds, _events),
+    "torch": _file(".pt", ".pth", change=_repacked),
+    "pt2": _file(".pt2", change=_repacked),
     "safetensors": _file(".safetensors"),
-    "npz": _file(".npz"),
+    "npz": _file(".npz", change=_repacked),
     "npy": _file(".npy"),
     "onnx": _file(".onnx"),
-    "keras": _file(".keras"),
+    "keras": _file(".keras", change=_repacked),
     "hdf5": _file(".h5"),
     "gguf": _file(".gguf"),
     "caffemodel": _file(".caffemodel"),

@@ -15,7 +15,7 @@ from tests.fuzz.mutations import json_changed
 from tests.fuzz.run import fuzz, outcome
 from tests.fuzz.targets import TARGETS, Target
 
-RUNS = {"sealed_pack": 15, "pack": 15, "keras": 30}
+RUNS = {"keras": 30, "pt2": 30}
 # Lines that are no pattern are none, and of a damaged log the part before the damage counts.
 NEVER_REFUSED = {"ignore", "events"}
 
