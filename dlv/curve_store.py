@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dlv.durable as durable
+import dlv.locks as locks
 from dlv.events import chunks
 from dlv.events.chunks import Scalars
 from dlv.events.store import BlobRow, ChunkRow, Columns, RunRow, SeriesRow, TensorRow
@@ -55,7 +56,7 @@ class CurveStore:
         except OSError as error:
             raise durable.storage_error("lock", held, error) from error
         with file:
-            durable.lock(file.fileno(), fcntl.LOCK_EX, None, path.name)
+            locks.take(file.fileno(), fcntl.LOCK_EX, None, path.name)
             yield
 
     def experiments(self) -> list[tuple[int, str]]:

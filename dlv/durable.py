@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from dlv.canonical import hash_bytes, hasher
-from dlv.errors import Conflict, StorageError
+from dlv.errors import StorageError
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
@@ -377,24 +376,3 @@ def sync_path(path: Path) -> None:
         fsync_file(descriptor, path)
     finally:
         os.close(descriptor)
-
-
-def lock(descriptor: int, kind: int, patience: float | None, name: str) -> None:
-    """Take a kernel lock: wait till it is free or, with `patience`, so many seconds."""
-    if patience is None:
-        fcntl.flock(descriptor, kind)
-        return
-    until = time.monotonic() + patience
-    while True:
-        try:
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            if time.monotonic() >= until:
-                raise Conflict(
-                    "another dlv is at work on the repository",
-                    why=f"{name} was held for {patience:g} seconds",
-                    hint="repeat it later",
-                ) from error
-            time.sleep(0.05)
-        else:
-            return

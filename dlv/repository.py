@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dlv.durable as durable
+import dlv.locks as locks
 from dlv.canonical import WRITER, dumps, hash_bytes, read_json
 from dlv.errors import (
     Conflict,
@@ -106,6 +107,7 @@ class Repository:
         # Whether the user vouches that no other host writes; asked only on a network disk.
         self.single_host: Callable[[], bool] = lambda: False
         self.patience: float | None = None  # seconds to wait for a lock; None: till it is free
+        self.waiting: Callable[[], None] | None = None  # called when a lock is waited for
         self._decoded: dict[str, Manifest] = {}
         self._opened: tuple[int, int] | None = None  # which file the catalogue was when opened
         self._outdated: list[Database] = []
@@ -254,7 +256,7 @@ class Repository:
             return
         try:
             patience = self.patience if patience is None else patience
-            durable.lock(descriptor, fcntl.LOCK_SH, patience, "gc.lock")
+            locks.take(descriptor, fcntl.LOCK_SH, patience, "gc.lock", self.waiting)
             yield
         finally:
             os.close(descriptor)
@@ -277,7 +279,7 @@ class Repository:
         except OSError as error:
             raise durable.storage_error("lock", self.path / name, error) from error
         try:
-            durable.lock(descriptor, kind, self.patience, name)
+            locks.take(descriptor, kind, self.patience, name, self.waiting)
             self._alone |= {name} if kind == fcntl.LOCK_EX else set()
             yield
         finally:

@@ -8,8 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -27,7 +25,7 @@ from dlv.durable import (
     remove,
     write_once,
 )
-from dlv.errors import Conflict, StorageError
+from dlv.errors import StorageError
 
 
 class Recorder(Failpoints):
@@ -327,21 +325,3 @@ def test_a_file_cleared_before_its_lock_is_made_again(
     monkeypatch.setattr(durable, "failpoints", ClearsOnce())
     name = write_once(*places, b"content", "")
     assert path_of(places[1], name, "").read_bytes() == b"content"
-
-
-def test_a_lock_and_patience(tmp_path: Path) -> None:
-    def opened() -> int:
-        return os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
-
-    holder, waiter = opened(), opened()
-    durable.lock(holder, fcntl.LOCK_EX, None, "lock")
-    began = time.monotonic()
-    with pytest.raises(Conflict, match="another dlv") as caught:
-        durable.lock(waiter, fcntl.LOCK_SH, 0.2, "lock")
-    assert caught.value.why == "lock was held for 0.2 seconds"
-    assert 0.2 <= time.monotonic() - began < 5
-    timer = threading.Timer(0.1, os.close, [holder])
-    timer.start()
-    durable.lock(waiter, fcntl.LOCK_SH, 10, "lock")
-    timer.join()
-    os.close(waiter)

@@ -80,6 +80,9 @@ class Invocation:
         """The repository that the directory lies in; exit 3 where there is none."""
         found = repository_module.Repository.find(self.directory, self.environ.get("DLV_DIR"))
         found.single_host = lambda: bool(self.config.get("core.singlehost"))
+        found.waiting = lambda: self.output.message(
+            "waiting for another dlv that is at work on the repository ..."
+        )
         return found
 
     @cached_property

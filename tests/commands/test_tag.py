@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import dlv.locks as locks
 
 Dlv = Callable[..., Any]
 MODES = ["pipe", "tty", "json"]
@@ -63,3 +68,16 @@ def test_refused(dlv: Dlv, snapshot: Dlv, filled: Path, name: str, mode: str) ->
 
 def test_outside_a_repository(dlv: Dlv, workspace: Path) -> None:
     assert dlv("tag", "x").code == 3
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_who_waits_for_another_is_told(
+    dlv: Dlv, snapshot: Dlv, filled: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    monkeypatch.setattr(locks, "TELL_AFTER", 0.0)
+    descriptor = os.open(filled / ".dlv/gc.lock", os.O_RDWR)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)  # as a long gc does
+    timer = threading.Timer(0.3, os.close, [descriptor])
+    timer.start()
+    snapshot(dlv("tag", "good", "lenet@1", tty=mode == "tty", json=mode == "json"))
+    timer.join()
