@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from unittest import mock
 
 from benchmarks.storage.models import Matrix, Model
 from dlv.canonical import hash_bytes, matrix_hash
+from dlv.pas import encode as coding
 from dlv.pas import small
 from dlv.pas.codecs import codec_of
+from dlv.pas.deltas import WordDelta
 from dlv.pas.encode import (
     Encoded,
     Part,
@@ -79,6 +81,7 @@ class Stored:
     names: dict[str, str]  # by tensor
     encode: float = 0.0
     search: float = 0.0  # for predictors, out of `encode`
+    check: float = 0.0  # reading back, out of `encode`; of the fast tier alone
     decode: float = 0.0
     above: int = 0  # matrices larger than the least of fast and materialised, plus ALLOWED
     kinds: dict[str, int] = field(default_factory=dict)
@@ -96,6 +99,7 @@ class _Way:
     parts: list[Part]
     seconds: float
     search: float
+    check: float = 0.0
 
     @property
     def size(self) -> int:
@@ -121,6 +125,30 @@ class _Stopwatch:
             self.seconds += time.process_time() - begun
 
 
+@contextmanager
+def _checking(found: list[float]) -> Iterator[None]:
+    """Adds up what the fast tier spends on reading back what it has just written."""
+    places = [(coding, "decode_plane"), (coding, "_compare"), (WordDelta, "paste")]
+    with ExitStack() as stack:
+        for where, name in places:
+            stack.enter_context(
+                mock.patch.object(where, name, _summed(getattr(where, name), found))
+            )
+        yield
+
+
+def _summed(function: Callable[..., Any], found: list[float]) -> Callable[..., Any]:
+    """A function, not an object, so that a method is still told whose it is."""
+
+    def call(*given: Any) -> Any:
+        begun = time.process_time()
+        result = function(*given)
+        found.append(time.process_time() - begun)
+        return result
+
+    return call
+
+
 class _Tables:
     """Takes tables that chunks name."""
 
@@ -137,9 +165,10 @@ def _tried(kind: str, encode: Callable[[Callable[[Part], None]], Encoding]) -> _
     parts: list[Part] = []
     whole = _Stopwatch(encode)
     search = _Stopwatch(find_predictors)
-    with mock.patch.object(small, "find_predictors", search):
+    check: list[float] = []
+    with mock.patch.object(small, "find_predictors", search), _checking(check):
         encoding = whole(parts.append)
-    return _Way(kind, encoding, parts, whole.seconds, search.seconds)
+    return _Way(kind, encoding, parts, whole.seconds, search.seconds, sum(check))
 
 
 def alone(held: Matrix, tier: Tier) -> _Way:
@@ -216,6 +245,7 @@ def store(
             kind = best.kind
             stored.encode += best.seconds
             stored.search += best.search
+            stored.check += best.check
             for part in best.parts:
                 _put(spool, best.encoding, part)
         stored.kinds[kind] = stored.kinds.get(kind, 0) + len(held.raw)

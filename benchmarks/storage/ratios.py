@@ -13,6 +13,7 @@ from benchmarks.storage import models, ours
 from benchmarks.storage.corpora import Corpus
 from benchmarks.storage.models import Model
 from benchmarks.storage.peers import AGAINST, ALONE, Peer
+from dlv.pas.coders import compiled
 
 # Checkpoints by number, as `line[number]`; None: no base.
 Pair = tuple[Callable[[], Model], Callable[[], Model] | None]
@@ -33,6 +34,7 @@ class Figure:
     ratios: list[float] = field(default_factory=list)
     encode: float = 0.0
     search: float = 0.0  # dlv: for predictors, out of `encode`
+    check: float = 0.0  # dlv fast: reading back what was written, out of `encode`
     decode: float = 0.0
     raw: int = 0
     footers: list[float] = field(default_factory=list)  # dlv: with the footers of its packs
@@ -139,16 +141,25 @@ def by_dlv(
     figure.above += stored.above
     figure.encode += stored.encode
     figure.search += stored.search
+    if tier == "fast":
+        figure.check += stored.check
     figure.decode += stored.decode
     figure.raw += raw
 
 
-def warm_up(*, rans: bool) -> None:
+def warm_up(*, with_numba: bool) -> None:
     """What is compiled or imported on first use is no part of any speed."""
+    compiled.force[:] = [with_numba]
     rng = np.random.default_rng(0)
     base = models.matrix(rng.normal(0, 0.05, (400, 300)).astype(np.float32))
-    moved = base.array() + rng.normal(0, 1e-4, (400, 300)).astype(np.float32)
-    ours.store({"w": models.matrix(moved)}, {"w": base}, "small", rans=rans)
+    moved = models.matrix(base.array() + rng.normal(0, 1e-4, (400, 300)).astype(np.float32))
+    for dtype in ("float32", "bfloat16"):
+        target: Model = {"w": moved}
+        under: Model = {"w": base}
+        if dtype != "float32":
+            target, under = models.cast(target, dtype), models.cast(under, dtype)
+        ours.store(target, under, "fast")
+        ours.store(target, under, "small", rans=with_numba)
 
 
 def measure(row: Row, *, slow: bool, rans: bool, peers: bool = True) -> dict[str, Figure]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -122,8 +123,7 @@ class Scales:
                 sums = np.add.outer(rows, columns)
                 sums -= fours[at].reshape(sums.shape)
                 np.right_shift(sums, 1, out=sums)
-                np.maximum(sums, 0, out=sums)
-                np.minimum(sums, Q_MAX, out=sums)
+                np.clip(sums, 0, Q_MAX, out=sums)
                 out[at].reshape(sums.shape)[...] = sums
         return out
 
@@ -210,8 +210,14 @@ def _quarters(logs: NDArray[np.float64], offset: int) -> NDArray[np.int16]:
 def classes(digits: Bytes) -> Bytes:
     """0 .. 3 for the digits -1, 0, +1 and all others."""
     found = digits + np.uint8(1)
-    np.minimum(found, np.uint8(3), out=found)
-    return found
+    # Several times as fast as the minimum with a scalar.
+    return np.clip(found, np.uint8(0), np.uint8(3), out=found)
+
+
+@cache
+def _constant(value: int) -> Bytes:
+    """A block of it: numpy finds the greater of two arrays ten times as fast as with a scalar."""
+    return np.full(_BLOCK, value, np.uint8)
 
 
 def numbers(q: Bytes, above: Bytes | None, lo: int) -> Bytes:
@@ -220,6 +226,7 @@ def numbers(q: Bytes, above: Bytes | None, lo: int) -> Bytes:
     Without a plane above all its digits count as 0.
     """
     least = np.uint8(min(lo, Q_MAX))
+    under, over, others = _constant(int(least)), _constant(STEPS - 1), _constant(3)
     found = np.empty(len(q), np.uint8)
     loops = compiled.loops(0)
     if loops is not None and above is not None:
@@ -229,15 +236,15 @@ def numbers(q: Bytes, above: Bytes | None, lo: int) -> Bytes:
     spare = np.zeros(min(-(-len(q) // 8) * 8, _BLOCK), np.uint8)
     for start in range(0, len(q), _BLOCK):
         out = found[start : start + _BLOCK]
-        np.maximum(q[start : start + _BLOCK], least, out=out)
+        np.maximum(q[start : start + _BLOCK], under[: len(out)], out=out)
         out -= least
-        np.minimum(out, np.uint8(STEPS - 1), out=out)
+        np.minimum(out, over[: len(out)], out=out)
         if above is None:
             out += np.uint8(STEPS)
             continue
         shifted = spare[: len(out)]
         np.add(above[start : start + _BLOCK], np.uint8(1), out=shifted)  # as in `classes`
-        np.minimum(shifted, np.uint8(3), out=shifted)
+        np.minimum(shifted, others[: len(out)], out=shifted)
         # Eight at a time: no bit of them comes into the next byte.
         np.left_shift(spare.view(np.uint64), np.uint64(5), out=spare.view(np.uint64))
         out |= shifted

@@ -26,8 +26,6 @@ DELTAS = {
 }
 MAX_PREDICTORS = 16
 
-_FLOAT32 = format_of("float32")
-
 
 @dataclass(frozen=True)
 class Delta:
@@ -69,8 +67,25 @@ class WordDelta:
         self._xor = kind == "xor"
         self._form = form
 
+    def _compiled(self, *words: Words) -> tuple[Any, Any] | None:
+        """What cuts and what joins planes in one go, where numba is and has such loops."""
+        form = self._form
+        if self._xor or form.kind != "float" or form.width not in (2, 4):
+            return None
+        # For others numba would compile all again.
+        if not all(each.flags.aligned and each.flags.contiguous for each in words):
+            return None
+        loops = compiled.loops(len(words[0]))
+        if loops is None:
+            return None
+        halves = loops.cut_half, loops.join_half
+        return halves if form.width == 2 else (loops.cut, loops.join)
+
     def cut(self, words: Words, base: Words, start: int) -> list[Raw]:  # noqa: ARG002
         out = [np.empty(len(words), np.uint8) for _ in range(self._form.width)]
+        if (loops := self._compiled(words, base)) is not None:
+            loops[0](compiled.frozen(words), compiled.frozen(base), *out)
+            return [plane.data for plane in out]
         for at in range(0, len(words), BLOCK):
             block, under = words[at : at + BLOCK], base[at : at + BLOCK]
             digits = spare("digits", self._form.words, len(block))
@@ -91,13 +106,13 @@ class WordDelta:
         if len(planes) != self._form.width or any(len(plane) != len(out) for plane in planes):
             raise Damaged(f"{len(out)} words of {self._form.width} bytes have other planes")
         arrays = [np.frombuffer(plane, np.uint8) for plane in planes]
-        loops = compiled.loops(0) if not self._xor and self._form == _FLOAT32 else None
+        loops = self._compiled(base)
         for at in range(0, len(out), BLOCK):
             some = [plane[at : at + BLOCK] for plane in arrays]
             under, into = base[at : at + BLOCK], out[at : at + BLOCK]
             digits = spare("digits", self._form.words, len(into))
             if loops is not None:
-                loops.join(*map(compiled.frozen, (*some, under)), digits)
+                loops[1](*map(compiled.frozen, (*some, under)), digits)
                 np.copyto(into, digits)
                 continue
             join_words(some, digits)

@@ -30,7 +30,10 @@ class Loops:
     count: Any
     scatter: Any
     unpack: Any
+    cut: Any
     join: Any
+    cut_half: Any
+    join_half: Any
     numbers: Any
     sizes: Any
     drift: Any
@@ -60,8 +63,8 @@ def _compiled() -> Loops | None:
     except UsageError:
         return None
     functions = (
-        *(_encode, _decode, _count, _scatter, _unpack, _join),
-        *(_numbers, _sizes, _drift),
+        *(_encode, _decode, _count, _scatter, _unpack),
+        *(_cut, _join, _cut_half, _join_half, _numbers, _sizes, _drift),
     )
     try:
         return Loops(*(numba.njit(loop, cache=True, nogil=True) for loop in functions))
@@ -176,6 +179,43 @@ def _unpack(counts: Any, packed: Any, classes: Any, rest: Any, out: Any) -> int:
             at += np.uint64(1)
             place += np.uint64(1)
     return int(taken)
+
+
+def _cut(words: Any, base: Any, first: Any, second: Any, third: Any, fourth: Any) -> None:
+    """The four planes of balanced digits of float32 words less those of the base."""
+    top, eights = np.int32(0x7FFFFFFF), np.uint32(0x80808080)
+    for index in range(len(words)):
+        high, low = np.int32(words[index]), np.int32(base[index])
+        over = np.uint32(high ^ ((high >> np.int32(31)) & top))
+        under = np.uint32(low ^ ((low >> np.int32(31)) & top))
+        digits = np.uint32((over - under + eights) ^ eights)
+        first[index] = np.uint8(digits >> np.uint32(24))
+        second[index] = np.uint8(digits >> np.uint32(16))
+        third[index] = np.uint8(digits >> np.uint32(8))
+        fourth[index] = np.uint8(digits)
+
+
+def _cut_half(words: Any, base: Any, first: Any, second: Any) -> None:
+    """The same of 16-bit floats, whatever their exponent."""
+    top, eights = np.int16(0x7FFF), np.uint16(0x8080)
+    for index in range(len(words)):
+        high, low = np.int16(words[index]), np.int16(base[index])
+        over = np.uint16(high ^ ((high >> np.int16(15)) & top))
+        under = np.uint16(low ^ ((low >> np.int16(15)) & top))
+        digits = np.uint16(np.uint16(over - under + eights) ^ eights)
+        first[index] = np.uint8(digits >> np.uint16(8))
+        second[index] = np.uint8(digits)
+
+
+def _join_half(first: Any, second: Any, base: Any, out: Any) -> None:
+    """The inverse of `_cut_half`."""
+    top, eights = np.int16(0x7FFF), np.uint16(0x8080)
+    for index in range(len(out)):
+        digits = (np.uint16(first[index]) << np.uint16(8)) | np.uint16(second[index])
+        signed = np.int16(base[index])
+        folded = np.uint16(signed ^ ((signed >> np.int16(15)) & top))
+        word = np.int16(np.uint16((np.uint16(digits) ^ eights) - eights + folded))
+        out[index] = np.uint16(word ^ ((word >> np.int16(15)) & top))
 
 
 def _join(first: Any, second: Any, third: Any, fourth: Any, base: Any, out: Any) -> None:

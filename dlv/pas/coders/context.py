@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ from dlv.errors import Damaged
 from dlv.pas.coders import compiled
 from dlv.pas.coders.blocks import blocks
 from dlv.pas.coders.zstd import decompress
+from dlv.pas.contexts import classes
 
 Raw = bytes | bytearray | memoryview
 Bytes = NDArray[np.uint8]
@@ -48,6 +50,12 @@ class ContextCodec(Protocol):
         ...
 
 
+@cache
+def _indices() -> NDArray[np.uint32]:
+    """Of all the digits that a chunk may have: making them takes as long as using them."""
+    return np.arange(MAX_DIGITS, dtype=np.uint32)
+
+
 class Order:
     """Digits stably sorted by context; worked out once for both codecs."""
 
@@ -57,14 +65,14 @@ class Order:
         # One sort of context and index together is twice as fast as a stable argsort.
         keys = contexts.astype(np.uint32)
         np.left_shift(keys, np.uint32(20), out=keys)
-        keys |= np.arange(len(contexts), dtype=np.uint32)
+        keys |= _indices()[: len(keys)]
         keys.sort()
         bounds = np.searchsorted(keys, np.arange(1, limit, dtype=np.uint32) << np.uint32(20))
         if len(keys) and int(keys[-1]) >> 20 >= limit:
             raise Damaged(f"a context is not below {limit}")
         self.counts: NDArray[np.int64] = np.diff(bounds, prepend=0, append=len(keys))
-        np.bitwise_and(keys, _MASK, out=keys)
-        self.index: NDArray[np.intp] = keys.astype(np.intp)
+        self.index: NDArray[np.intp] = np.empty(len(keys), np.intp)
+        np.bitwise_and(keys, _MASK, out=self.index)
 
     def gather(self, digits: Raw) -> Bytes:
         return np.frombuffer(digits, np.uint8)[self.index]
@@ -171,7 +179,7 @@ class ContextPacked:
         self, gathered: Bytes, counts: NDArray[np.int64], packed: NDArray[np.bool_]
     ) -> bytes:
         marked = np.repeat(packed, counts)
-        found = _classes(gathered)
+        found = classes(gathered)
         sizes = np.where(packed, counts, 0)
         classed = blocks(_pack(found[marked]), np.diff(np.cumsum(sizes) // 4, prepend=0))
         kept = ~marked | (found == 3)
@@ -197,18 +205,18 @@ class ContextPacked:
         plain = decompress(frames[:length], expected, "packed classes")
         if len(plain) != expected:
             raise _wrong(len(plain), expected)
-        classes = np.frombuffer(plain, np.uint8)
+        fours = np.frombuffer(plain, np.uint8)
         loops = compiled.loops(0)
         if loops is not None:
-            _check_filling(classes, count)
+            _check_filling(fours, count)
             rest = decompress(frames[length:], len(contexts), "a context chunk")
             digits = np.empty(len(contexts), np.uint8)
             more = np.frombuffer(rest + b"\0", np.uint8)
-            expected = loops.unpack(order.counts, packed, classes, more, digits)
+            expected = loops.unpack(order.counts, packed, fours, more, digits)
             if len(rest) != expected:
                 raise _wrong(len(rest), expected)
             return order.scatter(digits)
-        found = _unpack(classes, count)
+        found = _unpack(fours, count)
         marked = np.repeat(packed, order.counts)
         out = np.empty(len(contexts), np.uint8)
         out[marked] = found - np.uint8(1)
@@ -228,15 +236,10 @@ def packable(gathered: Bytes, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
     start = 0
     for context, count in enumerate(counts.tolist()):
         if count:
-            some = np.bincount(_classes(gathered[start : start + count]), minlength=4)
+            some = np.bincount(classes(gathered[start : start + count]), minlength=4)
             out[context] = some[:3].max() >= PACK * count
         start += count
     return out
-
-
-def _classes(digits: Bytes) -> Bytes:
-    found: Bytes = np.minimum(digits + np.uint8(1), np.uint8(3))
-    return found
 
 
 def _pack(found: Bytes) -> Bytes:

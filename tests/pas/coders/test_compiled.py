@@ -141,12 +141,41 @@ def test_drift_and_differences(seed: int, count: int, size: int) -> None:
         assert np.array_equal(slow._moved(words), fast._moved(words))
         target = rng.integers(0, 1 << 32, count).astype("<u4")
         delta = WordDelta("sub", FLOAT32)
-        planes = delta.cut(target, words, 0)
+        planes, in_blocks = both(partial(delta.cut, target, words, 0))
+        assert list(map(bytes, planes)) == list(map(bytes, in_blocks))
         pasted, plain = both(partial(_in_place, delta, planes, words))
         assert np.array_equal(pasted, plain)
         assert np.array_equal(plain, target)
         digits = differences(target, words, FLOAT32)
         assert np.array_equal(applied(digits, words, FLOAT32), target)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_every_difference_of_halves(dtype: str) -> None:
+    """Each word against some of all kinds."""
+    target = np.arange(1 << 16, dtype="<u2")
+    delta = WordDelta("sub", format_of(dtype))
+    for base in (target[::-1].copy(), np.roll(target, 77), np.full_like(target, 0x8000)):
+        planes, in_blocks = both(partial(delta.cut, target, base, 0))
+        assert list(map(bytes, planes)) == list(map(bytes, in_blocks))
+        for pasted in both(partial(_in_place, delta, planes, base)):
+            assert np.array_equal(pasted, target)
+
+
+def test_words_at_odd_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are not compiled for: that takes seconds."""
+    pytest.importorskip("numba")
+    raw = np.arange(4001, dtype=np.uint8).tobytes()
+    words = np.frombuffer(raw, "<u4", offset=1)
+    delta = WordDelta("sub", FLOAT32)
+    compiled.force[:] = [True]
+    with monkeypatch.context() as patch:
+        patch.setattr(compiled, "_compiled", lambda: pytest.fail("asked for"))
+        planes = delta.cut(words, words[::-1], 0)
+        base = words.copy()
+        backwards = delta.cut(base, words[::-1], 0)
+    assert list(map(bytes, planes)) == list(map(bytes, backwards))
+    assert np.array_equal(_in_place(delta, planes, words[::-1]), words)
 
 
 def test_numba_waits_until_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
