@@ -32,7 +32,10 @@ COMMANDS: dict[str, Sequence[str]] = {
     "rm": ("rm", "-q", "lenet@2"),
     "undo": ("undo",),
     "tag": ("tag", "good", "lenet@2"),
+    "copy": ("copy", "-q", "lenet@2", "next"),
+    "checkout": ("checkout", "-q", "-f", "lenet@2"),
 }
+EVERY = range(1, 1000)
 
 
 def race(
@@ -41,9 +44,11 @@ def race(
     command: Sequence[str],
     at: Sequence[int],
     bugs: Sequence[str] = (),
+    gc_at: Sequence[int | None] = (None,),
 ) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory(dir=fast) as below:
         job = {"template": str(template), "command": list(command), "at": list(at)}
+        job["gc_at"] = list(gc_at)
         done = subprocess.run(
             [sys.executable, "-m", "tests.crash.race"],
             input=json.dumps(job | {"bugs": list(bugs), "below": below}),
@@ -57,7 +62,11 @@ def race(
 
 
 def wrong(results: Sequence[dict[str, Any]]) -> list[str]:
-    return [f"at {result['at']}: {problem}" for result in results for problem in result["problems"]]
+    return [
+        f"at {result['at']}, gc at {result['gc_at']}: {problem}"
+        for result in results
+        for problem in result["problems"]
+    ]
 
 
 def test_a_commit_of_what_was_removed(prepare: Prepare, fast: Path) -> None:
@@ -69,7 +78,21 @@ def test_a_commit_of_what_was_removed(prepare: Prepare, fast: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_everywhere(prepare: Prepare, fast: Path, name: str) -> None:
-    results = race(prepare("taken", *TAKEN), fast, COMMANDS[name], range(1, 1000))
+    results = race(prepare("taken", *TAKEN), fast, COMMANDS[name], EVERY)
+    assert not wrong(results)
+
+
+def test_within_gc(prepare: Prepare, fast: Path) -> None:
+    results = race(prepare("taken", *TAKEN), fast, COMMIT, (0,), gc_at=(3, 10))
+    assert not wrong(results)
+    assert [result["within"] for result in results] == [True, True]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMMANDS)
+def test_everywhere_within_gc(prepare: Prepare, fast: Path, name: str) -> None:
+    """Not begun, and before each of its first calls."""
+    results = race(prepare("taken", *TAKEN), fast, COMMANDS[name], (0, 1, 2, 3), gc_at=EVERY)
     assert not wrong(results)
 
 

@@ -200,7 +200,19 @@ def _corpus() -> dict[str, Callable[[], bytes]]:
     return found
 
 
-_TOO_LARGE = ("brackets", "deep", "bomb", "mb", "huge", "million", "90", "long", "many", "wide")
+_TOO_LARGE = (
+    "brackets",
+    "deep",
+    "bomb",
+    "mb",
+    "huge",
+    "million",
+    "90",
+    "long",
+    "many",
+    "wide",
+    "laughs",
+)
 
 
 @cache

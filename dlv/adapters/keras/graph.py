@@ -137,6 +137,10 @@ class Graph:
     taken: dict[str, int] = field(default_factory=dict)
     raws: set[str] = field(default_factory=set)
 
+    def _too_many(self) -> UnsafeInput:
+        why = f"there are more than {MOST_NODES}"
+        return UnsafeInput(f"the model in {self.what} has too many nodes", why=why)
+
     def free(self, name: str) -> str:
         """`name`, or with the first number that makes it new."""
         count = self.taken.get(name)
@@ -152,7 +156,7 @@ class Graph:
 
     def put(self, node: Node) -> Port:
         if len(self.nodes) == MOST_NODES:
-            raise UnsafeInput(f"the model in {self.what} has too many nodes", why=f"{MOST_NODES}")
+            raise self._too_many()
         self.nodes.append(node)
         if node.op == "OP":
             self.raws.add(node.name)
@@ -187,6 +191,8 @@ class Graph:
     # Models and their calls
 
     def top(self, model: Model) -> Network:
+        if _calls(model) > MOST_NODES:  # known before any of them is made
+            raise self._too_many()
         arguments = [self._input(layer) for layer in _given(model)]
         if model.sequential and not arguments:
             shape = model.build or (model.layers[0].built if model.layers else None)
@@ -343,6 +349,14 @@ def symbolic(shape: Sequence[int | None] | None) -> Shape | None:
     if dims and dims[0] is None:
         dims[0] = "B"
     return tuple(dims)
+
+
+def _calls(model: Model) -> int:
+    """How often layers are called in it, those of models in it as often as these are."""
+    return sum(
+        max(1, len(layer.calls)) * (1 if layer.model is None else _calls(layer.model))
+        for layer in model.layers
+    )
 
 
 def _given(model: Model) -> list[Layer]:
