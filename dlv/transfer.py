@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, cast
 import dlv.catalogue as catalogue
 import dlv.lineage as lineage
 import dlv.network.verify as verification
+import dlv.paths as paths
 import dlv.reading.retrieval as retrieval
 import dlv.revisions as revisions
 import dlv.snapshots as snapshots
@@ -131,6 +132,7 @@ def export(repository: Repository, request: Request) -> Exported:
                 size, digest = sink.tell(), sink.hexdigest()
             else:
                 size, digest = snapshots.save(out, format_, tensors, metadata)
+        paths.read_back(out, digest, request.out)
     return Exported(
         found.version,
         *(str(request.out), format_, size, digest, len(chosen), left_out),
@@ -148,7 +150,10 @@ def _beside(
     def begin() -> BinaryIO:
         if folder.kind(name) is not None and not request.force:
             raise Conflict(f"{request.out}.data exists", hint="-f to overwrite it")
-        return stack.enter_context(folder.replace(name))
+        out = stack.enter_context(folder.replace(name))
+        sink = snapshots.HashedFile(out)
+        stack.callback(lambda: paths.read_back(out, sink.hexdigest(), request.out.with_name(name)))
+        return cast(BinaryIO, sink)
 
     return {"beside": Beside(name, begin)} if format_ == "onnx" else {}
 
@@ -255,9 +260,11 @@ def _export_network(
     data = network_json.text(network).encode("utf-8")
     with Folder(request.out.parent).replace(request.out.name) as out:
         out.write(data)
+        digest = hash_bytes(data)
+        paths.read_back(out, digest, request.out)
     return Exported(
         version,
-        *(str(request.out), "json", len(data), hash_bytes(data), 0, 0),
+        *(str(request.out), "json", len(data), digest, 0, 0),
         original=False,
         notes=notes,
     )

@@ -28,7 +28,6 @@ ELSEWHERE = {
     "trials": "--stop is one row of the ledger",
     "config": "one file, written beside and renamed",
     "completion": "outside of any repository",
-    "export": "outside of any repository",
 }
 READING = {"desc", "diff", "doctor", "log", "metrics", "plots", "show", "stats", "status"}
 SLICES = 4  # so that the processes of a test run share the points

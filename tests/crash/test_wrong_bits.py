@@ -18,7 +18,9 @@ pytestmark = pytest.mark.crash
 WRONG = [(SPOIL, 0)]
 
 
-@pytest.mark.parametrize(("name", "most"), [("commit", 40), ("archive", 20), ("checkout", 12)])
+@pytest.mark.parametrize(
+    ("name", "most"), [("commit", 40), ("archive", 20), ("checkout", 12), ("export", 12)]
+)
 def test_some(prepare: Prepare, drive: Drive, name: str, most: int) -> None:
     verb = VERBS[name]
     template = prepare(name, *verb.before)
