@@ -11,6 +11,7 @@ import itertools
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from dlv.errors import Damaged, StorageError
 from dlv.pas.codecs import codec_of, context_codec_of
@@ -70,6 +71,12 @@ class Link:
     sides: list[Piece] = field(default_factory=list)
     scale: str | None = None  # the matrix whose exponents are contexts
 
+    @cached_property
+    def lengths(self) -> list[int | None]:
+        """Of each plane in bytes, as far as they do not depend on what it holds."""
+        whole = range(self.encoding.planes)
+        return [self.layout.plane_bytes(p, self.dtype, self.encoding.shape) for p in whole]
+
     @property
     def matrix(self) -> str:
         return self.encoding.matrix
@@ -88,9 +95,13 @@ class Link:
 
     def uneven(self, plane: int) -> bool:
         """Whether the lengths of this plane's segments depend on their content."""
+        return plane in self._uneven
+
+    @cached_property
+    def _uneven(self) -> set[int]:
         if self.dtype.startswith(OPAQUE):
-            return False
-        return self.layout.plane_bytes(plane, self.dtype, self.encoding.shape) is None
+            return set()
+        return {plane for plane, length in enumerate(self.lengths) if length is None}
 
     def side(self, source: ChunkSource) -> Raw:
         """All side data; the layout's own part comes first."""
@@ -172,7 +183,7 @@ def _in_order(link: Link, plane: int, pieces: list[Piece]) -> list[Piece]:
         if sum(piece.count for piece in pieces) > most:
             raise Damaged(f"{what} is longer than it can be")
         return in_order(pieces, None, what) if pieces else []
-    expected = link.layout.plane_bytes(plane, link.dtype, link.encoding.shape)
+    expected = link.lengths[plane]
     if not expected and not pieces:
         return []  # nothing at all; of opaque bytes only the matrix's name tells
     return in_order(pieces, expected, what)
