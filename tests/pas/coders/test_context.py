@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dlv.errors import Damaged
 from dlv.pas.coders.blocks import blocks
-from dlv.pas.coders.context import ContextCodec, ContextPacked, ContextZstd, Order
+from dlv.pas.coders.context import CONTEXTS, ContextCodec, ContextPacked, ContextZstd, Order
 
 SCALE = "0" * 64
 CODECS: list[ContextCodec] = [ContextZstd(8, SCALE), ContextPacked(8, SCALE)]
@@ -66,6 +66,31 @@ def test_a_rare_digit_costs_little() -> None:
     contexts = np.full(1 << 18, 40, np.uint8)
     # Its entropy is .1414 bits a digit; classes cannot go below .25 without repeats.
     assert len(CODECS[1].encode(digits, contexts)) < 0.3 * (1 << 18) / 8
+
+
+@given(st.integers(0, 1 << 30), st.integers(0, 5000), st.sampled_from([0, 0.45, 0.6, 0.97, 1]))
+@settings(max_examples=80, deadline=None)
+def test_a_context_of_most_digits_is_found_by_itself(seed: int, count: int, share: float) -> None:
+    """The order is that of a stable sort whatever way it was found."""
+    rng = np.random.default_rng(seed)
+    contexts = rng.integers(0, CONTEXTS, count).astype(np.uint8)
+    contexts[rng.random(count) < share] = seed % CONTEXTS
+    order = Order(contexts)
+    assert np.array_equal(order.index, np.argsort(contexts, kind="stable"))
+    assert np.array_equal(order.counts, np.bincount(contexts, minlength=CONTEXTS))
+
+
+@pytest.mark.parametrize("share", [0, 0.9])
+def test_contexts_beyond_the_limit(share: float) -> None:
+    contexts = np.full(4000, 70, np.uint8)
+    contexts[int(share * 4000) :] = 3
+    contexts[-1] = 70
+    for limit in (64, CONTEXTS):
+        if limit == 64:
+            with pytest.raises(Damaged, match="not below 64"):
+                Order(contexts, limit)
+        else:
+            assert Order(contexts, limit).counts[70] == int(share * 4000) + 1
 
 
 @given(st.lists(st.integers(0, 40), max_size=30), st.integers(0, 3))
