@@ -215,7 +215,7 @@ class TrialFiles:
                 "record": dict(record),
             }
             document["blake3"] = _hash(document)
-            (made / TRIAL).write_text(json.dumps(document, sort_keys=True) + "\n")
+            _write(made / TRIAL, json.dumps(document, sort_keys=True).encode() + b"\n")
             for name in (START, TRIAL):
                 durable.sync_path(made / name)
             durable.fsync_directory(made)
@@ -313,7 +313,26 @@ def _write_start(
             _put(archive, f"constant {place}", name, tensor)
             for place, (name, tensor) in enumerate(constants.items())
         ]
+    _read_back(path)
     return rows, more, _file_hash(path)
+
+
+def _read_back(path: Path) -> None:
+    """An archive has sums of what was meant, taken before the disk had it."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            wrong = archive.testzip()
+    except zipfile.BadZipFile:
+        raise durable.misread(str(path)) from None
+    if wrong is not None:
+        raise durable.misread(str(path))
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("w+b") as out:
+        out.write(data)
+        out.flush()
+        durable.read_back(out.fileno(), hash_bytes(data), path)
 
 
 def _put(archive: zipfile.ZipFile, entry: str, name: str, tensor: Weights) -> Row:

@@ -32,7 +32,7 @@ COMMANDS: dict[str, Sequence[str]] = {
     "rm": ("rm", "-q", "lenet@2"),
     "undo": ("undo",),
     "tag": ("tag", "good", "lenet@2"),
-    "copy": ("copy", "-q", "lenet@2", "next"),
+    "copy": ("copy", "-q", "-f", "lenet@2", "next"),
     "checkout": ("checkout", "-q", "-f", "lenet@2"),
 }
 EVERY = range(1, 1000)

@@ -83,7 +83,12 @@ def pooling(b: Builder, layer: Layer, inputs: Ports) -> Ports:
         raise Damaged(f"{layer.where()} has {len(inputs)} bottoms and {len(layer.tops)} tops")
     method = param.word("pool", ENUMS["Pool"], "MAX")
     shape = b.shape(inputs[0])
-    axes = 2 if shape is None or len(shape) < 3 else len(shape) - 2
+    if shape is not None and len(shape) < 3:
+        raise Damaged(
+            f"{layer.where()} pools an input of {len(shape)} axes",
+            why="there must be some behind those of rows and channels",
+        )
+    axes = 2 if shape is None else len(shape) - 2
     window = {
         name: _per_axis(layer, param, name, param.counts(field), axes, default)
         for name, field, default in _FIELDS
