@@ -32,13 +32,15 @@ ERRORS = [
     for way in (shim.FAIL_FROM, shim.FAIL_ONCE)
     for code in (errno.ENOSPC, errno.EIO, errno.EMFILE)
 ]
+BITS = [(shim.SPOIL, 0)]
+KINDS_OF_ROWS = ("kills", "errors", "bits", "power", "crowd")
 
 
 def run(
     below: Path, name: str, ways: Sequence[tuple[int, int]] = (), most: int = 0, images: int = 0
 ) -> dict[str, Any]:
-    """One command killed, or refused, at so many of its calls; or so many images of what a disk
-    may hold after the power was cut during it."""
+    """One command killed, refused, or given a wrong bit at so many of its calls; or so many
+    images of what a disk may hold after the power was cut during it."""
     verb = VERBS[name]
     prepare = conftest.prepare.__wrapped__(below)  # type: ignore[attr-defined]
     template = prepare(name, *verb.before, release=verb.release)
@@ -92,7 +94,7 @@ def main() -> None:
     parser.add_argument("--crowd", default="8x20", help="processes x operations, as 32x50")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    found: dict[str, Any] = {kind: {} for kind in ("kills", "errors", "power", "crowd", "tests")}
+    found: dict[str, Any] = {kind: {} for kind in (*KINDS_OF_ROWS, "tests")}
     images = given.points or 500
     many, turns = (int(part) for part in given.crowd.split("x"))
 
@@ -111,6 +113,8 @@ def main() -> None:
         row("kills", "ingest", partial(ingest, below))
         for verb in VERBS:
             row("errors", verb, partial(run, below, verb, ERRORS, given.points))
+        for verb in VERBS:
+            row("bits", verb, partial(run, below, verb, BITS, given.points))
         for verb in CUT:
             row("power", verb, partial(run, below, verb, images=images))
         row("crowd", given.crowd, partial(crowd, below, many, turns))
@@ -128,9 +132,8 @@ def main() -> None:
     }.items():
         found["tests"][name] = said = tests(words)
         print(f"tests   {name}: {'ok' if said['passed'] else said['said']}", flush=True)
-    kinds = ("kills", "errors", "power", "crowd")
-    total = {kind: sum(r["points"] for r in found[kind].values()) for kind in kinds}
-    bad = sum(r["bad"] for kind in kinds for r in found[kind].values())
+    total = {kind: sum(r["points"] for r in found[kind].values()) for kind in KINDS_OF_ROWS}
+    bad = sum(r["bad"] for kind in KINDS_OF_ROWS for r in found[kind].values())
     found["total"] = total | {"bad": bad}
     print(json.dumps(found["total"]))
     if given.out is not None:
