@@ -22,7 +22,7 @@ def take(
 
     `tell` is called once if it is not free after a while: whoever looks on wants to know.
     """
-    began = time.monotonic()
+    began, pause = time.monotonic(), 0.001
     while True:
         try:
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
@@ -42,4 +42,5 @@ def take(
             if patience is None:
                 fcntl.flock(descriptor, kind)
                 return
-        time.sleep(0.05)
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)

@@ -152,7 +152,12 @@ def _beside(
             raise Conflict(f"{request.out}.data exists", hint="-f to overwrite it")
         out = stack.enter_context(folder.replace(name))
         sink = snapshots.HashedFile(out)
-        stack.callback(lambda: paths.read_back(out, sink.hexdigest(), request.out.with_name(name)))
+
+        def check(kind: type[BaseException] | None, *_: object) -> None:
+            if kind is None:  # else that is what went wrong
+                paths.read_back(out, sink.hexdigest(), request.out.with_name(name))
+
+        stack.push(check)
         return cast(BinaryIO, sink)
 
     return {"beside": Beside(name, begin)} if format_ == "onnx" else {}

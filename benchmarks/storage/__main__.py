@@ -34,7 +34,6 @@ STORE_GOALS = {"LeNet, 12 checkpoints of Adam": 0.585, "LeNet, 12 checkpoints of
 # tier -> least speed of encoding and decoding, as a part of memcpy's.
 SPEED_GOALS = {
     "dlv fast": (0.08, 0.17),
-    "dlv fast, before it is read back": (0.08, None),
     "dlv small": (None, 0.015),
     "dlv small, predictors known": (0.003, None),
     "dlv small, rANS": (None, 0.08),

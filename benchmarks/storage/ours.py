@@ -31,6 +31,7 @@ from dlv.pas.layouts import default_layout
 from dlv.pas.packs import PackWriter
 from dlv.pas.read import read_matrix
 from dlv.pas.search import find_predictors
+from dlv.pas.segments import Ieee
 from dlv.pas.spool import PLANES, Pending, Spool, lane_of
 from dlv.pas.table import fitting
 
@@ -128,7 +129,8 @@ class _Stopwatch:
 @contextmanager
 def _checking(found: list[float]) -> Iterator[None]:
     """Adds up what the fast tier spends on reading back what it has just written."""
-    places = [(coding, "decode_plane"), (coding, "_compare"), (WordDelta, "paste")]
+    places: list[tuple[Any, str]] = [(coding, "decode_plane"), (coding, "_compare")]
+    places += [(cutter, "paste") for cutter in (WordDelta, type(Ieee().cutter(b"", "int8", ())))]
     with ExitStack() as stack:
         for where, name in places:
             stack.enter_context(

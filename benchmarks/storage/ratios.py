@@ -14,6 +14,8 @@ from benchmarks.storage.corpora import Corpus
 from benchmarks.storage.models import Model
 from benchmarks.storage.peers import AGAINST, ALONE, Peer
 from dlv.pas.coders import compiled
+from dlv.pas.coders.context import ContextPacked
+from dlv.pas.predictors import DRIFT_BINS, Drift
 
 # Checkpoints by number, as `line[number]`; None: no base.
 Pair = tuple[Callable[[], Model], Callable[[], Model] | None]
@@ -150,6 +152,8 @@ def by_dlv(
 def warm_up(*, with_numba: bool) -> None:
     """What is compiled or imported on first use is no part of any speed."""
     compiled.force[:] = [with_numba]
+    if with_numba and compiled.loops() is None:
+        raise SystemExit("numba is not installed: pip install 'dlv[fast]'")
     rng = np.random.default_rng(0)
     base = models.matrix(rng.normal(0, 0.05, (400, 300)).astype(np.float32))
     moved = models.matrix(base.array() + rng.normal(0, 1e-4, (400, 300)).astype(np.float32))
@@ -160,6 +164,14 @@ def warm_up(*, with_numba: bool) -> None:
             target, under = models.cast(target, dtype), models.cast(under, dtype)
         ours.store(target, under, "fast")
         ours.store(target, under, "small", rans=with_numba)
+    contexts = np.zeros(4000, np.uint8)
+    packed = ContextPacked(0, "0" * 64)
+    packed.decode(packed.encode(bytes(4000), contexts), contexts)
+    words = np.frombuffer(moved.raw, "<u4")
+    Drift(np.ones(DRIFT_BINS, np.int32), np.ones(400, np.bool_), 300).apply(words, 0)
+    loops = compiled.loops()
+    cold = [] if loops is None else [n for n, f in vars(loops).items() if not f.signatures]
+    assert not cold, f"these would be compiled while times are taken: {cold}"
 
 
 def measure(row: Row, *, slow: bool, rans: bool, peers: bool = True) -> dict[str, Figure]:

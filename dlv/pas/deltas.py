@@ -83,6 +83,8 @@ class WordDelta:
         return halves if form.width == 2 else (loops.cut, loops.join)
 
     def cut(self, words: Words, base: Words, start: int) -> list[Raw]:  # noqa: ARG002
+        if len(words) != len(base):  # compiled loops would not notice
+            raise ValueError(f"{len(base)} words of a base for {len(words)}")
         out = [np.empty(len(words), np.uint8) for _ in range(self._form.width)]
         if (loops := self._compiled(words, base)) is not None:
             loops[0](compiled.frozen(words), compiled.frozen(base), *out)
@@ -106,6 +108,8 @@ class WordDelta:
     ) -> None:
         if len(planes) != self._form.width or any(len(plane) != len(out) for plane in planes):
             raise Damaged(f"{len(out)} words of {self._form.width} bytes have other planes")
+        if len(out) != len(base):
+            raise ValueError(f"{len(base)} words of a base for {len(out)}")
         arrays = [np.frombuffer(plane, np.uint8) for plane in planes]
         loops = self._compiled(base)
         for at in range(0, len(out), BLOCK):

@@ -13,17 +13,18 @@ import os
 import shutil
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
 import dlv.durable as durable
-from dlv.canonical import dumps, hash_bytes, hasher, matrix_hash, read_json
+from dlv.canonical import HashSink, dumps, hash_bytes, hasher, matrix_hash, read_json
 from dlv.errors import Conflict, Damaged, NotFound, StorageError, UsageError, nearest
 from dlv.network.graph import Network
 from dlv.training.checkpoints import Checkpoint
@@ -215,7 +216,8 @@ class TrialFiles:
                 "record": dict(record),
             }
             document["blake3"] = _hash(document)
-            _write(made / TRIAL, json.dumps(document, sort_keys=True).encode() + b"\n")
+            with _written(made / TRIAL) as sink:
+                sink.write(json.dumps(document, sort_keys=True).encode() + b"\n")
             for name in (START, TRIAL):
                 durable.sync_path(made / name)
             durable.fsync_directory(made)
@@ -304,7 +306,7 @@ def _write_start(
     path: Path, start: Mapping[str, Weights], constants: Mapping[str, Weights]
 ) -> tuple[list[Row], list[Row], str]:
     """Both kinds into one archive: how they are called there, and the hash of the file."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+    with _written(path) as sink, zipfile.ZipFile(cast(BinaryIO, sink), "w") as archive:
         rows = [
             _put(archive, _entry(name, place), name, tensor)
             for place, (name, tensor) in enumerate(start.items())
@@ -313,26 +315,32 @@ def _write_start(
             _put(archive, f"constant {place}", name, tensor)
             for place, (name, tensor) in enumerate(constants.items())
         ]
-    _read_back(path)
-    return rows, more, _file_hash(path)
+    return rows, more, sink.hexdigest()
 
 
-def _read_back(path: Path) -> None:
-    """An archive has sums of what was meant, taken before the disk had it."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            wrong = archive.testzip()
-    except zipfile.BadZipFile:
-        raise durable.misread(str(path)) from None
-    if wrong is not None:
-        raise durable.misread(str(path))
+class _Sink(HashSink):
+    """Passes on what it is given, and knows the hash of that; it cannot go back."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        super().__init__()
+        self._out = out
+
+    def write(self, data: bytes | bytearray | memoryview) -> int:
+        self._out.write(data)
+        return super().write(data)
+
+    def flush(self) -> None:
+        self._out.flush()
 
 
-def _write(path: Path, data: bytes) -> None:
+@contextmanager
+def _written(path: Path) -> Iterator[_Sink]:
+    """A new file, read back at the end of the block."""
     with path.open("w+b") as out:
-        out.write(data)
+        sink = _Sink(out)
+        yield sink
         out.flush()
-        durable.read_back(out.fileno(), hash_bytes(data), path)
+        durable.read_back(out.fileno(), sink.hexdigest(), path)
 
 
 def _put(archive: zipfile.ZipFile, entry: str, name: str, tensor: Weights) -> Row:

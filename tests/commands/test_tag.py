@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 import dlv.locks as locks
+from dlv.output import Output
 
 Dlv = Callable[..., Any]
 MODES = ["pipe", "tty", "json"]
@@ -77,7 +77,14 @@ def test_who_waits_for_another_is_told(
     monkeypatch.setattr(locks, "TELL_AFTER", 0.0)
     descriptor = os.open(filled / ".dlv/gc.lock", os.O_RDWR)
     fcntl.flock(descriptor, fcntl.LOCK_EX)  # as a long gc does
-    timer = threading.Timer(0.3, os.close, [descriptor])
-    timer.start()
+    message = Output.message
+
+    def told(output: Output, text: str) -> None:
+        message(output, text)
+        if text.startswith("waiting"):
+            os.close(descriptor)
+
+    monkeypatch.setattr(Output, "message", told)
     snapshot(dlv("tag", "good", "lenet@1", tty=mode == "tty", json=mode == "json"))
-    timer.join()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)

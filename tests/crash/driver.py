@@ -95,6 +95,8 @@ class Driver:
         problems: list[str] = []
         if self.control.retried:
             problems.append("after a refused fsync the same descriptor was synced again")
+        if self.command[0] == "export":
+            problems += self._exported(code)
         if mode in (shim.BEFORE, shim.MIDDLE):
             problems += _child(self.root, lambda: self.after_kill(printed))
         else:
@@ -111,6 +113,14 @@ class Driver:
             "failed": self.control.failed,
             "problems": problems,
         }
+
+    def _exported(self, code: int) -> list[str]:
+        """The old file or the new one, and after an error nothing beside it."""
+        old, now = _files(self.template), _files(self.root)
+        if code > 0 and now != old:
+            return [f"exit {code}, but the files in the folder are {sorted(now)}, or others"]
+        whole = now["out.npz"] in (old["out.npz"], self.files["out.npz"])
+        return [] if whole else ["neither the old file nor the new one is there"]
 
     def power(self, count: int, seed: int) -> Iterator[dict[str, Any]]:
         """The command once, written down; then so many images of what the disk may hold."""

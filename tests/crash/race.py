@@ -126,7 +126,9 @@ def schedule(job: dict[str, Any], root: Path, at: int, gc_at: int | None) -> dic
     code = command.end()
     # Where a fault has let gc in, a command may find that what it relied on is gone. Where gc
     # is done, it is the last operation, which is not to be undone.
-    allowed = (0, 5, 6) if bugs else (0, UNSAFE) if job["command"] == ["undo"] else (0,)
+    allowed = {0, 5, 6} if bugs else {0}
+    if gc == 0 and job["command"] == ["undo"]:
+        allowed = {0, UNSAFE}
     if code not in allowed:
         problems.append(f"exit {code}: {command.said()}")
     printed = "" if code else Path(f"{command.out}1").read_text()

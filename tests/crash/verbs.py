@@ -95,7 +95,9 @@ VERBS = {
     "tag": Verb(("tag", "best", "lenet@1")),
     "copy": Verb(("copy", "lenet@1", "wide")),
     "checkout": Verb(("checkout", "lenet@1", "--force")),
-    "export": Verb(("export", "lenet@1", "out.npz", "-f")),
+    "export": Verb(
+        ("export", "lenet@1", "out.npz", "-f"), [*SECOND, ["export", "lenet@2", "out.npz"]]
+    ),
     "import": Verb(("import", "checkpoints", "step-200.safetensors", "--name", "brought")),
     "import boards": Verb(("import", "tensorboard", "runs", "--name", "boards"), [*SECOND, "runs"]),
     "eval": Verb(("eval", "-q", "lenet@2", "data.npz"), [*SECOND, "data"]),

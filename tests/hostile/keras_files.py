@@ -548,6 +548,19 @@ def _() -> bytes:
     return keras(model([INPUT, inner]))
 
 
+@hostile("nested-nothing.keras")
+def _() -> bytes:
+    """The same with no layer at the bottom, and so not one node."""
+    nothing = {"name": "e", "layers": []}
+    inner: dict[str, Any] = {"module": "keras.models", "class_name": "Sequential"}
+    inner |= {"config": nothing, "name": "e", "inbound_nodes": DENSE["inbound_nodes"] * 10}
+    for depth in range(10):
+        made = model([inner], outputs=[["x", 0, 0]])
+        calls = DENSE["inbound_nodes"] * 10
+        inner = {**made, "name": f"m{depth}", "inbound_nodes": calls}
+    return keras(model([INPUT, inner]))
+
+
 @hostile("nested-wrong-call.keras")
 def _() -> bytes:
     inner = model([INPUT, {**INPUT, "name": "y"}, DENSE], inputs=[["x", 0, 0], ["y", 0, 0]])

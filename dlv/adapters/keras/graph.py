@@ -354,7 +354,7 @@ def symbolic(shape: Sequence[int | None] | None) -> Shape | None:
 def _calls(model: Model) -> int:
     """How often layers are called in it, those of models in it as often as these are."""
     return sum(
-        max(1, len(layer.calls)) * (1 if layer.model is None else _calls(layer.model))
+        max(1, len(layer.calls)) * (1 if layer.model is None else max(1, _calls(layer.model)))
         for layer in model.layers
     )
 
