@@ -209,8 +209,7 @@ class Graph:
         shape = batch_shape(layer.config)
         if shape is None:
             raise Unsayable(f"the shape of the input {layer.name!r} is not known")
-        dtype = layer.config.get("dtype", "float32")
-        return self._declare(layer.name, shape, dtype if dtype in DTYPES else "float32")
+        return self._declare(layer.name, shape, _dtype(layer.config.get("dtype")))
 
     def _declare(self, name: str, shape: Sequence[int | None], dtype: str) -> Port:
         name = self.free(name)
@@ -349,6 +348,14 @@ def symbolic(shape: Sequence[int | None] | None) -> Shape | None:
     if dims and dims[0] is None:
         dims[0] = "B"
     return tuple(dims)
+
+
+def _dtype(told: Any) -> str:
+    """By its name or by that of a policy; what is not known counts as float32."""
+    if isinstance(told, dict):
+        inner = told.get("config")
+        told = inner.get("name") if isinstance(inner, dict) else None
+    return told if isinstance(told, str) and told in DTYPES else "float32"
 
 
 def _calls(model: Model) -> int:

@@ -353,3 +353,18 @@ def test_any_settings_can_be_stored(optimizer: Any, loss: Any, config: Any) -> N
     ):
         found = keras_settings.settings(compiled)
         assert loads(dumps(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("told", "dtype"),
+    [
+        *(("int32", "int32"), (None, "float32"), ("", "float32"), (7, "float32")),
+        *(([], "float32"), (["int32"], "float32"), ({}, "float32"), ({"config": 1}, "float32")),
+        ({"class_name": "DTypePolicy", "config": {"name": "float16"}}, "float16"),
+        ({"class_name": "DTypePolicy", "config": {"name": ["float16"]}}, "float32"),
+    ],
+)
+def test_dtypes_of_inputs(told: Any, dtype: str) -> None:
+    config = copy.deepcopy(functional(layer("ReLU", "a", tensor("x"))))
+    config["config"]["layers"][0]["config"]["dtype"] = told
+    assert network_of(config).inputs[0].dtype == dtype
