@@ -14,6 +14,7 @@ import numpy as np
 import dlv.rounding as rounding
 import dlv.snapshots as snapshots
 from dlv.adapters import registry
+from dlv.canonical import HashedFile
 from dlv.delivery import Target
 from dlv.manifest import Manifest
 from dlv.pas.schemes import BF16, rounded
@@ -112,7 +113,7 @@ def _write(
         frame = bytes(source.object("skeleton", container.skeleton))
         renewed = rounding.skeleton(kind, frame, tensors, source.store.tmp_dir)
         if renewed is not None:
-            sink = snapshots.HashedFile(out)
+            sink = HashedFile(out)
             registry.adapter(kind).restore(cast(BinaryIO, sink), renewed, tensors)
             return sink.tell(), sink.hexdigest()
     metadata = {"dlv": version, "approximate": f"from the first {source.planes} planes only"}

@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 from blake3 import blake3
 
@@ -162,6 +162,21 @@ class HashSink:
 
     def hexdigest(self) -> str:
         return self._hasher.hexdigest()
+
+
+class HashedFile(HashSink):
+    """Passes on what is written to it, and knows the hash of that; it cannot go back."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        super().__init__()
+        self._out = out
+
+    def write(self, data: bytes | bytearray | memoryview) -> int:
+        self._out.write(data)
+        return super().write(data)
+
+    def flush(self) -> None:
+        self._out.flush()
 
 
 def matrix_hash(dtype: str, shape: Sequence[int], raw: bytes | bytearray | memoryview) -> str:

@@ -11,7 +11,7 @@ from typing import BinaryIO, Protocol, cast
 
 from dlv.adapters import registry, steps
 from dlv.adapters.checkpoint import ITEM_BYTES, Checkpoint, Part, Raw, Tensor
-from dlv.canonical import HashSink
+from dlv.canonical import HashedFile, HashSink
 from dlv.errors import Conflict, Damaged
 from dlv.manifest import Container, Manifest, Snapshot, TensorEntry
 
@@ -300,27 +300,6 @@ class Source(Protocol):
     def matrix(self, matrix: str) -> Raw: ...
 
     def object(self, kind: str, name: str) -> Raw: ...
-
-
-class HashedFile:
-    """Passes on what an adapter writes, and knows the hash of it."""
-
-    def __init__(self, out: BinaryIO) -> None:
-        self._out = out
-        self._hash = HashSink()
-
-    def write(self, data: Raw) -> int:
-        self._out.write(data)
-        return self._hash.write(data)
-
-    def tell(self) -> int:
-        return self._hash.tell()
-
-    def flush(self) -> None:
-        self._out.flush()
-
-    def hexdigest(self) -> str:
-        return self._hash.hexdigest()
 
 
 def rebuild(

@@ -20,7 +20,7 @@ import dlv.snapshots as snapshots
 from dlv.adapters import network_json, registry
 from dlv.adapters.blocks import tensor_bytes
 from dlv.adapters.checkpoint import ITEM_BYTES, Beside, Tensor
-from dlv.canonical import hash_bytes
+from dlv.canonical import HashedFile, hash_bytes
 from dlv.errors import Conflict, NotFound, UsageError, nearest
 from dlv.manifest import Container, Manifest, Snapshot
 from dlv.metadata.versions import Version
@@ -121,7 +121,7 @@ def export(repository: Repository, request: Request) -> Exported:
             tensors = snapshots.tensors_of(manifest, snapshot, chosen, source.matrix)
             metadata = _metadata(manifest, found.version, snapshot)
             if whole and network is not None:
-                sink = snapshots.HashedFile(out)
+                sink = HashedFile(out)
                 constants = _constants(manifest, source)
                 model = registry.model_writer(format_)
                 notes += model.save_network(
@@ -151,7 +151,7 @@ def _beside(
         if folder.kind(name) is not None and not request.force:
             raise Conflict(f"{request.out}.data exists", hint="-f to overwrite it")
         out = stack.enter_context(folder.replace(name))
-        sink = snapshots.HashedFile(out)
+        sink = HashedFile(out)
 
         def check(kind: type[BaseException] | None, *_: object) -> None:
             if kind is None:  # else that is what went wrong

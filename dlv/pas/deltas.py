@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -58,6 +58,13 @@ class DeltaCutter(Protocol):
         ...
 
 
+class _Loops(NamedTuple):
+    """Compiled: all planes of a difference, and its words again, in one go."""
+
+    cut: Any
+    join: Any
+
+
 class WordDelta:
     """Differences of whole words, cut into bytes as any words are.
 
@@ -68,8 +75,8 @@ class WordDelta:
         self._xor = kind == "xor"
         self._form = form
 
-    def _compiled(self, *words: Words) -> tuple[Any, Any] | None:
-        """What cuts and what joins planes in one go, where numba is and has such loops."""
+    def _compiled(self, *words: Words) -> _Loops | None:
+        """Where numba is, and these are words that it has loops for."""
         form = self._form
         if self._xor or form.kind != "float" or form.width not in (2, 4):
             return None
@@ -79,15 +86,16 @@ class WordDelta:
         loops = compiled.loops(len(words[0]) // _DIGIT)
         if loops is None:
             return None
-        halves = loops.cut_half, loops.join_half
-        return halves if form.width == 2 else (loops.cut, loops.join)
+        if form.width == 2:
+            return _Loops(loops.cut_half, loops.join_half)
+        return _Loops(loops.cut, loops.join)
 
     def cut(self, words: Words, base: Words, start: int) -> list[Raw]:  # noqa: ARG002
         if len(words) != len(base):  # compiled loops would not notice
             raise ValueError(f"{len(base)} words of a base for {len(words)}")
         out = [np.empty(len(words), np.uint8) for _ in range(self._form.width)]
         if (loops := self._compiled(words, base)) is not None:
-            loops[0](compiled.frozen(words), compiled.frozen(base), *out)
+            loops.cut(compiled.frozen(words), compiled.frozen(base), *out)
             return [plane.data for plane in out]
         for at in range(0, len(words), BLOCK):
             block, under = words[at : at + BLOCK], base[at : at + BLOCK]
@@ -117,7 +125,7 @@ class WordDelta:
             under, into = base[at : at + BLOCK], out[at : at + BLOCK]
             digits = spare("digits", self._form.words, len(into))
             if loops is not None:
-                loops[1](*map(compiled.frozen, (*some, under)), digits)
+                loops.join(*map(compiled.frozen, (*some, under)), digits)
                 np.copyto(into, digits)
                 continue
             join_words(some, digits)

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 import dlv.durable as durable
-from dlv.canonical import HashSink, dumps, hash_bytes, hasher, matrix_hash, read_json
+from dlv.canonical import HashedFile, dumps, hash_bytes, hasher, matrix_hash, read_json
 from dlv.errors import Conflict, Damaged, NotFound, StorageError, UsageError, nearest
 from dlv.network.graph import Network
 from dlv.training.checkpoints import Checkpoint
@@ -318,26 +318,11 @@ def _write_start(
     return rows, more, sink.hexdigest()
 
 
-class _Sink(HashSink):
-    """Passes on what it is given, and knows the hash of that; it cannot go back."""
-
-    def __init__(self, out: BinaryIO) -> None:
-        super().__init__()
-        self._out = out
-
-    def write(self, data: bytes | bytearray | memoryview) -> int:
-        self._out.write(data)
-        return super().write(data)
-
-    def flush(self) -> None:
-        self._out.flush()
-
-
 @contextmanager
-def _written(path: Path) -> Iterator[_Sink]:
+def _written(path: Path) -> Iterator[HashedFile]:
     """A new file, read back at the end of the block."""
     with path.open("w+b") as out:
-        sink = _Sink(out)
+        sink = HashedFile(out)
         yield sink
         out.flush()
         durable.read_back(out.fileno(), sink.hexdigest(), path)

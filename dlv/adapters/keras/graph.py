@@ -359,11 +359,15 @@ def _dtype(told: Any) -> str:
 
 
 def _calls(model: Model) -> int:
-    """How often layers are called in it, those of models in it as often as these are."""
-    return sum(
-        max(1, len(layer.calls)) * (1 if layer.model is None else max(1, _calls(layer.model)))
-        for layer in model.layers
-    )
+    """How often layers are called in it, those of models in it as often as these are.
+
+    A model without layers counts as one: to call it takes time too.
+    """
+    total = 0
+    for layer in model.layers:
+        inside = 1 if layer.model is None else _calls(layer.model)
+        total += max(1, len(layer.calls)) * inside
+    return max(1, total)
 
 
 def _given(model: Model) -> list[Layer]:

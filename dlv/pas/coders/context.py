@@ -98,8 +98,8 @@ class Order:
         others = contexts != np.uint8(common)
         rest = np.flatnonzero(others)
         self.counts, keys = _sorted(contexts.take(rest), rest.astype(np.uint32), limit)
-        first, last = int(self.counts[:common].sum()), len(contexts) - len(rest)
-        last += first
+        first = int(self.counts[:common].sum())
+        last = first + len(contexts) - len(rest)
         np.bitwise_and(keys[:first], _MASK, out=self.index[:first])
         self.index[first:last] = np.flatnonzero(~others)
         np.bitwise_and(keys[first:], _MASK, out=self.index[last:])
