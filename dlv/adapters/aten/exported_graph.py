@@ -77,7 +77,8 @@ class _Reader:
                 self._add(node, self.program.graph_module)
         outputs = self.program.graph_signature.user_outputs
         names = {node.name: self.names[node] for node in self.names}
-        self.graph.outputs = [Ref(names[item]) for item in outputs if item in names]
+        self.graph.places = [place for place, item in enumerate(outputs) if item in names]
+        self.graph.outputs = [Ref(names[outputs[place]]) for place in self.graph.places]
         return self.graph
 
     def _placeholder(self, node: Any, spec: Any) -> None:

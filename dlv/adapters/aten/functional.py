@@ -24,7 +24,7 @@ from dlv.adapters.aten.record import (
     Value,
     refs,
 )
-from dlv.adapters.aten.views import RENAMING, View, inverse, is_view, view_steps
+from dlv.adapters.aten.views import DROPOUTS, RENAMING, View, inverse, is_view, view_steps
 from dlv.errors import UsageError
 from dlv.network.sizes import Dim
 
@@ -40,12 +40,21 @@ _FUNCTIONS = {
     "__irshift__": "bitwise_right_shift",
     "normal_": "normal_functional",
     "bernoulli_.float": "bernoulli.p",
+    "pow_.Scalar": "pow.Tensor_Scalar",
+    "pow_.Tensor": "pow.Tensor_Tensor",
+    "float_power_.Scalar": "float_power.Tensor_Scalar",
+    "float_power_.Tensor": "float_power.Tensor_Tensor",
+    "floor_divide_.Tensor": "floor_divide.default",
+    "ldexp_.default": "ldexp.Tensor",
+    "__ilshift__.Scalar": "bitwise_left_shift.Tensor_Scalar",
+    "__irshift__.Scalar": "bitwise_right_shift.Tensor_Scalar",
 }
 # No function gives the same.
 _NO_FUNCTION = frozenset(
     {
         "set_", "resize_", "random_", "as_strided_", "polygamma_", "embedding_renorm_",
-        "resize_as_", "rename_", "data_", "apply_", "map_", "put_",
+        "resize_as_", "rename_", "fill_diagonal_", "rrelu_with_noise_", "sparse_resize_",
+        "_index_put_impl_",
     }
 )  # fmt: skip
 # They only say something about a tensor.
@@ -132,6 +141,15 @@ class _Rewriting:
             return
         if _writes(call) and not in_place(call):
             raise self._refused("it writes into one of its arguments")
+        if call.base[:-1] in DROPOUTS and call.base.endswith("_"):
+            # Where it drops nothing, it writes nothing.
+            given = tuple(
+                replace(g, name="input" if g.name == "self" else g.name) for g in call.arguments
+            )
+            call = replace(call, arguments=given)
+            if call.get("train") is False or call.get("p") == 0:
+                call = replace(call, op=call.op.replace(call.base, call.base[:-1], 1), writes=())
+            self.call = call
         if call.aten and call.base in RENAMING:
             self._renamed(call)
         elif in_place(call):

@@ -51,11 +51,22 @@ def trace(
     arguments, named = _arguments(torch, examples, keywords)
     with undisturbed(torch, module), quiet(), _plain_mode(torch):
         traced = _traced(torch, module, arguments, named, dynamic_batch)
+        places = list(traced.graph.places)
         made = converted(traced.graph, traced.written, traced.constants, traced.origin(torch))
+        _set_mode(module, training=False)
+        guard: Any = require("dlv.adapters.aten.guard", "torch")
+        compared = guard.compare(
+            module,
+            made.network,
+            made.constants,
+            guard.Batch(arguments, named),
+            places,
+            writes_parameters=bool(traced.written.parameters),
+        )
         return Checkpoint(
             FORMAT,
             [],
-            notes=[*traced.notes, *made.notes],
+            notes=[*traced.notes, *made.notes, *compared],
             network=made.network,
             constants=made.constants,
         )
@@ -107,12 +118,16 @@ def _traced(torch: Any, module: Any, arguments: Any, named: Any, dynamic_batch: 
     return tested
 
 
-def _in_mode(
-    torch: Any, module: Any, arguments: Any, named: Any, *, training: bool, dynamic: bool
-) -> _Traced:
+def _set_mode(module: Any, *, training: bool) -> None:
     # Flags alone: a module's own train() may do more, such as merging weights.
     for each in module.modules():
         each.training = training
+
+
+def _in_mode(
+    torch: Any, module: Any, arguments: Any, named: Any, *, training: bool, dynamic: bool
+) -> _Traced:
+    _set_mode(module, training=training)
     program = None
     if dynamic:
         with contextlib.suppress(Exception, SystemExit, GeneratorExit):

@@ -89,8 +89,8 @@ class _Reading:
     def _call(self, call: Call) -> None:
         source = call.arguments[0].value if call.arguments else None
         if call.base in DROPOUTS and call.aten and isinstance(source, Ref):
-            for name in filter(None, call.outputs):
-                self.names[name] = self._value(source)
+            for dropped in filter(None, call.outputs):
+                self.names[dropped] = self._value(source)
             return
         given = {
             argument.name or f"{place}": self._value(argument.value)

@@ -125,6 +125,8 @@ class Graph:
     placeholders: list[Placeholder] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     outputs: list[Argument] = field(default_factory=list)
+    # Of these, the place of each among all that the module gives; what is no value is left out.
+    places: list[int] = field(default_factory=list)
     values: dict[str, Value] = field(default_factory=dict)
     # Names of tensors that share their elements with an earlier one -> that one.
     ties: Mapping[str, str] = field(default_factory=dict)
