@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
-from torch.nn.utils import parametrizations, parametrize
+from torch.nn.utils import parametrizations, parametrize, prune
 
 from tests.idioms.table import body, floats, idiom
 
@@ -215,7 +215,7 @@ class Pruned(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.fc = nn.Linear(6, 6)
-        torch.nn.utils.prune.l1_unstructured(self.fc, "weight", amount=0.4)
+        prune.l1_unstructured(self.fc, "weight", amount=0.4)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.fc(x)
