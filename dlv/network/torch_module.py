@@ -8,6 +8,7 @@ from typing import Any
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.network.graph import Network, Node
 from dlv.network.layers.registry import layer_of
+from dlv.network.sizes import text
 from dlv.network.torch_ops_norms import COUNTER
 from dlv.network.torch_plan import Plan, Step, exact, given_names, plan
 from dlv.network.torch_source import kept_slots
@@ -176,6 +177,7 @@ class NetworkModule(Holder):
             for place, symbol in enumerate(item.shape)
             if isinstance(symbol, str)
         }
+        self._check_shapes(values)
         device = next((value.device for value in values.values()), self._device())
         for name, place in self._dlv_constants.items():
             values[name] = _read(*self._holder(place))
@@ -215,6 +217,21 @@ class NetworkModule(Holder):
                     raise UsageError(f"the network needs its input {name!r}")
                 values.pop(name, None)
         return values
+
+    def _check_shapes(self, values: Mapping[str, Any]) -> None:
+        """Lengths that the network has as numbers may be written in its nodes, too."""
+        for item in self._dlv_network.inputs:
+            shape = tuple(values[item.name].shape) if item.name in values else item.shape
+            fixed = len(shape) == len(item.shape) and all(
+                length == wanted
+                for length, wanted in zip(shape, item.shape, strict=True)
+                if isinstance(wanted, int)
+            )
+            if not fixed:
+                raise UsageError(
+                    f"the input {item.name!r} has another shape than the network takes",
+                    why=f"it is {text(shape)}, the network wants {text(item.shape)}",
+                )
 
     def _device(self) -> Any:
         first = next(self.parameters(), None)
