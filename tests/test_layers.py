@@ -427,7 +427,7 @@ TYPED = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
         ("pas/utils.py", "", "a name that says nothing"),
         ("helpers/x.py", "", "a name that says nothing"),
         ("strange.py", "", "`strange` is not in the table"),
-        ("diff.py", "x = 1\n" * 401, "401 lines"),
+        ("diff.py", "x = 1\n" * 801, "801 lines"),
         ("commands/diff.py", "x = 1\n" * 151, "151 lines"),
     ],
 )

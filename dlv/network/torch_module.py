@@ -219,15 +219,12 @@ class NetworkModule(Holder):
         return values
 
     def _check_shapes(self, values: Mapping[str, Any]) -> None:
-        """Lengths that the network has as numbers may be written in its nodes, too."""
-        for item in self._dlv_network.inputs:
+        """What was imported may have the lengths of its inputs written in its nodes, too."""
+        for item in self._dlv_network.inputs if self._dlv_network.origin else ():
             shape = tuple(values[item.name].shape) if item.name in values else item.shape
-            fixed = len(shape) == len(item.shape) and all(
-                length == wanted
-                for length, wanted in zip(shape, item.shape, strict=True)
-                if isinstance(wanted, int)
-            )
-            if not fixed:
+            lengths = zip(shape, item.shape, strict=False)
+            fits = all(have == wanted for have, wanted in lengths if isinstance(wanted, int))
+            if len(shape) != len(item.shape) or not fits:
                 raise UsageError(
                     f"the input {item.name!r} has another shape than the network takes",
                     why=f"it is {text(shape)}, the network wants {text(item.shape)}",
@@ -258,14 +255,19 @@ def _trainable(tensor: Any) -> bool:
 
 
 def _buffers(network: Network) -> set[str]:
-    """Tensors that the vocabulary calls buffers, and that no node uses as anything else."""
+    """Tensors that the vocabulary calls buffers and no node uses as anything else, and those that
+    a node writes.
+    """
     found: dict[str, bool] = {}
+    written: set[str] = set()
     for node in network.nodes:
         buffers = _buffer_slots(node)
         for slot, name in node.params.items():
             kept = network.aliases.get(name, name)
             found[kept] = found.get(kept, True) and slot in buffers
-    return {name for name, buffer in found.items() if buffer}
+            if slot in buffers and node.op == "OP":
+                written.add(kept)
+    return written | {name for name, buffer in found.items() if buffer}
 
 
 def _buffer_slots(node: Node) -> set[str]:

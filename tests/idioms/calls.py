@@ -375,7 +375,9 @@ def fourier(y: Tensor) -> Tensor:
 
 @body(S, 4, 6)
 def complex_rotary(y: Tensor) -> Tensor:
-    turn = torch.polar(torch.ones(4, 3), torch.outer(torch.arange(4.0), torch.tensor([1.0, 0.1, 0.01])))
+    turn = torch.polar(
+        torch.ones(4, 3), torch.outer(torch.arange(4.0), torch.tensor([1.0, 0.1, 0.01]))
+    )
     z = torch.view_as_complex(y.reshape(y.shape[0], 4, 3, 2))
     return torch.view_as_real(z * turn).flatten(2)
 

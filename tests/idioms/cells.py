@@ -128,7 +128,10 @@ def wanted(idiom: Idiom, second: bool) -> list[Any]:
     """What the module itself gives in eval mode."""
     arguments, named = copied(idiom.called(second))
     with torch.no_grad():
-        return [x.clone() if hasattr(x, "clone") else x for x in leaves(idiom.module()(*arguments, **named))]
+        return [
+            x.clone() if hasattr(x, "clone") else x
+            for x in leaves(idiom.module()(*arguments, **named))
+        ]
 
 
 def copied(value: Any) -> Any:
@@ -143,7 +146,13 @@ def given(network: Network, called: Any) -> dict[str, torch.Tensor]:
     names = input_names(network)
     found = {name: named[name] for name in names if is_tensor(named.get(name))}
     rest = [leaf for leaf in tree(arguments) if is_tensor(leaf)]
-    rest += [leaf for key, value in named.items() if key not in found for leaf in tree(value) if is_tensor(leaf)]
+    rest += [
+        leaf
+        for key, value in named.items()
+        if key not in found
+        for leaf in tree(value)
+        if is_tensor(leaf)
+    ]
     free = [name for name in names if name not in found]
     if len(free) != len(rest):
         raise Wrong(f"the network has the inputs {names}")
@@ -250,13 +259,16 @@ class Trial:
         with tempfile.TemporaryDirectory() as folder, quiet():
             path = Path(folder, "model.pt2")
             try:
-                torch.export.save(torch.export.export(module, arguments, named, dynamic_shapes=shapes), path)
+                torch.export.save(
+                    torch.export.export(module, arguments, named, dynamic_shapes=shapes), path
+                )
             except Exception as error:
                 raise NoKernel(f"torch.export: {str(error)[:80]}") from error
             found = pt2.open(str(path))
             subject = Subject.of(found)
             subject = subject.with_network(
-                subject.network, [replace(t, read=(lambda data=t.read(): data)) for t in found.tensors]
+                subject.network,
+                [replace(t, read=(lambda data=t.read(): data)) for t in found.tensors],
             )
             constants = [replace(t, read=(lambda data=t.read(): data)) for t in found.constants]
             found.close()
@@ -270,7 +282,11 @@ class Trial:
         """A network of one batch size says so of another."""
         fixed = all(isinstance(n, int) for item in subject.network.inputs for n in item.shape[:1])
         other = self.idiom.sizes[0] != self.idiom.sizes[1]
-        return contextlib.suppress(DlvError) if second and other and fixed else contextlib.nullcontext()
+        return (
+            contextlib.suppress(DlvError)
+            if second and other and fixed
+            else contextlib.nullcontext()
+        )
 
     def by_engine(self, subject: Subject, name: str, precision: str) -> None:
         for second, inputs, where in self.batches(subject):
@@ -278,7 +294,9 @@ class Trial:
             with self.may_refuse(subject, second):
                 found = subject.evaluated(name, precision, feeds)
                 check_same(found, self.wanted[second], self.idiom, where)
-        feeds = {key: array(tensor) for key, tensor in given(subject.network, self.called[False]).items()}
+        feeds = {
+            key: array(tensor) for key, tensor in given(subject.network, self.called[False]).items()
+        }
         scores, itself = subject.scores(name, precision, feeds)
         if itself:
             check_same([scores], self.wanted[False][:1], self.idiom, "scores")
@@ -334,7 +352,9 @@ class Trial:
                 here = leaves(made(**given(subject.network, self.called[False])))
                 check_same(here, there, self.idiom, f"call {call + 1}")
         for name, tensor in module.state_dict().items():
-            _check_one(array(made.state_dict()[name]), array(tensor), self.idiom, f"{name} afterwards")
+            _check_one(
+                array(made.state_dict()[name]), array(tensor), self.idiom, f"{name} afterwards"
+            )
 
     def train(self, subject: Subject) -> None:
         try:
@@ -370,12 +390,23 @@ class Trial:
                     if parameter.grad.abs().max() == 0:
                         continue
                     raise Wrong(f"no gradient of {name}")
-                _check_one(array(grads[name]), array(parameter.grad), self.idiom, f"gradient of {name}")
-            elif parameter.grad is None and grads.get(name) is not None and grads[name].abs().max() > 0:
+                _check_one(
+                    array(grads[name]), array(parameter.grad), self.idiom, f"gradient of {name}"
+                )
+            elif (
+                parameter.grad is None
+                and grads.get(name) is not None
+                and grads[name].abs().max() > 0
+            ):
                 raise Wrong(f"a gradient of {name}, which has none")
         for name, buffer in module.named_buffers():
             if name in made.state_dict():
-                _check_one(array(made.state_dict()[name]), array(buffer), self.idiom, f"{name} after training")
+                _check_one(
+                    array(made.state_dict()[name]),
+                    array(buffer),
+                    self.idiom,
+                    f"{name} after training",
+                )
 
     def check_varies(self, subject: Subject, made: Any) -> None:
         """What is random in training is random in the module made again, too."""
@@ -439,21 +470,29 @@ class Trial:
         expected = self.wanted[not subject.static]
         head = subject.with_network(slicing.slice(network, starts, [node], tensors=shapes).network)
         with torch.no_grad():
-            value = leaves(head.built()(**{n: inputs[n].clone() for n in input_names(head.network)}))
+            value = leaves(
+                head.built()(**{n: inputs[n].clone() for n in input_names(head.network)})
+            )
         hooked = self.hooked(node, not subject.static)
         if hooked is not None:
             check_same(value[:1], [hooked], self.idiom, f"up to {node}")
-        readers = list(dict.fromkeys(n.name for n in network.topological() if node in {p for p, _ in n.inputs}))
+        readers = list(
+            dict.fromkeys(n.name for n in network.topological() if node in {p for p, _ in n.inputs})
+        )
         below = _below(network, readers)
         ends = list(dict.fromkeys(n for n, _ in network.outputs if n in below))
         readers = [name for name in readers if _below(network, [name]) & set(ends)]
         if not ends:
             return
         tail = slicing.slice(network, readers, ends, tensors=shapes).network
-        cut = slicing._Cut(Wiring(network, shapes), slicing._path(network, readers, ends), readers, "keep")
+        cut = slicing._Cut(
+            Wiring(network, shapes), slicing._path(network, readers, ends), readers, "keep"
+        )
         cut.kept(ends)
         ports = {item.name: port for port, item in cut.inputs.items()}
-        whole = subject.with_network(replace(network, outputs=tuple(ports.values()))) if ports else None
+        whole = (
+            subject.with_network(replace(network, outputs=tuple(ports.values()))) if ports else None
+        )
         values = dict(inputs)
         if whole is not None:
             with torch.no_grad():
@@ -467,7 +506,11 @@ class Trial:
         if len(expected) != len(network.outputs):
             raise NoKernel("outputs that are plain numbers")
         by_port = dict(zip(network.outputs, expected, strict=True))
-        pairs = [(answer, by_port[port]) for answer, port in zip(answers, tail.outputs, strict=True) if port in by_port]
+        pairs = [
+            (answer, by_port[port])
+            for answer, port in zip(answers, tail.outputs, strict=True)
+            if port in by_port
+        ]
         check_same([a for a, _ in pairs], [b for _, b in pairs], self.idiom, f"behind {node}")
 
     def hooked(self, node: str, second: bool) -> Any:
@@ -491,11 +534,17 @@ class Trial:
             try:
                 made = edit.edit(
                     subject.network,
-                    [lambda editor, node=node: editor.insert(node, templates.parse("DROPOUT(p=0.5)"))],  # type: ignore[misc]
+                    [
+                        lambda editor, node=node: editor.insert(
+                            node, templates.parse("DROPOUT(p=0.5)")
+                        )
+                    ],  # type: ignore[misc]
                     tensors=subject.shapes,
                 )
                 plan = reuse.plan(subject.network, made.network, subject.shapes)
-                changed = subject.with_network(made.network, derive.tensors(plan, subject.tensors, 0))
+                changed = subject.with_network(
+                    made.network, derive.tensors(plan, subject.tensors, 0)
+                )
                 self.run_module(changed, changed.built())
             except DlvError as error:
                 refused.append(error)
@@ -509,7 +558,9 @@ def _backward(values: list[Any]) -> None:
     total = sum(
         (x.real.double() * torch.linspace(0.3, 1, x.numel()).double().reshape(x.shape)).sum()
         for x in values
-        if isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex()) and x.requires_grad
+        if isinstance(x, torch.Tensor)
+        and (x.is_floating_point() or x.is_complex())
+        and x.requires_grad
     )
     if isinstance(total, torch.Tensor):
         total.backward()

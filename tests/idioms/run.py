@@ -17,7 +17,9 @@ SUBJECTS = (activations, calls, masks, modes, norms, recurrent, shapes, writes)
 _MARKS = {EQUAL: "=", SAID: "s", REFUSED: "r", NONE: ".", WRONG: "W", TRACEBACK: "T"}
 
 
-def rows(names: Sequence[str], cells: Sequence[str] = CELLS, all_nodes: bool = False) -> Iterator[Row]:
+def rows(
+    names: Sequence[str], cells: Sequence[str] = CELLS, all_nodes: bool = False
+) -> Iterator[Row]:
     torch.set_num_threads(1)
     for name in names:
         yield Trial(IDIOMS[name], all_nodes).row(cells)
@@ -42,7 +44,9 @@ def main() -> None:
         print(f"{row.idiom.name:34}" + " ".join(f"{mark:>6}" for mark in marks), flush=True)
         for name, cell in row.cells.items():
             seen[cell.kind] += 1
-            if cell.kind in (WRONG, TRACEBACK) or (options.v and cell.kind in (REFUSED, SAID, NONE)):
+            if cell.kind in (WRONG, TRACEBACK) or (
+                options.v and cell.kind in (REFUSED, SAID, NONE)
+            ):
                 print(f"      {name}: {cell.kind} {cell.text}")
     took = time.perf_counter() - start
     print(f"{len(found)} modules, {took:.0f} s: " + ", ".join(f"{k} {n}" for k, n in seen.items()))

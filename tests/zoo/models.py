@@ -59,7 +59,6 @@ ZOO: dict[str, Entry] = {
 # torch.export cannot take these apart.
 UNEXPORTABLE: dict[str, Entry] = {
     "forking": (oddities.Forking, _image(4)),
-    "averaging": (oddities.Averaging, _image(4)),
 }
 # The first axis of their inputs is no free batch.
 STATIC = frozenset({"gru_state", "fixed_batch"})

@@ -136,6 +136,7 @@ class _Rewriting:
         self.content: dict[str, str] = {}  # base -> the value that it holds now
         self.times: dict[str, int] = {}  # base -> how often it was written
         self.known: dict[_Place, tuple[int, str]] = {}  # what stands there, since which write
+        self.since: dict[str, int] = {}  # value -> how often its base was written before it
         self.doubtful: dict[str, list[tuple[str, str]]] = {}  # base -> maybe it too, by which op
         self.last_read = _last_reads(graph)
         self.module = {p.name: p for p in graph.placeholders if p.kind in (*STATE, CONSTANT)}
@@ -207,6 +208,7 @@ class _Rewriting:
             lies = _Place(source.base, source.steps if step.same else (*source.steps, step))
             self.places[name] = lies
             times = self.times.get(source.base, 0)
+            self.since[name] = times
             # A base is its own value until it is written.
             if self.known.get(lies, (-1 if lies.steps else 0, ""))[0] < times:
                 self.known[lies] = (times, name)
@@ -235,6 +237,7 @@ class _Rewriting:
         new = self._function(call, target)
         for name in filter(None, call.outputs):
             self.places[name] = lies
+            self.since[name] = -1  # it stands for what is written
         self._put(lies, new)
 
     def _function(self, call: Call, target: Ref) -> str:
@@ -419,8 +422,8 @@ class _Rewriting:
 
     def _resolved(self, name: str) -> str:
         lies = self._place(name)
-        # Another name of what nobody has written since stays as it is.
-        if not self.times.get(lies.base) or name not in self.graph.values:
+        # What nobody has written since it was made stays as it is.
+        if self.times.get(lies.base, 0) == self.since.get(name, 0):
             return name
         return self._now(lies)
 

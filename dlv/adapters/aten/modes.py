@@ -106,12 +106,13 @@ class _Reading:
         source = call.arguments[0].value if call.arguments else None
         if call.base in DROPOUTS and call.aten and isinstance(source, Ref):
             for dropped in filter(None, call.outputs):
-                self.names[dropped] = self._value(source)
+                self.names[dropped] = self.names.get(source.name)
             return
         given = {
             argument.name or f"{place}": self._value(argument.value)
             for place, argument in enumerate(call.arguments)
-            if argument.name not in (*_SWITCHES, _SHARE)
+            # torch leaves out what is the default, and so does one mode what the other has.
+            if argument.value is not None and argument.name not in (*_SWITCHES, _SHARE)
         }
         for port, name in enumerate(call.outputs):
             if name is not None:

@@ -515,24 +515,24 @@ class Halves(Base):
 
 TRAPS: dict[type[Base], tuple[list[str], list[str]]] = {
     Written: (
-        ["FULL", "aten.select.int", "aten.fill_.Tensor", "RELU"],
-        ["fc", "select", "fill", "relu"],
+        ["FULL", *["RESHAPE"] * 5, "CONCAT", "RELU"],
+        ["fc", "select", "sym_size", "full", "unsqueeze", "slice", "cat", "relu"],
     ),
     Viewed: (
-        ["FULL", "aten.view.default", "aten.add_.Tensor", *["aten.sum.default"] * 2, "ADD"],
-        ["fc", "view", "add", "sum", "sum_1", "add_1"],
+        ["FULL", "ADD", "aten.sum.default", "RESHAPE", "aten.sum.default", "ADD"],
+        ["fc", "add", "sum", "view", "sum_1", "add_1"],
     ),
     Cloned: (
-        ["FULL", "aten.clone.default", "aten.select.int", "aten.fill_.Tensor", "ADD"],
-        ["fc", "clone", "select", "fill", "add"],
+        ["FULL", *["RESHAPE"] * 6, "CONCAT", "ADD"],
+        ["fc", "select", "sym_size", "full", "unsqueeze", "slice", "slice_1", "cat", "add"],
     ),
     Chained: (["FULL", "MUL", "ADD", "RELU"], ["fc", "mul", "add", "relu"]),
     Moving: (
         [
-            *("FULL", "aten.mul_.Tensor", "POOL", "aten.detach.default"),
-            *("aten.add_.Tensor", "ADD"),
+            *("FULL", "aten.mul.Tensor", "POOL", "aten.detach.default"),
+            *("aten.add.Tensor", "ADD", "aten.copy_.default"),
         ],
-        ["fc", "mul", "mean", "detach", "add", "add_1"],
+        ["fc", "mul", "mean", "detach", "add", "add_1", "copy"],
     ),
     WithoutGradients: (
         ["FULL", "aten.detach.default", "FULL", "MUL"],
@@ -552,7 +552,7 @@ TRAPS: dict[type[Base], tuple[list[str], list[str]]] = {
         [*["RESHAPE"] * 2, "FULL", "ADD", "aten.gt.Scalar", "RESHAPE", "aten.add.Tensor"],
         ["to", "to_1", "fc", "sub", "gt", "to_2", "add"],
     ),
-    Halves: (["FULL", "RESHAPE", "aten.mul_.Tensor"], ["fc", "to", "mul"]),
+    Halves: (["FULL", "RESHAPE", "MUL", "RESHAPE"], ["fc", "to", "mul", "to_1"]),
 }
 
 
