@@ -223,7 +223,7 @@ class OnnxRuntime(_Other):
         given = [item.name for item in self.network.inputs]
         # The file has its inputs in the network's order; a name that stands twice is changed.
         feeds = {
-            name: np.ascontiguousarray(inputs[own]) for name, own in zip(names, given, strict=True)
+            name: np.asarray(inputs[own], order="C") for name, own in zip(names, given, strict=True)
         }
         try:
             found: list[Array] = self._session.run(None, feeds)

@@ -71,6 +71,7 @@ class Program:
     @cached_property
     def constants(self) -> tuple[str, ...]:
         used = {name for step in self.steps for name, _ in step.inputs}
+        used |= {self.scores[0], *(name for name, _ in self.kept.values())}
         return tuple(name for name in self.network.constants if name in used)
 
 

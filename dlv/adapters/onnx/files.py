@@ -16,6 +16,7 @@ from dlv.adapters.onnx import inline as onnx_inline
 from dlv.adapters.onnx.external import External
 from dlv.adapters.onnx.model import Model, read_model
 from dlv.adapters.onnx.network import Built, build
+from dlv.adapters.onnx.operators import NEWEST_OPSET
 from dlv.adapters.onnx.tensors import Stored
 from dlv.adapters.source import Source
 from dlv.canonical import MAX_BYTES, dumps
@@ -23,7 +24,6 @@ from dlv.errors import DlvError, UsageError
 
 FORMAT = "onnx"
 SUFFIX = ".onnx"
-NEWEST_OPSET = 28
 
 _KEY = re.compile(r"[\w.:/ -]{1,64}")
 _MOST_VALUE, _MOST_ENTRIES = 256, 64
@@ -101,8 +101,8 @@ def _made(
 ) -> Checkpoint:
     if model.opsets.get("", 1) > NEWEST_OPSET:
         notes.append(
-            f"ONNX version {model.opsets['']} is newer than this dlv, which reads operators as of"
-            f" version {NEWEST_OPSET}"
+            f"ONNX version {model.opsets['']} is newer than this dlv, which knows operators up to"
+            f" version {NEWEST_OPSET}: all of them are kept as they are"
         )
     if model.trains:
         notes.append("the training information of the file is kept in it and not read")

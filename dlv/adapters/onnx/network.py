@@ -10,13 +10,14 @@ from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.onnx.builder import Builder, Cannot, Held
 from dlv.adapters.onnx.call import Call
 from dlv.adapters.onnx.model import Graph, Model, Operator, bodies_in, captured
+from dlv.adapters.onnx.operators import form, unknown
 from dlv.adapters.onnx.ops import LAYERS, Rule, full
 from dlv.adapters.onnx.ops_axes import PICKS, REDUCTIONS
 from dlv.adapters.onnx.ops_elementwise import ELEMENTWISE, SECOND
 from dlv.adapters.onnx.ops_shape import SHAPES
 from dlv.adapters.onnx.patterns import Pattern, find
 from dlv.adapters.onnx.tensors import Stored, dtype_of
-from dlv.adapters.onnx.values import FOLDED, Known, Length, Literal, fold, lengths
+from dlv.adapters.onnx.values import FOLDED, FOLDED_BY, Known, Length, Literal, fold, lengths
 from dlv.errors import Damaged
 from dlv.network.fields import FieldError
 from dlv.network.graph import Network, Port
@@ -47,7 +48,7 @@ def build(model: Model) -> Built:
     graph.operators = _sorted(graph, model.span.file.name)
     _drop_unread(graph)
     builder = Builder(model)
-    patterns, inside = find(graph)
+    patterns, inside = find(graph, model.opsets.get("", 1))
     places = {id(operator): place for place, operator in enumerate(graph.operators)}
     for name in sorted(graph.odd):
         _unread(builder, name)
@@ -55,7 +56,9 @@ def build(model: Model) -> Built:
         if id(operator) in inside:
             continue
         pattern = patterns.get(id(operator))
-        if pattern is None or not _attempt(builder, operator, partial(_whole, pattern)):
+        if pattern is None or not _attempt(
+            builder, operator, partial(_whole, pattern), settle=False
+        ):
             parts = (operator,) if pattern is None else pattern.operators
             for part in sorted(parts, key=lambda each: places[id(each)]):
                 _translate(builder, part)
@@ -125,11 +128,16 @@ def _drop_unread(graph: Graph) -> None:
         operator.outputs[1:] = [name if name in read else "" for name in operator.outputs[1:]]
 
 
-def _attempt(builder: Builder, operator: Operator, rule: Rule, *, flow: bool = False) -> bool:
+def _attempt(
+    builder: Builder, operator: Operator, rule: Rule, *, flow: bool = False, settle: bool = True
+) -> bool:
     """Whether a rule applied; if not, nothing is left of the attempt."""
     before = len(builder.nodes)
     try:
-        rule(Call(builder, operator, operator.outputs, flow=flow))
+        call = Call(builder, operator, operator.outputs, flow=flow)
+        rule(call)
+        if settle:
+            call.settle()
         if any(name and name not in builder.states for name in operator.outputs):
             raise Cannot("more outputs than the rule gives")
     except (Cannot, FieldError, ShapeError, ArithmeticError, LookupError, TypeError, ValueError):
@@ -144,7 +152,9 @@ def _translate(builder: Builder, operator: Operator) -> None:
         return
     key = (operator.domain, operator.kind)
     plain = not operator.domain and key not in builder.model.functions
-    if plain:
+    # Texts, sequences and numbers of four bits are nothing that a rule speaks of.
+    odd = any((builder.dtype(name) or "").startswith("raw:") for name in operator.inputs)
+    if plain and not odd:
         if operator.kind == "Constant" and _constant(builder, operator):
             return
         if operator.kind == "Identity" and _attempt(builder, operator, _identity):
@@ -169,13 +179,13 @@ def _identity(call: Call) -> None:
 
 
 def _constant(builder: Builder, operator: Operator) -> bool:
-    if len(operator.attrs) != 1 or len(operator.outputs) != 1:
+    if len(operator.attrs) != 1 or len(operator.outputs) != 1 or any(operator.inputs):
         return False
     [(key, value)], name = operator.attrs.items(), operator.outputs[0]
-    if isinstance(value, Stored):
+    if key == "value" and isinstance(value, Stored):
         value.name = name
         builder.states[name] = Held(value, constant=value.nbytes <= MOST_CONSTANT_BYTES)
-    elif key in _SINGLE and isinstance(value, (int, float)):
+    elif key in _SINGLE and isinstance(value, (int, float)):  # of the kind that the key names
         builder.states[name] = Literal(_SINGLE[key], (), (value,))
     elif key in _LISTS and isinstance(value, list) and len(value) <= _MOST_SETTINGS:
         builder.states[name] = Literal(_LISTS[key], (len(value),), tuple(value))
@@ -189,8 +199,8 @@ def _worked_out(builder: Builder, operator: Operator) -> Known | None:
     if len(operator.outputs) != 1:
         return None
     if operator.kind == "Shape" and len(operator.inputs) == 1 and operator.inputs[0]:
-        return _shape(builder, operator)
-    if operator.kind not in FOLDED:
+        return _shape(builder, operator) if _foldable(builder, operator) else None
+    if operator.kind not in FOLDED or not _foldable(builder, operator):
         return None
     inputs = [builder.known(name) if name else None for name in operator.inputs]
     while inputs and not operator.inputs[len(inputs) - 1]:
@@ -208,6 +218,15 @@ def _worked_out(builder: Builder, operator: Operator) -> Known | None:
             attrs["filler"] = (filler.dtype, values[0])
     attrs["kind"] = operator.kind
     return fold(operator.kind, inputs, attrs)
+
+
+def _foldable(builder: Builder, operator: Operator) -> bool:
+    """Whether the operator says nothing but what `fold` reads."""
+    version = builder.model.opsets.get("", 1)
+    found = form("", operator.kind, version)
+    if found is None or len(operator.inputs) > found.most:
+        return False
+    return unknown(found, operator.attrs, FOLDED_BY.get(operator.kind, ())) is None
 
 
 def _shape(builder: Builder, operator: Operator) -> Known | None:

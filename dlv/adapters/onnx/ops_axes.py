@@ -125,10 +125,16 @@ def _resize(call: Call) -> None:
     scales = [float(scale) for scale in call.numbers(2)] if call.has(2) else []
     if call.version < 11 or len(scales) != 4 or scales[:2] != [1, 1] or call.has(3):
         raise Cannot("other factors")
-    if any(scale != int(scale) or scale < 1 for scale in scales) or "axes" in call.operator.attrs:
+    if any(scale != int(scale) or scale < 1 for scale in scales):
         raise Cannot("other factors")
     mode = call.text("mode", "nearest")
     places = call.text("coordinate_transformation_mode", "half_pixel")
+    # What other modes than these ask for; exporters write all of it.
+    call.idle("cubic_coeff_a", "extrapolation_value", "exclude_outside")
+    if mode == "linear":
+        call.idle("nearest_mode")
+    if call.has(1):
+        call.known(1)  # a part of the tensor, which a mode of its own takes
     given = Arguments(call)
     factors: dict[str, Any] = {"l": [{"c": scale} for scale in scales[2:]]}
     args: list[dict[str, Any]] = [given.tensor(call.value(0)), {"c": None}]

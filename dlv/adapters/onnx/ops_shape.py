@@ -54,8 +54,9 @@ def _global_pool(variant: str) -> Rule:
 def reduced_axes(call: Call) -> tuple[list[int] | None, bool]:
     """Axes of a reduction (None: all), and whether they stay with length 1."""
     axes = call.axes()
+    noop = call.integer("noop_with_empty_axes", 0)
     if not axes:
-        if call.integer("noop_with_empty_axes", 0):
+        if noop:
             raise Cannot("a reduction over nothing")
         axes = None
     return axes, bool(call.integer("keepdims", 1))
@@ -231,6 +232,8 @@ def _split(call: Call) -> None:
     x, axis, shape = call.port(0), call.integer("axis", 0), call.shape(0)
     outputs = call.operator.outputs
     sizes = call.axes("split", 1)
+    if call.integer("num_outputs", len(outputs)) != len(outputs):
+        raise Cannot("other pieces than outputs")
     if sizes is None:
         if shape is None:
             raise Cannot("the length is not known")
@@ -290,13 +293,15 @@ def _expand(call: Call) -> None:
 
 def _cast(call: Call) -> None:
     dtype = dtype_of(call.integer("to"), "a Cast")
+    if not dtype.startswith("float8"):
+        call.idle("saturate", "round_mode")
     if dtype not in DTYPES:
         raise Cannot(f"a cast to {dtype}")
     call.put("RESHAPE", {"kind": "to", "dtype": dtype}, (call.port(0),), dtype=dtype)
 
 
 def _fill(call: Call) -> None:
-    value = call.operator.attrs.get("value")
+    value = call.given("value")
     number: float = 0.0
     if value is not None:
         values = value.values(1) if isinstance(value, Stored) else None

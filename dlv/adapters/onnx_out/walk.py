@@ -163,6 +163,7 @@ class Walk:
             item, name = self._value(port), port_name(port)
             g.scope = name
             value = g.value(item)
+            value = g.plain.get(value.id, value)
             length = isinstance(item, Value) and item.weak
             if value.id in seen or (self.placed.get(value.id) != port and not length):
                 value = g.op("Identity", [value])
