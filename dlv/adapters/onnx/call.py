@@ -10,6 +10,7 @@ from dlv.adapters.onnx.attributes import Attributes
 from dlv.adapters.onnx.builder import Builder, Cannot, Held
 from dlv.adapters.onnx.model import Body, Operator, bodies_in, captured
 from dlv.adapters.onnx.operators import form, unknown
+from dlv.adapters.onnx.result_shapes import result_shape
 from dlv.adapters.onnx.results import body_types, result_types
 from dlv.adapters.onnx.slots import ARGUMENTS, SETTINGS, WEIGHT_NAME
 from dlv.adapters.onnx.source import attribute_json
@@ -330,6 +331,9 @@ class Call(Attributes):
         said = builder.graph.values.get(self.outputs[0] if self.outputs else "")
         if shape is None and said is not None:
             shape = said.shape
+        if shape is None and source["dialect"] == "onnx" and not operator.domain:
+            shapes = [builder.shape(name) if name else () for name in operator.inputs]
+            shape = result_shape(operator.kind, shapes)
         made = builder.emit(
             self.label(),
             "OP",

@@ -21,6 +21,7 @@ from dlv.adapters.onnx.values import FOLDED, FOLDED_BY, Known, Length, Literal, 
 from dlv.errors import Damaged
 from dlv.network.fields import FieldError
 from dlv.network.graph import Network, Port
+from dlv.network.inference import node_shapes
 from dlv.network.sizes import ShapeError
 
 # Values of Constant nodes that are larger are weights, whatever the exporter called them.
@@ -29,6 +30,7 @@ MOST_CONSTANT_BYTES = 64 << 10
 _MOST_SETTINGS, _MOST_FRACTIONS = 4096, 8
 
 RULES: dict[str, Rule] = {**ELEMENTWISE, **REDUCTIONS, **SHAPES, **LAYERS}
+_ODD = ("raw:", "float8_e8m0")
 _LISTS = {"value_ints": "int64", "value_floats": "float32"}
 _SINGLE = {"value_int": "int64", "value_float": "float32"}
 
@@ -64,6 +66,8 @@ def build(model: Model) -> Built:
                 _translate(builder, part)
     outputs = [_output(builder, name) for name in graph.outputs]
     network = builder.network(outputs)
+    if any(node.op == "OP" for node in network.nodes):
+        network = builder.network(_told(builder, network))
     return _finish(builder, network)
 
 
@@ -153,7 +157,7 @@ def _translate(builder: Builder, operator: Operator) -> None:
     key = (operator.domain, operator.kind)
     plain = not operator.domain and key not in builder.model.functions
     # Texts, sequences and numbers of four bits are nothing that a rule speaks of.
-    odd = any((builder.dtype(name) or "").startswith("raw:") for name in operator.inputs)
+    odd = any((builder.dtype(name) or "").startswith(_ODD) for name in operator.inputs)
     if plain and not odd:
         if operator.kind == "Constant" and _constant(builder, operator):
             return
@@ -286,6 +290,25 @@ def _unread(builder: Builder, name: str) -> None:
 def _output(builder: Builder, name: str) -> Port:
     operator = Operator("", "Identity", "", [name], [name], {})
     return Call(builder, operator, [name], flow=True).port_of(name)
+
+
+def _told(builder: Builder, network: Network) -> list[Port]:
+    """Outputs of which only the file knows a shape: behind a node that keeps it."""
+    shapes = node_shapes(network)
+    found = []
+    for name, (maker, place) in zip(builder.graph.outputs, network.outputs, strict=True):
+        ports, said = shapes.get(maker, (None,)), builder.graph.values.get(name)
+        known = place < len(ports) and ports[place] is not None
+        if known or said is None or said.shape is None or said.dtype.startswith("raw:"):
+            found.append((maker, place))
+            continue
+        source = {"dialect": "aten", "op": "aten.alias.default", "args": [{"n": 0}], "kwargs": {}}
+        label, inputs = f"{maker}.output", [(maker, place)]
+        made = builder.emit(
+            label, "OP", {}, inputs, variant="raw", source=source, out_shape=said.shape
+        )
+        found.append((made, 0))
+    return found
 
 
 def _finish(builder: Builder, network: Network) -> Built:

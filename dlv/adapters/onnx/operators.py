@@ -67,6 +67,8 @@ def unknown(found: Form | None, attrs: Mapping[str, Any], read: Collection[str] 
 def misfit(kind: str, version: int, attrs: Mapping[str, Any], inputs: int) -> str | None:
     """Why an operator of ONNX's own cannot stand in a file of that version; None: it can."""
     found = form("", kind, version)
+    if kind == "Initializer":
+        return "texts and sparse tensors stay in the file that the version came from"
     if found is None:
         # Of what was never known, nobody can tell.
         return "it is gone, or not there yet" if kind in _table() else None

@@ -293,10 +293,19 @@ def _expand(call: Call) -> None:
 
 def _cast(call: Call) -> None:
     dtype = dtype_of(call.integer("to"), "a Cast")
-    if not dtype.startswith("float8"):
-        call.idle("saturate", "round_mode")
+    if dtype.startswith("float8"):
+        raise Cannot("what is too large for eight bits")
+    call.idle("saturate", "round_mode")  # of eight bits
     if dtype not in DTYPES:
         raise Cannot(f"a cast to {dtype}")
+    call.put("RESHAPE", {"kind": "to", "dtype": dtype}, (call.port(0),), dtype=dtype)
+
+
+def _cast_like(call: Call) -> None:
+    dtype = call.dtype(1)
+    if dtype is None or dtype not in DTYPES or dtype.startswith("float8"):
+        raise Cannot(f"a cast to {dtype}")
+    call.idle("saturate", "round_mode")
     call.put("RESHAPE", {"kind": "to", "dtype": dtype}, (call.port(0),), dtype=dtype)
 
 
@@ -362,6 +371,7 @@ SHAPES: dict[str, Rule] = {
     "Gather": _gather,
     "Expand": _expand,
     "Cast": _cast,
+    "CastLike": _cast_like,
     "ConstantOfShape": _fill,
     "Pad": _pad,
 }

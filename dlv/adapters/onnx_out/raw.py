@@ -101,7 +101,8 @@ def _verbatim(g: Graph, node: Node, inputs: Sequence[Item]) -> list[Value]:
     made = g.ops(kind, values, list(zip(dtypes, shapes, strict=True)), attrs, domain)
     g.steps[-1].needs = needs
     # Only the runtime knows for sure: nothing is claimed where nothing has to be.
-    g.unsure.update(value.id for value in made)
+    sure = [dtype for dtype, _ in _results(source, count)]
+    g.unsure.update(value.id for value, dtype in zip(made, sure, strict=True) if dtype is None)
     return [g.computed(value) if value.dtype in NARROW else value for value in made]
 
 
@@ -112,6 +113,9 @@ def _plain(g: Graph, value: Value) -> Value:
 def _settle_version(g: Graph, domain: str, kind: str, given: Any) -> int:
     """Let the file speak the operator's version, or one in which it is still the same."""
     version: int = given if type(given) is int else OPSET if not domain else 1
+    found = form(domain, kind, version)
+    if not domain and found is not None and version > OPSET:
+        version = max(OPSET, found.since)  # since then it is the same
     if domain:
         if g.opsets.setdefault(domain, version) != version:
             raise UsageError(
