@@ -25,6 +25,7 @@ from dlv.repository import Repository
 from dlv.snapshots import WeightFile, Weights
 
 if TYPE_CHECKING:
+    import dlv.evaluation.imported as imported
     import dlv.event_logs as event_logs
     import dlv.events.series as curves
     import dlv.rounding as rounding
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 else:  # many versions have no curves, most are exact
     curves = lazy("dlv.events.series")
     detect = lazy("dlv.adapters.detect")
+    imported = lazy("dlv.evaluation.imported")
     event_logs = lazy("dlv.event_logs")
     rounding = lazy("dlv.rounding")
     schemes = lazy("dlv.pas.schemes")
@@ -93,6 +95,7 @@ class Draft:
     tree: str | None = None
     files: list[FileEntry] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    agreed: set[str] = field(default_factory=set)  # networks that were held against their files
 
     def of_role(self, *roles: str) -> list[StagedFile]:
         return [file for file in self.staged if file.role in roles]
@@ -184,6 +187,7 @@ def _weights(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Re
         )
         for key, value in checkpoint.hyperparameters.items():
             draft.hyperparameters.setdefault(key, value)
+        checkpoint = _agreeing(draft, file, checkpoint)
         if scheme is not None and tally is not None:
             made = rounding.checkpoint(checkpoint, scheme, store.tmp_dir, tally)
             checkpoint, sources[file.path] = made
@@ -200,6 +204,20 @@ def _weights(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Re
     draft.warnings += _mixed(draft.weights)
     if scheme is not None and tally is not None:
         _lossy(draft, scheme, rounding.with_sources(draft.weights, sources), tally)
+
+
+def _agreeing(draft: Draft, file: StagedFile, opened: Checkpoint) -> Checkpoint:
+    """An ONNX file whose network computes what the file computes; each network is tried once."""
+    network, base = opened.network, draft.base.network if draft.base is not None else None
+    if opened.format != "onnx" or network is None or network.id in draft.agreed:
+        return opened
+    if base is not None and base.id == network.id:
+        return opened
+    opened, notes = imported.checked(file.source, opened)
+    draft.warnings += [f"{file.path}: {note}" for note in notes]
+    if opened.network is not None:
+        draft.agreed.add(opened.network.id)
+    return opened
 
 
 def _scheme(request: Request, *, carried: bool) -> Scheme | None:
@@ -270,7 +288,7 @@ def _network(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Re
     if request.network is not None:
         found += _opened("the given model", request.network, writer, store)
     for file in staged:
-        opened = staging.open_network(Path(file.source), file.format)
+        opened = _agreeing(draft, file, staging.open_network(Path(file.source), file.format))
         try:
             found += _opened(file.path, opened, writer, store)
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -41,10 +42,14 @@ class Built:
     tensors: list[tuple[Stored, Tensor]]
     constants: list[Tensor]
     notes: list[str]
+    places: dict[str, Port]  # where the values of the file stand in the network
 
 
-def build(model: Model) -> Built:
-    """The network, and the tensors that it and nobody uses; small settings became attributes."""
+def build(model: Model, raw: Collection[str] = ()) -> Built:
+    """The network, and the tensors that it and nobody uses; small settings became attributes.
+
+    `raw`: values whose operators are kept as they are, whatever rules there may be.
+    """
     graph = model.graph
     _check(graph, model.span.file.name)
     graph.operators = _sorted(graph, model.span.file.name)
@@ -58,12 +63,18 @@ def build(model: Model) -> Built:
         if id(operator) in inside:
             continue
         pattern = patterns.get(id(operator))
-        if pattern is None or not _attempt(
-            builder, operator, partial(_whole, pattern), settle=False
+        parts = (operator,) if pattern is None else pattern.operators
+        kept = any(name in raw for part in parts for name in part.outputs)
+        if (
+            kept
+            or pattern is None
+            or not _attempt(builder, operator, partial(_whole, pattern), settle=False)
         ):
-            parts = (operator,) if pattern is None else pattern.operators
             for part in sorted(parts, key=lambda each: places[id(each)]):
-                _translate(builder, part)
+                if any(name in raw for name in part.outputs):
+                    Call(builder, part, part.outputs).raw()
+                else:
+                    _translate(builder, part)
     outputs = [_output(builder, name) for name in graph.outputs]
     network = builder.network(outputs)
     if any(node.op == "OP" for node in network.nodes):
@@ -333,7 +344,8 @@ def _finish(builder: Builder, network: Network) -> Built:
         more = f" and {len(kinds) - 8} other kinds" if len(kinds) > 8 else ""
         builder.notes[f"outside dlv's vocabulary, kept as they are: {listed}{more}"] = None
     constants = [builder.constants[name] for name in kept]
-    return Built(network, tensors, constants, list(builder.notes))
+    places = {name: state for name, state in builder.states.items() if isinstance(state, tuple)}
+    return Built(network, tensors, constants, list(builder.notes), places)
 
 
 def _without_idle(network: Network) -> Network:

@@ -76,17 +76,39 @@ def _tile(call: Call) -> None:
 
 
 def _top(call: Call) -> None:
+    """The first of what is sorted: of equal ones ONNX wants the earlier, torch's topk any."""
     if call.version < 10:
         raise Cannot("an old form")
-    given = Arguments(call)
-    args = [
-        given.tensor(call.value(0)),
-        {"c": int(call.scalar(1))},
-        {"c": call.integer("axis", -1)},
-        {"c": bool(call.integer("largest", 1))},
-        {"c": bool(call.integer("sorted", 1))},
-    ]
-    aten(call, "topk.default", given, args)
+    count, axis = int(call.scalar(1)), call.integer("axis", -1)
+    call.integer("sorted", 1)  # in their order they are right either way
+    given, builder = Arguments(call), call.builder
+    source = {
+        "dialect": "aten",
+        "op": "aten.sort.stable",
+        "args": [given.tensor(call.value(0))],
+        "kwargs": {
+            "stable": {"c": True},
+            "dim": {"c": axis},
+            "descending": {"c": bool(call.integer("largest", 1))},
+        },
+    }
+    made = builder.emit(
+        call.label(),
+        "OP",
+        {},
+        given.inputs,
+        variant="raw",
+        params=given.params,
+        source=source,
+        out_shape=call.shape(0),
+    )
+    for place, value in enumerate(call.operator.outputs):
+        if value:
+            attrs = {"kind": "getitem", "index": place}
+            item = builder.emit(f"{made}.{place}", "RESHAPE", attrs, [(made, 0)])
+            cut = {"kind": "slice", "axis": axis, "start": 0, "end": count, "step": 1}
+            first = builder.emit(f"{made}.{place}.first", "RESHAPE", cut, [(item, 0)])
+            builder.bind(value, (first, 0), None, "int64" if place else call.dtype())
 
 
 def _einsum(call: Call) -> None:

@@ -58,7 +58,7 @@ def result_shape(kind: str, inputs: Sequence[Shape | None]) -> Shape | None:
         return None if first is None else (None,) * len(first)
     if kind in ("Reshape", "Expand"):
         return _listed(kind, first, inputs[1] if len(inputs) > 1 else None)
-    if how != "together" or None in inputs:
+    if how != "together" or not inputs or None in inputs:
         return None
     try:
         return broadcast([shape for shape in inputs if shape is not None])

@@ -207,7 +207,7 @@ def _check_body(body: Encoded, version: int) -> None:
 
 def _captured(g: Graph, name: str, item: Any) -> int:
     """A value of the surrounding graph that its own graphs use by name."""
-    value = g.value(item)
+    value = _plain(g, g.value(item))
     if g.stored.get(g.kept(name)) != value and g.inputs.get(name) != value:
         value = g.op("Identity", [value])
         g.fixed[value.id] = name
