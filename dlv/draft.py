@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dlv.catalogue as catalogue
@@ -47,6 +47,7 @@ else:  # many versions have no curves, most are exact
     schemes = lazy("dlv.pas.schemes")
 
 _Logs = Sequence["EventLogs"]
+
 WEIGHT_ROLES = ("weights", "snapshot")
 FILE_ROLES = ("file", "config", "log", "data", "network")
 
@@ -201,22 +202,17 @@ def _weights(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Re
     draft.weights = snapshots.put(draft.opened, writer, request.progress)
     for weights in draft.opened:
         draft.described += _opened(weights.path, weights.opened, writer, store)
-    draft.warnings += _mixed(draft.weights)
+    draft.warnings += snapshots.mixed(draft.weights)
     if scheme is not None and tally is not None:
         _lossy(draft, scheme, rounding.with_sources(draft.weights, sources), tally)
 
 
 def _agreeing(draft: Draft, file: StagedFile, opened: Checkpoint) -> Checkpoint:
-    """An ONNX file whose network computes what the file computes; each network is tried once."""
-    network, base = opened.network, draft.base.network if draft.base is not None else None
-    if opened.format != "onnx" or network is None or network.id in draft.agreed:
-        return opened
-    if base is not None and base.id == network.id:
-        return opened
-    opened, notes = imported.checked(file.source, opened)
-    draft.warnings += [f"{file.path}: {note}" for note in notes]
-    if opened.network is not None:
-        draft.agreed.add(opened.network.id)
+    """The file with a network that computes what it does, or without; each is tried once."""
+    if opened.format == "onnx" and opened.network is not None:
+        draft.agreed |= {draft.base.network.id} if draft.base and draft.base.network else set()
+        opened, notes = imported.checked(file.source, opened, draft.agreed)
+        draft.warnings += [f"{file.path}: {note}" for note in notes]
     return opened
 
 
@@ -239,20 +235,6 @@ def _lossy(draft: Draft, scheme: Scheme, weights: Weights, tally: Tally) -> None
         return
     draft.weights, draft.scheme = weights, scheme.get_config()
     draft.warnings += tally.notes
-
-
-def _mixed(weights: Weights) -> list[str]:
-    """Files of one step in several folders are more often two models than parts of one."""
-    found = []
-    for snapshot in weights.snapshots:
-        folders = sorted({str(PurePosixPath(c.path).parent) for c in snapshot.containers})
-        if len(folders) > 1:
-            step = "the own weights" if snapshot.step is None else f"step {snapshot.step}"
-            found.append(
-                f"{step} was put together from {' and '.join(folders[:3])}: if these are two"
-                " models, dlv undo, then dlv add and dlv commit one folder at a time"
-            )
-    return found[:1]
 
 
 def prove(draft: Draft) -> None:

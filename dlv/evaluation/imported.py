@@ -40,13 +40,16 @@ class _Fault:
     what: Difference
 
 
-def checked(path: str, opened: Checkpoint) -> tuple[Checkpoint, list[str]]:
+def checked(path: str, opened: Checkpoint, known: set[str]) -> tuple[Checkpoint, list[str]]:
     """The same file with a network that agrees with it, or without one, and what was done.
 
+    `known`: ids of networks that were found to agree before; this one is added.
     What comes back may be another Checkpoint, in the place of the one that was given and is closed.
     """
     notes: list[str] = []
     raw: set[str] = set()
+    if opened.network is None or opened.network.id in known:
+        return opened, notes
     while opened.network is not None and opened.format == FORMAT and there():
         fault, note = _compared(path, opened, opened.network)
         if note is not None:
@@ -62,6 +65,8 @@ def checked(path: str, opened: Checkpoint) -> tuple[Checkpoint, list[str]]:
         notes.append(f"{named[1]} is kept as it is in the file: {_told(fault, named)}")
         opened.close()
         opened = files.open(path, raw=frozenset(raw))
+    if opened.network is not None:
+        known.add(opened.network.id)
     return opened, notes
 
 

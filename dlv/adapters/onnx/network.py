@@ -14,7 +14,7 @@ from dlv.adapters.onnx.model import Graph, Model, Operator, bodies_in, captured
 from dlv.adapters.onnx.operators import form, unknown
 from dlv.adapters.onnx.ops import LAYERS, Rule, full
 from dlv.adapters.onnx.ops_axes import PICKS, REDUCTIONS
-from dlv.adapters.onnx.ops_elementwise import ELEMENTWISE, SECOND
+from dlv.adapters.onnx.ops_elementwise import ELEMENTWISE, SECOND, is_whole
 from dlv.adapters.onnx.ops_shape import SHAPES
 from dlv.adapters.onnx.patterns import Pattern, find
 from dlv.adapters.onnx.tensors import Stored, dtype_of
@@ -31,6 +31,10 @@ MOST_CONSTANT_BYTES = 64 << 10
 _MOST_SETTINGS, _MOST_FRACTIONS = 4096, 8
 
 RULES: dict[str, Rule] = {**ELEMENTWISE, **REDUCTIONS, **SHAPES, **LAYERS}
+# Of whole numbers these are kept: the layers are of fractions, and torch widens what it adds up.
+_FRACTIONS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "AveragePool", "GlobalAveragePool")
+_FRACTIONS += ("ReduceMean", "ReduceL2", "ReduceLogSumExp")
+_SUMS = ("ReduceSum", "CumSum")
 _ODD = ("raw:", "float8_e8m0")
 _LISTS = {"value_ints": "int64", "value_floats": "float32"}
 _SINGLE = {"value_int": "int64", "value_float": "float32"}
@@ -169,6 +173,9 @@ def _translate(builder: Builder, operator: Operator) -> None:
     plain = not operator.domain and key not in builder.model.functions
     # Texts, sequences and numbers of four bits are nothing that a rule speaks of.
     odd = any((builder.dtype(name) or "").startswith(_ODD) for name in operator.inputs)
+    first = builder.dtype(operator.inputs[0]) if operator.inputs else None
+    odd = odd or (operator.kind in _FRACTIONS and is_whole(first))
+    odd = odd or (operator.kind in _SUMS and is_whole(first) and first != "int64")
     if plain and not odd:
         if operator.kind == "Constant" and _constant(builder, operator):
             return
