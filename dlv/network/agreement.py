@@ -127,8 +127,8 @@ def distance(got: Array, wanted: Array) -> float:
     if _kind(wanted) != "f":
         return 0.0 if np.array_equal(got, wanted) else float("inf")
     wide = np.complex128 if "c" in got.dtype.kind + wanted.dtype.kind else np.float64
-    a, b = got.astype(wide), wanted.astype(wide)
     with np.errstate(all="ignore"):
+        a, b = got.astype(wide), wanted.astype(wide)
         same = (a == b) | (np.isnan(a) & np.isnan(b))
         off = np.abs(a - b)
         size = np.abs(b)

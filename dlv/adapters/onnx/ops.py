@@ -342,6 +342,8 @@ def _attention(call: Call) -> None:
     odd = ("softcap", "softmax_precision", "qk_matmul_output_mode")
     if heads != groups or any(call.given(name) for name in odd):
         raise Cannot("a special attention")
+    if call.dtype() == "bfloat16":
+        raise Cannot("three digits, of which each step on the way rounds")
     _whole_mask(call)
     if call.rank() != (3 if heads else 4):
         raise Cannot("heads")
