@@ -137,7 +137,7 @@ def test_a_file_that_is_slow(check: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(imported, "_MOST_SECONDS", -1.0)
     found, [note] = check(net())
     assert found is not None
-    assert "the file took more than" in note
+    assert "the file takes more than" in note
 
 
 def test_a_file_that_does_not_run(check: Any) -> None:
