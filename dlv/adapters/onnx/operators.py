@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def _table() -> dict[str, list[list[Any]]]:
     return found
 
 
-@cache
+@lru_cache(4096)  # kinds and domains are any text that a file holds
 def form(domain: str, kind: str, version: int) -> Form | None:
     """The operator in that version of its domain; None: it is not known in it."""
     if version > _NEWEST.get(domain, version):

@@ -12,6 +12,7 @@ from dlv.adapters.onnx.operators import Form
 from dlv.adapters.onnx.tensors import dtype_named
 from dlv.adapters.onnx.types import read_value
 from dlv.adapters.protobuf.reader import Schema, Span
+from dlv.errors import DlvError
 
 Type = str | None
 _BODY = Schema("GraphProto", {12: "output message*"})
@@ -46,7 +47,10 @@ def body_types(kind: str, body: Span) -> list[Type]:
     """What the graph of an If, Loop or Scan gives to the outside."""
     if kind not in ("If", "Loop", "Scan", "SequenceMap"):
         return []
-    given = [read_value(part)[1] for part in _BODY.read(body)["output"]]
+    try:
+        given = [read_value(part)[1] for part in _BODY.read(body)["output"]]
+    except DlvError:  # of a type that nobody knows yet: nothing is told
+        return []
     types = [None if value is None else value.dtype for value in given]
     if kind == "SequenceMap":
         return [None if each is None else f"raw:seq({each.removeprefix('raw:')})" for each in types]
