@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
+import dlv.arrays as arrays
 import dlv.evaluation.imported as imported
 import dlv.evaluation.original as original
 import dlv.network.agreement as agreement
@@ -189,6 +190,10 @@ def test_padding_before_a_pool_is_zero(tmp_path: Path) -> None:
     held = {t.name: t for t in [*opened.tensors, *opened.constants]}
     steps = program(opened.network, {n: (t.dtype, t.shape) for n, t in held.items()})
     x = -np.abs(array(1, 2, 7, 7)) - 1
-    scores = engine("onnxruntime", steps, lambda name: held[name], "float32").scores({"x": x})
+
+    def tensor(name: str) -> Any:
+        return arrays.to_array(held[name].dtype, held[name].shape, held[name].read())
+
+    scores = engine("onnxruntime", steps, tensor, "float32").scores({"x": x})
     assert scores.max() == 0
     opened.close()

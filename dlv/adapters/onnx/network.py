@@ -32,8 +32,10 @@ _MOST_SETTINGS, _MOST_FRACTIONS = 4096, 8
 
 RULES: dict[str, Rule] = {**ELEMENTWISE, **REDUCTIONS, **SHAPES, **LAYERS}
 # Of whole numbers these are kept: the layers are of fractions, and torch widens what it adds up.
-_FRACTIONS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "AveragePool", "GlobalAveragePool")
-_FRACTIONS += ("ReduceMean", "ReduceL2", "ReduceLogSumExp")
+_FRACTIONS = (
+    *("Conv", "ConvTranspose", "Gemm", "MatMul", "AveragePool", "GlobalAveragePool"),
+    *("ReduceMean", "ReduceL2", "ReduceLogSumExp"),
+)
 _SUMS = ("ReduceSum", "CumSum")
 _ODD = ("raw:", "float8_e8m0")
 _LISTS = {"value_ints": "int64", "value_floats": "float32"}

@@ -89,7 +89,8 @@ OTHERS: dict[str, tuple[str, Mapping[str, Any]]] = {
 def test_an_unknown_attribute_of_what_has_no_case(kind: str, tmp_path: Path) -> None:
     inputs, specs = OTHERS.get(kind, ("x", {"x": [3, 4]}))
     weights = {"w": array(4)} if "w" in inputs else {}
-    plain, odd = (model([op(kind, inputs, **m)], specs, weights, opset=24) for m in ({}, {"a": 1}))
+    more: list[dict[str, Any]] = [{}, {"a": 1}]
+    plain, odd = (model([op(kind, inputs, **m)], specs, weights, opset=24) for m in more)
     assert raws(plain, tmp_path) == []
     assert raws(odd, tmp_path) == [kind]
 

@@ -16,7 +16,8 @@ from onnx import helper, numpy_helper
 from dlv.adapters.onnx_out.writer import save_network
 from tests.onnx_reading import opened
 
-Node, Info = onnx.NodeProto, onnx.ValueInfoProto
+Node = Any  # of onnx, which has no types here
+Info = Any
 
 
 def tensor(name: str, kind: int, *shape: int | str) -> Info:
