@@ -25,7 +25,7 @@ from dlv.repository import Repository
 from dlv.snapshots import WeightFile, Weights
 
 if TYPE_CHECKING:
-    import dlv.evaluation.imported as imported
+    import dlv.evaluation.apart as apart
     import dlv.event_logs as event_logs
     import dlv.events.series as curves
     import dlv.rounding as rounding
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 else:  # many versions have no curves, most are exact
     curves = lazy("dlv.events.series")
     detect = lazy("dlv.adapters.detect")
-    imported = lazy("dlv.evaluation.imported")
+    apart = lazy("dlv.evaluation.apart")
     event_logs = lazy("dlv.event_logs")
     rounding = lazy("dlv.rounding")
     schemes = lazy("dlv.pas.schemes")
@@ -211,7 +211,7 @@ def _agreeing(draft: Draft, file: StagedFile, opened: Checkpoint) -> Checkpoint:
     """The file with a network that computes what it does, or without; each is tried once."""
     if opened.format == "onnx" and opened.network is not None:
         draft.agreed |= {draft.base.network.id} if draft.base and draft.base.network else set()
-        opened, notes = imported.checked(file.source, opened, draft.agreed)
+        opened, notes = apart.checked(file.source, opened, draft.agreed)
         draft.warnings += [f"{file.path}: {note}" for note in notes]
     return opened
 

@@ -40,14 +40,17 @@ class _Fault:
     what: Difference
 
 
-def checked(path: str, opened: Checkpoint, known: set[str]) -> tuple[Checkpoint, list[str]]:
+def checked(
+    path: str, opened: Checkpoint, known: set[str], raw: set[str] | None = None
+) -> tuple[Checkpoint, list[str]]:
     """The same file with a network that agrees with it, or without one, and what was done.
 
-    `known`: ids of networks that were found to agree before; this one is added.
+    `known`: ids of networks that were found to agree before; this one is added. `raw` takes the
+    values whose operators were kept as they are.
     What comes back may be another Checkpoint, in the place of the one that was given and is closed.
     """
     notes: list[str] = []
-    raw: set[str] = set()
+    raw = set() if raw is None else raw
     if opened.network is None or opened.network.id in known:
         return opened, notes
     while opened.network is not None and opened.format == FORMAT and there():
