@@ -29,6 +29,13 @@ class Attributes:
     def integer(self, name: str, default: int | None = None) -> int:
         return int(self._attribute(name, default, int))
 
+    def flag(self, name: str, default: int) -> bool:
+        """0 or 1; what any other number means is told differently by everybody."""
+        value = self.integer(name, default)
+        if value not in (0, 1):
+            raise Cannot(f"{name} is {value}")
+        return bool(value)
+
     def decimal(self, name: str, default: float | None = None) -> float:
         return shortest(float(self._attribute(name, default, float)))
 

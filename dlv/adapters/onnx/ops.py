@@ -149,10 +149,10 @@ def full(
 
 
 def _gemm(call: Call) -> None:
-    broadcast = call.integer("broadcast", int(call.version >= 7))
-    if call.integer("transA", 0) or call.decimal("alpha", 1.0) != 1:
+    broadcast = call.flag("broadcast", int(call.version >= 7))
+    if call.flag("transA", 0) or call.decimal("alpha", 1.0) != 1:
         raise Cannot("Gemm with a scale")
-    flip = call.integer("transB", 0)
+    flip = call.flag("transB", 0)
     held = call.held(1)
     if held is None or len(held.stored.shape) != 2:
         raise Cannot("no matrix")
@@ -191,9 +191,9 @@ def _matmul(call: Call) -> None:
 
 def _batch_norm(call: Call) -> None:
     call.only_output()
-    if call.integer("spatial", 1) != 1:
+    if not call.flag("spatial", 1):
         raise Cannot("statistics for each place")
-    if call.version < 7 and not call.integer("is_test", 0):
+    if call.version < 7 and not call.flag("is_test", 0):
         raise Cannot("statistics of the batch")
     slots = ("weight", "bias", "running_mean", "running_var")
     params = {slot: call.weight(place + 1) for place, slot in enumerate(slots)}
@@ -324,7 +324,7 @@ def _softmax(log: bool) -> Rule:
 def _dropout(call: Call) -> None:
     call.only_output()
     call.idle("seed")
-    if call.version < 7 and not call.integer("is_test", 0):
+    if call.version < 7 and not call.flag("is_test", 0):
         raise Cannot("a dropout in training")
     if call.has(2) and any(call.numbers(2)):
         raise Cannot("a dropout in training")
@@ -350,7 +350,7 @@ def _attention(call: Call) -> None:
     scale = None if call.given("scale") is None else call.decimal("scale")
     attrs: dict[str, Any] = {
         "heads": heads or None,
-        "causal": bool(call.integer("is_causal", 0)),
+        "causal": call.flag("is_causal", 0),
         "scale": scale,
         "p": 0.0,
     }

@@ -44,9 +44,9 @@ def _reduce(op: str, *before: float) -> Rule:
 
 def _extreme(op: str) -> Rule:
     def rule(call: Call) -> None:
-        if call.integer("select_last_index", 0):
+        if call.flag("select_last_index", 0):
             raise Cannot("the last of equals")
-        axis, keep = call.integer("axis", 0), bool(call.integer("keepdims", 1))
+        axis, keep = call.integer("axis", 0), call.flag("keepdims", 1)
         if call.shape(0) is not None:
             call.axis(axis, call.rank())
         given = Arguments(call)
@@ -57,7 +57,7 @@ def _extreme(op: str) -> Rule:
 
 
 def _cumulative(call: Call) -> None:
-    if call.integer("exclusive", 0) or call.integer("reverse", 0):
+    if call.flag("exclusive", 0) or call.flag("reverse", 0):
         raise Cannot("a special sum")
     given = Arguments(call)
     args = [given.tensor(call.value(0)), {"c": int(call.scalar(1))}]
@@ -80,7 +80,8 @@ def _top(call: Call) -> None:
     if call.version < 10:
         raise Cannot("an old form")
     count, axis = int(call.scalar(1)), call.integer("axis", -1)
-    call.integer("sorted", 1)  # in their order they are right either way
+    if not call.flag("sorted", 1):
+        raise Cannot("in any order")
     given, builder = Arguments(call), call.builder
     source = {
         "dialect": "aten",
@@ -89,7 +90,7 @@ def _top(call: Call) -> None:
         "kwargs": {
             "stable": {"c": True},
             "dim": {"c": axis},
-            "descending": {"c": bool(call.integer("largest", 1))},
+            "descending": {"c": call.flag("largest", 1)},
         },
     }
     made = builder.emit(
@@ -119,7 +120,7 @@ def _einsum(call: Call) -> None:
 
 
 def _triangle(call: Call) -> None:
-    op = "triu.default" if call.integer("upper", 1) else "tril.default"
+    op = "triu.default" if call.flag("upper", 1) else "tril.default"
     given = Arguments(call)
     args = [given.tensor(call.value(0)), {"c": int(call.scalar(1)) if call.has(1) else 0}]
     aten(call, op, given, args, call.shape(0), call.dtype())

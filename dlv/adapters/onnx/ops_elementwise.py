@@ -83,7 +83,7 @@ def _combine(op: str) -> Rule:
 
 def _aligned(call: Call) -> None:
     """Before version 7 the second tensor could begin at any axis, today at the last ones."""
-    if call.version >= 7 or not call.integer("broadcast", 0):
+    if call.version >= 7 or not call.flag("broadcast", 0):
         return
     axis = call.given("axis")
     ranks = [len(shape) for shape in (call.shape(0), call.shape(1)) if shape is not None]
@@ -189,7 +189,7 @@ def _power(call: Call) -> None:
 def _modulo(call: Call) -> None:
     if not is_whole(call.dtype()):
         raise Cannot("torch has other rules for zeros and infinities")
-    _binary("fmod.Tensor" if call.integer("fmod", 0) else "remainder.Tensor")(call)
+    _binary("fmod.Tensor" if call.flag("fmod", 0) else "remainder.Tensor")(call)
 
 
 def _where(call: Call) -> None:

@@ -25,18 +25,21 @@ def _pool(variant: str) -> Rule:
         stride = per_axis(call, "strides", len(kernel))
         dilation = per_axis(call, "dilations", len(kernel))
         pad = pads(call, kernel, stride, dilation)
+        same = call.text("auto_pad", "NOTSET").startswith("SAME")
+        if same and (call.flag("ceil_mode", 0) or any(step != 1 for step in dilation)):
+            raise Cannot("runtimes do not agree on what comes out")
         attrs = {
             "kernel": kernel,
             "stride": stride,
             "pad": pad,
             "dilation": dilation,
-            "ceil": bool(call.integer("ceil_mode", 0)),
+            "ceil": call.flag("ceil_mode", 0),
         }
         if variant == "AVG":
             # Without padding there is nothing to count or not to count.
-            counted = bool(call.integer("count_include_pad", 0))
+            counted = call.flag("count_include_pad", 0)
             attrs["count_pad"] = counted or not any(map(any, pad))
-        elif call.integer("storage_order", 0):
+        elif call.flag("storage_order", 0):
             raise Cannot("places are counted along columns")
         call.put("POOL", attrs, (call.port(0),), variant=variant)
 
@@ -54,12 +57,12 @@ def _global_pool(variant: str) -> Rule:
 def reduced_axes(call: Call) -> tuple[list[int] | None, bool]:
     """Axes of a reduction (None: all), and whether they stay with length 1."""
     axes = call.axes()
-    noop = call.integer("noop_with_empty_axes", 0)
+    noop = call.flag("noop_with_empty_axes", 0)
     if not axes:
         if noop:
             raise Cannot("a reduction over nothing")
         axes = None
-    return axes, bool(call.integer("keepdims", 1))
+    return axes, call.flag("keepdims", 1)
 
 
 def _mean(call: Call) -> None:
@@ -109,7 +112,7 @@ def _reshape(call: Call) -> None:
     else:
         entries = list(call.entries(1))
     shape = call.shape(0)
-    if not call.integer("allowzero", 0):
+    if not call.flag("allowzero", 0):
         zeros = [place for place, entry in enumerate(entries) if entry == 0]
         behind = len(zeros)
         whole = bool(entries) and entries == [0] * behind + [-1]
