@@ -151,6 +151,10 @@ def test_a_large_model_lies_beside_its_tensors(monkeypatch: pytest.MonkeyPatch) 
     np.testing.assert_array_equal(found, wanted)
 
 
+def no_tensor(name: str) -> Array:
+    raise AssertionError(f"nothing holds {name}")
+
+
 def of_onnx(kind: str, inputs: str, specs: Any, **attrs: Any) -> tuple[Program, Any]:
     """The program of one operator that is kept as it is."""
     names = {name: Input(name, shape, dtype) for name, (dtype, shape) in specs.items()}
@@ -160,7 +164,7 @@ def of_onnx(kind: str, inputs: str, specs: Any, **attrs: Any) -> tuple[Program, 
     ports = tuple((name, 0) for name in names)
     node = Node("n", "OP", "raw", {}, ports, source={**source, "outputs": 1}, out_shape=())
     network = Network(tuple(names.values()), (node,), (("n", 0),))
-    return program(network), lambda name: {}[name]
+    return program(network), no_tensor
 
 
 @pytest.mark.parametrize(
@@ -191,6 +195,6 @@ def test_a_number_stays_a_number_and_not_a_list() -> None:
 def test_texts_are_no_tensors_of_torch() -> None:
     node = Node("n", "RESHAPE", None, {"kind": "contiguous"}, (("x", 0),))
     network = Network((Input("x", (2,), "raw:STRING"),), (node,), (("n", 0),))
-    made = engines.engine("torch", program(network), lambda name: {}[name])
+    made = engines.engine("torch", program(network), no_tensor)
     with pytest.raises(UsageError, match="torch has no tensors of"):
         made.scores({"x": np.array(["a", "b"], object)})
