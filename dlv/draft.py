@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dlv.catalogue as catalogue
@@ -25,6 +25,7 @@ from dlv.repository import Repository
 from dlv.snapshots import WeightFile, Weights
 
 if TYPE_CHECKING:
+    import dlv.evaluation.apart as apart
     import dlv.event_logs as event_logs
     import dlv.events.series as curves
     import dlv.rounding as rounding
@@ -40,11 +41,13 @@ if TYPE_CHECKING:
 else:  # many versions have no curves, most are exact
     curves = lazy("dlv.events.series")
     detect = lazy("dlv.adapters.detect")
+    apart = lazy("dlv.evaluation.apart")
     event_logs = lazy("dlv.event_logs")
     rounding = lazy("dlv.rounding")
     schemes = lazy("dlv.pas.schemes")
 
 _Logs = Sequence["EventLogs"]
+
 WEIGHT_ROLES = ("weights", "snapshot")
 FILE_ROLES = ("file", "config", "log", "data", "network")
 
@@ -93,6 +96,7 @@ class Draft:
     tree: str | None = None
     files: list[FileEntry] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    agreed: set[str] = field(default_factory=set)  # networks that were held against their files
 
     def of_role(self, *roles: str) -> list[StagedFile]:
         return [file for file in self.staged if file.role in roles]
@@ -184,6 +188,7 @@ def _weights(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Re
         )
         for key, value in checkpoint.hyperparameters.items():
             draft.hyperparameters.setdefault(key, value)
+        checkpoint = _agreeing(draft, file, checkpoint)
         if scheme is not None and tally is not None:
             made = rounding.checkpoint(checkpoint, scheme, store.tmp_dir, tally)
             checkpoint, sources[file.path] = made
@@ -197,9 +202,18 @@ def _weights(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Re
     draft.weights = snapshots.put(draft.opened, writer, request.progress)
     for weights in draft.opened:
         draft.described += _opened(weights.path, weights.opened, writer, store)
-    draft.warnings += _mixed(draft.weights)
+    draft.warnings += snapshots.mixed(draft.weights)
     if scheme is not None and tally is not None:
         _lossy(draft, scheme, rounding.with_sources(draft.weights, sources), tally)
+
+
+def _agreeing(draft: Draft, file: StagedFile, opened: Checkpoint) -> Checkpoint:
+    """The file with a network that computes what it does, or without; each is tried once."""
+    if opened.format == "onnx" and opened.network is not None:
+        draft.agreed |= {draft.base.network.id} if draft.base and draft.base.network else set()
+        opened, notes = apart.checked(file.source, opened, draft.agreed)
+        draft.warnings += [f"{file.path}: {note}" for note in notes]
+    return opened
 
 
 def _scheme(request: Request, *, carried: bool) -> Scheme | None:
@@ -221,20 +235,6 @@ def _lossy(draft: Draft, scheme: Scheme, weights: Weights, tally: Tally) -> None
         return
     draft.weights, draft.scheme = weights, scheme.get_config()
     draft.warnings += tally.notes
-
-
-def _mixed(weights: Weights) -> list[str]:
-    """Files of one step in several folders are more often two models than parts of one."""
-    found = []
-    for snapshot in weights.snapshots:
-        folders = sorted({str(PurePosixPath(c.path).parent) for c in snapshot.containers})
-        if len(folders) > 1:
-            step = "the own weights" if snapshot.step is None else f"step {snapshot.step}"
-            found.append(
-                f"{step} was put together from {' and '.join(folders[:3])}: if these are two"
-                " models, dlv undo, then dlv add and dlv commit one folder at a time"
-            )
-    return found[:1]
 
 
 def prove(draft: Draft) -> None:
@@ -270,7 +270,7 @@ def _network(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Re
     if request.network is not None:
         found += _opened("the given model", request.network, writer, store)
     for file in staged:
-        opened = staging.open_network(Path(file.source), file.format)
+        opened = _agreeing(draft, file, staging.open_network(Path(file.source), file.format))
         try:
             found += _opened(file.path, opened, writer, store)
         finally:

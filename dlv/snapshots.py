@@ -372,3 +372,17 @@ def names_in_file(manifest: Manifest, snapshot: Snapshot, container: Container) 
     if clash and all(name.startswith(prefix) for name in names):
         return plain
     return {name: name for name in names}
+
+
+def mixed(weights: Weights) -> list[str]:
+    """Files of one step in several folders are more often two models than parts of one."""
+    found = []
+    for snapshot in weights.snapshots:
+        folders = sorted({str(PurePosixPath(c.path).parent) for c in snapshot.containers})
+        if len(folders) > 1:
+            step = "the own weights" if snapshot.step is None else f"step {snapshot.step}"
+            found.append(
+                f"{step} was put together from {' and '.join(folders[:3])}: if these are two"
+                " models, dlv undo, then dlv add and dlv commit one folder at a time"
+            )
+    return found[:1]

@@ -20,7 +20,10 @@ import dlv
 import dlv.add as adding
 import dlv.canonical as canonical
 import dlv.commit as committing
+import dlv.evaluation.apart as apart
+import dlv.evaluation.imported as imported
 import dlv.snapshots as snapshots
+from dlv.adapters.onnx import network as onnx_rules
 from dlv.commit import Committed, Request
 from dlv.errors import Conflict, DlvError, NotFound, UsageError
 from dlv.events.series import Scalars
@@ -29,6 +32,7 @@ from dlv.metadata import facts, metrics, staged, versions
 from dlv.repository import Repository
 from dlv.staging import Request as AddRequest
 from dlv.weights import MatrixStore
+from tests import onnx_models
 
 HOME = str(Path(dlv.__file__).parent.parent)
 Arrays = dict[str, Any]
@@ -760,3 +764,30 @@ def test_a_damaged_base_is_named(project: Project) -> None:
         project.commit(allow_empty=True)
     assert found.value.exit_code == 6
     assert made.id[:12] in found.value.message
+
+
+@pytest.mark.parametrize("role", [None, "network"])
+def test_an_onnx_file_that_is_read_wrongly(
+    project: Project, monkeypatch: pytest.MonkeyPatch, role: str | None
+) -> None:
+    """Each network is held against its file, once; what differs is kept as it is in the file."""
+    made = onnx_models.model(
+        [onnx_models.op("Gemm", "x w", "h"), onnx_models.op("Relu", "h")],
+        {"x": ["B", 6]},
+        {"w": onnx_models.array(6, 4)},
+    )
+
+    def wrong(call: Any) -> None:
+        call.put("RELU", {"slope": 0.5}, (call.port(0),))
+
+    monkeypatch.setitem(onnx_rules.RULES, "Relu", wrong)
+    monkeypatch.setattr(apart, "checked", imported.checked)  # another process has right rules
+    project.write("m.onnx", made.SerializeToString())
+    project.add("m.onnx", role=role)
+    found = project.commit()
+    [warning] = [each for each in found.warnings if "would compute something else" in each]
+    assert warning.startswith("m.onnx: Relu is kept as it is in the file")
+    with dlv.open(project.root) as repo:
+        network = repo["net"].network
+    assert network is not None
+    assert [node.op for node in network.nodes] == ["FULL", "OP"]

@@ -23,9 +23,10 @@ LEVELS: dict[float, str] = {
     3.4: "bounding ingest frozen_curves",
     3.45: "event_logs",
     # What several verbs share.
-    3.5: "conditions delivery derive draft imported_runs inventory lineage mlflow_record reachable"
+    3.5: "conditions delivery derive imported_runs inventory lineage mlflow_record reachable"
     " text_changes working",
     3.7: "approximate_files carrying collecting repairing matrix_pairs evaluation",
+    3.8: "draft",
     4: "board add commit archive explain diff describe evaluate activations check status history"
     " checkout tags remove collect intake intake_mlflow intake_tensorboard transfer curves stats"
     " doctor demo rebuild named_boards"
@@ -137,13 +138,13 @@ HOMES = {
     "numpy": "",
     "numba": "pas/coders/compiled.py pas/solvers/compiled.py",
     "torch": "arrays.py adapters/ network/torch_types.py training/ integrations/",
-    "onnx": "adapters/",
+    "onnx": "adapters/ evaluation/original.py",
     "h5py": "adapters/",
     "lightning": "integrations/lightning.py",
     "pytorch_lightning": "integrations/lightning.py",
     "transformers": "integrations/transformers.py",
     "keras": "integrations/keras.py",
-    "onnxruntime": "evaluation/engines.py",
+    "onnxruntime": "evaluation/engines.py evaluation/original.py",
     "matplotlib": "report/picture.py",
     "optuna": "training/sampling.py",
     "ray": "training/ray_pool.py",

@@ -22,6 +22,7 @@ import dlv.processors as processors
 from dlv.adapters.checkpoint import Beside, Tensor
 from dlv.adapters.onnx_out.writer import save_network
 from dlv.errors import UsageError, nearest, require
+from dlv.evaluation.runtime import check, session, widened
 from dlv.network.forward import Forward, sizes_of
 from dlv.network.graph import Network, Port
 from dlv.network.program import Program
@@ -118,7 +119,7 @@ def cut(network: Network, ports: Sequence[Port]) -> Network:
     )
 
 
-def widened(network: Network) -> Network:
+def in_float64(network: Network) -> Network:
     """Where a narrower float is named, float64: what is computed has one precision."""
     nodes = tuple(
         replace(node, source=_wide(node.source), attrs=_wide(node.attrs)) for node in network.nodes
@@ -148,7 +149,7 @@ class Torch(_Other):
         self.torch = made.torch
         super().__init__(program, tensor, precision)
         if precision == "float64":
-            self.network = widened(self.network)
+            self.network = in_float64(self.network)
         tensors = {
             n: self._of(x) for n, x in self.held(sorted(self.network.tensor_names())).items()
         }
@@ -158,12 +159,10 @@ class Torch(_Other):
 
     def _of(self, x: Array) -> Any:
         # A copy where it is needed: torch takes no array that may not be written to.
-        return self.torch.from_numpy(np.array(x, order="C"))
-
-    def _array(self, value: Any) -> Array:
-        # A tensor of the network may come out as it is, which wants a gradient; or a length.
-        is_tensor = isinstance(value, self.torch.Tensor)
-        return np.asarray(value.detach() if is_tensor else value)
+        try:
+            return self.torch.from_numpy(np.array(x, order="C"))
+        except TypeError as error:
+            raise UsageError(f"torch has no tensors of {x.dtype}", why=str(error)) from error
 
     def run(self, inputs: Mapping[str, Array]) -> Sequence[Array]:
         given = {name: self._of(x) for name, x in inputs.items()}
@@ -178,6 +177,14 @@ class Torch(_Other):
                 ) from error
         outputs = found if len(self.ports) > 1 else (found,)
         return [self._array(value) for value in outputs]
+
+    def _array(self, value: Any) -> Array:
+        """numpy has no types for the narrowest floats."""
+        if not isinstance(value, self.torch.Tensor):
+            return np.asarray(value)
+        value = value.detach()
+        narrow = value.is_floating_point() and value.element_size() < 4
+        return np.asarray(value.float() if narrow else value)
 
 
 @contextlib.contextmanager
@@ -206,16 +213,12 @@ class OnnxRuntime(_Other):
         names = sorted(self.network.tensor_names())
         tensors = [_stored(name, x) for name, x in self.held(names).items()]
         constants = [_stored(n, x) for n, x in self.held(list(self.network.constants)).items()]
-        options = runtime.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = threads(), 1
-        options.log_severity_level = 4
+        check(self.network, self.tensor)
         # Nodes outside the vocabulary are written, too, where ONNX has a word for them.
         with contextlib.ExitStack() as stack:
             model = _written(self.network, tensors, constants, stack)
             try:
-                self._session = runtime.InferenceSession(
-                    model, options, providers=["CPUExecutionProvider"]
-                )
+                self._session = session(runtime, model, threads())
             except Exception as error:  # of a class of its own
                 raise UsageError(
                     "onnxruntime cannot run this network",
@@ -228,7 +231,7 @@ class OnnxRuntime(_Other):
         given = [item.name for item in self.network.inputs]
         # The file has its inputs in the network's order; a name that stands twice is changed.
         feeds = {
-            name: np.ascontiguousarray(inputs[own]) for name, own in zip(names, given, strict=True)
+            name: np.asarray(inputs[own], order="C") for name, own in zip(names, given, strict=True)
         }
         try:
             found: list[Array] = self._session.run(None, feeds)
@@ -236,7 +239,7 @@ class OnnxRuntime(_Other):
             raise UsageError(
                 "onnxruntime cannot run this batch", why=str(error).strip()[:300]
             ) from error
-        return found
+        return widened(found, [item.type for item in self._session.get_outputs()])
 
 
 def _stored(name: str, x: Array) -> Tensor:

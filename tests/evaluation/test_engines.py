@@ -149,3 +149,52 @@ def test_a_large_model_lies_beside_its_tensors(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(engines, "_MOST_IN_MEMORY", 20_000)
     found = engines.engine("onnxruntime", steps, tensor, "float32").scores(given)
     np.testing.assert_array_equal(found, wanted)
+
+
+def no_tensor(name: str) -> Array:
+    raise AssertionError(f"nothing holds {name}")
+
+
+def of_onnx(kind: str, inputs: str, specs: Any, **attrs: Any) -> tuple[Program, Any]:
+    """The program of one operator that is kept as it is."""
+    names = {name: Input(name, shape, dtype) for name, (dtype, shape) in specs.items()}
+    args: list[Any] = [{"n": list(names).index(name)} for name in inputs.split()]
+    told = {key: {"c": value} for key, value in attrs.items()}
+    source = {"dialect": "onnx", "op": kind, "args": args, "kwargs": told, "opset": 21}
+    ports = tuple((name, 0) for name in names)
+    node = Node("n", "OP", "raw", {}, ports, source={**source, "outputs": 1}, out_shape=())
+    network = Network(tuple(names.values()), (node,), (("n", 0),))
+    return program(network), no_tensor
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs", "attrs", "why"),
+    [
+        ("RandomNormalLike", "x", {}, "random"),
+        ("Bernoulli", "x", {"seed": 1.0}, "random"),
+        ("Dropout", "x x t", {}, "in training"),
+        ("BatchNormalization", "x x x x x", {"training_mode": 1}, "in training"),
+        ("CastLike", "x x", {}, "dtype"),
+    ],
+)
+def test_onnxruntime_is_not_asked_what_has_two_answers(
+    kind: str, inputs: str, attrs: Any, why: str
+) -> None:
+    made = of_onnx(kind, inputs, {"x": ("float32", (3,)), "t": ("bool", ())}, **attrs)
+    with pytest.raises(UsageError, match=f"not asked to run {kind} `n`") as caught:
+        engines.engine("onnxruntime", *made, "float32")
+    assert why in str(caught.value.why)
+
+
+def test_a_number_stays_a_number_and_not_a_list() -> None:
+    made = of_onnx("Identity", "x", {"x": ("float32", ())})
+    found = engines.engine("onnxruntime", *made, "float32").scores({"x": np.array(2.0)})
+    assert (found.shape, float(found)) == ((), 2.0)
+
+
+def test_texts_are_no_tensors_of_torch() -> None:
+    node = Node("n", "RESHAPE", None, {"kind": "contiguous"}, (("x", 0),))
+    network = Network((Input("x", (2,), "raw:STRING"),), (node,), (("n", 0),))
+    made = engines.engine("torch", program(network), no_tensor)
+    with pytest.raises(UsageError, match="torch has no tensors of"):
+        made.scores({"x": np.array(["a", "b"], object)})

@@ -2,58 +2,47 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dlv.adapters.decimals import shortest
+from dlv.adapters.onnx.attributes import Attributes
 from dlv.adapters.onnx.builder import Builder, Cannot, Held
-from dlv.adapters.onnx.model import Operator, bodies_in, captured
+from dlv.adapters.onnx.model import Body, Operator, bodies_in, captured
+from dlv.adapters.onnx.operators import form, unknown
+from dlv.adapters.onnx.result_shapes import result_shape
+from dlv.adapters.onnx.results import body_types, result_types
+from dlv.adapters.onnx.slots import ARGUMENTS, SETTINGS, WEIGHT_NAME
 from dlv.adapters.onnx.source import attribute_json
 from dlv.adapters.onnx.values import Entry, Known, Literal, Sizes, whole_numbers
 from dlv.errors import Damaged
 from dlv.network.graph import Port
 from dlv.network.sizes import Shape
 
-_WEIGHT_NAME = re.compile(r"(.+?)[._/](?:weight|kernel|gamma|scale|[wW])")
-# Slots of tensors in operators that are often met and kept raw.
-_ARGUMENTS = {
-    "LSTM": ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P"),
-    "GRU": ("X", "W", "R", "B", "sequence_lens", "initial_h"),
-    "RNN": ("X", "W", "R", "B", "sequence_lens", "initial_h"),
-    "PRelu": ("X", "slope"),
-    "Conv": ("X", "W", "B"),
-    "ConvTranspose": ("X", "W", "B"),
-    "Gemm": ("A", "B", "C"),
-    "BatchNormalization": ("X", "scale", "B", "input_mean", "input_var"),
-    "InstanceNormalization": ("input", "scale", "B"),
-    "LayerNormalization": ("X", "Scale", "B"),
-    "GroupNormalization": ("X", "scale", "bias"),
-}
-# Inputs that are settings, not weights, whatever their dtype.
-_SETTINGS = {
-    "Resize": (1, 2, 3),
-    "Upsample": (1,),
-    "Pad": (1, 2, 3),
-    "Clip": (1, 2),
-    "Dropout": (1, 2),
-    "OneHot": (1, 2),
-    "NonMaxSuppression": (2, 3, 4),
-    "Range": (0, 1, 2),
-}
 
-
-class Call:
+class Call(Attributes):
     """`outputs` is what it has to give. `flow`: weights may flow in where data is expected."""
 
     def __init__(
         self, builder: Builder, operator: Operator, outputs: list[str], *, flow: bool = False
     ) -> None:
+        super().__init__(operator)
         self.builder = builder
-        self.operator = operator
         self.outputs = outputs
         self.flow = flow
         self.version = builder.model.opsets.get(operator.domain, 1)
+        self._places: set[int] = set()  # of inputs that were read
+
+    def settle(self) -> None:
+        """Cannot if the operator says anything that the rule has not asked for."""
+        operator = self.operator
+        found = form(operator.domain, operator.kind, self.version)
+        name = unknown(found, operator.attrs, self.asked)
+        if found is None or name is not None:
+            raise Cannot(f"{name or 'its version'} is not understood")
+        for place, value in enumerate(operator.inputs):
+            if value and (place >= found.most or place not in self._places):
+                raise Cannot(f"its input {place} is not understood")
 
     # Inputs
 
@@ -63,6 +52,7 @@ class Call:
     def value(self, place: int) -> str:
         if not self.has(place):
             raise Cannot(f"{self.operator.kind} lacks its input {place}")
+        self._places.add(place)
         return self.operator.inputs[place]
 
     def port(self, place: int) -> Port:
@@ -129,7 +119,7 @@ class Call:
                 builder.computed[made], builder.states[made] = port, state
 
     def held(self, place: int) -> Held | None:
-        state = self.builder.states.get(self.operator.inputs[place]) if self.has(place) else None
+        state = self.builder.states.get(self.value(place)) if self.has(place) else None
         return state if isinstance(state, Held) else None
 
     def weight(self, place: int, *, flipped: bool = False) -> str:
@@ -161,7 +151,7 @@ class Call:
         return self.builder.dtype(self.value(place))
 
     def known(self, place: int) -> Known | None:
-        return self.builder.known(self.operator.inputs[place]) if self.has(place) else None
+        return self.builder.known(self.value(place)) if self.has(place) else None
 
     def numbers(self, place: int) -> tuple[Any, ...]:
         """Numbers that are written in the file, floats too."""
@@ -199,32 +189,9 @@ class Call:
 
     # Attributes
 
-    def integer(self, name: str, default: int | None = None) -> int:
-        return int(self._attribute(name, default, int))
-
-    def decimal(self, name: str, default: float | None = None) -> float:
-        return shortest(float(self._attribute(name, default, float)))
-
-    def text(self, name: str, default: str | None = None) -> str:
-        return str(self._attribute(name, default, str))
-
-    def integers(self, name: str, default: Sequence[int] | None = None) -> list[int]:
-        found: list[int] = list(self._attribute(name, default, list))
-        if not all(type(item) is int for item in found):
-            raise Cannot(f"{name} are no whole numbers")
-        return found
-
-    def _attribute(self, name: str, default: Any, kind: type) -> Any:
-        value = self.operator.attrs.get(name, default)
-        if value is not default and type(value) is not kind:
-            raise Cannot(f"{name} is of a wrong kind")
-        if value is None:
-            raise Cannot(f"{self.operator.kind} lacks {name}")
-        return value
-
     def axes(self, name: str = "axes", place: int = 1) -> list[int] | None:
         """Axes as an attribute, or since some version as an input; None: not given."""
-        if name in self.operator.attrs:
+        if self.given(name) is not None:
             return self.integers(name)
         return self.whole(place) if self.has(place) else None
 
@@ -235,7 +202,7 @@ class Call:
         if self.operator.name:
             return self.operator.name
         for slot in ("weight", "value"):
-            found = _WEIGHT_NAME.fullmatch((params or {}).get(slot, ""))
+            found = WEIGHT_NAME.fullmatch((params or {}).get(slot, ""))
             if found and self.builder.free(found[1]):
                 return found[1]
         value = next((name for name in self.operator.outputs if name), self.operator.kind)
@@ -279,8 +246,8 @@ class Call:
         """OP, in the words of ONNX."""
         operator, builder = self.operator, self.builder
         given = Arguments(self)
-        slots = _ARGUMENTS.get(operator.kind, ()) if not operator.domain else ()
-        settings = _SETTINGS.get(operator.kind, ()) if not operator.domain else ()
+        slots = ARGUMENTS.get(operator.kind, ()) if not operator.domain else ()
+        settings = SETTINGS.get(operator.kind, ()) if not operator.domain else ()
         args: list[dict[str, Any]] = []
         for place, value in enumerate(operator.inputs):
             if not value:
@@ -299,6 +266,10 @@ class Call:
             "opset": self.version,
             "outputs": len(operator.outputs),
         }
+        types = self._types(bodies)
+        results = self._results(types)
+        if results:
+            source["results"] = results
         if bodies:
             names = [name for name in captured(bodies) if name in builder.states]
             source["captured"] = {name: given.tensor(name) for name in names}
@@ -308,7 +279,26 @@ class Call:
             ] = None
         kind = operator.full_kind
         builder.raw_kinds[kind] = builder.raw_kinds.get(kind, 0) + 1
-        self.put_raw(source, given, self._sequence())
+        self.put_raw(source, given, self._sequence(), types=types)
+
+    def _results(self, types: Sequence[str | None]) -> list[list[Any]]:
+        """Dtypes and ranks that a reader of the node could not find out; none: it can."""
+        said = [self.builder.graph.values.get(name) for name in self.operator.outputs]
+        if len(types) == 1 and types[0] is not None:
+            return []
+        found = [
+            [type_ or (v.dtype if v else None), len(v.shape) if v and v.shape is not None else None]
+            for type_, v in zip(types, said, strict=True)
+        ]
+        return found if any(map(any, found)) else []
+
+    def _types(self, bodies: Sequence[Body]) -> list[str | None]:
+        operator, builder = self.operator, self.builder
+        found = form(operator.domain, operator.kind, self.version)
+        inputs = [builder.dtype(name) if name else None for name in operator.inputs]
+        inner = body_types(operator.kind, bodies[0].span) if bodies else []
+        count = len(operator.outputs)
+        return result_types(operator.kind, found, operator.attrs, inputs, count, inner)
 
     def _written(self, value: str) -> bool:
         state = self.builder.states.get(value)
@@ -334,12 +324,16 @@ class Call:
         given: Arguments,
         shape: Shape | None = None,
         dtype: str | None = None,
+        types: Sequence[str | None] = (),
     ) -> None:
         builder, operator = self.builder, self.operator
         wanted = [(place, name) for place, name in enumerate(operator.outputs) if name]
         said = builder.graph.values.get(self.outputs[0] if self.outputs else "")
         if shape is None and said is not None:
             shape = said.shape
+        if shape is None and source["dialect"] == "onnx" and not operator.domain:
+            shapes = [builder.shape(name) if name else () for name in operator.inputs]
+            shape = result_shape(operator.kind, shapes)
         made = builder.emit(
             self.label(),
             "OP",
@@ -351,13 +345,13 @@ class Call:
             out_shape=shape,
         )
         if len(wanted) == 1 and len(operator.outputs) == 1:
-            builder.bind(self.outputs[0], (made, 0), shape, dtype)
+            builder.bind(self.outputs[0], (made, 0), shape, dtype or (types[0] if types else None))
             return
         for place, value in wanted:
             attrs = {"kind": "getitem", "index": place}
             item = builder.emit(f"{made}.{place}", "RESHAPE", attrs, [(made, 0)])
             builder.dtypes.pop((item, 0), None)
-            builder.bind(value, (item, 0))
+            builder.bind(value, (item, 0), None, types[place] if types else None)
 
 
 class Arguments:

@@ -7,7 +7,8 @@ byte. Of a model whose weights lie in files beside it, one file that holds every
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import BinaryIO
 
 from dlv.adapters import splice
@@ -16,14 +17,15 @@ from dlv.adapters.onnx import inline as onnx_inline
 from dlv.adapters.onnx.external import External
 from dlv.adapters.onnx.model import Model, read_model
 from dlv.adapters.onnx.network import Built, build
+from dlv.adapters.onnx.operators import NEWEST_OPSET
 from dlv.adapters.onnx.tensors import Stored
 from dlv.adapters.source import Source
 from dlv.canonical import MAX_BYTES, dumps
 from dlv.errors import DlvError, UsageError
+from dlv.network.graph import Port
 
 FORMAT = "onnx"
 SUFFIX = ".onnx"
-NEWEST_OPSET = 28
 
 _KEY = re.compile(r"[\w.:/ -]{1,64}")
 _MOST_VALUE, _MOST_ENTRIES = 256, 64
@@ -31,8 +33,13 @@ _OWN = ("dlv", "step", "format")  # written by `export`
 _SURELY_SMALL = 2000  # nodes
 
 
-def open(path: str) -> Checkpoint:  # noqa: A001 (the name in the Adapter protocol)
-    """Check the whole file's structure; tensors are read when they are asked for."""
+def open(  # noqa: A001 (the name in the Adapter protocol)
+    path: str, *, raw: Collection[str] = ()
+) -> Checkpoint:
+    """Check the whole file's structure; tensors are read when they are asked for.
+
+    `raw`: values whose operators are kept as they are.
+    """
     file = Source(path)
     external = External(path)
 
@@ -42,7 +49,7 @@ def open(path: str) -> Checkpoint:  # noqa: A001 (the name in the Adapter protoc
 
     try:
         model = read_model(file, external)
-        built = build(model)
+        built = build(model, raw)
         result = _checkpoint(file, model, built)
         result.beside = external.paths
     except BaseException:
@@ -50,6 +57,34 @@ def open(path: str) -> Checkpoint:  # noqa: A001 (the name in the Adapter protoc
         raise
     result.close = close
     return result
+
+
+@contextmanager
+def _model(path: str) -> Iterator[Model]:
+    file, external = Source(path), External(path)
+    try:
+        yield read_model(file, external)
+    finally:
+        external.close()
+        file.close()
+
+
+def outputs(path: str) -> list[str]:
+    """What comes out, in the order of the network's outputs."""
+    with _model(path) as model:
+        return model.graph.outputs
+
+
+def values(path: str, raw: Collection[str] = ()) -> dict[str, tuple[Port, str]]:
+    """Where the values of the file stand in its network, and what makes them, producers first."""
+    with _model(path) as model:
+        places = build(model, raw).places
+        made = {name: each for each in model.graph.operators for name in each.outputs if name}
+    return {
+        name: (places[name], f"{each.kind} {each.name}".strip())
+        for name, each in made.items()
+        if name in places
+    }
 
 
 def restore(out: BinaryIO, skeleton: bytes, tensors: Sequence[Tensor]) -> None:
@@ -101,8 +136,8 @@ def _made(
 ) -> Checkpoint:
     if model.opsets.get("", 1) > NEWEST_OPSET:
         notes.append(
-            f"ONNX version {model.opsets['']} is newer than this dlv, which reads operators as of"
-            f" version {NEWEST_OPSET}"
+            f"ONNX version {model.opsets['']} is newer than this dlv, which knows operators up to"
+            f" version {NEWEST_OPSET}: all of them are kept as they are"
         )
     if model.trains:
         notes.append("the training information of the file is kept in it and not read")

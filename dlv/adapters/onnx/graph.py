@@ -86,6 +86,7 @@ class Graph:
         self.notes: dict[str, None] = {}
         self.unsure: set[int] = set()  # values whose dtype is likely, not known
         self.zeros: set[int] = set()  # what is known to be filled with nothing but zeros
+        self.plain: dict[int, Value] = {}  # what was cast to be computed in -> what it was
         self.fixed: dict[int, str] = {}  # names that graphs within operators speak of
         self._tensors = tensors
         self._aliases = aliases
@@ -115,7 +116,9 @@ class Graph:
         if value.dtype not in NARROW:
             return value
         self.notes[f"{value.dtype} is kept in the file and computed in float32"] = None
-        return self.cast(value, "float32")
+        made = self.cast(value, "float32")
+        self.plain[made.id] = value
+        return made
 
     def tensor(self, name: str) -> Value:
         """A stored tensor; those that are tied are one."""

@@ -34,6 +34,20 @@ TYPES = {
     "float8_e5m2": 19,
     "float8_e5m2fnuz": 20,
 }
+# What a value may be, though no tensor of it is written here.
+_VALUE_TYPES = {
+    **TYPES,
+    "raw:STRING": 8,
+    "raw:UINT4": 21,
+    "raw:INT4": 22,
+    "raw:FLOAT4E2M1": 23,
+    "float8_e8m0": 24,
+    "raw:UINT2": 25,
+    "raw:INT2": 26,
+    "raw:FLOAT6E2M3": 27,
+    "raw:FLOAT6E3M2": 28,
+}
+_HOLDERS = {"seq": 4, "optional": 9}
 _FLOAT, _INT, _STRING, _TENSOR, _GRAPH, _FLOATS, _INTS, _STRINGS, _GRAPHS = (
     *(1, 2, 3, 4, 5, 6, 7, 8),
     10,
@@ -92,15 +106,15 @@ class Place:
     offset: int
 
 
-def data_type(dtype: str, what: str) -> int:
+def data_type(dtype: str, what: str, known: Mapping[str, int] = TYPES) -> int:
     """The number of a dtype; UsageError if an ONNX file cannot hold it."""
-    if dtype not in TYPES:
+    if dtype not in known:
         raise UsageError(
             f"an ONNX file cannot hold {what}",
             why=f"it has no dtype {dtype.removeprefix('raw:')}",
             hint="export --format safetensors keeps every dtype",
         )
-    return TYPES[dtype]
+    return known[dtype]
 
 
 def tensor(array: Array, place: Place | None = None) -> Message:
@@ -199,8 +213,22 @@ def operator(item: Operator) -> Message:
 
 def value_info(name: str, dtype: str, shape: Shape | None) -> Message:
     """The type of an input or output; an unknown length is a dimension that says nothing."""
-    typed = Message()
-    typed.varint(1, data_type(dtype, name))
+    made = Message()
+    made.text(1, name)
+    made.message(2, _type(name, dtype, shape))
+    return made
+
+
+def _type(name: str, dtype: str, shape: Shape | None) -> Message:
+    """A tensor, or `raw:seq(..)` and `raw:optional(..)` of one."""
+    outer, typed = Message(), Message()
+    around, _, inner = dtype.removeprefix("raw:").removesuffix(")").partition("(")
+    if inner and around in _HOLDERS:
+        known = inner if inner in TYPES else f"raw:{inner}"
+        typed.message(1, _type(name, known, None))
+        outer.message(_HOLDERS[around], typed)
+        return outer
+    typed.varint(1, data_type(dtype, name, _VALUE_TYPES))
     if shape is not None:
         dims = Message()
         for length in shape:
@@ -211,12 +239,8 @@ def value_info(name: str, dtype: str, shape: Shape | None) -> Message:
                 dim.varint(1, length)
             dims.message(1, dim)
         typed.message(2, dims)
-    outer = Message()
     outer.message(1, typed)
-    made = Message()
-    made.text(1, name)
-    made.message(2, outer)
-    return made
+    return outer
 
 
 def model(

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dlv.adapters.onnx.external import External
-from dlv.adapters.onnx.tensors import MOST_DIMENSIONS, Stored, dtype_of, read_tensor
+from dlv.adapters.onnx.tensors import Stored, read_tensor
+from dlv.adapters.onnx.types import VALUE, Value, read_value
 from dlv.adapters.protobuf.reader import Schema, Span, message
 from dlv.adapters.source import Source
 from dlv.errors import Damaged, NewerFormat, UnsafeInput
-from dlv.network.fields import LARGEST
-from dlv.network.sizes import Dim, Shape
 
 MOST_OPERATORS = 50_000
 _MOST_STRING = 1 << 20
@@ -84,21 +83,6 @@ _KINDS = (
     *(None, "f", "i", "s", "t", "g", "floats", "ints", "strings", "tensors", "graphs"),
     *("sparse_tensor", "sparse_tensors", "tp", "type_protos"),
 )
-_VALUE = Schema("ValueInfoProto", {1: "name text", 2: "type message"})
-_TYPE = Schema(
-    "TypeProto",
-    {
-        1: "tensor message",
-        4: "sequence message",
-        5: "map message",
-        7: "opaque message",
-        8: "sparse message",
-        9: "optional message",
-    },
-)
-_TENSOR_TYPE = Schema("TypeProto.Tensor", {1: "elem_type int32", 2: "shape message"})
-_SHAPE = Schema("TensorShapeProto", {1: "dim message*"})
-_DIM = Schema("Dimension", {1: "value int", 2: "param text"})
 _SPARSE = Schema("SparseTensorProto", {1: "values message"})
 _NAMED = Schema("TensorProto", {8: "name text"})
 
@@ -116,14 +100,6 @@ class Opaque:
 
     kind: str
     size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """What the file says of a value; shape None: nothing about its rank."""
-
-    dtype: str
-    shape: Shape | None
 
 
 @dataclass(eq=False, slots=True)
@@ -212,7 +188,7 @@ def _graph(span: Span, external: External) -> Graph:
         _add_initializer(graph, _NAMED.read(values)["name"] or "" if values else "", None, what)
     for key, names in (("input", graph.inputs), ("output", graph.outputs), ("value_info", None)):
         for part in given[key]:
-            name, value = _value(part)
+            name, value = read_value(part)
             if names is not None:
                 if not name:
                     raise Damaged(f"{what} has an {key} without a name")
@@ -235,32 +211,6 @@ def _add_initializer(graph: Graph, name: str, stored: Stored | None, what: str) 
         graph.odd.add(name)
     else:
         graph.stored[name] = stored
-
-
-def _value(span: Span) -> tuple[str, Value | None]:
-    given = _VALUE.read(span)
-    name = given["name"] or ""
-    if given["type"] is None:
-        return name, None
-    kinds = _TYPE.read(given["type"])
-    if kinds["tensor"] is None:
-        kind = next((key for key, value in kinds.items() if value is not None), "unknown")
-        return name, Value(f"raw:{kind}", None)
-    typed = _TENSOR_TYPE.read(kinds["tensor"])
-    dtype = dtype_of(typed["elem_type"] or 0, f"{name!r} of {span.file.name}")
-    if typed["shape"] is None:
-        return name, Value(dtype, None)
-    dims = _SHAPE.read(typed["shape"])["dim"]
-    if len(dims) > MOST_DIMENSIONS:
-        raise UnsafeInput(f"{name!r} of {span.file.name} has {len(dims)} dimensions")
-    return name, Value(dtype, tuple(_dim(dim) for dim in dims))
-
-
-def _dim(span: Span) -> Dim:
-    given = _DIM.read(span)
-    if given["value"] is not None:
-        return given["value"] if 0 <= given["value"] <= LARGEST else None
-    return given["param"] or None
 
 
 def _operator(span: Span, external: External) -> Operator:
@@ -367,7 +317,7 @@ def captured(bodies: list[Body]) -> list[str]:
         given = _BODY.read(span)
         used: dict[str, None] = {}
         made = {_NAMED.read(part)["name"] for part in given["initializer"]}
-        made |= {_VALUE.read(part)["name"] for part in given["input"]}
+        made |= {VALUE.read(part)["name"] for part in given["input"]}
         for part in given["sparse_initializer"]:
             values = _SPARSE.read(part)["values"]
             made |= {_NAMED.read(values)["name"]} if values else set()
@@ -378,7 +328,7 @@ def captured(bodies: list[Body]) -> list[str]:
             made.update(node["output"])
             for inner in _inner(node["attribute"]):
                 todo.append((inner, place))
-        used.update((_VALUE.read(part)["name"], None) for part in given["output"])
+        used.update((VALUE.read(part)["name"], None) for part in given["output"])
         found.append((used, made, around))
     result: dict[str, None] = {}
     for used, made, around in reversed(found):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -10,16 +11,18 @@ from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.onnx.builder import Builder, Cannot, Held
 from dlv.adapters.onnx.call import Call
 from dlv.adapters.onnx.model import Graph, Model, Operator, bodies_in, captured
+from dlv.adapters.onnx.operators import form, unknown
 from dlv.adapters.onnx.ops import LAYERS, Rule, full
 from dlv.adapters.onnx.ops_axes import PICKS, REDUCTIONS
-from dlv.adapters.onnx.ops_elementwise import ELEMENTWISE, SECOND
+from dlv.adapters.onnx.ops_elementwise import ELEMENTWISE, SECOND, is_whole
 from dlv.adapters.onnx.ops_shape import SHAPES
 from dlv.adapters.onnx.patterns import Pattern, find
 from dlv.adapters.onnx.tensors import Stored, dtype_of
-from dlv.adapters.onnx.values import FOLDED, Known, Length, Literal, fold, lengths
+from dlv.adapters.onnx.values import FOLDED, FOLDED_BY, Known, Length, Literal, fold, lengths
 from dlv.errors import Damaged
 from dlv.network.fields import FieldError
 from dlv.network.graph import Network, Port
+from dlv.network.inference import node_shapes
 from dlv.network.sizes import ShapeError
 
 # Values of Constant nodes that are larger are weights, whatever the exporter called them.
@@ -28,6 +31,13 @@ MOST_CONSTANT_BYTES = 64 << 10
 _MOST_SETTINGS, _MOST_FRACTIONS = 4096, 8
 
 RULES: dict[str, Rule] = {**ELEMENTWISE, **REDUCTIONS, **SHAPES, **LAYERS}
+# Of whole numbers these are kept: the layers are of fractions, and torch widens what it adds up.
+_FRACTIONS = (
+    *("Conv", "ConvTranspose", "Gemm", "MatMul", "AveragePool", "GlobalAveragePool"),
+    *("ReduceMean", "ReduceL2", "ReduceLogSumExp"),
+)
+_SUMS = ("ReduceSum", "CumSum")
+_ODD = ("raw:", "float8_e8m0")
 _LISTS = {"value_ints": "int64", "value_floats": "float32"}
 _SINGLE = {"value_int": "int64", "value_float": "float32"}
 
@@ -38,16 +48,20 @@ class Built:
     tensors: list[tuple[Stored, Tensor]]
     constants: list[Tensor]
     notes: list[str]
+    places: dict[str, Port]  # where the values of the file stand in the network
 
 
-def build(model: Model) -> Built:
-    """The network, and the tensors that it and nobody uses; small settings became attributes."""
+def build(model: Model, raw: Collection[str] = ()) -> Built:
+    """The network, and the tensors that it and nobody uses; small settings became attributes.
+
+    `raw`: values whose operators are kept as they are, whatever rules there may be.
+    """
     graph = model.graph
     _check(graph, model.span.file.name)
     graph.operators = _sorted(graph, model.span.file.name)
     _drop_unread(graph)
     builder = Builder(model)
-    patterns, inside = find(graph)
+    patterns, inside = find(graph, model.opsets.get("", 1))
     places = {id(operator): place for place, operator in enumerate(graph.operators)}
     for name in sorted(graph.odd):
         _unread(builder, name)
@@ -55,12 +69,22 @@ def build(model: Model) -> Built:
         if id(operator) in inside:
             continue
         pattern = patterns.get(id(operator))
-        if pattern is None or not _attempt(builder, operator, partial(_whole, pattern)):
-            parts = (operator,) if pattern is None else pattern.operators
+        parts = (operator,) if pattern is None else pattern.operators
+        kept = any(name in raw for part in parts for name in part.outputs)
+        if (
+            kept
+            or pattern is None
+            or not _attempt(builder, operator, partial(_whole, pattern), settle=False)
+        ):
             for part in sorted(parts, key=lambda each: places[id(each)]):
-                _translate(builder, part)
+                if any(name in raw for name in part.outputs):
+                    Call(builder, part, part.outputs).raw()
+                else:
+                    _translate(builder, part)
     outputs = [_output(builder, name) for name in graph.outputs]
     network = builder.network(outputs)
+    if any(node.op == "OP" for node in network.nodes):
+        network = builder.network(_told(builder, network))
     return _finish(builder, network)
 
 
@@ -125,11 +149,16 @@ def _drop_unread(graph: Graph) -> None:
         operator.outputs[1:] = [name if name in read else "" for name in operator.outputs[1:]]
 
 
-def _attempt(builder: Builder, operator: Operator, rule: Rule, *, flow: bool = False) -> bool:
+def _attempt(
+    builder: Builder, operator: Operator, rule: Rule, *, flow: bool = False, settle: bool = True
+) -> bool:
     """Whether a rule applied; if not, nothing is left of the attempt."""
     before = len(builder.nodes)
     try:
-        rule(Call(builder, operator, operator.outputs, flow=flow))
+        call = Call(builder, operator, operator.outputs, flow=flow)
+        rule(call)
+        if settle:
+            call.settle()
         if any(name and name not in builder.states for name in operator.outputs):
             raise Cannot("more outputs than the rule gives")
     except (Cannot, FieldError, ShapeError, ArithmeticError, LookupError, TypeError, ValueError):
@@ -144,7 +173,12 @@ def _translate(builder: Builder, operator: Operator) -> None:
         return
     key = (operator.domain, operator.kind)
     plain = not operator.domain and key not in builder.model.functions
-    if plain:
+    # Texts, sequences and numbers of four bits are nothing that a rule speaks of.
+    odd = any((builder.dtype(name) or "").startswith(_ODD) for name in operator.inputs)
+    first = builder.dtype(operator.inputs[0]) if operator.inputs else None
+    odd = odd or (operator.kind in _FRACTIONS and is_whole(first))
+    odd = odd or (operator.kind in _SUMS and is_whole(first) and first != "int64")
+    if plain and not odd:
         if operator.kind == "Constant" and _constant(builder, operator):
             return
         if operator.kind == "Identity" and _attempt(builder, operator, _identity):
@@ -169,13 +203,13 @@ def _identity(call: Call) -> None:
 
 
 def _constant(builder: Builder, operator: Operator) -> bool:
-    if len(operator.attrs) != 1 or len(operator.outputs) != 1:
+    if len(operator.attrs) != 1 or len(operator.outputs) != 1 or any(operator.inputs):
         return False
     [(key, value)], name = operator.attrs.items(), operator.outputs[0]
-    if isinstance(value, Stored):
+    if key == "value" and isinstance(value, Stored):
         value.name = name
         builder.states[name] = Held(value, constant=value.nbytes <= MOST_CONSTANT_BYTES)
-    elif key in _SINGLE and isinstance(value, (int, float)):
+    elif key in _SINGLE and isinstance(value, (int, float)):  # of the kind that the key names
         builder.states[name] = Literal(_SINGLE[key], (), (value,))
     elif key in _LISTS and isinstance(value, list) and len(value) <= _MOST_SETTINGS:
         builder.states[name] = Literal(_LISTS[key], (len(value),), tuple(value))
@@ -189,8 +223,8 @@ def _worked_out(builder: Builder, operator: Operator) -> Known | None:
     if len(operator.outputs) != 1:
         return None
     if operator.kind == "Shape" and len(operator.inputs) == 1 and operator.inputs[0]:
-        return _shape(builder, operator)
-    if operator.kind not in FOLDED:
+        return _shape(builder, operator) if _foldable(builder, operator) else None
+    if operator.kind not in FOLDED or not _foldable(builder, operator):
         return None
     inputs = [builder.known(name) if name else None for name in operator.inputs]
     while inputs and not operator.inputs[len(inputs) - 1]:
@@ -208,6 +242,15 @@ def _worked_out(builder: Builder, operator: Operator) -> Known | None:
             attrs["filler"] = (filler.dtype, values[0])
     attrs["kind"] = operator.kind
     return fold(operator.kind, inputs, attrs)
+
+
+def _foldable(builder: Builder, operator: Operator) -> bool:
+    """Whether the operator says nothing but what `fold` reads."""
+    version = builder.model.opsets.get("", 1)
+    found = form("", operator.kind, version)
+    if found is None or len(operator.inputs) > found.most:
+        return False
+    return unknown(found, operator.attrs, FOLDED_BY.get(operator.kind, ())) is None
 
 
 def _shape(builder: Builder, operator: Operator) -> Known | None:
@@ -269,6 +312,25 @@ def _output(builder: Builder, name: str) -> Port:
     return Call(builder, operator, [name], flow=True).port_of(name)
 
 
+def _told(builder: Builder, network: Network) -> list[Port]:
+    """Outputs of which only the file knows a shape: behind a node that keeps it."""
+    shapes = node_shapes(network)
+    found = []
+    for name, (maker, place) in zip(builder.graph.outputs, network.outputs, strict=True):
+        ports, said = shapes.get(maker, (None,)), builder.graph.values.get(name)
+        known = place < len(ports) and ports[place] is not None
+        if known or said is None or said.shape is None or said.dtype.startswith("raw:"):
+            found.append((maker, place))
+            continue
+        source = {"dialect": "aten", "op": "aten.alias.default", "args": [{"n": 0}], "kwargs": {}}
+        label, inputs = f"{maker}.output", [(maker, place)]
+        made = builder.emit(
+            label, "OP", {}, inputs, variant="raw", source=source, out_shape=said.shape
+        )
+        found.append((made, 0))
+    return found
+
+
 def _finish(builder: Builder, network: Network) -> Built:
     graph, network = builder.graph, _without_idle(network)
     roles: dict[str, str] = {}
@@ -291,7 +353,8 @@ def _finish(builder: Builder, network: Network) -> Built:
         more = f" and {len(kinds) - 8} other kinds" if len(kinds) > 8 else ""
         builder.notes[f"outside dlv's vocabulary, kept as they are: {listed}{more}"] = None
     constants = [builder.constants[name] for name in kept]
-    return Built(network, tensors, constants, list(builder.notes))
+    places = {name: state for name, state in builder.states.items() if isinstance(state, tuple)}
+    return Built(network, tensors, constants, list(builder.notes), places)
 
 
 def _without_idle(network: Network) -> Network:

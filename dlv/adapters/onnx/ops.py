@@ -18,11 +18,13 @@ def pads(
 ) -> list[tuple[int, int]]:
     """(before, after) of each axis, from `pads` or worked out from `auto_pad`."""
     axes, how = len(kernel), call.text("auto_pad", "NOTSET")
+    given = call.integers("pads", [0] * (2 * axes))
     if how in ("NOTSET", ""):
-        given = call.integers("pads", [0] * (2 * axes))
         if len(given) != 2 * axes:
             raise Cannot("pads has a wrong length")
         return list(zip(given[:axes], given[axes:], strict=True))
+    if any(given):
+        raise Cannot("pads beside auto_pad")
     if how == "VALID":
         return [(0, 0)] * axes
     if how not in ("SAME_UPPER", "SAME_LOWER"):
@@ -109,7 +111,11 @@ def _deconv_pads(
     call: Call, kernel: Sequence[int], stride: list[int], dilation: list[int], extra: list[int]
 ) -> list[tuple[int, int]]:
     how, axes = call.text("auto_pad", "NOTSET"), len(kernel)
-    wanted = call.integers("output_shape", [])[-axes:]
+    wanted = call.integers("output_shape", [])
+    if wanted:
+        call.idle("pads")  # as ONNX says
+        if len(wanted) != axes:
+            raise Cannot("output_shape has a wrong length")
     if not wanted and how in ("NOTSET", "", "VALID"):
         return pads(call, kernel, stride, dilation)
     shape, result = call.shape(0) or (), []
@@ -119,7 +125,9 @@ def _deconv_pads(
             raise Cannot("the padding depends on a length that is not known")
         target = wanted[place] if wanted else length * stride[place]
         full = stride[place] * (length - 1) + extra[place] + dilation[place] * (kernel[place] - 1)
-        total = max(full + 1 - target, 0)
+        total = full + 1 - target
+        if total < 0:
+            raise Cannot("more comes out than the windows reach")
         small, large = total // 2, total - total // 2
         result.append((small, large) if how == "SAME_UPPER" else (large, small))
     return result
@@ -141,9 +149,10 @@ def full(
 
 
 def _gemm(call: Call) -> None:
-    if call.integer("transA", 0) or call.decimal("alpha", 1.0) != 1:
+    broadcast = call.flag("broadcast", int(call.version >= 7))
+    if call.flag("transA", 0) or call.decimal("alpha", 1.0) != 1:
         raise Cannot("Gemm with a scale")
-    flip = call.integer("transB", 0)
+    flip = call.flag("transB", 0)
     held = call.held(1)
     if held is None or len(held.stored.shape) != 2:
         raise Cannot("no matrix")
@@ -154,6 +163,10 @@ def _gemm(call: Call) -> None:
         return full(call, call.port(0), weight, shape, layout, None)
     if call.decimal("beta", 1.0) != 1:
         raise Cannot("Gemm with a scale")
+    if not broadcast and call.shape(2) == (out,):
+        raise Cannot("a row that is not broadcast")
+    if broadcast and call.version < 7 and call.shape(2) != (out,):
+        raise Cannot("broadcasting as before version 7")
     if call.shape(2) == (out,) and call.held(2) is not None:
         return full(call, call.port(0), weight, shape, layout, call.weight(2))
     # What is added is no plain bias: it is added by a node of its own.
@@ -178,8 +191,10 @@ def _matmul(call: Call) -> None:
 
 def _batch_norm(call: Call) -> None:
     call.only_output()
-    if call.integer("spatial", 1) != 1:
+    if not call.flag("spatial", 1):
         raise Cannot("statistics for each place")
+    if call.version < 7 and not call.flag("is_test", 0):
+        raise Cannot("statistics of the batch")
     slots = ("weight", "bias", "running_mean", "running_var")
     params = {slot: call.weight(place + 1) for place, slot in enumerate(slots)}
     attrs = {
@@ -308,6 +323,11 @@ def _softmax(log: bool) -> Rule:
 
 def _dropout(call: Call) -> None:
     call.only_output()
+    call.idle("seed")
+    if call.version < 7 and not call.flag("is_test", 0):
+        raise Cannot("a dropout in training")
+    if call.has(2) and any(call.numbers(2)):
+        raise Cannot("a dropout in training")
     if call.version >= 12:
         p = float(call.scalar(1)) if call.has(1) else 0.5
     else:
@@ -318,22 +338,35 @@ def _dropout(call: Call) -> None:
 def _attention(call: Call) -> None:
     """Attention of version 23, as far as it is torch's."""
     call.only_output()
-    heads, groups = (call.operator.attrs.get(n, 0) for n in ("q_num_heads", "kv_num_heads"))
-    plain = heads == groups and not any(call.has(place) for place in range(4, 7))
+    heads, groups = (call.integer(name, 0) for name in ("q_num_heads", "kv_num_heads"))
     odd = ("softcap", "softmax_precision", "qk_matmul_output_mode")
-    if not plain or any(call.operator.attrs.get(name) for name in odd):
+    if heads != groups or any(call.given(name) for name in odd):
         raise Cannot("a special attention")
+    if call.dtype() == "bfloat16":
+        raise Cannot("three digits, of which each step on the way rounds")
+    _whole_mask(call)
     if call.rank() != (3 if heads else 4):
         raise Cannot("heads")
-    scale = call.decimal("scale") if "scale" in call.operator.attrs else None
+    scale = None if call.given("scale") is None else call.decimal("scale")
     attrs: dict[str, Any] = {
         "heads": heads or None,
-        "causal": bool(call.integer("is_causal", 0)),
+        "causal": call.flag("is_causal", 0),
         "scale": scale,
         "p": 0.0,
     }
     inputs = [call.port(place) for place in range(4 if call.has(3) else 3)]
     call.put("ATTENTION", attrs, inputs)
+
+
+def _whole_mask(call: Call) -> None:
+    """A mask that speaks of every key: ONNX fills a shorter one up, torch stretches it."""
+    mask, keys = call.shape(3) if call.has(3) else None, call.shape(1)
+    if not call.has(3):
+        return
+    if mask is None or keys is None or len(mask) < 2 or len(keys) < 3:
+        raise Cannot("a mask of unknown shape")
+    if mask[-1] is None or mask[-1] != keys[-2]:
+        raise Cannot("a mask that is shorter than the keys")
 
 
 LAYERS: dict[str, Rule] = {

@@ -44,9 +44,9 @@ def _reduce(op: str, *before: float) -> Rule:
 
 def _extreme(op: str) -> Rule:
     def rule(call: Call) -> None:
-        if call.integer("select_last_index", 0):
+        if call.flag("select_last_index", 0):
             raise Cannot("the last of equals")
-        axis, keep = call.integer("axis", 0), bool(call.integer("keepdims", 1))
+        axis, keep = call.integer("axis", 0), call.flag("keepdims", 1)
         if call.shape(0) is not None:
             call.axis(axis, call.rank())
         given = Arguments(call)
@@ -57,7 +57,7 @@ def _extreme(op: str) -> Rule:
 
 
 def _cumulative(call: Call) -> None:
-    if call.integer("exclusive", 0) or call.integer("reverse", 0):
+    if call.flag("exclusive", 0) or call.flag("reverse", 0):
         raise Cannot("a special sum")
     given = Arguments(call)
     args = [given.tensor(call.value(0)), {"c": int(call.scalar(1))}]
@@ -76,17 +76,40 @@ def _tile(call: Call) -> None:
 
 
 def _top(call: Call) -> None:
+    """The first of what is sorted: of equal ones ONNX wants the earlier, torch's topk any."""
     if call.version < 10:
         raise Cannot("an old form")
-    given = Arguments(call)
-    args = [
-        given.tensor(call.value(0)),
-        {"c": int(call.scalar(1))},
-        {"c": call.integer("axis", -1)},
-        {"c": bool(call.integer("largest", 1))},
-        {"c": bool(call.integer("sorted", 1))},
-    ]
-    aten(call, "topk.default", given, args)
+    count, axis = int(call.scalar(1)), call.integer("axis", -1)
+    if not call.flag("sorted", 1):
+        raise Cannot("in any order")
+    given, builder = Arguments(call), call.builder
+    source = {
+        "dialect": "aten",
+        "op": "aten.sort.stable",
+        "args": [given.tensor(call.value(0))],
+        "kwargs": {
+            "stable": {"c": True},
+            "dim": {"c": axis},
+            "descending": {"c": call.flag("largest", 1)},
+        },
+    }
+    made = builder.emit(
+        call.label(),
+        "OP",
+        {},
+        given.inputs,
+        variant="raw",
+        params=given.params,
+        source=source,
+        out_shape=call.shape(0),
+    )
+    for place, value in enumerate(call.operator.outputs):
+        if value:
+            attrs = {"kind": "getitem", "index": place}
+            item = builder.emit(f"{made}.{place}", "RESHAPE", attrs, [(made, 0)])
+            cut = {"kind": "slice", "axis": axis, "start": 0, "end": count, "step": 1}
+            first = builder.emit(f"{made}.{place}.first", "RESHAPE", cut, [(item, 0)])
+            builder.bind(value, (first, 0), None, "int64" if place else call.dtype())
 
 
 def _einsum(call: Call) -> None:
@@ -97,7 +120,7 @@ def _einsum(call: Call) -> None:
 
 
 def _triangle(call: Call) -> None:
-    op = "triu.default" if call.integer("upper", 1) else "tril.default"
+    op = "triu.default" if call.flag("upper", 1) else "tril.default"
     given = Arguments(call)
     args = [given.tensor(call.value(0)), {"c": int(call.scalar(1)) if call.has(1) else 0}]
     aten(call, op, given, args, call.shape(0), call.dtype())
@@ -125,10 +148,16 @@ def _resize(call: Call) -> None:
     scales = [float(scale) for scale in call.numbers(2)] if call.has(2) else []
     if call.version < 11 or len(scales) != 4 or scales[:2] != [1, 1] or call.has(3):
         raise Cannot("other factors")
-    if any(scale != int(scale) or scale < 1 for scale in scales) or "axes" in call.operator.attrs:
+    if any(scale != int(scale) or scale < 1 for scale in scales):
         raise Cannot("other factors")
     mode = call.text("mode", "nearest")
     places = call.text("coordinate_transformation_mode", "half_pixel")
+    # What other modes than these ask for; exporters write all of it.
+    call.idle("cubic_coeff_a", "extrapolation_value", "exclude_outside")
+    if mode == "linear":
+        call.idle("nearest_mode")
+    if call.has(1):
+        call.known(1)  # a part of the tensor, which a mode of its own takes
     given = Arguments(call)
     factors: dict[str, Any] = {"l": [{"c": scale} for scale in scales[2:]]}
     args: list[dict[str, Any]] = [given.tensor(call.value(0)), {"c": None}]

@@ -41,12 +41,19 @@ def _number(call: Call, place: int) -> float | None:
     if item.shape and (other is None or len(item.shape) > len(other)):
         return None
     value = item.values[0]
-    return shortest(value) if isinstance(value, float) else value
+    return shortest(value) if isinstance(value, float) and item.dtype != "float64" else value
+
+
+def is_float(dtype: str | None) -> bool:
+    return (dtype or "").startswith(("float", "bfloat"))
+
+
+def is_whole(dtype: str | None) -> bool:
+    return (dtype or "").startswith(("int", "uint"))
 
 
 def _fractions(call: Call) -> bool:
-    dtypes = [call.dtype(place) for place in range(2)]
-    return any((dtype or "").startswith(("float", "bfloat")) for dtype in dtypes)
+    return any(is_float(call.dtype(place)) for place in range(2))
 
 
 def _common(call: Call, places: Sequence[int] = (0, 1)) -> Shape | None:
@@ -74,9 +81,20 @@ def _combine(op: str) -> Rule:
     return rule
 
 
-def _pair(call: Call, op: str) -> None:
-    if call.version < 7 and call.integer("broadcast", 0):
+def _aligned(call: Call) -> None:
+    """Before version 7 the second tensor could begin at any axis, today at the last ones."""
+    if call.version >= 7 or not call.flag("broadcast", 0):
+        return
+    axis = call.given("axis")
+    ranks = [len(shape) for shape in (call.shape(0), call.shape(1)) if shape is not None]
+    if len(ranks) < 2 or ranks[1] > ranks[0]:
         raise Cannot("broadcasting as before version 7")
+    if axis is not None and call.axis(call.integer("axis"), ranks[0]) + ranks[1] != ranks[0]:
+        raise Cannot("broadcasting as before version 7")
+
+
+def _pair(call: Call, op: str) -> None:
+    _aligned(call)
     held = [call.held(place) for place in (0, 1)]
     weights = [item is not None and item.trainable and not item.flipped for item in held]
     if any(weights):
@@ -122,8 +140,7 @@ def _side(call: Call, given: Arguments, place: int) -> dict[str, Any]:
 
 def _binary(op: str, dtype: str | None = None) -> Rule:
     def rule(call: Call) -> None:
-        if call.version < 7:
-            raise Cannot("broadcasting as before version 7")
+        _aligned(call)
         if len(call.operator.inputs) != 2:
             raise Cannot("other than two inputs")
         given = Arguments(call)
@@ -158,6 +175,11 @@ def _divide(call: Call) -> None:
 
 def _power(call: Call) -> None:
     number, given = _number(call, 1), Arguments(call)
+    _aligned(call)
+    left, right = call.dtype(), call.dtype(1)
+    # What comes out is of the first one's dtype; torch takes the wider one of both.
+    if left != right and not (is_float(left) and (number is not None or not is_float(right))):
+        raise Cannot("a power of two dtypes")
     if number is None or not _fractions(call):
         return _two_tensors("pow.Tensor_Tensor")(call)
     args = [given.tensor(call.value(0)), {"c": number}]
@@ -165,7 +187,9 @@ def _power(call: Call) -> None:
 
 
 def _modulo(call: Call) -> None:
-    _binary("fmod.Tensor" if call.integer("fmod", 0) else "remainder.Tensor")(call)
+    if not is_whole(call.dtype()):
+        raise Cannot("torch has other rules for zeros and infinities")
+    _binary("fmod.Tensor" if call.flag("fmod", 0) else "remainder.Tensor")(call)
 
 
 def _where(call: Call) -> None:
@@ -179,7 +203,8 @@ def _unary(op: str, dtype: str | None = None, **wanted: float) -> Rule:
 
     def rule(call: Call) -> None:
         for name, value in wanted.items():
-            found = call.operator.attrs.get(name, value)
+            told = call.given(name)
+            found = value if told is None else told
             if not isinstance(found, float) or abs(found - value) > 1e-6:
                 raise Cannot(f"another {name}")
         given = Arguments(call)
@@ -219,7 +244,7 @@ def _clip(call: Call) -> None:
     args = [given.tensor(call.value(0))]
     for place, name in ((1, "min"), (2, "max")):
         if call.version < 11:
-            there = name in call.operator.attrs
+            there = call.given(name) is not None
             args.append({"c": call.decimal(name) if there else None})
         else:
             args.append({"c": call.scalar(place) if call.has(place) else None})

@@ -25,18 +25,21 @@ def _pool(variant: str) -> Rule:
         stride = per_axis(call, "strides", len(kernel))
         dilation = per_axis(call, "dilations", len(kernel))
         pad = pads(call, kernel, stride, dilation)
+        same = call.text("auto_pad", "NOTSET").startswith("SAME")
+        if same and (call.flag("ceil_mode", 0) or any(step != 1 for step in dilation)):
+            raise Cannot("runtimes do not agree on what comes out")
         attrs = {
             "kernel": kernel,
             "stride": stride,
             "pad": pad,
             "dilation": dilation,
-            "ceil": bool(call.integer("ceil_mode", 0)),
+            "ceil": call.flag("ceil_mode", 0),
         }
         if variant == "AVG":
             # Without padding there is nothing to count or not to count.
-            counted = bool(call.integer("count_include_pad", 0))
+            counted = call.flag("count_include_pad", 0)
             attrs["count_pad"] = counted or not any(map(any, pad))
-        elif call.integer("storage_order", 0):
+        elif call.flag("storage_order", 0):
             raise Cannot("places are counted along columns")
         call.put("POOL", attrs, (call.port(0),), variant=variant)
 
@@ -54,11 +57,12 @@ def _global_pool(variant: str) -> Rule:
 def reduced_axes(call: Call) -> tuple[list[int] | None, bool]:
     """Axes of a reduction (None: all), and whether they stay with length 1."""
     axes = call.axes()
+    noop = call.flag("noop_with_empty_axes", 0)
     if not axes:
-        if call.integer("noop_with_empty_axes", 0):
+        if noop:
             raise Cannot("a reduction over nothing")
         axes = None
-    return axes, bool(call.integer("keepdims", 1))
+    return axes, call.flag("keepdims", 1)
 
 
 def _mean(call: Call) -> None:
@@ -108,7 +112,7 @@ def _reshape(call: Call) -> None:
     else:
         entries = list(call.entries(1))
     shape = call.shape(0)
-    if not call.integer("allowzero", 0):
+    if not call.flag("allowzero", 0):
         zeros = [place for place, entry in enumerate(entries) if entry == 0]
         behind = len(zeros)
         whole = bool(entries) and entries == [0] * behind + [-1]
@@ -231,6 +235,8 @@ def _split(call: Call) -> None:
     x, axis, shape = call.port(0), call.integer("axis", 0), call.shape(0)
     outputs = call.operator.outputs
     sizes = call.axes("split", 1)
+    if call.integer("num_outputs", len(outputs)) != len(outputs):
+        raise Cannot("other pieces than outputs")
     if sizes is None:
         if shape is None:
             raise Cannot("the length is not known")
@@ -290,13 +296,24 @@ def _expand(call: Call) -> None:
 
 def _cast(call: Call) -> None:
     dtype = dtype_of(call.integer("to"), "a Cast")
+    if dtype.startswith("float8"):
+        raise Cannot("what is too large for eight bits")
+    call.idle("saturate", "round_mode")  # of eight bits
     if dtype not in DTYPES:
         raise Cannot(f"a cast to {dtype}")
     call.put("RESHAPE", {"kind": "to", "dtype": dtype}, (call.port(0),), dtype=dtype)
 
 
+def _cast_like(call: Call) -> None:
+    dtype = call.dtype(1)
+    if dtype is None or dtype not in DTYPES or dtype.startswith("float8"):
+        raise Cannot(f"a cast to {dtype}")
+    call.idle("saturate", "round_mode")
+    call.put("RESHAPE", {"kind": "to", "dtype": dtype}, (call.port(0),), dtype=dtype)
+
+
 def _fill(call: Call) -> None:
-    value = call.operator.attrs.get("value")
+    value = call.given("value")
     number: float = 0.0
     if value is not None:
         values = value.values(1) if isinstance(value, Stored) else None
@@ -357,6 +374,7 @@ SHAPES: dict[str, Rule] = {
     "Gather": _gather,
     "Expand": _expand,
     "Cast": _cast,
+    "CastLike": _cast_like,
     "ConstantOfShape": _fill,
     "Pad": _pad,
 }

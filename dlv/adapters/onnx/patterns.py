@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from dlv.adapters.decimals import shortest
 from dlv.adapters.onnx.model import Graph, Operator, bodies_in, captured
+from dlv.adapters.onnx.operators import form, unknown
 from dlv.adapters.onnx.tensors import Stored
 
 
@@ -83,7 +84,17 @@ class Wiring:
         return stored if fits else None
 
 
-def find(graph: Graph) -> tuple[dict[int, Pattern], set[int]]:
+# What the patterns ask of their operators; none but these has attributes that they know.
+_READ = {"ReduceMean": ("axes", "keepdims", "noop_with_empty_axes"), "Transpose": ("perm",)}
+
+
+def _plain(operator: Operator, version: int) -> bool:
+    found = form("", operator.kind, version)
+    fits = found is not None and len(operator.inputs) <= found.most
+    return fits and unknown(found, operator.attrs, _READ.get(operator.kind, ())) is None
+
+
+def find(graph: Graph, version: int) -> tuple[dict[int, Pattern], set[int]]:
     """Patterns by the id of their last operator, and the ids of the other operators in them.
 
     The graph's operators must be in order.
@@ -99,6 +110,8 @@ def find(graph: Graph) -> tuple[dict[int, Pattern], set[int]]:
         for pattern in finder(wiring, operator):
             ids = {id(each) for each in pattern.operators}
             if ids & inside or ids & set(found):
+                continue
+            if not all(_plain(each, version) for each in pattern.operators):
                 continue
             last = max(ids, key=places.__getitem__)
             found[last] = pattern

@@ -123,6 +123,11 @@ def dtype_of(code: int, what: str) -> str:
     raise NewerFormat(f"{what} has a dtype that is not known", why=f"number {code}")
 
 
+def dtype_named(code: int) -> str | None:
+    """The same; None for a number that is not known."""
+    return _TYPES[code][1] if code in _TYPES else _OTHERS.get(code)
+
+
 def read_tensor(span: Span, external: External, *, name: str = "") -> Stored | None:
     """The checked description of a tensor; None for one of texts."""
     given = TENSOR.read(span)

@@ -68,6 +68,13 @@ def lengths(entries: Sequence[Entry], *, scalar: bool = False) -> Known:
     return Sizes(tuple(entries), scalar)
 
 
+def _like(item: Known, entries: Sequence[Entry], *, scalar: bool = False) -> Known:
+    """`lengths` in the dtype of numbers that were written down."""
+    if isinstance(item, Literal) and all(isinstance(entry, int) for entry in entries):
+        return literal(item.dtype, () if scalar else (len(entries),), entries)
+    return lengths(entries, scalar=scalar)
+
+
 def fold(kind: str, inputs: Sequence[Known | None], attrs: Mapping[str, Any]) -> Known | None:
     """What an operator gives for inputs that are known; None if this is not worked out."""
     if not inputs or any(item is None for item in inputs):
@@ -170,7 +177,11 @@ def _elementwise(kind: str, given: list[Known]) -> Known | None:
     count = math.prod(shape)
     rows = zip(*(_stretched(part.values, count) for part in parts), strict=True)
     values = [_ELEMENTWISE[kind](*row) for row in rows]
-    return literal("bool" if kind in _TRUTHS else parts[-1].dtype, shape, values)
+    if any(value != value for part in parts for value in part.values):
+        return None  # Python's min and max have no rule for NaN
+    # Only a power is of two dtypes, and Where has its condition in front.
+    like = parts[0] if kind == "Pow" else parts[-1]
+    return literal("bool" if kind in _TRUTHS else like.dtype, shape, values)
 
 
 def _stretched(values: tuple[Any, ...], count: int) -> tuple[Any, ...]:
@@ -237,14 +248,14 @@ def _gather(given: list[Known], attrs: Mapping[str, Any]) -> Known | None:
     entries = _entries(given[0])
     if any(not -len(entries) <= place < len(entries) for place in places):
         return None
-    return lengths([entries[place] for place in places], scalar=_scalar(given[1]))
+    return _like(given[0], [entries[place] for place in places], scalar=_scalar(given[1]))
 
 
 def _concat(given: list[Known], attrs: Mapping[str, Any]) -> Known | None:
     if any(_scalar(item) for item in given) or attrs.get("axis") not in (0, -1):
         return None
     entries = [entry for item in given for entry in _entries(item)]
-    return lengths(entries) if len(entries) <= MOST_ELEMENTS else None
+    return _like(given[0], entries) if len(entries) <= MOST_ELEMENTS else None
 
 
 def _reshaped(given: list[Known], attrs: Mapping[str, Any]) -> Known | None:
@@ -260,7 +271,8 @@ def _reshaped(given: list[Known], attrs: Mapping[str, Any]) -> Known | None:
     if attrs["kind"] == "Unsqueeze":
         rank = (0 if _scalar(entries) else 1) + len(sizes or ())
     elif attrs["kind"] == "Squeeze":
-        rank = 0
+        axes = len(entries.shape) if isinstance(entries, Literal) else 1 - entries.scalar
+        rank = 0 if sizes is None else axes - len(sizes)
     else:
         if sizes is None or any(size not in (1, -1) for size in sizes):
             return None
@@ -281,7 +293,7 @@ def _slice(given: list[Known], attrs: Mapping[str, Any]) -> Known | None:
     (start,), (end,), (axis,), (step,) = parts
     if axis not in (0, -1) or not step:
         return None
-    return lengths(_entries(given[0])[start:end:step])
+    return _like(given[0], _entries(given[0])[start:end:step])
 
 
 def _cast(given: list[Known], attrs: Mapping[str, Any]) -> Known | None:
@@ -303,7 +315,7 @@ def _range(given: list[Known], attrs: Mapping[str, Any]) -> Known | None:  # noq
     if any(isinstance(item, Sizes) or not item.dtype.startswith("int") for item in given):
         return None
     values = range(*(whole_numbers(item)[0] for item in given))
-    return literal("int64", (len(values),), values) if len(values) <= MOST_ELEMENTS else None
+    return _like(given[0], values) if len(values) <= MOST_ELEMENTS else None
 
 
 def _reduced(given: list[Known], attrs: Mapping[str, Any]) -> Known | None:
@@ -313,7 +325,7 @@ def _reduced(given: list[Known], attrs: Mapping[str, Any]) -> Known | None:
     total: Entry = 1
     for entry in _entries(given[0]):
         total = _combined("mul", total, entry)
-    return lengths([total], scalar=not attrs.get("keepdims", 1))
+    return _like(given[0], [total], scalar=not attrs.get("keepdims", 1))
 
 
 _RULES: dict[str, Callable[[list[Known], Mapping[str, Any]], Known | None]] = {
@@ -330,3 +342,15 @@ _RULES: dict[str, Callable[[list[Known], Mapping[str, Any]], Known | None]] = {
     "ReduceProd": _reduced,
 }
 FOLDED = frozenset(_RULES) | frozenset(_ELEMENTWISE)
+# The attributes that are read there; one of another name says something that is not worked out.
+FOLDED_BY: dict[str, tuple[str, ...]] = {
+    "Shape": ("start", "end"),
+    "Gather": ("axis",),
+    "Concat": ("axis",),
+    "Unsqueeze": ("axes",),
+    "Squeeze": ("axes",),
+    "Slice": ("starts", "ends", "axes"),
+    "Cast": ("to", "saturate", "round_mode"),  # the last two only matter for floats of 8 bits
+    "ConstantOfShape": ("value",),
+    "ReduceProd": ("axes", "keepdims"),
+}

@@ -54,7 +54,9 @@ def selu(g: Graph, x: Item) -> Value:
 
 @_rule("celu")
 def celu(g: Graph, x: Item, alpha: float = 1.0) -> Value:
-    return g.op("Celu", [g.value(x)], {"alpha": float(alpha)})
+    value = g.value(x)
+    made = g.op("Celu", [g.cast(value, "float32")], {"alpha": float(alpha)})
+    return g.cast(made, value.dtype)  # the operator is there for float32 alone
 
 
 @_rule("mish")

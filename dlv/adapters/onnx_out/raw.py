@@ -9,15 +9,17 @@ from typing import Any
 
 import dlv.adapters.protobuf.reader as protobuf
 from dlv.adapters.checkpoint import ITEM_BYTES
-from dlv.adapters.onnx.graph import Graph, Item, Value
-from dlv.adapters.onnx.messages import TYPES, Array, Encoded, Plain
+from dlv.adapters.onnx.graph import NARROW, Graph, Item, Value
+from dlv.adapters.onnx.messages import Array, Encoded, Plain
+from dlv.adapters.onnx.operators import form, misfit
+from dlv.adapters.onnx.results import body_types, result_types
 from dlv.adapters.onnx_out.aten import aten
 from dlv.adapters.onnx_out.source import argument, dialect
 from dlv.canonical import NON_FINITE, float_of
 from dlv.errors import UsageError
 from dlv.network.fields import shape as checked_shape
 from dlv.network.graph import Node
-from dlv.network.sizes import Shape, axis_of
+from dlv.network.sizes import MAX_RANK, Shape, axis_of
 
 OPSET = 21
 IR_VERSION = 10
@@ -25,6 +27,7 @@ IR_VERSION = 10
 _NEWER = {22: 10, 23: 11, 24: 12, 25: 13, 26: 13, 27: 13, 28: 14}
 # The last opset before OPSET in which an operator came to be written in another way.
 _CHANGED = {
+    **dict.fromkeys(("PRelu",), 7),
     **dict.fromkeys(("BatchNormalization", "Scan"), 9),
     **dict.fromkeys(("Slice", "TopK", "Upsample"), 10),
     **dict.fromkeys(("Clip", "Pad", "Resize", "Scatter"), 11),
@@ -37,25 +40,12 @@ _CHANGED = {
     **dict.fromkeys(("GroupNormalization",), 21),
 }
 _MOST_OUTPUTS = 4096
-_BODY = protobuf.Schema("GraphProto", {1: "node message*", 12: "output message*"})
-_VALUE = protobuf.Schema("ValueInfoProto", {2: "type message"})
-_TYPE = protobuf.Schema("TypeProto", {1: "tensor_type message"})
-_TENSOR = protobuf.Schema("TypeProto.Tensor", {1: "elem_type int"})
+_CONVERT = "convert the original model: onnx.version_converter, then dlv add it again"
+_BODY = protobuf.Schema("GraphProto", {1: "node message*"})
 _INNER = protobuf.Schema(
     "NodeProto", {4: "op_type text", 5: "attribute message*", 7: "domain text"}
 )
 _BODIES = protobuf.Schema("AttributeProto", {6: "g message", 11: "graphs message*"})
-
-# What gives something else than its first input's dtype.
-_DTYPES = {
-    **dict.fromkeys(("Shape", "Size", "NonZero", "ArgMax", "ArgMin", "NonMaxSuppression"), "int64"),
-    **dict.fromkeys(("StringNormalizer", "TfIdfVectorizer", "DequantizeLinear"), "float32"),
-    **dict.fromkeys(("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Not"), "bool"),
-    **dict.fromkeys(("And", "Or", "Xor", "IsNaN", "IsInf"), "bool"),
-    **dict.fromkeys(("QuantizeLinear", "DynamicQuantizeLinear"), "uint8"),
-}
-_BY_NUMBER = {number: dtype for dtype, number in TYPES.items()}
-_SECOND = {"TopK": "int64", "MaxPool": "int64", "Unique": "int64", "Dropout": "bool"}
 
 
 def raw(g: Graph, node: Node, inputs: Sequence[Item]) -> Item | Sequence[Item]:
@@ -87,28 +77,45 @@ def _verbatim(g: Graph, node: Node, inputs: Sequence[Item]) -> list[Value]:
         raise UsageError("its source is no operator")
     if type(count) is not int or not 0 < count <= _MOST_OUTPUTS:
         raise UsageError(f"it has {count!r} outputs")
-    _settle_version(g, domain, kind, source.get("opset"))
+    version = _settle_version(g, domain, kind, source.get("opset"))
     given = [argument(g, node, inputs, item) for item in args]
-    values = [None if item is None else g.value(item) for item in given]
+    # An operator that is written back takes what it took.
+    values = [None if item is None else _plain(g, g.value(item)) for item in given]
     attrs = {name: _attribute(name, item) for name, item in kwargs.items()}
+    fault = None if domain else misfit(kind, version, attrs, len(values))
+    if fault is not None:
+        raise UsageError(
+            f"{kind} of opset {source.get('opset')} has no form in opset {version}",
+            why=fault,
+            hint=_CONVERT,
+        )
     for body in _bodies(attrs):
         _check_body(body, int(source.get("opset") or OPSET))
     outer = source.get("captured") or {}
     needs = [_captured(g, name, argument(g, node, inputs, item)) for name, item in outer.items()]
-    dtypes = _of_bodies(kind, attrs) if not domain else []
-    if len(dtypes) != count:
-        dtypes = _dtypes(kind if not domain else "", attrs, values, count)
+    dtypes = _types(source, domain, kind, attrs, values, count)
     shapes = _shapes(kind if not domain else "", attrs, values, count)
+    for place, (_, rank) in enumerate(_results(source, count)):
+        if shapes[place] is None and rank is not None and 0 <= rank <= MAX_RANK:
+            shapes[place] = (None,) * rank
     made = g.ops(kind, values, list(zip(dtypes, shapes, strict=True)), attrs, domain)
     g.steps[-1].needs = needs
     # Only the runtime knows for sure: nothing is claimed where nothing has to be.
-    g.unsure.update(value.id for value in made)
-    return made
+    sure = [dtype for dtype, _ in _results(source, count)]
+    g.unsure.update(value.id for value, dtype in zip(made, sure, strict=True) if dtype is None)
+    return [g.computed(value) if value.dtype in NARROW else value for value in made]
 
 
-def _settle_version(g: Graph, domain: str, kind: str, version: Any) -> None:
+def _plain(g: Graph, value: Value) -> Value:
+    return g.plain.get(value.id, value)
+
+
+def _settle_version(g: Graph, domain: str, kind: str, given: Any) -> int:
     """Let the file speak the operator's version, or one in which it is still the same."""
-    version = version if type(version) is int else OPSET if not domain else 1
+    version: int = given if type(given) is int else OPSET if not domain else 1
+    found = form(domain, kind, version)
+    if not domain and found is not None and version > OPSET:
+        version = max(OPSET, found.since)  # since then it is the same
     if domain:
         if g.opsets.setdefault(domain, version) != version:
             raise UsageError(
@@ -125,6 +132,7 @@ def _settle_version(g: Graph, domain: str, kind: str, version: Any) -> None:
         g.opsets[""] = max(g.opsets.get("", OPSET), version)
     else:
         _check_age(kind, version)
+    return version if domain else max(version, OPSET)
 
 
 def _check_age(kind: str, version: int) -> None:
@@ -133,7 +141,7 @@ def _check_age(kind: str, version: int) -> None:
             f"{kind} is of opset {version} and was written in another way"
             f" since opset {_CHANGED[kind]}",
             why=f"the file is of opset {OPSET}",
-            hint="convert the original model: onnx.version_converter, then dlv add it again",
+            hint=_CONVERT,
         )
 
 
@@ -186,7 +194,7 @@ def _check_body(body: Encoded, version: int) -> None:
     """The operators in a graph of its own come under the file's version, too."""
     if version >= OPSET:
         return
-    todo = [protobuf.message(protobuf.Memory(body.data, "a graph in the network"))]
+    todo = [_message(body)]
     while todo:
         for part in _BODY.read(todo.pop())["node"]:
             inner = _INNER.read(part)
@@ -197,51 +205,46 @@ def _check_body(body: Encoded, version: int) -> None:
                 todo += [*([held["g"]] if held["g"] is not None else []), *held["graphs"]]
 
 
-def _of_bodies(kind: str, attrs: Mapping[str, Any]) -> list[str]:
-    """The dtypes that the graphs of an If, Loop or Scan give."""
-    body = next(_bodies(attrs), None)
-    if body is None or kind not in ("If", "Loop", "Scan"):
-        return []
-    found = []
-    graph = _BODY.read(protobuf.message(protobuf.Memory(body.data, "a graph in the network")))
-    for part in graph["output"][1 if kind == "Loop" else 0 :]:
-        outer = _VALUE.read(part)["type"]
-        tensor = _TYPE.read(outer)["tensor_type"] if outer is not None else None
-        number = _TENSOR.read(tensor)["elem_type"] if tensor is not None else None
-        if number not in _BY_NUMBER:
-            return []
-        found.append(_BY_NUMBER[number])
-    return found
-
-
 def _captured(g: Graph, name: str, item: Any) -> int:
     """A value of the surrounding graph that its own graphs use by name."""
-    value = g.value(item)
+    value = _plain(g, g.value(item))
     if g.stored.get(g.kept(name)) != value and g.inputs.get(name) != value:
         value = g.op("Identity", [value])
         g.fixed[value.id] = name
     return value.id
 
 
-def _dtypes(
-    kind: str, attrs: Mapping[str, Any], inputs: Sequence[Value | None], count: int
+def _types(
+    source: Mapping[str, Any],
+    domain: str,
+    kind: str,
+    attrs: Mapping[str, Any],
+    inputs: Sequence[Value | None],
+    count: int,
 ) -> list[str]:
-    """The likely dtypes of its outputs."""
-    data = [value for value in inputs if value is not None]
-    first = data[0].dtype if data else "float32"
-    if kind in ("Where", "CastLike", "OneHot") and len(data) > 1:
-        first = data[-1].dtype
-    elif kind == "ConstantOfShape":
-        filler = attrs.get("value")
-        first = filler.dtype if isinstance(filler, Array) else "float32"
-    elif kind in _DTYPES:
-        first = _DTYPES[kind]
-        if kind == "QuantizeLinear" and len(data) > 2:
-            first = data[2].dtype
-    number = attrs.get("to", attrs.get("dtype"))
-    if type(number) is int:
-        first = _BY_NUMBER.get(number, first)
-    return [first, *[_SECOND.get(kind, first)] * (count - 1)]
+    """By the operator's schema, else as its file said, else like what goes in."""
+    found = form(domain, kind, int(source.get("opset") or OPSET))
+    given = [None if value is None else value.dtype for value in inputs]
+    body = next(_bodies(attrs), None)
+    inner = [] if body is None else body_types(kind, _message(body))
+    made = result_types(kind, found, attrs, given, count, inner)
+    told = [item[0] for item in _results(source, count)]
+    first = next((dtype for dtype in given if dtype), "float32")
+    return [type_ or said or first for type_, said in zip(made, told, strict=True)]
+
+
+def _results(source: Mapping[str, Any], count: int) -> list[tuple[str | None, int | None]]:
+    """Dtype and rank of each output, as far as the file said them."""
+    listed = source.get("results")
+    rows = listed if isinstance(listed, list) and len(listed) == count else [[None, None]] * count
+    return [
+        (dtype if isinstance(dtype, str) else None, rank if type(rank) is int else None)
+        for dtype, rank in rows
+    ]
+
+
+def _message(body: Encoded) -> protobuf.Span:
+    return protobuf.message(protobuf.Memory(body.data, "a graph in the network"))
 
 
 def _shapes(

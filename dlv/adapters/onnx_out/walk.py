@@ -10,6 +10,7 @@ from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.onnx.graph import Graph, Item, Value, merged
 from dlv.adapters.onnx_out.ops import WRITERS
 from dlv.adapters.onnx_out.raw import raw
+from dlv.adapters.onnx_out.source import dialect
 from dlv.errors import DlvError, UsageError, nearest
 from dlv.network.effects import refuse_effects
 from dlv.network.graph import Network, Node, Port
@@ -165,6 +166,9 @@ class Walk:
             item, name = self._value(port), port_name(port)
             g.scope = name
             value = g.value(item)
+            if value.id in g.plain and self._verbatim(port):
+                # As it is, not as others compute with it.
+                value = replace(g.plain[value.id], shape=value.shape)
             length = isinstance(item, Value) and item.weak
             if value.id in seen or (self.placed.get(value.id) != port and not length):
                 value = g.op("Identity", [value])
@@ -179,6 +183,16 @@ class Walk:
                 ] = None
             found.append((name, value))
         return found
+
+    def _verbatim(self, port: Port) -> bool:
+        """Whether an operator gives it that is written back as it was."""
+        name = port[0]
+        while name in self.network:
+            node = self.network.node(name)
+            if not (node.op == "RESHAPE" and node.attrs.get("kind") == "getitem" and node.inputs):
+                return node.op == "OP" and dialect(node) == "onnx"
+            name = node.inputs[0][0]
+        return False
 
     def _prune(self) -> set[int]:
         """Without what no output needs."""

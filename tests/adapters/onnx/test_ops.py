@@ -525,7 +525,14 @@ CASES: dict[str, Case] = {
         "ACT.SIGMOID aten.pow.Tensor_Tensor", [op("Sigmoid", "x", "a"), op("Pow", "a z")], PAIR
     ),
     "modulo": Case(
-        "aten.fmod.Scalar", [constant("c", 0.7, "float32"), op("Mod", "x c", fmod=1)], ROWS
+        "to aten.fmod.Scalar to",
+        [
+            op("Cast", "x", "i", to=7),
+            constant("c", 3, "int64"),
+            op("Mod", "i c", "m", fmod=1),
+            op("Cast", "m", to=1),
+        ],
+        ROWS,
     ),
     "where": Case(
         "aten.gt.Scalar aten.where.self",
@@ -573,7 +580,7 @@ CASES: dict[str, Case] = {
     "running sum": Case("aten.cumsum.default", [op("CumSum", "x a")], TOKENS, {"a": np.array(1)}),
     "tile": Case("aten.repeat.default", [op("Tile", "x r")], ROWS, {"r": ints(2, 3)}),
     "top": Case(
-        "aten.topk.default getitem getitem to ADD",
+        "aten.sort.stable getitem slice getitem slice to ADD",
         [op("TopK", "x k", "a b"), op("Cast", "b", "c", to=1), op("Add", "a c")],
         ROWS,
         {"k": ints(2)},

@@ -1,0 +1,124 @@
+"""Of which type the outputs of an ONNX operator are: by its schema, and what its inputs are.
+
+Types are dtypes, or `raw:seq(..)` and `raw:optional(..)` of them: ONNX's own words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dlv.adapters.onnx.operators import Form
+from dlv.adapters.onnx.tensors import dtype_named
+from dlv.adapters.onnx.types import read_value
+from dlv.adapters.protobuf.reader import Schema, Span
+from dlv.errors import DlvError
+
+Type = str | None
+_BODY = Schema("GraphProto", {12: "output message*"})
+
+
+def result_types(
+    kind: str,
+    found: Form | None,
+    attrs: Mapping[str, Any],
+    inputs: Sequence[Type],
+    count: int,
+    bodies: Sequence[Type] = (),
+) -> list[Type]:
+    """A type for each output, None where nothing tells it.
+
+    `attrs` hold numbers and texts as they are, and for tensors something with a `dtype`;
+    `bodies`: what the graphs of an If, Loop or Scan give.
+    """
+    if kind in ("If", "Loop", "Scan", "SequenceMap"):
+        return list(bodies) if len(bodies) == count else [None] * count
+    if found is None:
+        return [None] * count
+    words = found.results[:count]
+    words += words[-1:] * (count - len(words))  # as many as there are, all of one kind
+    made = [_type(word, attrs, inputs) for word in words]
+    if made and made[0] is None:
+        made[0] = _special(kind, attrs, inputs)
+    return made
+
+
+def body_types(kind: str, body: Span) -> list[Type]:
+    """What the graph of an If, Loop or Scan gives to the outside."""
+    if kind not in ("If", "Loop", "Scan", "SequenceMap"):
+        return []
+    try:
+        given = [read_value(part)[1] for part in _BODY.read(body)["output"]]
+    except DlvError:  # of a type that nobody knows yet: nothing is told
+        return []
+    types = [None if value is None else value.dtype for value in given]
+    if kind == "SequenceMap":
+        return [None if each is None else f"raw:seq({each.removeprefix('raw:')})" for each in types]
+    return types[1:] if kind == "Loop" else types  # whether it goes on is its own affair
+
+
+def _type(words: str, attrs: Mapping[str, Any], inputs: Sequence[Type]) -> Type:
+    for word in words.split("|"):
+        told: Type = word
+        if word.startswith("@"):
+            number = attrs.get(word[1:])
+            told = dtype_named(number) if type(number) is int and number else None
+        elif word.startswith("="):
+            told = _at(inputs, int(word[1:]))
+        elif word == "?":
+            told = None
+        elif "(" in word:
+            told = f"raw:{word}"
+        if told is not None:
+            return told
+    return None
+
+
+def _at(inputs: Sequence[Type], place: int) -> Type:
+    return inputs[place] if place < len(inputs) else None
+
+
+def _special(kind: str, attrs: Mapping[str, Any], inputs: Sequence[Type]) -> Type:
+    """What no schema says: types within types, and values of attributes."""
+    first = _at(inputs, 0)
+    if kind in ("Constant", "ConstantOfShape"):
+        return _of_value(kind, attrs)
+    if kind == "QuantizeLinear":
+        return "uint8"
+    if kind == "DequantizeLinear":
+        return _at(inputs, 1)
+    if kind == "SequenceEmpty":
+        return "raw:seq(float32)"
+    if first is None:
+        return "raw:STRING" if attrs.get("classlabels_strings") else None
+    if kind in ("SplitToSequence", "SequenceConstruct"):
+        return f"raw:seq({first.removeprefix('raw:')})"
+    if kind in ("SequenceAt", "ConcatFromSequence"):
+        return inner(first, "seq")
+    if kind == "Optional":
+        return f"raw:optional({first.removeprefix('raw:')})"
+    if kind == "OptionalGetElement":
+        return inner(first, "optional") or first
+    if kind.endswith("Classifier"):
+        return "raw:STRING" if attrs.get("classlabels_strings") else "int64"
+    return None
+
+
+def _of_value(kind: str, attrs: Mapping[str, Any]) -> Type:
+    value = attrs.get("value")
+    if value is not None:
+        return getattr(value, "dtype", None)
+    if kind == "ConstantOfShape" or any(name.startswith("value_float") for name in attrs):
+        return "float32"
+    if any(name.startswith("value_int") for name in attrs):
+        return "int64"
+    return "raw:STRING" if any(name.startswith("value_string") for name in attrs) else None
+
+
+def inner(type_: str, around: str) -> Type:
+    """What a sequence or an optional is of."""
+    start = f"raw:{around}("
+    if not type_.startswith(start):
+        return None
+    found = type_[len(start) : -1]
+    return f"raw:{found}" if "(" in found or found.isupper() else found

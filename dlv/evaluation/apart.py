@@ -1,0 +1,93 @@
+"""`imported.checked` in a process of its own: some files that are not sound end onnxruntime.
+
+What that process finds is a few words of JSON; the file is read here once more where they say so.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import dlv.evaluation.imported as imported
+from dlv.adapters.checkpoint import Checkpoint
+from dlv.adapters.onnx import files
+from dlv.evaluation.original import there
+
+# At the end of the path, so that nothing beside dlv comes before what is there already.
+_START = (
+    "import sys; sys.path.append(sys.argv.pop(1)); from dlv.evaluation.apart import main; main()"
+)
+_MOST_SECONDS = 120
+_NOT = "the network was not compared with the file"
+
+
+def checked(path: str, opened: Checkpoint, known: set[str]) -> tuple[Checkpoint, list[str]]:
+    """As `imported.checked`."""
+    if opened.network is None or opened.network.id in known or not there():
+        return opened, []
+    found = _asked(path)
+    if isinstance(found, str):
+        return opened, [f"{_NOT}: {found}"]
+    return follow(path, opened, known, found)
+
+
+def follow(
+    path: str, opened: Checkpoint, known: set[str], found: Mapping[str, Any]
+) -> tuple[Checkpoint, list[str]]:
+    """The file as what was found wants it."""
+    if found["raw"]:
+        opened.close()
+        opened = files.open(path, raw=frozenset(found["raw"]))
+    if not found["network"]:
+        opened.network, opened.constants = None, []
+    if opened.network is not None:
+        known.add(opened.network.id)
+    return opened, list(found["notes"])
+
+
+def _asked(path: str) -> dict[str, Any] | str:
+    """What the other process finds; a text: why it finds nothing."""
+    root = str(Path(__file__).absolute().parents[2])
+    command = [sys.executable, "-P", "-c", _START, root, str(Path(path).absolute())]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_MOST_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"it took more than {_MOST_SECONDS} s"
+    except OSError as error:
+        return f"Python does not start: {error.strerror}"
+    if done.returncode == -signal.SIGINT:
+        raise KeyboardInterrupt
+    if done.returncode < 0:
+        return f"what ran the file was ended by {signal.Signals(-done.returncode).name}"
+    try:
+        # Libraries may have said something before.
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found if {"raw", "network", "notes"} <= found.keys() else "no answer came"
+    except (ValueError, LookupError, AttributeError):
+        return "no answer came"
+
+
+def answer(path: str) -> dict[str, Any]:
+    """What the process says."""
+    opened = files.open(path)
+    raw: set[str] = set()
+    opened, notes = imported.checked(path, opened, set(), raw)
+    kept = opened.network is not None
+    opened.close()
+    return {"raw": sorted(raw), "network": kept, "notes": notes}
+
+
+def main() -> None:
+    print(json.dumps(answer(sys.argv[1])))

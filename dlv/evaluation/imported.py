@@ -1,0 +1,247 @@
+"""Whether the network that was read from an ONNX file computes what the file computes.
+
+Both are run on drawn inputs: the file by onnxruntime or onnx, where one of them is installed, the
+network by every engine that would be offered for it. An operator whose reading differs is kept
+as it is in the file; a network that differs all the same is not kept.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import dlv.arrays as arrays
+import dlv.evaluation.engines as engines
+from dlv.adapters.checkpoint import Checkpoint
+from dlv.adapters.onnx import files
+from dlv.errors import DlvError
+from dlv.evaluation.original import REFERENCE, RUNTIME, Array, Original, Values, there
+from dlv.network.agreement import Difference, differing, drawn, rows_of, tolerance, too_long
+from dlv.network.graph import Network, Port
+from dlv.network.program import program
+
+FORMAT = files.FORMAT
+# So often another operator is kept as it is before the network is given up.
+_MOST_RAW = 4
+# So long of all processors the file itself may take for one batch; numpy takes ten times that.
+_MOST_SECONDS = 2.0
+_BATCHES = (2, 1)
+# Lengths that are tried for open axes other than the batch, and what whole numbers are below.
+_LENGTHS, _BELOW = (8, 32, 224), (5, 2, 1)
+_ENGINES = (("numpy", "float32"), ("torch", "float32"), ("onnxruntime", "float32"))
+
+
+@dataclass(frozen=True)
+class _Fault:
+    engine: str
+    what: Difference
+
+
+def checked(
+    path: str, opened: Checkpoint, known: set[str], raw: set[str] | None = None
+) -> tuple[Checkpoint, list[str]]:
+    """The same file with a network that agrees with it, or without one, and what was done.
+
+    `known`: ids of networks that were found to agree before; this one is added. `raw` takes the
+    values whose operators were kept as they are.
+    What comes back may be another Checkpoint, in the place of the one that was given and is closed.
+    """
+    notes: list[str] = []
+    raw = set() if raw is None else raw
+    if opened.network is None or opened.network.id in known:
+        return opened, notes
+    while opened.network is not None and opened.format == FORMAT and there():
+        fault, note = _compared(path, opened, opened.network)
+        if note is not None:
+            notes.append(note)
+        if fault is None:
+            break
+        named = _operator(path, opened, opened.network, fault, raw)
+        if named is None or named[0] in raw or len(raw) == _MOST_RAW:
+            notes.append(f"kept without a network: {_told(fault, named)}")
+            opened.network, opened.constants = None, []
+            break
+        raw.add(named[0])
+        notes.append(f"{named[1]} is kept as it is in the file: {_told(fault, named)}")
+        opened.close()
+        opened = files.open(path, raw=frozenset(raw))
+    if opened.network is not None:
+        known.add(opened.network.id)
+    return opened, notes
+
+
+def _told(fault: _Fault, named: tuple[str, str, Difference] | None) -> str:
+    where = f"the output {fault.what}" if named is None else f"first {named[2]}, made by {named[1]}"
+    return f"{fault.engine} would compute something else than the file; {where}"
+
+
+def _compared(path: str, opened: Checkpoint, network: Network) -> tuple[_Fault | None, str | None]:
+    """What differs, and what is to be told where nothing was compared."""
+    tensors = {t.name: (t.dtype, t.shape) for t in [*opened.tensors, *opened.constants]}
+    why = too_long(network, tensors, sum(_BATCHES))
+    if why is not None:
+        return None, f"the network was not compared with the file: {why}"
+    try:
+        pairs = _wanted(path, network)
+    except Exception as error:  # of whatever class the packages have
+        first = str(error).strip().partition("\n")[0][:160]
+        return None, f"the network was not compared with the file, which did not run: {first}"
+    if isinstance(pairs, str):
+        return None, f"the network was not compared with the file: {pairs}"
+    names = files.outputs(path)
+    most = tolerance(*(dtype for dtype, _ in tensors.values()), *(i.dtype for i in network.inputs))
+    for engine in _offered(opened, network, list(zip(names, network.outputs, strict=True))):
+        for inputs, wanted in pairs:
+            got = engine.run(inputs)
+            what = None if got is None else differing(names, got, wanted, most)
+            if what is not None and not _confirmed(path, inputs, names, got or {}, most):
+                return _Fault(engine.name, what), None
+    return None, None
+
+
+def _wanted(path: str, network: Network) -> list[tuple[Values, Values]] | str:
+    """Inputs that the file takes, and what it makes of them; or why it takes too long."""
+    original, limits, found = _first(path), rows_of(network), []
+    for seed, batch in enumerate(_BATCHES):
+        failed: Exception | None = None
+        for length, below in _tries():
+            inputs = drawn(
+                network.inputs, batch=batch, other=length, most=below, seed=seed, limits=limits
+            )
+            started = time.process_time()
+            try:
+                found.append((inputs, original(inputs)))
+            except Exception as error:  # the next numbers may fit
+                failed = error
+                continue
+            if time.process_time() - started > _MOST_SECONDS:
+                return f"the file takes more than {_MOST_SECONDS:g} s for {batch} examples"
+            break
+        else:
+            # A second size that the file does not take is no fault of the network.
+            if not found and failed is not None:
+                raise failed
+    return found
+
+
+def _tries() -> Iterator[tuple[int, int]]:
+    for length in _LENGTHS:
+        for below in _BELOW:
+            yield length, below
+
+
+def _first(path: str) -> Original:
+    failed: Exception | None = None
+    for name in there():
+        try:
+            return Original(path, name)
+        except Exception as error:  # the other one may know the operators
+            failed = failed or error
+    assert failed is not None
+    raise failed
+
+
+def _confirmed(
+    path: str, inputs: Values, names: Sequence[str], got: Mapping[str, Array], most: float
+) -> bool:
+    """Whether onnx itself computes what the engine did: then it is onnxruntime that differs."""
+    if there() != [RUNTIME, REFERENCE]:
+        return False
+    try:
+        wanted = Original(path, REFERENCE)(inputs)
+    except Exception:  # it knows less
+        return False
+    return differing(names, got, wanted, most) is None
+
+
+@dataclass(frozen=True)
+class _Engine:
+    name: str
+    run: Callable[[Values], Values | None]  # None: refused, as `dlv eval` would
+
+
+def _offered(
+    opened: Checkpoint, network: Network, ports: Sequence[tuple[str, Port]], only: str | None = None
+) -> Iterator[_Engine]:
+    held = {t.name: t for t in [*opened.tensors, *opened.constants]}
+
+    def tensor(name: str) -> Array:
+        item = held[network.aliases.get(name, name)]
+        return arrays.to_array(item.dtype, item.shape, item.read())
+
+    shapes = {t.name: (t.dtype, t.shape) for t in held.values()}
+    for name, precision in _ENGINES:
+        if only not in (None, name) or importlib.util.find_spec(name) is None:
+            continue
+        try:
+            made = _Ports(name, precision, network, ports, tensor, shapes)
+        except DlvError:
+            continue
+        yield _Engine(name, made)
+
+
+class _Ports:
+    """An engine that gives the values at ports, under names."""
+
+    def __init__(
+        self,
+        name: str,
+        precision: str,
+        network: Network,
+        ports: Sequence[tuple[str, Port]],
+        tensor: Callable[[str], Array],
+        shapes: Mapping[str, tuple[str, tuple[int, ...]]],
+    ) -> None:
+        whole = [(key, port) for key, port in ports if port[1] == 0 and port[0] in network]
+        self._parts = []
+        if whole:
+            cut = replace(network, outputs=tuple(port for _, port in whole))
+            made = program(cut, shapes, until=list(dict.fromkeys(port[0] for _, port in whole)))
+            keys = {key: made.kept[port[0]] for key, port in whole}
+            self._parts.append((engines.engine(name, made, tensor, precision), keys))
+        for key, port in ports:
+            if (key, port) not in whole:
+                made = program(replace(network, outputs=(port,)), shapes)
+                engine = engines.engine(name, made, tensor, precision)
+                self._parts.append((engine, {key: made.scores}))
+
+    def __call__(self, inputs: Values) -> Values | None:
+        found: Values = {}
+        try:
+            for engine, keys in self._parts:
+                values = engine.values(inputs)
+                found.update({key: values[port] for key, port in keys.items()})
+        except DlvError:
+            return None
+        return found
+
+
+def _operator(
+    path: str, opened: Checkpoint, network: Network, fault: _Fault, raw: Collection[str]
+) -> tuple[str, str, Difference] | None:
+    """The value of the file from which on they differ, with the kind of its operator."""
+    if REFERENCE not in there():
+        return None  # nothing can ask the file for values within it
+    alive = {node.name for node in engines.cut(network, network.outputs).nodes}
+    values = {k: v for k, v in files.values(path, raw).items() if v[0][0] in alive}
+    ports = [(name, port) for name, (port, _) in values.items()]
+    try:
+        original = Original(path, there()[0], list(values))
+        for inputs, _ in _again(path, network):
+            wanted = original(inputs)
+            for engine in _offered(opened, network, ports, fault.engine):
+                got = engine.run(inputs)
+                what = None if got is None else differing(list(values), got, wanted)
+                if what is not None:
+                    return what.where, values[what.where][1], what
+    except Exception:  # of whatever class the packages have: it stays unknown which one it is
+        return None
+    return None
+
+
+def _again(path: str, network: Network) -> list[tuple[Values, Any]]:
+    pairs = _wanted(path, network)
+    return [] if isinstance(pairs, str) else pairs
