@@ -59,6 +59,26 @@ class Found:
         return name
 
 
+class Names:
+    """Which tensor holds a variable of a layer; by convention where the file has none."""
+
+    def __init__(self, known: Mapping[Path, Mapping[str, str]]) -> None:
+        self.known = known
+        self.below: dict[Path, dict[str, str]] = {}
+        for path, variables in known.items():
+            for end in range(1, len(path) + 1):
+                below = self.below.setdefault(path[:end], {})
+                for variable, tensor in variables.items():
+                    below[".".join((*path[end:], variable))] = tensor
+
+    def __call__(self, path: Path, variable: str) -> str:
+        tensor = self.known.get(path, {}).get(variable)
+        return tensor if tensor is not None else ".".join((*path, variable))
+
+    def slots(self, path: Path) -> dict[str, str]:
+        return dict(self.below.get(path, {}))
+
+
 def variables(layer: Layer) -> tuple[str, ...]:
     """The variables of one of Keras' own layers, in the order in which it keeps them."""
     kind, config = layer.kind, layer.config
