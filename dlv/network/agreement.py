@@ -30,7 +30,7 @@ TOLERANCE = 1e-4
 _UNITS = 8
 # What is smaller is rounding: the difference of equal numbers.
 _NOTHING = 5e-7
-# Numbers so much larger than a quarter of them say nothing about the size of the others: a mask's -1e9.
+# Numbers so much larger than a quarter of them, a mask's -1e9, say nothing of the others' size.
 _OUTLYING = 1000.0
 # Above so many multiply-adds x 2 of one batch, a comparison of all engines takes many seconds.
 MOST_FLOPS = 20 * 10**9

@@ -228,17 +228,17 @@ def _slice(item: Any) -> list[int | None]:
 def converter(layer: Layer) -> Convert | None:
     """What turns a layer into nodes; says whether it is a function, as these share names."""
     functions = layer.module.startswith(("keras.src.ops", "keras.ops"))
-    if not layer.module and layer.kind in _FUNCTIONS and layer.calls:
+    if not layer.module and layer.kind in FUNCTIONS and layer.calls:
         # The older form says no module: merging layers take one list, functions do not.
         args = layer.calls[0].args
         merges = len(args) == 1 and isinstance(args[0], list)
-        functions = layer.kind not in _LAYERS or (layer.kind in _MERGES and not merges)
+        functions = layer.kind not in LAYERS or (layer.kind in _MERGES and not merges)
     layer.function = functions
-    return (_FUNCTIONS if functions else _LAYERS).get(layer.kind)
+    return (FUNCTIONS if functions else LAYERS).get(layer.kind)
 
 
 _MERGES = ("Add", "Multiply", "Average", "Subtract", "Maximum", "Minimum")
-_LAYERS: Mapping[str, Convert] = {
+LAYERS: Mapping[str, Convert] = {
     **PLAIN,
     **WINDOWS,
     **ACTIVATIONS,
@@ -250,7 +250,7 @@ _LAYERS: Mapping[str, Convert] = {
     "Concatenate": concatenate,
     "Masking": masking,
 }
-_FUNCTIONS: Mapping[str, Convert] = {
+FUNCTIONS: Mapping[str, Convert] = {
     **OPERATIONS,
     **dict.fromkeys(("Add", "Multiply", "Subtract", "TrueDivide", "Divide"), arithmetic),
     "Concatenate": concatenate,

@@ -12,7 +12,7 @@ from typing import Any
 from dlv.adapters.keras.config import Call, Layer, Ref
 
 # Of any layer: its name, and how its tensors begin and are held back while it is trained.
-_OF_TRAINING = ("_initializer", "_regularizer", "_constraint")
+OF_TRAINING = ("_initializer", "_regularizer", "_constraint")
 _HARMLESS = frozenset(("name", "trainable", "dtype", "batch_input_shape"))
 _HARMLESS_IN: Mapping[str, frozenset[str]] = {
     "ActivityRegularization": frozenset(("l1", "l2")),
@@ -103,7 +103,7 @@ class Settings(Mapping[str, Any]):
     def finish(self, kind: str) -> None:
         """Unsayable where something is left that nobody asked for and that may mean something."""
         for key, value in self._config.items():
-            if key in self._asked or key in _HARMLESS or key.endswith(_OF_TRAINING):
+            if key in self._asked or key in _HARMLESS or key.endswith(OF_TRAINING):
                 continue
             if key == "activity_regularizer" or key in _HARMLESS_IN.get(kind, ()):
                 continue
