@@ -77,6 +77,7 @@ GATED = frozenset(
     )
 )
 _FLOATS = ("float32", "float64")
+_NARROW = ("float16", "bfloat16", "mixed_float16", "mixed_bfloat16")
 
 
 class Unsayable(Exception):
@@ -121,7 +122,7 @@ def flag(config: Mapping[str, Any], key: str, default: bool) -> bool:
     return value
 
 
-def policy(config: Mapping[str, Any]) -> str | None:
+def policy(config: Mapping[str, Any], *, any_float: bool = False) -> str | None:
     """In which dtype a layer computes; None: it does not say, as in the first files of Keras 2."""
     told = config.get("dtype")
     if isinstance(told, Mapping):
@@ -129,7 +130,7 @@ def policy(config: Mapping[str, Any]) -> str | None:
         plain = isinstance(inner, Mapping) and set(inner) == {"name"}
         policies = ("DTypePolicy", "FloatDTypePolicy", "Policy")
         told = inner["name"] if plain and inner and kind in policies else str(kind)
-    if told is None or told in _FLOATS:
+    if told is None or told in _FLOATS or (any_float and told in _NARROW):
         return told
     raise Unsayable(f"it computes in {told!r:.40}")
 

@@ -168,6 +168,7 @@ class Model:
         *,
         weights: Weights | None = None,
         args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
         share: Any = None,
     ) -> Out:
         """One call; layers of one `share` are one layer called again."""
@@ -182,7 +183,7 @@ class Model:
             self.layers[known] = Written("keras.layers", kind, made, weights=weights or {})
             if share is not None:
                 self.shared[share] = known
-        return self._call(known, given, {}, inputs, shape)
+        return self._call(known, given, dict(kwargs or {}), inputs, shape)
 
     def op(
         self,
