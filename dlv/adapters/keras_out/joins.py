@@ -219,7 +219,8 @@ def combine(model: Model, node: Node) -> Held:
         out = model.plain(node.inputs[0])
         for place, port in enumerate(node.inputs[1:], 2):
             name = node.name if place == len(node.inputs) else f"{node.name}.{place}"
-            out = model.op(OPS, kind, name, {}, [out, model.plain(port)], None)
+            shape: Shape = (None,) * max(ranks)
+            out = model.op(OPS, kind, name, {}, [out, model.plain(port)], shape)
         return Held(plain=Out(out.layer, out.call, model.shape((node.name, 0))))
     inputs, turned = _together(model, node)
     after = moved(model.shape((node.name, 0)), turned)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dlv.adapters.checkpoint import Tensor
@@ -42,7 +43,6 @@ _OWN = frozenset(
     )
 )
 _OPERATIONS = re.compile(r"keras\.src\.ops\.[a-z]{1,20}")
-_SEQUENCES = ("LSTM", "GRU", "SimpleRNN", "RNN", "Bidirectional", "TimeDistributed")
 
 
 def keras_layer(model: Model, node: Node, source: Mapping[str, Any]) -> Held:
@@ -73,7 +73,7 @@ def keras_layer(model: Model, node: Node, source: Mapping[str, Any]) -> Held:
             refuse(node, f"{str(module)[:40]}.{kind[:40]} is no function of Keras")
         settings = {key: value for key, value in config.items() if key != "name"}
         out = model.op(module, kind, node.name, settings, args, after, named, parents=inputs)
-        return Held(plain=out)
+        return _given_on(model, node, out, masked=False)
     if kind not in _OWN:
         refuse(node, f"{kind[:60]} is no layer that comes back from its settings alone")
     if kind == "Embedding" and config.get("mask_zero"):
@@ -87,11 +87,25 @@ def keras_layer(model: Model, node: Node, source: Mapping[str, Any]) -> Held:
     if told is not None:
         config["dtype"] = told
     out = model.layer(
-        kind, node.name, config, inputs, after, weights=weights, args=args, kwargs=named
+        *(kind, node.name, config, inputs, after),
+        weights=weights,
+        args=args,
+        kwargs=named,
+        own=True,
     )
-    if named.get("mask") is not None and kind in _SEQUENCES:
+    return _given_on(model, node, out, masked=named.get("mask") is not None)
+
+
+def _given_on(model: Model, node: Node, out: Out, *, masked: bool) -> Held:
+    """What the layer gives, all of it that is used."""
+    used = {port for each in model.network.nodes for port in each.inputs}
+    for name, place in {*used, *model.network.outputs}:
+        if name == node.name and place:
+            given = replace(out, tensor=place, shape=model.shape((name, place)))
+            model.values[name, place] = Held(plain=given)
+    if masked and (node.name, 0) in used:
         # What follows has its masks as inputs: none may come with the tensor beside these.
-        out = model.op(OPS, "Add", f"{node.name}.unmasked", {}, [out, 0.0], after)
+        out = model.op(OPS, "Add", f"{node.name}.unmasked", {}, [out, 0.0], out.shape)
     return Held(plain=out)
 
 
