@@ -298,11 +298,11 @@ _SCHEMAS = {name: _schema(name) for name in _FIELDS}
 
 # Fields by number that say nothing about what a layer computes: fillers, which program runs it.
 _HARMLESS = {
-    **{"bias_param": {3}, "convolution_param": {7, 8, 15, 17}, "eltwise_param": {3}},
-    **{"embed_param": {4, 5}, "inner_product_param": {3, 4}, "lrn_param": {6}},
-    **{"pooling_param": {11}, "prelu_param": {1}, "relu_param": {2}, "scale_param": {3, 5}},
+    "bias_param": {3}, "convolution_param": {7, 8, 15, 17}, "eltwise_param": {3},
+    "embed_param": {4, 5}, "inner_product_param": {3, 4}, "lrn_param": {6},
+    "pooling_param": {11}, "prelu_param": {1}, "relu_param": {2}, "scale_param": {3, 5},
     "softmax_param": {1},
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
