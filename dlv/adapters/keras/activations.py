@@ -49,6 +49,7 @@ _ATEN = {
 }
 
 
+NAMES = frozenset((*_PLAIN, *_ATEN))
 _SCALE = ("scale", "offset")
 
 

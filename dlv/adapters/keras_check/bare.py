@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from dlv.adapters.keras.activations import name_of
+from dlv.adapters.keras.activations import NAMES, name_of
 from dlv.adapters.keras.config import MODELS, is_model
 from dlv.adapters.keras.joins import FUNCTIONS, LAYERS
 from dlv.adapters.keras.understood import MODEL, OF_TRAINING, Unsayable, policy
@@ -71,6 +71,8 @@ def _layer(data: Any) -> dict[str, Any]:
             made[key] = policy(config) if isinstance(value, dict) else _plain(value)
         elif key == "activation":
             made[key] = name_of(value) or "linear"
+            if made[key] not in (*NAMES, "linear"):
+                raise Unsayable(f"the activation {made[key]!r:.40}")
         elif key == "layer":
             made[key] = _layer(value)
         else:

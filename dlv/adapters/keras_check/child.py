@@ -42,7 +42,7 @@ def main() -> None:
     out = os.dup(1)
     os.dup2(2, 1)
     try:
-        found = _compared(Path(path), format_)
+        found = compared(Path(path), format_)
     except (DlvError, Unsayable) as error:
         found = {"skipped": str(error)}
     except Exception as error:  # of Keras, of many kinds: then nothing is known
@@ -52,7 +52,8 @@ def main() -> None:
     os._exit(0)
 
 
-def _compared(path: Path, format_: str) -> dict[str, Any]:
+def compared(path: Path, format_: str) -> dict[str, Any]:
+    """What differs first, on either batch and by any engine; `compared` where nothing does."""
     opener = files if format_ == files.FORMAT else h5
     opened = opener.open(str(path))
     try:
