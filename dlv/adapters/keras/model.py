@@ -47,6 +47,8 @@ def network_of(told: Described, found: Found, what: str) -> tuple[Network | None
     """The network of a model, with the tensors that its layers have in the file."""
     if told.model is None:
         return None, []
+    if found.misnamed is not None:
+        return None, [f"no network: the weights of {found.misnamed!r} are those of another layer"]
     graph = Graph(Names(found.variables), converter, what, told.version)
     try:
         network = graph.top(told.model)
