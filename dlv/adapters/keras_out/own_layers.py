@@ -17,7 +17,7 @@ from dlv.network.graph import Node
 
 # Layers of Keras 3 that are made of their settings and tensors alone. What is not here (text
 # tables, code, masks that Keras hands on by itself) would come back as something else, or not.
-_OWN = frozenset(
+OWN = frozenset(
     (
         *("Activation", "ActivityRegularization", "Add", "AdditiveAttention", "AlphaDropout"),
         *("Attention", "Average", "BatchNormalization", "Bidirectional", "CategoryEncoding"),
@@ -74,7 +74,7 @@ def keras_layer(model: Model, node: Node, source: Mapping[str, Any]) -> Held:
         settings = {key: value for key, value in config.items() if key != "name"}
         out = model.op(module, kind, node.name, settings, args, after, named, parents=inputs)
         return _given_on(model, node, out, masked=False)
-    if kind not in _OWN:
+    if kind not in OWN:
         refuse(node, f"{kind[:60]} is no layer that comes back from its settings alone")
     if kind == "Embedding" and config.get("mask_zero"):
         refuse(node, "it hands on a mask")
