@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from dlv.adapters import exported
 from dlv.canonical import hash_bytes
 from dlv.errors import UsageError
 from dlv.lazy import lazy
-from dlv.metadata import staged, versions
+from dlv.metadata import networks, staged, versions
 from dlv.metadata.staged import StagedFile
 from dlv.repository import Repository
 from dlv.staging import Added, Request
@@ -29,7 +29,9 @@ def add(repository: Repository, here: Path, given: Sequence[str], request: Reque
     """Look at the files and stage them, all or none of those that were named."""
     if request.input_shapes and request.network is None:
         raise UsageError("--input-shape belongs to --network", hint="--network train.py:make_model")
-    added = staging.add(repository.root, here, given, request)
+    db = repository.database
+    known = replace(request, known=lambda net: networks.find(db, net) is not None)
+    added = staging.add(repository.root, here, given, known)
     if request.network is not None:
         made, notes = _export(repository, here, request.network, request.input_shapes)
         added.files.append(made)

@@ -183,9 +183,7 @@ def _weights(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Re
     tally = None if scheme is None else rounding.Tally()
     sources: dict[str, dict[int, str]] = {}
     for file in found:
-        checkpoint = staging.open_weights(
-            Path(file.source), file.format, str(file.options.get("optimizer", "keep"))
-        )
+        checkpoint = staging.opened(file)
         for key, value in checkpoint.hyperparameters.items():
             draft.hyperparameters.setdefault(key, value)
         checkpoint = _agreeing(draft, file, checkpoint)

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     import dlv.events.migrate as migrate
     import dlv.events.series as curves
     from dlv.adapters import detect, hf, metric_logs, network_json, settings, torch
+    from dlv.adapters.keras_check import beside
     from dlv.events.series import Scalars
 else:  # most files are of one kind, and a commit does not look for it again
     curves = lazy("dlv.events.series")
     migrate = lazy("dlv.events.migrate")
+    beside = lazy("dlv.adapters.keras_check.beside")
     detect = lazy("dlv.adapters.detect")
     hf = lazy("dlv.adapters.hf")
     metric_logs = lazy("dlv.adapters.metric_logs")
@@ -35,6 +37,7 @@ else:  # most files are of one kind, and a commit does not look for it again
 ROLES = ("weights", "snapshot", "network", "config", "log", "data", "file")
 LARGE_FILE = 100 << 20
 RUNS = ".dlv/runs"
+_HELD = ("keras", "hdf5")
 _CONFIG_NAME = re.compile(
     r"(^|[._-])(config|conf|cfg|hparams?|hyper_?param\w*|params?|args?|arguments|settings?)([._-]|$)",
     re.IGNORECASE,
@@ -54,6 +57,7 @@ class Request:
     step_column: str | None = None
     time_column: str | None = None
     progress: Callable[[int], None] = lambda _: None
+    known: Callable[[str], bool] = lambda _: False  # whether some version has this network
 
 
 @dataclass
@@ -172,12 +176,14 @@ def _examine(
     options: dict[str, Any] = {}
     if role in ("weights", "snapshot"):
         options = {"optimizer": request.optimizer, "own": request.role == "weights"}
-        step = _check_weights(path, name, found, step, options, added)
+        step = _check_weights(path, name, found, replace(request, step=step), options, added)
     elif role == "network":
         found = found if found in registry.ADAPTERS else network_json.FORMAT
         opened = open_network(path, found)
         opened.close()
         added.warnings += [f"{name}: {note}" for note in opened.notes]
+        if not _holds(opened, path, name, found, request, added):
+            raise UsageError(added.warnings.pop(), hint=f"dlv add {name} --as weights")
     elif role == "config":
         read_config(path, found)
     elif role == "log" and found == detect.EVENTS:
@@ -234,7 +240,7 @@ def _check_events(path: Path, name: str, added: Added) -> None:
 
 
 def _check_weights(
-    path: Path, name: str, found: str, step: int | None, options: dict[str, Any], added: Added
+    path: Path, name: str, found: str, request: Request, options: dict[str, Any], added: Added
 ) -> int | None:
     """Open it as the commit will, so that what cannot be read is refused now."""
     opened = open_weights(path, found, str(options["optimizer"]))
@@ -247,11 +253,29 @@ def _check_weights(
             options["beside"] = {
                 each: [status.st_size, status.st_mtime_ns] for each, status in found_there.items()
             }
-        if step is None:
-            step = steps.step_of(name)
+        if not _holds(opened, path, name, found, request, added):
+            options["network"] = False
+        step = steps.step_of(name) if request.step is None else request.step
         return opened.step if step is None else step
     finally:
         opened.close()
+
+
+def _holds(
+    opened: checkpoint.Checkpoint, path: Path, name: str, kind: str, request: Request, added: Added
+) -> bool:
+    """Whether the network of a file computes what its own framework computes, as far as asked."""
+    if opened.network is None or kind not in _HELD or request.known(opened.network.id):
+        return True
+    verdict = beside.held_against(opened, path, kind)
+    added.warnings += [f"{name}: {text}" for text in (verdict.refused, verdict.note) if text]
+    return verdict.refused is None
+
+
+def opened(file: StagedFile) -> checkpoint.Checkpoint:
+    """A staged file of weights, without a network that was found not to hold."""
+    found = open_weights(Path(file.source), file.format, str(file.options.get("optimizer", "keep")))
+    return found if file.options.get("network", True) else replace(found, network=None)
 
 
 def open_weights(path: Path, format_: str, optimizer: str = "keep") -> checkpoint.Checkpoint:

@@ -32,6 +32,14 @@ class Builder:
         self.taken: dict[str, int] = {}
         self.notes: list[str] = []
 
+    def mark(self) -> tuple[int, dict[str, int], int]:
+        return len(self.nodes), dict(self.taken), len(self.notes)
+
+    def back_to(self, mark: tuple[int, dict[str, int], int]) -> None:
+        """Take out what was put in since."""
+        nodes, self.taken, notes = mark
+        del self.nodes[nodes:], self.notes[notes:]
+
     def shape(self, port: Port) -> Shape | None:
         return self.shapes.get(port)
 

@@ -13,6 +13,10 @@ from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.sizes import Shape
 
 ORIGIN = {"importer": "caffe", "version": 1}
+# What a norm and its scale may say to become one node.
+_OF_NORMS = {"use_global_stats", "moving_average_fraction", "eps", "engine"}
+_OF_SCALES = {"axis", "num_axes", "bias_term", "filler", "bias_filler"}
+
 Translate = Callable[[Builder, Layer, list[Port], Layer | None], list[Port]]
 
 # Layers that only compare with labels, or write files.
@@ -221,8 +225,10 @@ def _scales(
         readers = writes[place][0].readers
         scale = layers[readers[0]] if len(readers) == 1 else layer
         if scale.type == "Scale" and len(reads[readers[0]]) == 1 and len(writes[readers[0]]) == 1:
-            param = scale.param("scale")
-            if param.integer("axis", 1) == 1 and param.integer("num_axes", 1) == 1:
+            param, norm = scale.param("scale"), layer.param("batch_norm")
+            plain = param.integer("axis", 1) == 1 and param.integer("num_axes", 1) == 1
+            known = {*norm.fields} <= _OF_NORMS and {*param.fields} <= _OF_SCALES
+            if plain and known and norm.flag("use_global_stats", True):
                 found[place] = readers[0]
     return found
 

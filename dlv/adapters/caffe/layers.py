@@ -24,12 +24,24 @@ _SAME_SHAPE = {
 
 
 def translate(b: Builder, layer: Layer, inputs: Ports, scale: Layer | None) -> Ports:
-    """The nodes of a layer; `scale` is the Scale that belongs to a BatchNorm."""
-    if layer.type == "BatchNorm":
-        return _batch_norm(b, layer, inputs, scale)
+    """The nodes of a layer; `scale` is the Scale that belongs to a BatchNorm.
+
+    A field that is not understood may say that it computes something else: then it stays raw.
+    """
     known = _TYPES.get(layer.type)
-    if known is not None:
-        return known(b, layer, inputs)
+    if known is not None or layer.type == "BatchNorm":
+        before = b.mark()
+        if known is not None:
+            made = known(b, layer, inputs)
+        else:
+            made = _batch_norm(b, layer, inputs, scale)
+        odd = layer.not_understood()
+        kept = any((node.source or {}).get("dialect") == "caffe" for node in b.nodes[before[0] :])
+        if odd is None or kept:
+            return made
+        b.back_to(before)
+        b.notes.append(f"{layer.name!r} is kept as it is: its field {odd} is not understood")
+        return b.raw(layer, inputs)
     if layer.type in _SAME_SHAPE and inputs:
         return _same(b, layer, inputs)
     if layer.type not in _KNOWN_RAW:
@@ -59,7 +71,7 @@ def _some(layer: Layer, inputs: Sequence[Port]) -> Sequence[Port]:
 
 def _batch_norm(b: Builder, layer: Layer, inputs: Ports, scale: Layer | None) -> Ports:
     param = layer.param("batch_norm")
-    if param.flag("scale_bias", False):
+    if param.flag("scale_bias", False) or not param.flag("use_global_stats", True):
         return b.raw(layer, inputs, b.shape(one(layer, inputs)))
     params = {slot: layer.tensor(slot) for slot in ("running_mean", "running_var")}
     if scale is not None:

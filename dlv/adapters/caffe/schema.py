@@ -292,7 +292,17 @@ def _schema(name: str) -> tuple[Schema, dict[str, tuple[str, bool]]]:
     return Schema(name, plain), ours
 
 
+PARAMETERS = frozenset(name for name in _FIELDS if name.endswith("_param"))
 _SCHEMAS = {name: _schema(name) for name in _FIELDS}
+
+
+# Fields by number that say nothing about what a layer computes: fillers, which program runs it.
+_HARMLESS = {
+    "bias_param": {3}, "convolution_param": {7, 8, 15, 17}, "eltwise_param": {3},
+    "embed_param": {4, 5}, "inner_product_param": {3, 4}, "lrn_param": {6},
+    "pooling_param": {11}, "prelu_param": {1}, "relu_param": {2}, "scale_param": {3, 5},
+    "softmax_param": {1},
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -323,6 +333,10 @@ def _read(name: str, span: Span, blobs: list[list[Blob]]) -> Message:
     """As deep as the table of messages, whatever the file is like."""
     schema, ours = _SCHEMAS[name]
     result = Message(span.file.name)
+    if name.endswith("_param"):  # what is not known is not passed over
+        for number, _, _ in span.fields():
+            if number not in _FIELDS[name] and number not in _HARMLESS.get(name, ()):
+                result.add(f"field_{number}", number)
     for field, found in schema.read(span).items():
         values = found if isinstance(found, list) else [] if found is None else [found]
         if field == "blobs":

@@ -9,6 +9,7 @@ from dlv.adapters.caffe.schema import (
     MOST_AXES,
     MOST_ELEMENTS,
     MOST_LAYERS,
+    PARAMETERS,
     V1_NAMES,
     V1_TO_V2,
     Blob,
@@ -21,6 +22,16 @@ PHASES = ("TRAIN", "TEST")
 # Layers that bring data from outside; in parts of Caffe that people add, a name says it.
 _DATA = {"DummyData", "Input"}
 _MOST_NAMES = 10_000  # bottoms or tops of one layer
+
+# Which program computes a layer, and of its gradients; what data are made of, and losses.
+_HARMLESS = ("engine", "force_nd_im2col", "stable_prod_grad")
+_NOT_ITS_OWN = ("transform_param", "loss_param")
+_OF_LAYERS = frozenset(
+    (
+        *("name", "type", "bottom", "top", "include", "exclude", "phase", "loss_weight", "param"),
+        *("blobs", "blobs_lr", "weight_decay", "blob_share_mode", "propagate_down", "layer"),
+    )
+)
 
 # What the blobs of a layer are called, in their order; others are `blob0`, `blob1` and so on.
 SLOTS = {
@@ -49,6 +60,20 @@ class Layer:
     def param(self, name: str | None = None) -> Message:
         """Its own parameters: `convolution_param` of a Convolution."""
         return self.body.message(f"{name}_param")
+
+    def not_understood(self) -> str | None:
+        """A field of its own that no reader asked for, and that may change what it computes."""
+        for name in self.body.fields:
+            if name.endswith("_param") and name not in _NOT_ITS_OWN:
+                if name not in PARAMETERS:
+                    return name
+                for message in self.body.messages(name) if name in self.body.asked else ():
+                    for field in message.left:
+                        if not field.endswith("filler") and field not in _HARMLESS:
+                            return f"{name}.{field}"
+            elif name not in _OF_LAYERS and not name.endswith("_param"):
+                return name
+        return None
 
     def where(self) -> str:
         return f"{self.body.at()}: the layer {self.name!r}"

@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from dlv.adapters.keras.graph import Convert, Unsayable, Use
+from dlv.adapters.keras.graph import Convert, Use
+from dlv.adapters.keras.understood import Unsayable, flag
+from dlv.network.fields import whole
 from dlv.network.graph import Port
 
 _PLAIN: Mapping[str, tuple[str, str | None, Mapping[str, Any]]] = {
@@ -47,6 +49,7 @@ _ATEN = {
 }
 
 
+NAMES = frozenset((*_PLAIN, *_ATEN))
 _SCALE = ("scale", "offset")
 
 
@@ -55,11 +58,13 @@ def name_of(value: Any) -> str | None:
     if value is None or value == "linear":
         return None
     if isinstance(value, dict):
-        registered = value.get("registered_name")
-        if isinstance(registered, str) and ">" in registered:
+        registered, module = value.get("registered_name"), value.get("module", "keras")
+        own = module == "builtins" or str(module).split(".")[0] == "keras"
+        if not own or (isinstance(registered, str) and ">" in registered):
             raise Unsayable(f"the function {registered!r:.60} is not Keras' own")
         config = value.get("config")
-        value = config if value.get("class_name") == "function" else value.get("class_name")
+        function = value.get("class_name") == "function"
+        value = config if function else f"a layer {value.get('class_name')}"
     if value == "linear":
         return None
     if not isinstance(value, str):
@@ -74,6 +79,8 @@ def activated(use: Use, port: Port) -> Port:
 
 
 def _apply(use: Use, name: str, port: Port, word: str) -> Port:
+    if name == "hard_sigmoid" and not (use.graph.version or "").startswith("3."):
+        raise Unsayable("the older Keras meant another function by hard_sigmoid")
     if name in _PLAIN:
         op, variant, attrs = _PLAIN[name]
         return use.add(op, variant, attrs, inputs=[port], word=word)
@@ -88,11 +95,11 @@ def activation(use: Use) -> Port:
     return use.one if name is None else _apply(use, name, use.one, "")
 
 
-def _number(use: Use, *keys: str, default: float) -> float:
+def number_of(use: Use, *keys: str, default: float) -> float:
     for key in keys:
         value = use.config.get(key)
-        if isinstance(value, dict):  # an array of one element
-            value = value.get("config", {}).get("value") if is_array(value) else None
+        if isinstance(value, dict) and is_array(value):  # of one element
+            value = value["config"].get("value", value)
         if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
             return float(value)
         if value is not None:
@@ -105,22 +112,22 @@ def is_array(value: Mapping[str, Any]) -> bool:
 
 
 def relu(use: Use) -> Port:
-    slope, threshold = (_number(use, k, default=0.0) for k in ("negative_slope", "threshold"))
+    slope, threshold = (number_of(use, k, default=0.0) for k in ("negative_slope", "threshold"))
     if threshold:
         raise Unsayable("it has a threshold")
     if use.config.get("max_value") is None:
         return use.add("RELU", None, {"slope": slope})
-    if _number(use, "max_value", default=0.0) == 6 and not slope:
+    if number_of(use, "max_value", default=0.0) == 6 and not slope:
         return use.add("ACT", "RELU6")
     raise Unsayable("it has a greatest value")
 
 
 def leaky_relu(use: Use) -> Port:
-    return use.add("RELU", None, {"slope": _number(use, "negative_slope", "alpha", default=0.3)})
+    return use.add("RELU", None, {"slope": number_of(use, "negative_slope", "alpha", default=0.3)})
 
 
 def elu(use: Use) -> Port:
-    alpha = {"c": _number(use, "alpha", default=1.0)}
+    alpha = {"c": number_of(use, "alpha", default=1.0)}
     return use.aten("elu.default", {"n": 0}, alpha, shape=use.shape())
 
 
@@ -128,21 +135,23 @@ def softmax(use: Use) -> Port:
     axis = use.config.get("axis", -1)
     if isinstance(axis, list) and len(axis) == 1:
         axis = axis[0]
-    if len(use.inputs) > 1:
-        raise Unsayable("it has a mask")
-    return use.add("SOFTMAX", None, {"axis": axis})
+    return use.add("SOFTMAX", None, {"axis": _axis(axis)})
+
+
+def _axis(value: Any) -> int:
+    if not whole(value):
+        raise Unsayable(f"axis is {value!r:.40}")
+    return int(value)
 
 
 def rescaling(use: Use) -> Port:
-    scale, offset = (_number(use, key, default=1.0 - place) for place, key in enumerate(_SCALE))
+    scale, offset = (number_of(use, key, default=1.0 - place) for place, key in enumerate(_SCALE))
     scaled = use.add("MUL", None, {"const": scale}, word="scale" if offset else "")
     return use.add("ADD", None, {"const": offset}, inputs=[scaled]) if offset else scaled
 
 
 def dropout(use: Use) -> Port:
-    if use.config.get("noise_shape") is not None:
-        raise Unsayable("its noise has a shape")
-    return use.add("DROPOUT", None, {"p": use.config.get("rate", 0.5)})
+    return use.add("DROPOUT", None, {"p": number_of(use, "rate", default=0.5)})
 
 
 def same(use: Use) -> Port:
@@ -156,15 +165,14 @@ def operation(use: Use) -> Port:
         raise Unsayable("it has more arguments")
     kind = use.layer.kind
     name = {"LogSigmoid": "log_sigmoid", "HardSigmoid": "hard_sigmoid", "HardSilu": "hard_silu"}
-    approximate = use.config.get("approximate")
     if kind == "Gelu":
-        words = {"approximate": "none" if approximate is False else "tanh"}
+        words = {"approximate": "tanh" if flag(use.config, "approximate", True) else "none"}
         return use.add("ACT", "GELU", words)
     if kind in ("Softmax", "LogSoftmax"):
-        attrs = {"axis": use.config.get("axis", -1), "log": kind == "LogSoftmax"}
+        attrs = {"axis": _axis(use.config.get("axis", -1)), "log": kind == "LogSoftmax"}
         return use.add("SOFTMAX", None, attrs)
     if kind == "LeakyRelu":
-        return use.add("RELU", None, {"slope": use.config.get("negative_slope", 0.2)})
+        return use.add("RELU", None, {"slope": number_of(use, "negative_slope", default=0.2)})
     return _apply(use, name.get(kind, kind.lower()), use.one, "")
 
 

@@ -62,6 +62,7 @@ class Layer:
     built: tuple[int | None, ...] | None = None  # the shape it was built for
     model: Model | None = None  # where the layer is a model
     inner: dict[str, Layer] = field(default_factory=dict)  # layers that it wraps, by key
+    function: bool = False  # of keras.ops; these share names with layers
 
     @staticmethod
     def of(kind: str, name: str, config: dict[str, Any]) -> Layer:
@@ -84,6 +85,10 @@ class Model:
     inputs: list[Ref]
     outputs: list[Ref]
     build: tuple[int | None, ...] | None = None
+    keys: list[str] = field(
+        default_factory=list
+    )  # of its inputs, where it is called with an object
+    settings: frozenset[str] = frozenset()  # what else it says about itself
 
     @property
     def sequential(self) -> bool:
@@ -219,7 +224,12 @@ class _Reader:
             list(self.triples(config.get("input_layers", []), "input_layers")),
             list(self.triples(config.get("output_layers", []), "output_layers")),
             _dims(build),
+            self.keys(config.get("input_layers")),
+            frozenset(config),
         ).settled()
+
+    def keys(self, inputs: Any) -> list[str]:
+        return sorted(inputs) if isinstance(inputs, dict) else []
 
     def config_of(self, data: Mapping[str, Any], key: str) -> dict[str, Any]:
         value = data.get(key)
@@ -262,12 +272,12 @@ class _Reader:
         return layer
 
     def triples(self, value: Any, where: str) -> Iterator[Ref]:
-        """Each [layer, call, tensor] of a list, an object, or nested ones."""
+        """Each [layer, call, tensor] of a list, an object (in the order of its keys) or nested."""
         waiting = [value]
         while waiting:
             item = waiting.pop()
             if isinstance(item, dict):
-                waiting += reversed(list(item.values()))
+                waiting += [item[key] for key in sorted(item, reverse=True)]
             elif isinstance(item, list) and item and isinstance(item[0], str):
                 yield self.ref(item, where)
             elif isinstance(item, list):

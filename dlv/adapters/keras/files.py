@@ -7,6 +7,8 @@ form over the whole zip, whose members Keras stores as they are.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from dlv.adapters import archive, splice
@@ -37,6 +39,25 @@ def open(path: str) -> Checkpoint:  # noqa: A001 (the name in the Adapter protoc
     except BaseException:
         file.close()
         raise
+
+
+def configuration(path: str) -> dict[str, Any]:
+    """What the file says of its model."""
+    with closing(Source(path)) as file:
+        entries = {entry.name: entry for entry in archive.read_directory(file)}
+        return _json(file, entries, CONFIG)
+
+
+def unpack_weights(path: str, target: Path) -> bool:
+    """The weights in a file of their own; False where there are none."""
+    with closing(Source(path)) as file:
+        entries = {entry.name: entry for entry in archive.read_directory(file)}
+        if WEIGHTS not in entries:
+            return False
+        with target.open("wb") as out:
+            for piece in archive.stream(file, entries[WEIGHTS], entries[WEIGHTS].size):
+                out.write(piece)
+    return True
 
 
 restore = splice.restore

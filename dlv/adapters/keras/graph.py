@@ -6,51 +6,45 @@ What a layer's converter cannot say becomes OP{raw} with the layer's settings; c
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import dlv.adapters.keras.masks as masks
+from dlv.adapters.keras.calls import (
+    check_input,
+    check_model,
+    count,
+    dtype_of,
+    given,
+    ordered,
+    refs_of,
+    symbolic,
+)
 from dlv.adapters.keras.config import Call, Layer, Model, Ref, batch_shape
+from dlv.adapters.keras.masks import Mask
 from dlv.adapters.keras.raw import source_of
+from dlv.adapters.keras.understood import (
+    GATED,
+    Settings,
+    Unsayable,
+    check_call,
+    in_training,
+    policy,
+)
+from dlv.adapters.keras.weights import Names, Path
 from dlv.errors import Damaged, UnsafeInput
-from dlv.network.fields import DTYPES, FieldError
+from dlv.network.fields import FieldError
 from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.inference import attribute_faults, enough
 from dlv.network.layers.registry import layer_of
-from dlv.network.sizes import Dim, Shape, ShapeError
+from dlv.network.sizes import Shape, ShapeError
 from dlv.network.vocabulary import complete
 
 IMPORTER = {"importer": "keras", "version": 1}
 MOST_NODES = 30_000
 MOST_OUTPUTS = 1024
-_GATED = ("Dropout", "BatchNormalization")
-
-Path = tuple[str, ...]
-
-
-class Names:
-    """Which tensor holds a variable of a layer; by convention where the file has none."""
-
-    def __init__(self, known: Mapping[Path, Mapping[str, str]]) -> None:
-        self.known = known
-        self.below: dict[Path, dict[str, str]] = {}
-        for path, variables in known.items():
-            for end in range(1, len(path) + 1):
-                below = self.below.setdefault(path[:end], {})
-                for variable, tensor in variables.items():
-                    below[".".join((*path[end:], variable))] = tensor
-
-    def __call__(self, path: Path, variable: str) -> str:
-        tensor = self.known.get(path, {}).get(variable)
-        return tensor if tensor is not None else ".".join((*path, variable))
-
-    def slots(self, path: Path) -> dict[str, str]:
-        return dict(self.below.get(path, {}))
-
-
-class Unsayable(Exception):
-    """What a layer does is not in the vocabulary; the text says what."""
+_KEPT = "not in the vocabulary, kept as it is"
 
 
 @dataclass
@@ -63,10 +57,14 @@ class Use:
     name: str
     call: Call
     inputs: list[Port]
+    config: Settings
+
+    handed: Mask | None = None
 
     @property
-    def config(self) -> Mapping[str, Any]:
-        return self.layer.config
+    def mask(self) -> Mask | None:
+        """The mask that it is called with, or that comes with its input."""
+        return self.handed or self.graph.mask(self.one)
 
     def shape(self, port: Port | None = None) -> Shape:
         """The shape that comes in; Unsayable if it is not known."""
@@ -130,12 +128,17 @@ class Graph:
     names: Names
     converter: Callable[[Layer], Convert | None]
     what: str
+    version: str | None = None  # of the Keras that wrote the file
     nodes: list[Node] = field(default_factory=list)
     inputs: list[Input] = field(default_factory=list)
     shapes: dict[Port, Shape | None] = field(default_factory=dict)
     notes: dict[str, list[str]] = field(default_factory=dict)
     taken: dict[str, int] = field(default_factory=dict)
     raws: set[str] = field(default_factory=set)
+    carried: dict[Port, Mask] = field(default_factory=dict)
+    unsure: set[str] = field(default_factory=set)  # nodes whose outputs may have any mask
+    dtypes: dict[Port, str] = field(default_factory=dict)  # of inputs
+    dtype: str | None = None  # in which all layers compute
 
     def _too_many(self) -> UnsafeInput:
         why = f"there are more than {MOST_NODES}"
@@ -185,43 +188,51 @@ class Graph:
                     self.shapes[port] = shape
                 return
 
+    def mask(self, port: Port) -> Mask | None:
+        return masks.UNKNOWN if port[0] in self.unsure else self.carried.get(port)
+
     def note(self, text: str, name: str) -> None:
         self.notes.setdefault(text, []).append(name)
 
     # Models and their calls
 
     def top(self, model: Model) -> Network:
-        if _calls(model) > MOST_NODES:  # known before any of them is made
+        if count(model) > MOST_NODES:  # known before any of them is made
             raise self._too_many()
-        arguments = [self._input(layer) for layer in _given(model)]
+        arguments = [self._input(layer) for layer in given(model)]
         if model.sequential and not arguments:
             shape = model.build or (model.layers[0].built if model.layers else None)
             shape = shape or batch_shape(model.layers[0].config if model.layers else {})
             if shape is None:
                 raise Unsayable("the model was never built: the shape of its input is not known")
             arguments = [self._declare(f"{model.name}.input", shape, "float32")]
-        outputs = self._model(model, (), arguments, "")
+        outputs = self._model(model, (), arguments, "", training=False)
         return Network(
             *(tuple(self.inputs), tuple(self.nodes), tuple(outputs)), origin=dict(IMPORTER)
         )
 
     def _input(self, layer: Layer) -> Port:
+        check_input(layer)
         shape = batch_shape(layer.config)
         if shape is None:
             raise Unsayable(f"the shape of the input {layer.name!r} is not known")
-        return self._declare(layer.name, shape, _dtype(layer.config.get("dtype")))
+        return self._declare(layer.name, shape, dtype_of(layer.config.get("dtype")))
 
     def _declare(self, name: str, shape: Sequence[int | None], dtype: str) -> Port:
         name = self.free(name)
         self.inputs.append(Input(name, symbolic(shape) or (), dtype))
         self.shapes[name, 0] = symbolic(shape)
+        self.dtypes[name, 0] = dtype
         return name, 0
 
-    def _model(self, model: Model, path: Path, arguments: list[Port], suffix: str) -> list[Port]:
+    def _model(
+        self, model: Model, path: Path, arguments: list[Port], suffix: str, *, training: bool
+    ) -> list[Port]:
+        check_model(model)
         if model.sequential:
-            return self._sequence(model, path, arguments, suffix)
+            return self._sequence(model, path, arguments, suffix, training)
         known: dict[tuple[str, int, int], Port] = {}
-        places = model.inputs or [Ref(layer.name, 0, 0) for layer in _given(model)]
+        places = model.inputs or [Ref(layer.name, 0, 0) for layer in given(model)]
         if len(places) != len(arguments):
             raise Damaged(
                 f"the model {model.name!r} in {self.what} is called wrongly",
@@ -235,10 +246,10 @@ class Graph:
             for call in layer.calls
             for ref in call.refs
         }
-        for layer, number in self._order(model, known):
+        for layer, number in ordered(model, known, self.what):
             call = layer.calls[number]
             ports = [self._known(known, ref, layer, model) for ref in call.refs]
-            made = self._call(layer, (*path, layer.name), call, ports, suffix)
+            made = self._call(layer, (*path, layer.name), call, ports, suffix, training)
             for tensor, port in enumerate(made):
                 known[layer.name, number, tensor] = port
                 self.record(port, symbolic(recorded.get((layer.name, number, tensor))))
@@ -263,53 +274,27 @@ class Graph:
             why=f"it needs output {ref.tensor} of call {ref.call} of {ref.layer!r}: there is none",
         )
 
-    def _order(
-        self, model: Model, known: Mapping[tuple[str, int, int], Port]
-    ) -> list[tuple[Layer, int]]:
-        """All calls, each behind those that it needs, otherwise as written."""
-        fed = {key[:2] for key in known}
-        calls = [
-            (layer, number)
-            for layer in model.layers
-            for number in range(len(layer.calls))
-            if (layer.name, number) not in fed
-        ]
-        place = {(layer.name, number): at for at, (layer, number) in enumerate(calls)}
-        waits = [0] * len(calls)
-        users: list[list[int]] = [[] for _ in calls]
-        for at, (layer, number) in enumerate(calls):
-            for key in {ref.key[:2] for ref in layer.calls[number].refs}:
-                if key in place:
-                    users[place[key]].append(at)
-                    waits[at] += 1
-        ready = [at for at, count in enumerate(waits) if not count]
-        order: list[tuple[Layer, int]] = []
-        while ready:
-            at = heapq.heappop(ready)
-            order.append(calls[at])
-            for user in users[at]:
-                waits[user] -= 1
-                if not waits[user]:
-                    heapq.heappush(ready, user)
-        if len(order) < len(calls):
-            names = [calls[at][0].name for at, count in enumerate(waits) if count]
-            raise Damaged(
-                f"the model {model.name!r} in {self.what} has a cycle", why=", ".join(names[:5])
-            )
-        return order
-
-    def _sequence(self, model: Model, path: Path, arguments: list[Port], suffix: str) -> list[Port]:
+    def _sequence(
+        self, model: Model, path: Path, arguments: list[Port], suffix: str, training: bool
+    ) -> list[Port]:
         ports = arguments
         layers = [layer for layer in model.layers if layer.kind != "InputLayer"]
         for place, layer in enumerate(layers):
-            ports = self._call(layer, (*path, layer.name), Call([Ref("", 0, 0)]), ports[:1], suffix)
+            call = Call([Ref("", 0, 0)])
+            ports = self._call(layer, (*path, layer.name), call, ports[:1], suffix, training)
             after = layers[place + 1].built if place + 1 < len(layers) else None
             if ports:
                 self.record(ports[0], symbolic(after))
         return ports
 
     def _call(
-        self, layer: Layer, path: Path, call: Call, ports: list[Port], suffix: str
+        self,
+        layer: Layer,
+        path: Path,
+        call: Call,
+        ports: list[Port],
+        suffix: str,
+        training: bool,
     ) -> list[Port]:
         if layer.kind == "InputLayer" and not ports:
             raise Damaged(
@@ -317,65 +302,94 @@ class Graph:
                 why="it is an input that its model does not list",
             )
         if layer.model is not None:
+            refs = refs_of(call, layer.model)
+            if masks.explicit(call) and not any(map(self.mask, ports)):
+                raise Unsayable(f"the model {layer.model.name!r} is called with a mask")
+            held = [ports[call.refs.index(ref)] for ref in refs]
             name = self.free(".".join(path) + suffix)
-            return self._model(layer.model, path, ports, name[len(".".join(path)) :])
-        use = Use(self, layer, path, ".".join(path) + suffix, call, ports)
-        nodes, names = len(self.nodes), len(self.taken)
-        if layer.kind in _GATED and call.kwargs.get("training") is not None:
+            inside = in_training(call, training)
+            below = name[len(".".join(path)) :]
+            return self._model(layer.model, path, held, below, training=inside)
+        settings = Settings(layer.config)
+        use = Use(self, layer, path, ".".join(path) + suffix, call, ports, settings)
+        if layer.kind in masks.HANDED and layer.known:
+            use.handed = masks.handed(call, ports)
+            plain = Call(call.args, {**call.kwargs, "mask": None})
+            use = replace(use, call=plain, inputs=ports[: len(plain.refs)])
+        made = self._converted(use, training) or self._raw(
+            replace(use, call=call, inputs=ports), training
+        )
+        mask = masks.behind(layer, call, [self.mask(port) for port in ports], ports)
+        for port in made:
+            if mask is not None and port not in ports:
+                self.carried.setdefault(port, mask)
+            if self.carried.get(port) == masks.UNKNOWN:
+                self.unsure.add(port[0])
+        return made
+
+    def _converted(self, use: Use, training: bool) -> list[Port] | None:
+        """What a layer becomes in the vocabulary; None where a part of it cannot be said."""
+        layer, nodes, names = use.layer, len(self.nodes), len(self.taken)
+        convert = self.converter(layer)
+        if convert is None or not layer.known:
+            self.note(_KEPT, f"{use.name} ({layer.kind})")
+            return None
+        try:
+            if not layer.function:
+                self.check_dtype(use.config, use.inputs)
+                check_call(layer, use.call, training)
+                if layer.kind in masks.USES and any(map(self.mask, use.inputs)):
+                    raise Unsayable("it uses the mask of its input")
+            made = convert(use)
+            use.config.finish(layer.kind)
+        except (Unsayable, FieldError, ShapeError) as error:
+            # What was put in before it turned out is taken out again.
+            for node in self.nodes[nodes:]:
+                self.carried.pop((node.name, 0), None)
+            del self.nodes[nodes:]
+            while len(self.taken) > names:
+                self.taken.popitem()
+            why = str(error) if isinstance(error, Unsayable) else "its settings are unusual"
+            self.note(_KEPT, f"{use.name} ({layer.kind}: {why})")
+            return None
+        if use.call.kwargs.get("training") is False and layer.kind in GATED:
             self.note("called with a fixed training flag, which is not kept", use.name)
-        convert = self.converter(layer) if layer.known else None
-        if convert is not None:
-            try:
-                made = convert(use)
-                return made if isinstance(made, list) else [made]
-            except (Unsayable, FieldError, ShapeError):
-                # What was put in before it turned out is taken out again.
-                del self.nodes[nodes:]
-                while len(self.taken) > names:
-                    self.taken.popitem()
-        self.note("not in the vocabulary, kept as it is", f"{use.name} ({layer.kind})")
-        params = self.names.slots(path)
+        return made if isinstance(made, list) else [made]
+
+    def check_dtype(self, config: Mapping[str, Any], ports: Sequence[Port] = ()) -> None:
+        dtype = policy(config)
+        self.dtype = self.dtype or dtype
+        for other in (self.dtype, *(self.dtypes.get(port) for port in ports)):
+            if dtype and other != dtype and (other or "").startswith(("float", "bfloat")):
+                raise Unsayable(f"it computes in {dtype}, what comes in is {other}")
+
+    def _raw(self, use: Use, training: bool) -> list[Port]:
+        """A layer with its settings and its call; a mask that it takes is an input of its own."""
+        layer, call, ports = use.layer, use.call, list(use.inputs)
+        if training and call.kwargs.get("training") is None:
+            call = Call(call.args, {**call.kwargs, "training": True})
+        given = [self.mask(port) for port in ports]
+        plain = layer.function or masks.ignored(layer.kind) or masks.explicit(call)
+        if layer.known and any(given) and not plain:
+            [mask, *_] = given
+            told: Any = "of its input, which dlv does not know"
+            if layer.kind in masks.TAKES and len(ports) == 1:
+                port = None if mask is None else self.counted(mask, use)
+                if port is not None:
+                    told = Ref("", 0, 0)
+                    ports.append(port)
+            call = Call(call.args, {**call.kwargs, "mask": told})
+        params = self.names.slots(use.path)
         source = source_of(layer, call)
         name = self.free(use.name)
         return [self.put(Node(name, "OP", "raw", {}, tuple(ports), params, source))]
 
-
-def symbolic(shape: Sequence[int | None] | None) -> Shape | None:
-    """A shape of Keras: the first axis is the batch, free ones have no length."""
-    if shape is None:
-        return None
-    dims: list[Dim] = list(shape)
-    if dims and dims[0] is None:
-        dims[0] = "B"
-    return tuple(dims)
-
-
-def _dtype(told: Any) -> str:
-    """By its name or by that of a policy; what is not known counts as float32."""
-    if isinstance(told, dict):
-        inner = told.get("config")
-        told = inner.get("name") if isinstance(inner, dict) else None
-    return told if isinstance(told, str) and told in DTYPES else "float32"
-
-
-def _calls(model: Model) -> int:
-    """How often layers are called in it, those of models in it as often as these are.
-
-    A model without layers counts as one: to call it takes time too.
-    """
-    total = 0
-    for layer in model.layers:
-        inside = 1 if layer.model is None else _calls(layer.model)
-        total += max(1, len(layer.calls)) * inside
-    return max(1, total)
-
-
-def _given(model: Model) -> list[Layer]:
-    """The layers of a model through which its inputs come, in the order of its inputs."""
-    by_name = {layer.name: layer for layer in model.layers if layer.kind == "InputLayer"}
-    if model.sequential or not model.inputs:
-        return list(by_name.values())[: 1 if model.sequential else None]
-    missing = [ref.layer for ref in model.inputs if ref.layer not in by_name]
-    if missing:
-        raise Unsayable(f"the input {missing[0]!r} has no layer")
-    return [by_name[ref.layer] for ref in model.inputs]
+    def counted(self, mask: Mask, use: Use) -> Port | None:
+        """Where a step counts, as a node; None where that is not known."""
+        if mask.port is None:
+            return None
+        if mask.truth:
+            return mask.port
+        shape = self.shapes.get(mask.port)
+        inputs = [mask.port]
+        return use.aten("ne.Scalar", {"n": 0}, {"c": 0}, shape=shape, inputs=inputs, word="mask")

@@ -6,6 +6,7 @@ Skeleton: splice form. Tensors of a file that Keras did not write are named by t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any, BinaryIO
 
 from dlv.adapters import splice
@@ -37,6 +38,13 @@ def open(path: str) -> Checkpoint:  # noqa: A001 (the name in the Adapter protoc
     except BaseException:
         file.close()
         raise
+
+
+def configuration(path: str) -> dict[str, Any]:
+    """What the file says of its model; nothing, if it holds none."""
+    with closing(Source(path)) as file:
+        config = hdf5.read(Window(file, 0, file.size, file.name)).groups[""].get("model_config")
+        return {} if config is None else _json(config, f"model_config of {file.name}")
 
 
 restore = splice.restore

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from dlv.adapters.keras.activations import LAYERS as ACTIVATIONS
-from dlv.adapters.keras.activations import OPERATIONS
+from dlv.adapters.keras.activations import OPERATIONS, number_of
 from dlv.adapters.keras.config import Layer, Ref
-from dlv.adapters.keras.graph import Convert, Unsayable, Use
+from dlv.adapters.keras.graph import Convert, Use
 from dlv.adapters.keras.layers import LAYERS as PLAIN
+from dlv.adapters.keras.masks import Mask
+from dlv.adapters.keras.understood import Unsayable, flag
 from dlv.adapters.keras.windows import WINDOWS, channels_of, count_of
 from dlv.network.fields import whole
 from dlv.network.graph import Port
@@ -18,10 +20,10 @@ from dlv.network.sizes import elements
 
 
 def flatten(use: Use) -> Port:
-    at, rank = use.one, len(use.shape())
+    at, rank, channels = use.one, len(use.shape()), channels_of(use)
     if rank == 1:
         return use.add("RESHAPE", None, {"kind": "unsqueeze", "axis": 1})
-    if channels_of(use) == "first" and rank > 2:
+    if channels == "first" and rank > 2:
         # Keras flattens in the other order then, so that weights fit either form.
         order = (0, *range(2, rank), 1)
         at = use.add("RESHAPE", None, {"kind": "permute", "axes": order}, word="permute")
@@ -60,17 +62,41 @@ def repeat_vector(use: Use) -> Port:
     return use.add("RESHAPE", None, attrs, inputs=[row])
 
 
-def _several(use: Use) -> list[Port]:
+def masking(use: Use) -> Port:
+    """Steps that hold one number alone become zero, and count nowhere."""
+    at, shape = use.one, use.shape()
+    if len(shape) != 3:
+        raise Unsayable(f"its input has {len(shape)} axes")
+    value = {"c": number_of(use, "mask_value", default=0.0)}
+    other = use.aten("ne.Scalar", {"n": 0}, value, shape=shape, word="other")
+    args = ({"n": 0}, {"c": -1}, {"c": True})
+    steps = (*shape[:-1], 1)
+    kept = use.aten("any.dim", *args, shape=steps, inputs=[other], word="any")
+    kind = {"kind": "to", "dtype": use.graph.dtype or "float32"}
+    kept = use.add("RESHAPE", None, kind, inputs=[kept], word="counts")
+    rows = {"kind": "squeeze", "axis": (2,)}
+    mask = use.add("RESHAPE", None, rows, inputs=[kept], word="steps")
+    result = use.add("MUL", inputs=[at, kept])
+    use.graph.carried[result] = Mask(mask)
+    return result
+
+
+def _listed(use: Use) -> list[Port]:
     """All tensors of the one list that a merging layer takes."""
     args = use.call.args
     items = args[0] if len(args) == 1 and isinstance(args[0], list) else args
-    if use.call.kwargs.keys() - {"mask", "training"} or not all(isinstance(i, Ref) for i in items):
+    if len(items) != len(use.inputs) or not all(isinstance(item, Ref) for item in items):
         raise Unsayable("it takes more than tensors")
-    # Keras lines up axes from the front and the back; numpy, and the vocabulary, from the back.
-    ranks = {len(use.shape(port)) for port in use.inputs}
-    if len(use.inputs) < 2 or len(ranks) > 1:
-        raise Unsayable("its inputs have different numbers of axes")
     return use.inputs
+
+
+def _several(use: Use) -> list[Port]:
+    ports = _listed(use)
+    # Keras lines up axes from the front and the back; numpy, and the vocabulary, from the back.
+    ranks = {len(use.shape(port)) for port in ports}
+    if len(ports) < 2 or len(ranks) > 1:
+        raise Unsayable("its inputs have different numbers of axes")
+    return ports
 
 
 def merge(use: Use) -> Port:
@@ -87,26 +113,29 @@ def merge(use: Use) -> Port:
 
 
 def concatenate(use: Use) -> Port:
-    axis = use.config.get("axis", -1)
-    rank = len(use.shape(use.inputs[0])) if use.inputs else 0
+    axis, ports = use.config.get("axis", -1), _listed(use)
+    rank = len(use.shape(ports[0])) if ports else 0
     if not whole(axis) or not -rank <= axis < rank:
         raise Unsayable(f"axis is {axis!r:.40}")
-    return use.add("CONCAT", None, {"axis": axis % rank}, inputs=use.inputs)
+    return use.add("CONCAT", None, {"axis": axis % rank}, inputs=ports)
 
 
 def arithmetic(use: Use) -> Port:
     """keras.ops.add and its like: of two tensors, or of one and a number."""
-    kind, args = use.layer.kind, [*use.call.args, *use.call.kwargs.values()]
-    if len(args) != 2:
-        raise Unsayable("it has more arguments")
-    if len(use.inputs) == 2:
+    kind, given = use.layer.kind, dict(zip(("x1", "x2"), use.call.args, strict=False))
+    args = [{**use.call.kwargs, **given}.get(side) for side in ("x1", "x2")]
+    if len(use.call.args) + len(use.call.kwargs) != 2 or None in args:
+        raise Unsayable("it has other arguments than two sides")
+    refs = use.call.refs
+    ports = [use.inputs[refs.index(side)] for side in args if isinstance(side, Ref)]
+    if len(ports) == 2:
         if kind in ("Add", "Multiply"):
-            return use.add("ADD" if kind == "Add" else "MUL", inputs=use.inputs)
-        shape = use.shape(use.inputs[0])
-        if shape != use.shape(use.inputs[1]):
+            return use.add("ADD" if kind == "Add" else "MUL", inputs=ports)
+        shape = use.shape(ports[0])
+        if shape != use.shape(ports[1]):
             raise Unsayable("tensors of different shapes")
         name = "sub.Tensor" if kind == "Subtract" else "div.Tensor"
-        return use.aten(name, {"n": 0}, {"n": 1}, shape=shape, inputs=use.inputs)
+        return use.aten(name, {"n": 0}, {"n": 1}, shape=shape, inputs=ports)
     left = not isinstance(args[0], Ref)
     number = args[0] if left else args[1]
     if isinstance(number, bool) or not isinstance(number, (int, float)):
@@ -125,9 +154,47 @@ def arithmetic(use: Use) -> Port:
     return use.aten("div.Tensor", {"n": 0}, {"c": float(number)}, shape=use.shape())
 
 
+def compare(use: Use) -> Port:
+    """keras.ops.not_equal of a tensor and a number, as in masks."""
+    if len(use.call.args) != 2 or use.call.kwargs or not isinstance(use.call.args[0], Ref):
+        raise Unsayable("it has other arguments than two sides")
+    number = use.call.args[1]
+    if isinstance(number, bool) or not isinstance(number, (int, float)):
+        raise Unsayable("its other side is no number")
+    return use.aten("ne.Scalar", {"n": 0}, {"c": number}, shape=use.shape())
+
+
+def logical(use: Use) -> Port:
+    """keras.ops.logical_or of two masks."""
+    if len(use.inputs) != 2 or len(use.call.args) != 2 or use.call.kwargs:
+        raise Unsayable("it has other arguments than two tensors")
+    ports = [use.inputs[use.call.refs.index(side)] for side in use.call.args]
+    shape = use.shape(ports[0])
+    if shape != use.shape(ports[1]):
+        raise Unsayable("tensors of different shapes")
+    return use.aten("logical_or.default", {"n": 0}, {"n": 1}, shape=shape, inputs=ports)
+
+
+def anything(use: Use) -> Port:
+    """keras.ops.any over one axis."""
+    axis: Any = use.config.get("axis")
+    keep = flag(use.config, "keepdims", False)
+    if isinstance(axis, list) and len(axis) == 1:
+        axis = axis[0]
+    shape = use.shape()
+    rank = len(shape)
+    if not whole(axis) or not -rank <= axis < rank or use.call.kwargs or len(use.call.args) != 1:
+        raise Unsayable(f"axis is {axis!r:.40}")
+    place = axis % rank
+    after = (*shape[:place], *([1] if keep else []), *shape[place + 1 :])
+    return use.aten("any.dim", {"n": 0}, {"c": place}, {"c": keep}, shape=after)
+
+
 def get_item(use: Use) -> Port:
     """x[..]: a cut or one entry for each axis from the front."""
-    given = use.call.args[1] if len(use.call.args) > 1 else None
+    if len(use.call.args) != 2 or use.call.kwargs:
+        raise Unsayable("it picks entries in another way")
+    given = use.call.args[1]
     items = given if isinstance(given, list) else [given]
     at, axis = use.one, 0
     steps: list[Mapping[str, Any]] = []
@@ -159,18 +226,19 @@ def _slice(item: Any) -> list[int | None]:
 
 
 def converter(layer: Layer) -> Convert | None:
-    """What turns a layer into nodes. Layers and functions of keras.ops share names."""
+    """What turns a layer into nodes; says whether it is a function, as these share names."""
     functions = layer.module.startswith(("keras.src.ops", "keras.ops"))
-    if not layer.module and layer.kind in _FUNCTIONS and layer.calls:
+    if not layer.module and layer.kind in FUNCTIONS and layer.calls:
         # The older form says no module: merging layers take one list, functions do not.
         args = layer.calls[0].args
         merges = len(args) == 1 and isinstance(args[0], list)
-        functions = layer.kind not in _LAYERS or (layer.kind in _MERGES and not merges)
-    return (_FUNCTIONS if functions else _LAYERS).get(layer.kind)
+        functions = layer.kind not in LAYERS or (layer.kind in _MERGES and not merges)
+    layer.function = functions
+    return (FUNCTIONS if functions else LAYERS).get(layer.kind)
 
 
 _MERGES = ("Add", "Multiply", "Average", "Subtract", "Maximum", "Minimum")
-_LAYERS: Mapping[str, Convert] = {
+LAYERS: Mapping[str, Convert] = {
     **PLAIN,
     **WINDOWS,
     **ACTIVATIONS,
@@ -180,10 +248,14 @@ _LAYERS: Mapping[str, Convert] = {
     "RepeatVector": repeat_vector,
     **dict.fromkeys(_MERGES, merge),
     "Concatenate": concatenate,
+    "Masking": masking,
 }
-_FUNCTIONS: Mapping[str, Convert] = {
+FUNCTIONS: Mapping[str, Convert] = {
     **OPERATIONS,
     **dict.fromkeys(("Add", "Multiply", "Subtract", "TrueDivide", "Divide"), arithmetic),
     "Concatenate": concatenate,
     "GetItem": get_item,
+    "NotEqual": compare,
+    "LogicalOr": logical,
+    "Any": anything,
 }

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dlv.adapters.keras.activations import activated
-from dlv.adapters.keras.graph import Convert, Unsayable, Use
+from dlv.adapters.keras.activations import activated, number_of
+from dlv.adapters.keras.graph import Convert, Use
+from dlv.adapters.keras.understood import Settings, Unsayable, flag
 from dlv.adapters.keras.windows import (
     channels_of,
     count_of,
@@ -23,7 +23,7 @@ from dlv.network.graph import Port
 
 def weights(use: Use, kernel: str = "kernel") -> dict[str, str]:
     params = {"weight": use.tensor(kernel)}
-    if use.config.get("use_bias", True):
+    if flag(use.config, "use_bias", True):
         params["bias"] = use.tensor("bias")
     return params
 
@@ -43,6 +43,7 @@ def conv(use: Use) -> Port:
         "pad": pads(
             use.config.get("padding", "valid"),
             *(lengths_of(shape, axes, channels), kernel, stride, dilation),
+            causal=kind == "Conv1D",
         ),
         "channels": channels,
     }
@@ -52,7 +53,8 @@ def conv(use: Use) -> Port:
         # Keras 2 called it otherwise; `tensor` knows what the file has.
         params = weights(use)
     else:
-        attrs |= {"out": count_of(use, "filters"), "groups": use.config.get("groups", 1)}
+        groups = count_of(use, "groups") if "groups" in use.config else 1
+        attrs |= {"out": count_of(use, "filters"), "groups": groups}
         attrs["layout"] = "kernel_first"
         params = weights(use)
     return activated(use, use.add("CONV", None, attrs, params=params))
@@ -68,6 +70,7 @@ def separable(use: Use) -> Port:
     padding = pads(
         use.config.get("padding", "valid"),
         *(lengths_of(shape, axes, channels), kernel, stride, dilation),
+        causal=axes == 1,
     )
     first = use.add(
         "CONV",
@@ -125,7 +128,6 @@ def deconv(use: Use) -> Port:
         "dilation": dilation,
         "pad": crops,
         "output_pad": more,
-        "groups": use.config.get("groups", 1),
         "layout": "kernel_first",
         "channels": channels,
     }
@@ -148,8 +150,6 @@ def crop(padding: Any, reach: int, stride: int, extra: int | None) -> tuple[int,
 
 
 def dense(use: Use) -> Port:
-    if use.config.get("lora_rank") or use.config.get("quantization_config"):
-        raise Unsayable("its kernel is quantised or has a low-rank part")
     if len(use.shape()) < 2:
         raise Unsayable("its input has one axis")
     attrs = {"out": count_of(use, "units"), "layout": "in_out"}
@@ -161,7 +161,12 @@ def time_distributed(use: Use) -> Port:
     inner = use.layer.inner.get("layer")
     if inner is None or inner.kind != "Dense" or not inner.known:
         raise Unsayable("what it repeats is no dense layer")
-    return dense(replace(use, layer=inner, path=(*use.path, inner.name)))
+    settings = Settings(inner.config)
+    use.config.get("layer")
+    use.graph.check_dtype(settings)
+    port = dense(replace(use, layer=inner, path=(*use.path, inner.name), config=settings))
+    settings.finish(inner.kind)
+    return port
 
 
 def einsum_dense(use: Use) -> Port:
@@ -182,10 +187,12 @@ def einsum_dense(use: Use) -> Port:
 
 
 def embedding(use: Use) -> Port:
-    if use.config.get("mask_zero"):
-        use.graph.note("its mask (mask_zero) is not kept in the network", use.name)
+    flag(use.config, "mask_zero", False)  # the mask is an input of the layers that use it
     attrs = {"out": count_of(use, "output_dim"), "rows": count_of(use, "input_dim")}
-    return use.add("EMBED", None, attrs, params={"weight": use.tensor("embeddings")})
+    rows = use.one
+    if use.graph.dtypes.get(rows, "int32").startswith("float"):  # Keras' own default for inputs
+        rows = use.add("RESHAPE", None, {"kind": "to", "dtype": "int32"}, word="rows")
+    return use.add("EMBED", None, attrs, inputs=[rows], params={"weight": use.tensor("embeddings")})
 
 
 def axes_of(use: Use, default: Any = -1) -> list[int]:
@@ -196,27 +203,30 @@ def axes_of(use: Use, default: Any = -1) -> list[int]:
         raise Unsayable(f"axis is {value!r:.40}")
     if not all(-rank <= n < rank for n in items):
         raise Unsayable(f"axis is {value!r:.40} of {rank}")
-    return sorted(n % rank for n in items)
+    found = [n % rank for n in items]
+    if found != sorted(set(found)):
+        raise Unsayable(f"axis is {value!r:.40}")
+    return found
 
 
 def _affine(use: Use) -> dict[str, str]:
     params = {}
-    if use.config.get("scale", True):
+    if flag(use.config, "scale", True):
         params["weight"] = use.tensor("gamma")
-    if use.config.get("center", True):
+    if flag(use.config, "center", True):
         params["bias"] = use.tensor("beta")
     return params
 
 
 def batch_norm(use: Use) -> Port:
-    axis, momentum = axes_of(use), use.config.get("momentum", 0.99)
-    if len(axis) > 1 or use.config.get("renorm") or not _fraction(momentum):
+    axis, momentum = axes_of(use), number_of(use, "momentum", default=0.99)
+    if len(axis) > 1 or not 0 <= momentum <= 1:
         raise Unsayable("it is not over one axis of channels")
     params = _affine(use)
     params["running_mean"] = use.tensor("moving_mean")
     params["running_var"] = use.tensor("moving_variance")
     attrs = {
-        "eps": use.config.get("epsilon", 1e-3),
+        "eps": number_of(use, "epsilon", default=1e-3),
         "axis": axis[0],
         # Keras says how much of the old value stays; the rest of 1 - 0.99 is rounding.
         "momentum": round(1 - momentum, 12),
@@ -224,15 +234,11 @@ def batch_norm(use: Use) -> Port:
     return use.add("NORM", "BATCH", attrs, params=params)
 
 
-def _fraction(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value) and 0 <= value <= 1
-
-
 def layer_norm(use: Use) -> Port:
     axis, rank = axes_of(use), len(use.shape())
-    if axis != list(range(axis[0], rank)) or use.config.get("rms_scaling"):
+    if axis != list(range(axis[0], rank)):
         raise Unsayable("it is not over the last axes")
-    attrs = {"eps": use.config.get("epsilon", 1e-3), "axis": axis[0] - rank}
+    attrs = {"eps": number_of(use, "epsilon", default=1e-3), "axis": axis[0] - rank}
     return use.add("NORM", "LAYER", attrs, params=_affine(use))
 
 
@@ -240,7 +246,7 @@ def rms_norm(use: Use) -> Port:
     axis, rank = axes_of(use), len(use.shape())
     if axis != [rank - 1]:
         raise Unsayable("it is not over the last axis")
-    attrs = {"eps": use.config.get("epsilon", 1e-6), "axis": -1}
+    attrs = {"eps": number_of(use, "epsilon", default=1e-6), "axis": -1}
     return use.add("NORM", "RMS", attrs, params={"weight": use.tensor("scale")})
 
 
@@ -250,7 +256,7 @@ def group_norm(use: Use) -> Port:
         raise Unsayable("it is not over one axis of channels")
     if groups == -1:
         groups = use.shape()[axis[0]]
-    attrs = {"eps": use.config.get("epsilon", 1e-3), "axis": axis[0], "groups": groups}
+    attrs = {"eps": number_of(use, "epsilon", default=1e-3), "axis": axis[0], "groups": groups}
     return use.add("NORM", "GROUP", attrs, params=_affine(use))
 
 

@@ -12,9 +12,10 @@ from dlv.adapters.checkpoint import Checkpoint, Part, Raw, Tensor
 from dlv.adapters.hdf5.bytes import Region
 from dlv.adapters.hdf5.file import Contents, Dataset
 from dlv.adapters.keras.config import Model, read_model
-from dlv.adapters.keras.graph import IMPORTER, Graph, Names, Unsayable
+from dlv.adapters.keras.graph import IMPORTER, Graph
 from dlv.adapters.keras.joins import converter
-from dlv.adapters.keras.weights import Found
+from dlv.adapters.keras.understood import Unsayable
+from dlv.adapters.keras.weights import Found, Names
 from dlv.adapters.source import Source
 from dlv.adapters.splice import MOST_LITERAL_BYTES, Piece
 from dlv.errors import UnsafeInput
@@ -46,7 +47,9 @@ def network_of(told: Described, found: Found, what: str) -> tuple[Network | None
     """The network of a model, with the tensors that its layers have in the file."""
     if told.model is None:
         return None, []
-    graph = Graph(Names(found.variables), converter, what)
+    if found.misnamed is not None:
+        return None, [f"no network: the weights of {found.misnamed!r} are those of another layer"]
+    graph = Graph(Names(found.variables), converter, what, told.version)
     try:
         network = graph.top(told.model)
     except Unsayable as error:

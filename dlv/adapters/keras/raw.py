@@ -24,6 +24,8 @@ def source_of(layer: Layer, call: Call) -> dict[str, Any]:
     args = [_tagged(value, counter, 0) for value in call.args]
     kwargs = {_text(key): _tagged(value, counter, 0) for key, value in call.kwargs.items()}
     kwargs["config"] = {"c": settings_text(layer)}
+    if layer.function and layer.module:
+        kwargs["module"] = {"c": _text(layer.module)}
     name = layer.registered or layer.kind
     return {"dialect": "keras", "op": _text(name), "args": args, "kwargs": kwargs}
 

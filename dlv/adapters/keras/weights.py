@@ -47,6 +47,7 @@ class Found:
     variables: dict[Path, dict[str, str]] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
+    misnamed: str | None = None  # a layer whose group says that it is another's
 
     def add(self, name: str, dataset: Dataset, role: str) -> str:
         if name in self.names:
@@ -57,6 +58,26 @@ class Found:
         self.used.add(dataset.path)
         self.tensors.append((name, dataset, role))
         return name
+
+
+class Names:
+    """Which tensor holds a variable of a layer; by convention where the file has none."""
+
+    def __init__(self, known: Mapping[Path, Mapping[str, str]]) -> None:
+        self.known = known
+        self.below: dict[Path, dict[str, str]] = {}
+        for path, variables in known.items():
+            for end in range(1, len(path) + 1):
+                below = self.below.setdefault(path[:end], {})
+                for variable, tensor in variables.items():
+                    below[".".join((*path[end:], variable))] = tensor
+
+    def __call__(self, path: Path, variable: str) -> str:
+        tensor = self.known.get(path, {}).get(variable)
+        return tensor if tensor is not None else ".".join((*path, variable))
+
+    def slots(self, path: Path) -> dict[str, str]:
+        return dict(self.below.get(path, {}))
 
 
 def variables(layer: Layer) -> tuple[str, ...]:
@@ -145,6 +166,8 @@ def numbered(contents: Contents, model: Model | None) -> Found:
         group = leaf.group.replace(*_CONTAINERS) if older else leaf.group
         owners[group] = leaf.path
         held = sorted(by_group.get(f"{group}/vars", ()), key=_number)
+        if held and not _is_of(contents, group, leaf.path):
+            found.misnamed = leaf.path[-1]
         for place, dataset in enumerate(held):
             key = dataset.path.rpartition("/")[2]
             known = place < len(leaf.variables) and key == str(place)
@@ -164,6 +187,16 @@ def numbered(contents: Contents, model: Model | None) -> Found:
         name = found.add(".".join(path), dataset, role)
         found.variables.setdefault(path[:-1], {})[path[-1]] = name
     return found
+
+
+def _is_of(contents: Contents, group: str, path: Path) -> bool:
+    """Whether a group is of the layer at this path, as far as it says.
+
+    Keras counts layers in an order of its own; those within wrappers may have other names there.
+    """
+    own = contents.groups.get(f"{group}/vars", {}).get("name")
+    plain = set(group.split("/")[::2]) == {"layers"} and group.count("/") == 2 * len(path) - 1
+    return not own or not plain or list(own) == [path[-1]]
 
 
 def _below(owners: Mapping[str, Path], path: str) -> Path | None:

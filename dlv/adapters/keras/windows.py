@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dlv.adapters.keras.config import dims
-from dlv.adapters.keras.graph import Convert, Unsayable, Use
+from dlv.adapters.keras.graph import Convert, Use
+from dlv.adapters.keras.masks import Mask
+from dlv.adapters.keras.understood import Unsayable, flag
 from dlv.network.fields import whole
 from dlv.network.graph import Port
 from dlv.network.sizes import Dim, Shape
@@ -31,8 +33,8 @@ def channels_of(use: Use) -> str:
 
 
 def count_of(use: Use, key: str) -> int:
-    value = use.config.get(key)
-    if isinstance(value, int) and 0 < value < MOST_SIDE:
+    value: Any = use.config.get(key)
+    if whole(value) and 0 < value < MOST_SIDE:
         return int(value)
     raise Unsayable(f"{key} is {value!r:.40}")
 
@@ -56,6 +58,8 @@ def pads(
     kernel: Sequence[int],
     stride: Sequence[int],
     dilation: Sequence[int],
+    *,
+    causal: bool = False,
 ) -> list[tuple[int, int]]:
     """`same` puts the odd one behind; how much it is depends on the length and the stride."""
     found = []
@@ -63,7 +67,7 @@ def pads(
         reach = d * (k - 1)
         if padding == "valid":
             found.append((0, 0))
-        elif padding == "causal":
+        elif padding == "causal" and causal:
             found.append((reach, 0))
         elif padding == "same":
             total = same_pad(n, reach, s)
@@ -101,8 +105,12 @@ def pool(use: Use) -> Port:
 
 def global_pool(use: Use) -> Port:
     kind = use.layer.kind
-    axes, channels, keep = int(kind[-2]), channels_of(use), use.config.get("keepdims") is True
+    axes, channels, keep = int(kind[-2]), channels_of(use), flag(use.config, "keepdims", False)
     lengths_of(use.shape(), axes, channels)
+    if kind == "GlobalAveragePooling1D" and use.mask is not None:
+        if channels == "first":  # the mask is of the first axis behind the batch
+            raise Unsayable("its input has a mask and its channels first")
+        return _mean_of_counted(use, use.mask, keep)
     places = tuple(range(1, axes + 1) if channels == "last" else range(2, axes + 2))
     if "Average" in kind:
         return use.add("POOL", "MEAN", {"axis": places, "keep": keep})
@@ -113,6 +121,25 @@ def global_pool(use: Use) -> Port:
     return use.add(
         "RESHAPE", None, {"kind": "squeeze", "axis": places}, inputs=[largest], word="squeeze"
     )
+
+
+def _mean_of_counted(use: Use, mask: Mask, keep: bool) -> Port:
+    """The mean over the steps that count: the mean of these by the share of them."""
+    counts = use.graph.counted(mask, use)
+    if counts is None:
+        raise Unsayable("the mask of its input is not known")
+    kind: dict[str, Any] = {"kind": "to", "dtype": use.graph.dtype or "float32"}
+    counts = use.add("RESHAPE", None, kind, inputs=[counts], word="counts")
+    kind = {"kind": "unsqueeze", "axis": 2}
+    counts = use.add("RESHAPE", None, kind, inputs=[counts], word="steps")
+    held = use.add("MUL", inputs=[use.one, counts], word="counted")
+    mean = {"axis": (1,), "keep": keep}
+    pair = [
+        use.add("POOL", "MEAN", mean, inputs=[port], word=word)
+        for port, word in ((held, "mean"), (counts, "share"))
+    ]
+    shape = use.graph.shapes.get(pair[0])
+    return use.aten("div.Tensor", {"n": 0}, {"n": 1}, shape=shape, inputs=pair)
 
 
 def repeated(

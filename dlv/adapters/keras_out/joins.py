@@ -10,7 +10,8 @@ import numpy as np
 from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.keras_out.layers import LAYERS as PLAIN
 from dlv.adapters.keras_out.model import CORE, NN, OPS, Held, Model, Out, refuse
-from dlv.adapters.keras_out.sequences import keras_layer, recurrent
+from dlv.adapters.keras_out.own_layers import keras_layer
+from dlv.adapters.keras_out.sequences import recurrent
 from dlv.adapters.keras_out.windows import Write, moved
 from dlv.network.graph import Node, Port
 from dlv.network.sizes import Shape
@@ -30,6 +31,8 @@ _BINARY = {
     "div.Tensor": "TrueDivide",
     "maximum.default": "Maximum",
     "minimum.default": "Minimum",
+    "ne.Scalar": "NotEqual",
+    "logical_or.default": "LogicalOr",
 }
 
 
@@ -216,7 +219,8 @@ def combine(model: Model, node: Node) -> Held:
         out = model.plain(node.inputs[0])
         for place, port in enumerate(node.inputs[1:], 2):
             name = node.name if place == len(node.inputs) else f"{node.name}.{place}"
-            out = model.op(OPS, kind, name, {}, [out, model.plain(port)], None)
+            shape: Shape = (None,) * max(ranks)
+            out = model.op(OPS, kind, name, {}, [out, model.plain(port)], shape)
         return Held(plain=Out(out.layer, out.call, model.shape((node.name, 0))))
     inputs, turned = _together(model, node)
     after = moved(model.shape((node.name, 0)), turned)
@@ -316,6 +320,9 @@ def _function(
     if name == "elu.default" and len(args) == 2 and isinstance(args[1].get("c"), float):
         alpha = {"alpha": args[1]["c"]}
         return Held(plain=model.layer("ELU", node.name, alpha, inputs, after))
+    if name == "any.dim" and len(args) == 3 and all("c" in arg for arg in args[1:]):
+        reduced: dict[str, Any] = {"axis": [args[1]["c"]], "keepdims": args[2]["c"]}
+        return Held(plain=model.op(OPS, "Any", node.name, reduced, inputs, after))
     if name in _BINARY and len(args) == 2:
         other: Any = inputs[1] if args[1] == {"n": 1} else args[1].get("c")
         if isinstance(other, (Out, int, float)):

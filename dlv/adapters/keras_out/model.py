@@ -38,9 +38,13 @@ class Out:
     tensor: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        dims = (
-            None if self.shape is None else [n if isinstance(n, int) else None for n in self.shape]
-        )
+        if self.shape is None:
+            raise UsageError(
+                f"Keras cannot say what comes out of {self.layer!r}",
+                why="the shape of its output is not known",
+                hint="export to .pt or .onnx, which can say more",
+            )
+        dims = [n if isinstance(n, int) else None for n in self.shape]
         config = {
             "shape": dims,
             "dtype": "float32",
@@ -168,7 +172,9 @@ class Model:
         *,
         weights: Weights | None = None,
         args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
         share: Any = None,
+        own: bool = False,
     ) -> Out:
         """One call; layers of one `share` are one layer called again."""
         given = [out.as_json() for out in inputs] if args is None else list(args)
@@ -177,12 +183,14 @@ class Model:
             dtype = self.dtype
             for held in (weights or {}).values():
                 dtype = next((tensor.dtype for tensor in held), dtype)
-            made = {"name": self.free(name), "trainable": True, "dtype": _policy(dtype), **config}
+            # What a layer says of itself is all that it takes: some take no `trainable`.
+            usual = {} if own else {"trainable": True, "dtype": _policy(dtype)}
+            made = {"name": self.free(name), **usual, **config}
             known = made["name"]
             self.layers[known] = Written("keras.layers", kind, made, weights=weights or {})
             if share is not None:
                 self.shared[share] = known
-        return self._call(known, given, {}, inputs, shape)
+        return self._call(known, given, dict(kwargs or {}), inputs, shape)
 
     def op(
         self,

@@ -1,17 +1,14 @@
-"""Recurrent layers, and Keras layers that came in raw and go out as they were."""
+"""Recurrent layers."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dlv.adapters.checkpoint import Tensor
-from dlv.adapters.keras.config import Layer
-from dlv.adapters.keras.weights import layer_leaves
 from dlv.adapters.keras_out.layers import shared
 from dlv.adapters.keras_out.model import OPS, Held, Model, Out, arranged, refuse
 from dlv.network.graph import Node
@@ -150,59 +147,3 @@ def _bias(node: Node, kind: str, pair: Sequence[Tensor]) -> Tensor:
             *(np.frombuffer(each.read(), f"<{form}") for each in (first, second))
         ).tobytes(),
     )
-
-
-def keras_layer(model: Model, node: Node, source: Mapping[str, Any]) -> Held:
-    """A layer of Keras' own that the vocabulary has no word for, with its settings."""
-    kind, keyed = source.get("op"), source.get("kwargs", {})
-    text = keyed.get("config", {}).get("c") if isinstance(keyed, dict) else None
-    if not isinstance(kind, str) or ">" in kind or kind == "Lambda" or not isinstance(text, str):
-        refuse(node, f"{str(kind)[:60]} is code of its author's")
-    try:
-        config = json.loads(text)
-    except (ValueError, RecursionError):
-        refuse(node, "its settings are no JSON")
-    if not isinstance(config, dict):
-        refuse(node, "its settings are no JSON object")
-    inputs = [model.plain(port) for port in node.inputs]
-    args = [_argument(node, item, inputs) for item in source.get("args", [])]
-    if not kind[:1].isupper() or not kind.isalnum():
-        refuse(node, f"{kind[:60]} is no layer of Keras")
-    weights = _weights(model, node, kind, config)
-    config = {key: value for key, value in config.items() if key not in ("name", "dtype")}
-    after = model.shape((node.name, 0))
-    out = model.layer(kind, node.name, config, inputs, after, weights=weights, args=args)
-    return Held(plain=out)
-
-
-def _argument(node: Node, item: Any, inputs: Sequence[Out]) -> Any:
-    if isinstance(item, dict) and len(item) == 1:
-        [(tag, value)] = item.items()
-        if tag == "n" and type(value) is int and 0 <= value < len(inputs):
-            return inputs[value].as_json()
-        if tag == "l" and isinstance(value, list) and all("n" in each for each in value):
-            return [_argument(node, each, inputs) for each in value]
-        if tag == "c":
-            return value
-    return refuse(node, "its arguments are not plain")
-
-
-def _weights(
-    model: Model, node: Node, kind: str, config: dict[str, Any]
-) -> dict[str, Sequence[Tensor]]:
-    """The tensors in the groups of the layer's parts, in Keras' order."""
-    layer = Layer.of(kind, node.name, config)
-    found: dict[str, Sequence[Tensor]] = {}
-    used = 0
-    for leaf in layer_leaves(layer):
-        slots = [".".join((*leaf.path[1:], variable)) for variable in leaf.variables]
-        if slots:
-            found[leaf.group.removeprefix("/")] = [model.tensor(node, slot) for slot in slots]
-            used += len(slots)
-    numbered = sorted(slot for slot in node.params if slot.isdecimal())
-    if numbered and not used:  # variables of the layer itself, known by their numbers
-        found[""] = [model.tensor(node, slot) for slot in sorted(numbered, key=int)]
-        used = len(numbered)
-    if used != len(node.params):
-        refuse(node, "where its tensors belong is not known")
-    return found

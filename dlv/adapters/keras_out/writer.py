@@ -40,6 +40,11 @@ def save_network(
 ) -> list[str]:
     """Write the model; notes say what is not as it was. UsageError names what cannot be said."""
     model = _build(network, tensors, constants)
+    for name, place in network.outputs:
+        if (name, place) not in model.values:
+            raise UsageError(
+                f"Keras cannot say output {place} of {name!r}", why="it gives no such output"
+            )
     outputs = [model.plain(port) for port in network.outputs]
     if not outputs:
         raise UsageError("a Keras model needs an output, the network has none")
@@ -175,7 +180,9 @@ def _config(
     network: Network, model: Model, layers: Sequence[Written], outputs: Sequence[Out]
 ) -> dict[str, Any]:
     inputs = [model.values[item.name, 0].plain for item in network.inputs]
-    ends = [[[out.layer, out.call, 0] for out in ports if out] for ports in (inputs, outputs)]
+    ends = [
+        [[out.layer, out.call, out.tensor] for out in ports if out] for ports in (inputs, outputs)
+    ]
     config = {
         "name": "network",
         "trainable": True,

@@ -28,20 +28,31 @@ Value = Any  # int, float, bool, str, Word or Message
 class Message:
     """Fields by name, each with all its values in their order, and the line of each."""
 
-    __slots__ = ("fields", "file", "line", "lines")
+    __slots__ = ("asked", "fields", "file", "line", "lines")
 
     def __init__(self, file: str, line: int = 0) -> None:
         self.file = file
         self.line = line  # where it begins; 0: not from a text
         self.fields: dict[str, list[Value]] = {}
         self.lines: dict[str, list[int]] = {}
+        self.asked: set[str] = set()  # names of fields that someone wanted to know
 
     def add(self, name: str, value: Value, line: int = 0) -> None:
         self.fields.setdefault(name, []).append(value)
         self.lines.setdefault(name, []).append(line)
 
     def __contains__(self, name: str) -> bool:
+        self.asked.add(name)
         return name in self.fields
+
+    def _given(self, name: str) -> list[Value]:
+        self.asked.add(name)
+        return self.fields.get(name, [])
+
+    @property
+    def left(self) -> list[str]:
+        """Fields that are there, and that nobody asked for."""
+        return [name for name in self.fields if name not in self.asked]
 
     def at(self, name: str | None = None, index: int = 0) -> str:
         """The place of a field, or of the message, as messages to the user begin."""
@@ -59,7 +70,7 @@ class Message:
         return values[0] if values else default
 
     def messages(self, name: str) -> list[Message]:
-        found = self.fields.get(name, [])
+        found = self._given(name)
         for index, value in enumerate(found):
             if not isinstance(value, Message):
                 raise self.wrong(name, "a message in braces", index)
@@ -70,7 +81,7 @@ class Message:
         return self._one(name, self.messages(name), Message(self.file, self.line))
 
     def texts(self, name: str) -> list[str]:
-        found = self.fields.get(name, [])
+        found = self._given(name)
         for index, value in enumerate(found):
             if not isinstance(value, str) or isinstance(value, Word):
                 raise self.wrong(name, "a text in quotes", index)
@@ -80,7 +91,7 @@ class Message:
         return self._one(name, self.texts(name), default)
 
     def integers(self, name: str, least: int = -_INT64, most: int = _INT64 - 1) -> list[int]:
-        found = self.fields.get(name, [])
+        found = self._given(name)
         for index, value in enumerate(found):
             if type(value) is not int or not least <= value <= most:
                 kind = "a count" if least == 0 else "a whole number"
@@ -100,7 +111,7 @@ class Message:
     def numbers(self, name: str) -> list[float]:
         """Floats of 32 bits, as the decimals that people write."""
         found = []
-        for index, value in enumerate(self.fields.get(name, [])):
+        for index, value in enumerate(self._given(name)):
             if isinstance(value, Word) and value.lower() in _FLOATS:
                 found.append(_FLOATS[value.lower()])
             elif type(value) in (int, float):
@@ -114,7 +125,7 @@ class Message:
 
     def flag(self, name: str, default: bool) -> bool:
         values = []
-        for index, value in enumerate(self.fields.get(name, [])):
+        for index, value in enumerate(self._given(name)):
             if value in _TRUE or value in (True, 1):
                 values.append(True)
             elif value in _FALSE or value in (False, 0):
@@ -126,7 +137,7 @@ class Message:
     def word(self, name: str, choices: Sequence[str], default: str) -> str:
         """One of an enum's values, which may be given by its number."""
         values = []
-        for index, value in enumerate(self.fields.get(name, [])):
+        for index, value in enumerate(self._given(name)):
             if isinstance(value, str) and value in choices:
                 values.append(str(value))
             elif type(value) is int and 0 <= value < len(choices):
