@@ -9,6 +9,7 @@ from math import prod
 
 from dlv.errors import UsageError
 from dlv.network.axes import Axes, Part, network_axes, parameter_axes
+from dlv.network.blocks import Block, blocks
 from dlv.network.graph import Network, Node
 from dlv.network.inference import (
     Ports,
@@ -19,7 +20,7 @@ from dlv.network.inference import (
     node_shapes,
 )
 from dlv.network.layers.registry import layer_of
-from dlv.network.overlap import Run, overlap
+from dlv.network.overlap import Run
 from dlv.network.sizes import Shape, ShapeError, text
 
 COPY, OVERLAP, INIT, DROPPED = "copy", "overlap", "init", "dropped"
@@ -27,7 +28,8 @@ COPY, OVERLAP, INIT, DROPPED = "copy", "overlap", "init", "dropped"
 
 @dataclass(frozen=True)
 class Reuse:
-    """What becomes of one tensor. `runs` has a list for each axis, of an overlap alone.
+    """What becomes of one tensor. `runs` has a list for each axis, of an overlap alone; where
+    several blocks of a tensor are carried over, `further` has those of the others.
 
     `fill` is what stands where nothing is carried over: `uniform` within +-1/sqrt(fan_in)
     (Kaiming with a = sqrt(5)), `one` or `zero`. `share`: of the new elements, how many are old.
@@ -43,6 +45,11 @@ class Reuse:
     runs: tuple[tuple[Run, ...], ...] = ()
     reason: str = ""
     tied: str | None = None  # the tensor whose elements these are
+    further: tuple[Block, ...] = ()
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        return (self.runs, *self.further) if self.action == OVERLAP else ()
 
     @property
     def share(self) -> float:
@@ -51,7 +58,8 @@ class Reuse:
         size = prod(self.shape or ())
         if self.action != OVERLAP or not size:
             return 0.0
-        return prod(sum(run.size for run in runs) for runs in self.runs) / size
+        held = (prod(sum(run.size for run in runs) for runs in block) for block in self.blocks)
+        return sum(held) / size
 
 
 @dataclass(frozen=True)
@@ -149,7 +157,7 @@ def plan(
             item = found[kept]
             found[name] = Reuse(
                 *(name, item.action, item.dtype, item.old_shape, item.shape, item.fill),
-                *(item.fan_in, item.runs, item.reason, kept),
+                *(item.fan_in, item.runs, item.reason, kept, item.further),
             )
     dropped = [
         Reuse(name, DROPPED, dtype, shape, None, reason="no node uses it any more")
@@ -249,21 +257,22 @@ def _one(
         return Reuse(*made, reason=f"it was the {old_slot} of {_article(old_node.op)}")
     if len(old_shape) != len(shape):
         return Reuse(*made, reason=f"the shape was {text(old_shape)}")
-    runs = []
     old_axes = before.tensor_axes(old_node, old_slot, old_shape)
-    for old_axis, new_axis in zip(old_axes, after.tensor_axes(node, slot, shape), strict=True):
-        found = overlap(old_axis, new_axis)
-        if not found:
-            return Reuse(*made, reason=_why(old_axis, new_axis))
-        runs.append(found)
-    whole = all(
-        run == (Run(0, 0, size),) and size == old
-        for run, size, old in zip(runs, shape, old_shape, strict=True)
+    new_axes = after.tensor_axes(node, slot, shape)
+    found = blocks(old_axes, new_axes)
+    if isinstance(found, int):
+        return Reuse(*made, reason=_why(old_axes[found], new_axes[found]))
+    whole = len(found) == 1 and all(
+        runs == (Run(0, 0, size),) and size == old
+        for runs, size, old in zip(found[0], shape, old_shape, strict=True)
     )
     if whole:
         return Reuse(name, COPY, dtype, old_shape, shape, fill, fan_in)
     reason = "" if old_shape != shape else "its entries moved"
-    return Reuse(name, OVERLAP, dtype, old_shape, shape, fill, fan_in, tuple(runs), reason)
+    return Reuse(
+        *(name, OVERLAP, dtype, old_shape, shape, fill, fan_in, found[0], reason),
+        further=tuple(found[1:]),
+    )
 
 
 _Use = tuple[Node, str]
