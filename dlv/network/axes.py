@@ -7,7 +7,7 @@ over when one factor grows, and two ways of storing them can be told from two ne
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import dlv.network.marks as marks
 from dlv.network.graph import Network, Node
@@ -20,8 +20,10 @@ from dlv.network.sizes import Dim, Shape
 __all__ = [
     "Axes",
     "Axis",
+    "Known",
     "Part",
     "feature_axis",
+    "known_axes",
     "length",
     "network_axes",
     "out_axis",
@@ -33,24 +35,45 @@ def feature_axis(node: Node, rank: int) -> int:
     return rank - 1 if node.attrs.get("channels") == "last" else 1
 
 
+@dataclass(frozen=True)
+class Known:
+    """The axes of every input, constant and node, one entry per port, None where unknown; and
+    what made them."""
+
+    axes: Mapping[str, tuple[Axes | None, ...]]
+    marks: Mapping[str, Marks]
+
+
 def network_axes(
     network: Network, shapes: Mapping[str, Ports]
-) -> dict[str, tuple[Axes | None, ...]]:
+) -> Mapping[str, tuple[Axes | None, ...]]:
     """The axes of every input, constant and node, one entry per port; None where unknown."""
-    found = _walked(network, shapes, {})
-    roles = _roles(network, found)
-    return _walked(network, shapes, roles)
+    return known_axes(network, shapes, {}).axes
+
+
+def known_axes(
+    network: Network, shapes: Mapping[str, Ports], cut: Mapping[str, tuple[Axes, Marks]]
+) -> Known:
+    """`cut`: of inputs that stand for nodes of another network, what they are there."""
+    roles = _roles(network, _walked(network, shapes, {}, cut).axes)
+    return _walked(network, shapes, roles, cut)
 
 
 def _walked(
-    network: Network, shapes: Mapping[str, Ports], roles: Mapping[str, str]
-) -> dict[str, tuple[Axes | None, ...]]:
+    network: Network,
+    shapes: Mapping[str, Ports],
+    roles: Mapping[str, str],
+    outside: Mapping[str, tuple[Axes, Marks]],
+) -> Known:
     found: dict[str, tuple[Axes | None, ...]] = {}
     known: dict[str, Marks] = {}
     for name in network.constants:
         found[name] = tuple(_plain(shape, "d") for shape in shapes[name])
         known[name] = marks.of_input(name)
     for number, item in enumerate(network.inputs):
+        if item.name in outside and _agrees(outside[item.name][0], item.shape):
+            found[item.name], known[item.name] = (outside[item.name][0],), outside[item.name][1]
+            continue
         known[item.name] = marks.of_input(item.name)
         found[item.name] = (marked(_given(item.shape, number, roles), known[item.name]),)
     for node in network.sorted_part:
@@ -77,7 +100,7 @@ def _walked(
             axes = _plain(shape, "d") if axes is None else axes
             result.append(axes and marked(axes, known[node.name]))
         found[node.name] = tuple(result)
-    return found
+    return Known(found, known)
 
 
 def _given(shape: Shape, number: int, roles: Mapping[str, str]) -> Axes:

@@ -15,14 +15,17 @@ from dlv.network.graph import Node
 Marks = Mapping[str, int]
 
 TENSOR, NODE, KIND = "tensor ", "node ", "kind "
+OUTSIDE = f"{TENSOR}>"  # what is handed in
 LAYER = 1 << 20
 _MOST = 64  # marks of one stretch, the nearest ones
+_WEIGHTS = {TENSOR: 1.0, NODE: 0.5, KIND: 0.125}
+_SURE, _FAR = 1e6, 0.5
 _MAKERS = ("CONV", "DECONV", "FULL", "EMBED", "RNN")
 
 
 def of_input(name: str) -> Marks:
     """Of what is handed in; of a slice that is what the node of that name made."""
-    return {f"{TENSOR}>{name}": 0, f"{NODE}{name}": 0}
+    return {f"{OUTSIDE}{name}": 0, f"{NODE}{name}": 0}
 
 
 def of_node(node: Node, given: Iterable[Marks], aliases: Mapping[str, str]) -> Marks:
@@ -52,9 +55,9 @@ def makers(marks: Marks) -> frozenset[str]:
     return frozenset(mark for mark, at in marks.items() if at < LAYER and mark.startswith(TENSOR))
 
 
-def likeness(one: Marks, other: Marks) -> tuple[float, ...]:
+def likeness(one: Marks, other: Marks) -> float:
     """How much the two have in common: tensors before nodes, nodes before kinds."""
-    return tuple(_share(one, other, kind) for kind in (TENSOR, NODE, KIND))
+    return sum(much * _share(one, other, kind) for kind, much in _WEIGHTS.items())
 
 
 def _share(one: Marks, other: Marks, kind: str) -> float:
@@ -77,26 +80,71 @@ def _weight(at: int | None) -> float:
 def pairs(old: Sequence[Marks], new: Sequence[Marks]) -> dict[int, int]:
     """Which stretch of a joined axis is which of another one: new place -> old place.
 
-    What was made by the same tensors, if only one on each side was, comes first; then what has
-    most in common, of equals what stands nearest. Where nothing has, the order counts.
+    What was made by the same tensors, if only one on each side was, comes first. The rest is
+    taken in its order, so that most is in common, unless far more is in another order. What has
+    nothing in common with any stands in for what stood in its place.
     """
+    sure = dict(_sole(old, new))
+    if len(sure) == max(len(old), len(new)):
+        return sure
+    taken = set(sure.values())
+    alike = {
+        (i, j): likeness(old[i], new[j])
+        for i in range(len(old))
+        for j in range(len(new))
+        if i not in taken and j not in sure
+    }
+    in_order = _in_order(len(old), len(new), sure, alike)
+    freely = _freely(alike)
+    found = in_order
+    if found is None or _total(freely, alike) > _total(found, alike) + _FAR:
+        found = freely
+    found = {**found, **sure}
+    if len(old) != len(new):
+        return found
+    left = set(range(len(old))) - set(found.values()) - found.keys()
+    return found | {place: place for place in left if makers(new[place]) or not found}
+
+
+def _total(found: Mapping[int, int], alike: Mapping[tuple[int, int], float]) -> float:
+    return sum(alike.get((i, j), 0.0) for j, i in found.items())
+
+
+def _freely(alike: Mapping[tuple[int, int], float]) -> dict[int, int]:
+    """What is most alike first."""
     found: dict[int, int] = {}
-    for j, i in _sole(old, new):
-        found[j] = i
-    rest_old = [i for i in range(len(old)) if i not in set(found.values())]
-    rest_new = [j for j in range(len(new)) if j not in found]
-    scored = sorted(
-        (tuple(-part for part in likeness(old[i], new[j])), abs(i - j), i, j)
-        for i in rest_old
-        for j in rest_new
-    )
     taken: set[int] = set()
-    for score, _, i, j in scored:
-        if any(score) and i not in taken and j not in found:
+    for (i, j), much in sorted(
+        alike.items(), key=lambda pair: (-pair[1], abs(pair[0][0] - pair[0][1]))
+    ):
+        if much and i not in taken and j not in found:
             found[j] = i
             taken.add(i)
-    if not found and len(old) == len(new):
-        return {place: place for place in range(len(new))}
+    return found
+
+
+def _in_order(
+    old: int, new: int, sure: Mapping[int, int], alike: Mapping[tuple[int, int], float]
+) -> dict[int, int] | None:
+    """The pairs that do not cross, with most in common; None if what is sure does cross."""
+    if [i for _, i in sorted(sure.items())] != sorted(sure.values()):
+        return None
+    best = [[0.0] * (new + 1) for _ in range(old + 1)]
+    for i in reversed(range(old)):
+        for j in reversed(range(new)):
+            here = _SURE if sure.get(j) == i else alike.get((i, j), 0.0)
+            best[i][j] = max(best[i + 1][j + 1] + here, best[i + 1][j], best[i][j + 1])
+    found: dict[int, int] = {}
+    i = j = 0
+    while i < old and j < new:
+        here = _SURE if sure.get(j) == i else alike.get((i, j), 0.0)
+        if here and best[i][j] == best[i + 1][j + 1] + here:
+            found[j] = i
+            i, j = i + 1, j + 1
+        elif best[i][j] == best[i + 1][j]:
+            i += 1
+        else:
+            j += 1
     return found
 
 

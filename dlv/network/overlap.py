@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import dlv.network.marks as marks
 from dlv.network.axes import Axis, Part, length
 
+_INPUT = re.compile(r"i\d+(@\d+)?")  # an axis of an input, by its place
 _FEATURES = ("c", "g", "m")  # channels, their groups, and what each of them is multiplied to
 
 
@@ -78,8 +80,8 @@ def _unlike(old: Axis, new: Axis) -> tuple[Run, ...] | None:
 
 def _features(axis: Axis) -> bool:
     keys = [part.key.rpartition(".")[2] for part in axis]
-    plain = not any(part.fixed or part.pieces or part.start for part in axis)
-    return plain and all(key in _FEATURES for key in keys) and keys[-1:] != ["g"]
+    whole = not any(part.fixed or part.start is not None for part in axis)
+    return whole and all(key in _FEATURES for key in keys) and keys[-1:] != ["g"]
 
 
 def _own(before: Part, after: Part) -> list[Run] | None:
@@ -89,19 +91,33 @@ def _own(before: Part, after: Part) -> list[Run] | None:
     had, has = before.length, after.length
     if not isinstance(had, int) or not isinstance(has, int):
         return None
-    away = after.start - before.start
-    if away and marks.makers(before.marks) != marks.makers(after.marks):
-        away = 0  # cut from something else
-    if before.fixed or after.fixed:
+    away = (after.start or 0) - (before.start or 0)
+    if (before.start, after.start) != (None, None) and had == has and not away:
+        return [Run(0, 0, had)]
+    if (before.start, after.start) != (None, None) and not _of_one(before, after):
+        return []  # cut out of something else
+    if (before.fixed or after.fixed) and not _given(before, after):
         return [Run(0, 0, had)] if had == has and not away else None
     first, last = max(0, away), min(had, has + away)
     return [Run(first - away, first, last - first)] if first < last else []
 
 
+def _of_one(before: Part, after: Part) -> bool:
+    """Whether one thing made both; if nothing says what made either, that is taken to be so."""
+    made = marks.makers(before.marks), marks.makers(after.marks)
+    return made[0] == made[1] or not made[0].isdisjoint(made[1])
+
+
+def _given(before: Part, after: Part) -> bool:
+    """Whether one is channels, and the other an input of which no more is known."""
+    names = sorted(part.key.rpartition(".")[2] for part in (before, after))
+    return names[0] == "c" and _INPUT.fullmatch(names[1]) is not None
+
+
 def _stretches(before: Part, after: Part) -> list[Run] | None:
     """Of joined axes. What is joined on one side alone is a stretch of its own on the other."""
-    if before.length == after.length and _cut_off(before, after):
-        return [Run(0, 0, before.length)] if isinstance(before.length, int) else None
+    if _cut_off(before, after):
+        return _plainly(before, after)
     old, new = _leaves(before), _leaves(after)
     places = marks.pairs([each for each, _ in old], [each for each, _ in new])
     starts = [0]
@@ -131,6 +147,16 @@ def _cut_off(before: Part, after: Part) -> bool:
     plain, joined = (after, before) if before.pieces else (before, after)
     made = marks.makers(plain.marks)
     return not made or all(marks.makers(each) != made for each, _ in _leaves(joined))
+
+
+def _plainly(before: Part, after: Part) -> list[Run] | None:
+    had, has = before.length, after.length
+    if not isinstance(had, int) or not isinstance(has, int):
+        return None
+    outside = any(mark.startswith(marks.OUTSIDE) for mark in marks.makers(after.marks))
+    if had != has and outside:
+        return None  # nobody knows what was joined in it
+    return [Run(0, 0, min(had, has))]
 
 
 def _leaves(part: Part, tag: str = "") -> list[tuple[marks.Marks, Axis]]:

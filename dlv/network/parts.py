@@ -15,7 +15,7 @@ class Part:
 
     `fixed`: entries are places or gates, not a bag of features: of another number nothing can
     be said to be the same. `pieces`: of a joined axis, who brings which stretch; of what was cut
-    off, `start` is where it began. `marks`: what made these features. `groups`: so many equal
+    out, `start` is where it began. `marks`: what made these features. `groups`: so many equal
     stretches has the axis `whole`, and the entries are those of any one of them.
     """
 
@@ -23,7 +23,7 @@ class Part:
     length: Dim
     fixed: bool = False
     pieces: tuple[tuple[str, Axis], ...] = ()
-    start: int = 0
+    start: int | None = None
     marks: Marks = field(default_factory=dict, compare=False, repr=False)
     groups: int = 1
     whole: Axis = ()
@@ -56,7 +56,7 @@ def cut(axis: Axis, start: int, end: int) -> Axis | None:
                 return None
             pieces.append((tag, part))
         at += size
-    begin = 0 if pieces else outer.start + low
+    begin = None if pieces else (outer.start or 0) + low
     return (replace(outer, length=high - low, pieces=tuple(pieces), start=begin), *axis[1:])
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from dlv.errors import UsageError
-from dlv.network.axes import Axes, Part, network_axes, parameter_axes
+from dlv.network.axes import Axes, Part, known_axes, parameter_axes
 from dlv.network.blocks import Block, blocks
 from dlv.network.graph import Network, Node
 from dlv.network.inference import (
@@ -20,6 +20,7 @@ from dlv.network.inference import (
     node_shapes,
 )
 from dlv.network.layers.registry import layer_of
+from dlv.network.marks import Marks
 from dlv.network.overlap import Run
 from dlv.network.sizes import Shape, ShapeError, text
 
@@ -82,18 +83,34 @@ class Plan:
 
 
 class Side:
-    """A network, and for each tensor the slots that it fills."""
+    """A network, and for each tensor the slots that it fills.
 
-    def __init__(self, network: Network, tensors: Tensors) -> None:
+    `within`: the network that it was made of. An input that is a node there is what a slice cut
+    off: it has the features of that node.
+    """
+
+    def __init__(self, network: Network, tensors: Tensors, within: Side | None = None) -> None:
         self.network = network
         self.shapes: dict[str, Ports] = node_shapes(network, tensors)
-        self.axes = network_axes(network, self.shapes)
+        self.cut = {} if within is None else dict(within.outside(network))
+        known = known_axes(network, self.shapes, self.cut)
+        self.axes, self.marks = known.axes, known.marks
         self.users: dict[str, list[tuple[Node, str]]] = {}
         kept = _kept_names(network, tensors)
         for node in network.nodes:
             for slot, name in node.params.items():
                 self.users.setdefault(kept.get(name, name), []).append((node, slot))
         self._known: dict[str, tuple[dict[str, Axes], Mapping[str, Shape | None]]] = {}
+
+    def outside(self, part: Network) -> Iterator[tuple[str, tuple[Axes, Marks]]]:
+        """Of a network made of this one: inputs that are no inputs here, and what they are."""
+        for item in part.inputs:
+            if item.name in self.cut:
+                yield item.name, self.cut[item.name]
+            elif item.name in self.network:
+                ports = self.axes.get(item.name, ())
+                if len(ports) == 1 and ports[0] is not None:
+                    yield item.name, (ports[0], self.marks[item.name])
 
     def _parameters(self, node: Node) -> tuple[dict[str, Axes], Mapping[str, Shape | None]]:
         if node.name not in self._known:
@@ -138,15 +155,18 @@ def plan(
     tied: Mapping[str, str] | None = None,
     dtypes: Mapping[str, str] | None = None,
     before: Side | None = None,
+    within: Side | None = None,
 ) -> Plan:
     """What each tensor of the derived network is made of.
 
     `tensors` are those stored with the source (without an optimizer's), `tied` names among them
     whose elements are another's; `dtypes` what the derived ones are to be, where it is not the
-    source's. `before`: what is known of the source, where several networks are made from it.
+    source's. `before`: what is known of the source, where several networks are made from it;
+    `within`: of what the last step made this one from, if that was not the source itself.
     UsageError if the shape of a new tensor is not known.
     """
-    before, after = before or Side(source, tensors), Side(derived, tensors)
+    before = before or Side(source, tensors)
+    after = Side(derived, tensors, within or before)
     same = {**_kept_names(source, tensors), **_kept_names(derived, tensors), **(tied or {})}
     common = _common_dtype(tensors, before)
     found: dict[str, Reuse] = {}
