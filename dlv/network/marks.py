@@ -7,7 +7,7 @@ that made it, the nodes that handed it on, and what kinds of operations these we
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from dlv.network.graph import Node
 
@@ -18,8 +18,8 @@ TENSOR, NODE, KIND = "tensor ", "node ", "kind "
 OUTSIDE = f"{TENSOR}>"  # what is handed in
 LAYER = 1 << 20
 _MOST = 64  # marks of one stretch, the nearest ones
-_WEIGHTS = {TENSOR: 1.0, NODE: 0.5, KIND: 0.125}
-_SURE, _FAR = 1e6, 0.5
+_WEIGHTS = {TENSOR: 1.0, KIND: 0.5, NODE: 0.25}
+_SURE, _FAR = 1e6, 0.25
 _MAKERS = ("CONV", "DECONV", "FULL", "EMBED", "RNN")
 
 
@@ -56,7 +56,7 @@ def makers(marks: Marks) -> frozenset[str]:
 
 
 def likeness(one: Marks, other: Marks) -> float:
-    """How much the two have in common: tensors before nodes, nodes before kinds."""
+    """How much the two have in common: tensors before kinds, kinds before nodes."""
     return sum(much * _share(one, other, kind) for kind, much in _WEIGHTS.items())
 
 
@@ -84,7 +84,7 @@ def pairs(old: Sequence[Marks], new: Sequence[Marks]) -> dict[int, int]:
     taken in its order, so that most is in common, unless far more is in another order. What has
     nothing in common with any stands in for what stood in its place.
     """
-    sure = dict(_sole(old, new))
+    sure = _sole(old, new)
     if len(sure) == max(len(old), len(new)):
         return sure
     taken = set(sure.values())
@@ -148,13 +148,20 @@ def _in_order(
     return found
 
 
-def _sole(old: Sequence[Marks], new: Sequence[Marks]) -> list[tuple[int, int]]:
-    places: list[dict[frozenset[str], list[int]]] = [{}, {}]
-    for side, all_of in zip(places, (old, new), strict=True):
-        for place, marks in enumerate(all_of):
-            side.setdefault(makers(marks), []).append(place)
-    return [
-        (their[0], places[0][key][0])
-        for key, their in places[1].items()
-        if key and len(their) == 1 and len(places[0].get(key, ())) == 1
-    ]
+def _sole(old: Sequence[Marks], new: Sequence[Marks]) -> dict[int, int]:
+    """New place -> old place of what only one on each side is: by its tensors, or altogether."""
+    found: dict[int, int] = {}
+    for key in (makers, _all):
+        places: list[dict[Hashable, list[int]]] = [{}, {}]
+        for side, of in zip(places, (old, new), strict=True):
+            for place, marks in enumerate(of):
+                side.setdefault(key(marks), []).append(place)
+        for mark, theirs in places[1].items():
+            ours = places[0].get(mark, ())
+            if mark and len(theirs) == len(ours) == 1 and theirs[0] not in found:
+                found[theirs[0]] = ours[0]
+    return found
+
+
+def _all(marks: Marks) -> frozenset[tuple[str, int]]:
+    return frozenset(marks.items())

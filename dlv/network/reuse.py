@@ -104,13 +104,15 @@ class Side:
 
     def outside(self, part: Network) -> Iterator[tuple[str, tuple[Axes, Marks]]]:
         """Of a network made of this one: inputs that are no inputs here, and what they are."""
+        read = {port for node in self.network.nodes for port in node.inputs}
+        further = {name for name, port in (*read, *self.network.outputs) if port}
         for item in part.inputs:
             if item.name in self.cut:
                 yield item.name, self.cut[item.name]
-            elif item.name in self.network:
-                ports = self.axes.get(item.name, ())
-                if len(ports) == 1 and ports[0] is not None:
-                    yield item.name, (ports[0], self.marks[item.name])
+            elif item.name in self.network and item.name not in further:
+                axes = self.axes.get(item.name) or (None,)
+                if axes[0] is not None:
+                    yield item.name, (axes[0], self.marks[item.name])
 
     def _parameters(self, node: Node) -> tuple[dict[str, Axes], Mapping[str, Shape | None]]:
         if node.name not in self._known:
