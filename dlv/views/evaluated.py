@@ -101,7 +101,7 @@ def _table(found: Evaluated, output: Output) -> Table:
     progressive = any(each.levels for each in found.results)
     columns: list[Column | str] = [Column("version", fixed=True), "id", "rows"]
     columns += [Column(name, fixed=True) for name in names]
-    counts = ["guaranteed", "evaluated", "open"] if progressive else []
+    counts = ["proved", "full", "open"] if progressive else []
     columns += ["mode", "reference", *counts, "read", "of"]
     rows: list[list[Cell]] = []
     for each in found.results:
@@ -113,8 +113,11 @@ def _table(found: Evaluated, output: Output) -> Table:
         if progressive:
             row += [Count(each.guaranteed), Count(each.evaluated), Count(each.open)]
         rows.append([*row, Bytes(each.bytes_read), Bytes(each.bytes_whole)])
-    if output.terminal and not progressive:  # all is read, and all are alike
-        hidden = {"mode", "read", "of", *(["id"] if len(rows) > 1 else [])}
+    alike = {each.mode for each in found.results}
+    if output.terminal and (not progressive or alike == {"progressive"}):
+        hidden = {"mode"}  # all are alike, or say how many rows are proved
+        if not progressive:  # all is read
+            hidden |= {"read", "of", *(["id"] if len(rows) > 1 else [])}
         titles = [column if isinstance(column, str) else column.title for column in columns]
         kept = [at for at, title in enumerate(titles) if title not in hidden]
         return Table([columns[at] for at in kept], [[row[at] for at in kept] for row in rows])
