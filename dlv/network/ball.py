@@ -93,7 +93,8 @@ def sealed(ball: Ball, given: Sequence[Ball] = ()) -> Ball:
 
 def _by_row(fine: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """In which rows anything is not."""
-    return ~fine.reshape(len(fine) if fine.ndim else 1, -1).all(axis=1)
+    rows = fine.reshape(len(fine) if fine.ndim else 1, -1)
+    return np.asarray(~rows.all(axis=1))
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def near_classes(seed: int) -> tuple[Any, dict[str, Array], Array]:
     tensors = fresh(shapes, seed)
     rng = np.random.default_rng(seed)
     weight = tensors["fc3.weight"]
-    weight[4] = weight[1] * (1 + rng.normal(size=weight.shape[1]) * 2e-7).astype(np.float32)
+    weight[4] = weight[1] * np.float32(1 + rng.normal(size=weight.shape[1]) * 2e-7)
     tensors["fc3.bias"][[1, 4]] = 2.5
     x = np.abs(rng.normal(size=(300, 64))).astype(np.float32)
     return network, tensors, x

@@ -127,7 +127,7 @@ def test_a_row_is_lost_for_good() -> None:
     hidden = replace(fine, box=np.array([[0, 0], [0, 0], [np.nan, 0]]))
     np.testing.assert_array_equal(sealed(hidden).radius, [0, 0, np.inf])
     assert sealed(fine, [fine]) is fine
-    whole = Ball(np.float64(np.inf).reshape(()), np.zeros(1))
+    whole = Ball(np.asarray(np.inf), np.zeros(1))
     assert np.isinf(sealed(whole).radius).all()
 
 
