@@ -159,9 +159,12 @@ def _norm(layer: Layer, given: Given, p: Slots) -> Any:
 
 
 def _act(layer: Layer, given: Given, _: Slots) -> Any:
-    return {"TANH": torch.tanh, "SIGMOID": torch.sigmoid, "SILU": functional.silu}[
-        str(layer.variant)
-    ](given[0])
+    acts: dict[str, Any] = {
+        "TANH": torch.tanh,
+        "SIGMOID": torch.sigmoid,
+        "SILU": functional.silu,
+    }
+    return acts[str(layer.variant)](given[0])
 
 
 def _reshape(layer: Layer, given: Given, _: Slots) -> Any:
@@ -186,8 +189,8 @@ def _attention(layer: Layer, given: Given, _: Slots) -> Any:
 
 def _rnn(layer: Layer, given: Given, p: Slots) -> Any:
     module = torch.nn.LSTM(given[0].shape[-1], layer.attrs["hidden"], batch_first=True)
-    module = module.to(given[0].dtype)
-    return torch.func.functional_call(module, p, (given[0],))[0]
+    call: Any = torch.func.functional_call
+    return call(module.to(given[0].dtype), p, (given[0],))[0]
 
 
 _COMPUTE: dict[str, Any] = {
