@@ -63,8 +63,8 @@ def carried(item: Reuse, old: Raw, made: Raw) -> bytes:
     words = np.dtype(f"V{size}")
     source = np.frombuffer(old, words).reshape(item.old_shape or ())
     target = np.frombuffer(bytearray(made), words).reshape(item.shape or ())
-    places = [_places(runs) for runs in item.runs]
-    if places:
+    for block in item.blocks:
+        places = [_places(runs) for runs in block]
         target[np.ix_(*(new for new, _ in places))] = source[np.ix_(*(old for _, old in places))]
     return target.tobytes()
 

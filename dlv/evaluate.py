@@ -267,6 +267,8 @@ def _of_answers(model: Model, rows: Rows, answers: Answers, top_k: int) -> Evalu
         reference=answers.reference,
         confidence=answers.confidence,
         not_finite=answers.not_finite,
+        evaluated=answers.evaluated,
+        proved=answers.proved,
         fallback=answers.fallback,
         levels=answers.levels,
         bytes_read=answers.bytes_read,

@@ -64,6 +64,29 @@ def repository(tmp_path: Path, commit_model: CommitModel) -> Repository:
     return made
 
 
+def _branches() -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """5 + 3 channels joined, and a FULL that reads them."""
+    nodes: list[dict[str, Any]] = []
+    tensors: dict[str, Any] = {}
+    source = np.random.default_rng(0)
+    for name, out in (("a", 5), ("b", 3)):
+        params = {"weight": f"c{name}.weight"}
+        nodes += [
+            {"name": f"c{name}", "op": "CONV", "attrs": {"out": out, "kernel": [3, 3]}}
+            | {"inputs": ["x"], "params": params},
+            {"name": f"r{name}", "op": "RELU", "inputs": [f"c{name}"]},
+        ]
+        tensors[f"c{name}.weight"] = source.normal(size=(out, 1, 3, 3)).astype("f4")
+    nodes += [
+        {"name": "cat", "op": "CONCAT", "attrs": {"axis": 1}, "inputs": ["ra", "rb"]},
+        {"name": "flat", "op": "RESHAPE", "attrs": {"kind": "flatten"}, "inputs": ["cat"]},
+        {"name": "fc", "op": "FULL", "attrs": {"out": 4}, "inputs": ["flat"]}
+        | {"params": {"weight": "fc.weight"}},
+    ]
+    tensors["fc.weight"] = source.normal(size=(4, 8 * 36)).astype("f4")
+    return nodes, tensors
+
+
 def opened(format_: str, path: Path) -> Checkpoint:
     return staging.open_weights(path, format_)
 
@@ -250,3 +273,30 @@ def test_ties_that_only_the_weights_file_knows(tmp_path: Path) -> None:
     assert new["embed.weight"].shape == (9, 4)
     assert np.array_equal(new["embed.weight"], new["head.weight"])
     assert np.array_equal(new["embed.weight"][:7], weight.numpy())
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"rename": ["ra=ra9"]},
+        {"delete": ["ra"]},
+        {"insert": ['ra=DROPOUT("d")']},
+        {"replace": ['ra=RELU("other")']},
+        {"delete": ["rb"], "rename": ["ca=first", "ra=second"]},
+        {"slice": "cat..fc"},
+    ],
+    ids=lambda edit: "-".join(edit),
+)
+def test_behind_a_concat_all_is_carried_over(
+    tmp_path: Path, commit_model: CommitModel, edit: dict[str, Any]
+) -> None:
+    made, _ = Repository.init(tmp_path / "joined")
+    nodes, tensors = _branches()
+    commit_model(made, "two", tensors, nodes)
+    target = tmp_path / "new"
+    request = Request("two", "Ada", made.root, opened, to=target, name="new")
+    copied = copying.copy(made, request, Instructions(**edit))
+    assert copied.plan is not None
+    assert copied.plan.share == 1
+    found = load_file(target / "new.safetensors")
+    np.testing.assert_array_equal(found["fc.weight"], tensors["fc.weight"])

@@ -67,7 +67,7 @@ def derive(work: Derivation, origins: Sequence[Origin], *, strict: bool) -> Netw
 def onward(networks: Networks, model: Model, origin: Origin) -> Origin:
     """A model as what another one is derived from. `origin`: any of the version it comes from."""
     label = f"{networks.name} of {' and '.join(model.origins)}"
-    return origin.stored.onward(label, model.network, model.reuse)
+    return origin.onward(label, model.network, model.reuse)
 
 
 def _check(work: Derivation) -> None:

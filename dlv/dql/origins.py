@@ -20,8 +20,8 @@ from dlv.weights import MatrixStore
 class Origin:
     """A network and whose it is. `tensors`: what that version holds, by name.
 
-    Of a network that was itself derived, `base` is what the stored version has, and `tensors`
-    are those that it would begin with.
+    Of a network that was itself derived, `base` is what the stored version has, `made_of` what
+    the last step had, and `tensors` are those that it would begin with.
     """
 
     label: str
@@ -30,6 +30,7 @@ class Origin:
     tensors: Tensors
     tied: Mapping[str, str] = field(default_factory=dict)
     base: Origin | None = None
+    made_of: Origin | None = None
 
     @property
     def stored(self) -> Origin:
@@ -40,15 +41,22 @@ class Origin:
         held = self.stored
         if not held.tensors:
             return None
-        return reuse.plan(*(held.network, derived, held.tensors), tied=held.tied, before=held._side)
+        return reuse.plan(
+            *(held.network, derived, held.tensors),
+            tied=held.tied,
+            before=held._side,
+            within=self._side,
+        )
 
     @cached_property
     def _side(self) -> Side:
-        return Side(self.network, self.tensors)
+        within = None if self.made_of is None else self.made_of._side
+        return Side(self.network, self.tensors, within)
 
     def onward(self, label: str, network: Network, plan: Plan | None) -> Origin:
         """A network derived from this one, as that from which another one is to be derived."""
-        return Origin(label, self.version, network, beginning(plan), base=self.stored)
+        known = beginning(plan)
+        return Origin(label, self.version, network, known, base=self.stored, made_of=self)
 
 
 def beginning(plan: Plan | None) -> Tensors:

@@ -69,8 +69,10 @@ class Settings:
 class Answers:
     """Labels, and with `top_k` > 1 the sets of the first classes, both -1 where not determined.
 
-    A set may be told of a row whose first label is not. `fallback`: why rows were left to the
-    full evaluation. `confidence`: of the calibrated mode, which promises nothing.
+    A set may be told of a row whose first label is not. `proved`: the rows whose label, or set,
+    bounds prove; the others have what the full evaluation, or completions, said. `fallback`: why
+    rows were left to the full evaluation. `confidence`: of the calibrated mode, which promises
+    nothing.
     """
 
     labels: Labels
@@ -83,6 +85,12 @@ class Answers:
     bytes_read: int = 0
     raw_read: int = 0
     not_finite: int = 0  # rows that were computed, and have a NaN among their scores: no label
+    evaluated: int = 0  # rows that nothing but the full evaluation decided
+    proved: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
+
+    def __post_init__(self) -> None:
+        if not len(self.proved):
+            self.proved = np.zeros(len(self.labels), bool)
 
     @property
     def open(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -62,10 +63,14 @@ class Levels:
         schedule: Sequence[Depths],
         judge: Callable[[], Judge],
         free: Callable[[str, int], bool] = lambda *_: True,
+        *,
+        proves: bool = False,
     ) -> Answers:
         """Through the levels of `schedule`, and at last the reference for what is still open.
 
-        `free`: which depths of a tensor are of use if they cost nothing.
+        `free`: which depths of a tensor are of use if they cost nothing. `proves`: what the judge
+        is sure of is proved, so that it is asked of the whole weights, too: the reference alone
+        does not tell what another order of summing gives.
         """
         answers, planes = self._rows.answers, self._planes
         levels = [*schedule, self._whole]
@@ -79,10 +84,15 @@ class Levels:
                 break
             try:
                 planes.read(depths, free)
+                if not last:
+                    self._judge(judge(), number, len(levels), proves)
+                elif proves and answers.fallback is None:
+                    with suppress(Moved, NoRule):  # then all is left to the reference
+                        self._judge(judge(), number, len(levels), proves)
                 if last:
+                    before = self._rows.count
                     self._reference(number, len(levels))
-                else:
-                    self._judge(judge(), number, len(levels))
+                    answers.evaluated = before - self._rows.count - answers.not_finite
             except (Moved, NoRule) as error:
                 answers.fallback = str(error)
             self._note()
@@ -93,11 +103,11 @@ class Levels:
         most = self._settings.max_bytes
         return most is None or self._planes.bytes_read + self._planes.cost(depths) <= most
 
-    def _judge(self, judge: Judge, number: int, levels: int) -> None:
+    def _judge(self, judge: Judge, number: int, levels: int, proves: bool) -> None:
         before, examined = self._rows.count, 0
         for at, told in judge(self._rows.batches()):
             examined += int(self._rows.mask[at].sum())
-            self._rows.take(at, told)
+            self._rows.take(at, told, proved=proves)
             self._watch(number, levels, examined, before)
 
     def _reference(self, number: int, levels: int) -> None:

@@ -82,7 +82,7 @@ class OpenRows:
             if wanted[at].any():
                 yield at, batch.inputs
 
-    def take(self, at: Places, told: Told) -> None:
+    def take(self, at: Places, told: Told, *, proved: bool = False) -> None:
         """Labels of the rows that are sure are final, and those rows no longer open."""
         still = self.mask[at]
         sure = told.sure & still
@@ -93,6 +93,7 @@ class OpenRows:
             sure = told.sure_sets & still
             self.answers.sets[at[sure]] = told.sets[sure]
         self.mask[at[sure]] = False
+        self.answers.proved[at[sure]] = proved
 
 
 def first_row(network: Network, rows: Rows, settings: Settings) -> Inputs | None:

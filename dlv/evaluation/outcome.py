@@ -52,12 +52,19 @@ class Evaluation:
     class_count: int | None = None  # None: the network predicts values
     confusion: Confusion | None = None
     classes: tuple[str, ...] | None = None
+    evaluated: int = 0  # rows that nothing but the full evaluation decided
     not_finite: int = 0  # rows among whose scores is a NaN
+    proved: NDArray[np.bool_] | None = None  # rows whose label, or set, bounds prove; None: none
     notes: list[str] = field(default_factory=list)
 
     @property
     def accuracy(self) -> float | None:
         return self.metrics.get("accuracy")
+
+    @property
+    def guaranteed(self) -> int:
+        """Rows whose label, or set of labels, is proved to be that of every reference."""
+        return 0 if self.proved is None else int(self.proved.sum())
 
     @property
     def open(self) -> int:

@@ -80,7 +80,7 @@ def progressive(model: Model, rows: Rows, settings: Settings, record: Record | N
     def useful(name: str, depth: int) -> bool:
         return depth >= planes.planes(name) or _bounded(record, suffix, model.program, name, depth)
 
-    return levels.run(schedule, judge, useful)
+    return levels.run(schedule, judge, useful, proves=True)
 
 
 def suffix_of(record: Record, program: Program, planes: Planes) -> Suffix | None:

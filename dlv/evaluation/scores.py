@@ -66,6 +66,7 @@ class Tally:
         """Put labels and figures into an evaluation."""
         found.labels = np.concatenate(self.labels)
         found.not_finite = self.not_finite
+        found.evaluated = found.rows - self.not_finite
         found.class_count = self.classes
         if self.classes is None:
             if self.rows.has_labels:

@@ -83,6 +83,8 @@ def _label_columns(found: Sequence[Evaluation], rows: Rows) -> dict[str, Column]
         columns["labels"] = Held("labels", found[0].labels)
         if found[0].sets is not None:
             columns["sets"] = Held("sets", found[0].sets)
+        if found[0].proved is not None:
+            columns["guaranteed"] = Held("guaranteed", found[0].proved)
     else:
         columns["labels"] = Held("labels", np.stack([each.labels for each in found], axis=1))
     return columns

@@ -64,6 +64,7 @@ class Adjoint:
             least = self._least(known, tops)
             worst = np.argsort(least, axis=1, kind="stable")
             alive = ~sure & np.isfinite(least).all(axis=1)
+            alive &= np.isfinite(known[self._program.scores].radius)
             alive &= (least <= 0).sum(axis=1) <= MOST_PAIRS
             classes, turn = scores.shape[1], 0
             while turn < least.shape[1]:

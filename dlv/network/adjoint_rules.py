@@ -165,9 +165,10 @@ def _unread(
     if norms.drows is not None:
         unread = norms.drows.reshape(rows.shape)
     theirs, ours = gamma(reach.terms + 3, run.reference.unit), gamma(reach.terms + 3, UNIT)
-    by_moved = unread + theirs * (rows + unread)
+    small = linear.flushed(run, reach)
+    by_moved = unread + theirs * (rows + unread) + small
     each = moved[..., None] * by_moved + patch[..., None] * (by_moved + ours * rows)
-    single = np.full(rows.shape, linear.lost(run, reach))
+    single = linear.lost(run, reach) + small * (rows + unread)
     if bias is not None:
         single += (theirs + ours) * np.abs(bias).reshape(rows.shape)
     each = ((each + single) * UP).reshape(*each.shape[:-2], -1)

@@ -9,55 +9,73 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import dlv.network.marks as marks
 from dlv.network.graph import Network, Node
 from dlv.network.inference import Ports
+from dlv.network.marks import Marks
+from dlv.network.parts import Axes, Axis, Part, cut, length, marked
 from dlv.network.regrouping import grouping
-from dlv.network.sizes import Dim, Shape, dim_of, product
+from dlv.network.sizes import Dim, Shape
 
-
-@dataclass(frozen=True)
-class Part:
-    """One factor of an axis.
-
-    `fixed`: entries are places or gates, not a bag of features: of another number nothing can
-    be said to be the same. `pieces`: of a joined axis, who brings which stretch.
-    """
-
-    key: str
-    length: Dim
-    fixed: bool = False
-    pieces: tuple[tuple[str, Axis], ...] = ()
-
-
-Axis = tuple[Part, ...]  # slowest first
-Axes = tuple[Axis, ...]
-
-
-def length(axis: Axis) -> Dim:
-    return dim_of(product(part.length for part in axis))
+__all__ = [
+    "Axes",
+    "Axis",
+    "Known",
+    "Part",
+    "feature_axis",
+    "known_axes",
+    "length",
+    "network_axes",
+    "out_axis",
+    "parameter_axes",
+]
 
 
 def feature_axis(node: Node, rank: int) -> int:
     return rank - 1 if node.attrs.get("channels") == "last" else 1
 
 
+@dataclass(frozen=True)
+class Known:
+    """The axes of every input, constant and node, one entry per port, None where unknown; and
+    what made them."""
+
+    axes: Mapping[str, tuple[Axes | None, ...]]
+    marks: Mapping[str, Marks]
+
+
 def network_axes(
     network: Network, shapes: Mapping[str, Ports]
-) -> dict[str, tuple[Axes | None, ...]]:
+) -> Mapping[str, tuple[Axes | None, ...]]:
     """The axes of every input, constant and node, one entry per port; None where unknown."""
-    found = _walked(network, shapes, {})
-    roles = _roles(network, found)
-    return _walked(network, shapes, roles)
+    return known_axes(network, shapes, {}).axes
+
+
+def known_axes(
+    network: Network, shapes: Mapping[str, Ports], cut: Mapping[str, tuple[Axes, Marks]]
+) -> Known:
+    """`cut`: of inputs that stand for nodes of another network, what they are there."""
+    roles = _roles(network, _walked(network, shapes, {}, cut).axes)
+    return _walked(network, shapes, roles, cut)
 
 
 def _walked(
-    network: Network, shapes: Mapping[str, Ports], roles: Mapping[str, str]
-) -> dict[str, tuple[Axes | None, ...]]:
+    network: Network,
+    shapes: Mapping[str, Ports],
+    roles: Mapping[str, str],
+    outside: Mapping[str, tuple[Axes, Marks]],
+) -> Known:
     found: dict[str, tuple[Axes | None, ...]] = {}
+    known: dict[str, Marks] = {}
     for name in network.constants:
         found[name] = tuple(_plain(shape, "d") for shape in shapes[name])
+        known[name] = marks.of_input(name)
     for number, item in enumerate(network.inputs):
-        found[item.name] = (_given(item.shape, number, roles),)
+        if item.name in outside and _agrees(outside[item.name][0], item.shape):
+            found[item.name], known[item.name] = (outside[item.name][0],), outside[item.name][1]
+            continue
+        known[item.name] = marks.of_input(item.name)
+        found[item.name] = (marked(_given(item.shape, number, roles), known[item.name]),)
     for node in network.sorted_part:
         inputs = [
             ports[port] if port < len(ports) else None
@@ -67,14 +85,22 @@ def _walked(
         if node.attrs.get("kind") == "getitem" and node.inputs:
             ports = found.get(node.inputs[0][0], ())
             inputs[0] = ports[node.attrs["index"]] if node.attrs["index"] < len(ports) else None
+        given = [known.get(name, {}) for name, _ in node.inputs]
+        known[node.name] = marks.of_node(node, given, network.aliases)
+        if node.op == "CONCAT":
+            inputs = [
+                axes and marked(axes, each, inside=True)
+                for axes, each in zip(inputs, given, strict=True)
+            ]
         result = []
         for port, shape in enumerate(shapes[node.name]):
             axes = None if shape is None else _made(node, port, inputs, shape)
             if axes is not None and shape is not None and not _agrees(axes, shape):
                 axes = None
-            result.append(_plain(shape, "d") if axes is None else axes)
+            axes = _plain(shape, "d") if axes is None else axes
+            result.append(axes and marked(axes, known[node.name]))
         found[node.name] = tuple(result)
-    return found
+    return Known(found, known)
 
 
 def _given(shape: Shape, number: int, roles: Mapping[str, str]) -> Axes:
@@ -149,7 +175,7 @@ def _made(node: Node, port: int, inputs: Sequence[Axes | None], shape: Shape) ->
     if op in ("NORM", "RELU", "ACT", "SOFTMAX", "DROPOUT"):
         return first
     if op in ("ADD", "MUL"):
-        return next((axes for axes in inputs if axes is not None and _agrees(axes, shape)), None)
+        return _combined([axes for axes in inputs if axes is not None and _agrees(axes, shape)])
     if op == "CONCAT":
         return _joined(node, inputs, shape)
     if op == "ATTENTION":
@@ -161,6 +187,16 @@ def _made(node: Node, port: int, inputs: Sequence[Axes | None], shape: Shape) ->
     if op == "RESHAPE" and first is not None:
         return _reshaped(node, port, first, shape)
     return None
+
+
+def _combined(known: Sequence[Axes]) -> Axes | None:
+    """The axes of a sum: of its first term, but what is joined in any is told."""
+    if not known:
+        return None
+    return tuple(
+        next((axis for axis in same if any(part.pieces for part in axis)), same[0])
+        for same in zip(*known, strict=True)
+    )
 
 
 def out_axis(node: Node, before: Axis) -> Axis:
@@ -217,10 +253,7 @@ def _reshaped(node: Node, port: int, first: Axes, shape: Shape) -> Axes | None:
         return (*first[:place], *first[place + 1 :])
     if kind in ("slice", "split"):
         place = attrs["axis"] % rank
-        which = port if kind == "split" else f"{attrs['start']}:{attrs['end']}:{attrs['step']}"
-        key = "*".join(part.key for part in first[place])
-        part = Part(f"{key}/{which}", shape[place])
-        return (*first[:place], (part,), *first[place + 1 :])
+        return (*first[:place], _taken(node, port, first[place], shape), *first[place + 1 :])
     if kind == "expand":
         new = len(shape) - rank
         kept = [
@@ -229,6 +262,27 @@ def _reshaped(node: Node, port: int, first: Axes, shape: Shape) -> Axes | None:
         ]
         return (*[(Part("x", dim),) for dim in shape[:new]], *kept)
     return None
+
+
+def _taken(node: Node, port: int, axis: Axis, shape: Shape) -> Axis:
+    """A stretch of an axis. What it is made of is told, if it holds whole entries of a product."""
+    attrs = node.attrs
+    size, total = shape[attrs["axis"] % len(shape)], length(axis)
+    split = attrs["kind"] == "split"
+    which = port if split else f"{attrs['start']}:{attrs['end']}:{attrs['step']}"
+    start: int | None = sum(attrs["sizes"][:port]) if split else None
+    ends = () if split else (attrs["start"], attrs["end"], attrs["step"])
+    if isinstance(total, int) and not split and all(isinstance(x, int | None) for x in ends):
+        first, _, step = slice(*ends).indices(total)
+        start = first if step == 1 else None
+    if start is not None and isinstance(size, int) and isinstance(total, int):
+        found = cut(axis, start, start + size)
+        if found is not None:
+            outer = found[0]
+            return (replace(outer, key=f"{outer.key}/{which}"), *found[1:])
+    if len(axis) == 1:
+        return (Part(f"{axis[0].key}/{which}", size, axis[0].fixed),)
+    return (Part(f"{'*'.join(f'{part.key}{part.length}' for part in axis)}/{which}", size, True),)
 
 
 def _regrouped(first: Axes, shape: Shape) -> Axes | None:
@@ -306,19 +360,24 @@ def _convolution(node: Node, before: Axis) -> dict[str, Axes]:
         many = (Part("o.m", attrs["out"] // groups),)
         return {"weight": (*kernel, _renamed(before, "o."), many), "bias": (out,)}
     if node.op == "DECONV":
-        # In groups, each holds its own stretch of the inputs.
         made: Axis = (Part("o.c", attrs["out"] // groups),)
         into: Axis = _renamed(before, "i.")
-        if groups > 1 and isinstance(depth, int):
-            into = (Part("i.g", groups), Part("i.c", depth // groups))
+        if groups > 1 and depth != groups:
+            made = _grouped(made, out, groups)
         weight = (made, into) if layout == "kernel_first" else (into, made)
     else:
         into = _renamed(before, "i.")
         if groups > 1:
-            into = (Part("i.c", depth // groups if isinstance(depth, int) else None),)
+            each = (Part("i.c", depth // groups if isinstance(depth, int) else None),)
+            into = each if depth == groups else _grouped(each, into, groups)
         weight = (into, out) if layout == "kernel_first" else (out, into)
     whole = (*kernel, *weight) if layout == "kernel_first" else (*weight, *kernel)
     return {"weight": whole, "bias": (out,)}
+
+
+def _grouped(each: Axis, whole: Axis, groups: int) -> Axis:
+    """Each group has its own stretch of what the whole layer reads, or makes."""
+    return (replace(each[0], groups=groups, whole=whole),)
 
 
 def _recurrent(node: Node, first: Axes) -> dict[str, Axes]:

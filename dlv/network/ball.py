@@ -60,6 +60,43 @@ class Ball:
         return not self.radius.any()
 
 
+def sealed(ball: Ball, given: Sequence[Ball] = ()) -> Ball:
+    """The ball; infinite in rows where nothing is known of it, of its centre or of an input.
+
+    A radius that is not a number bounds nothing, and an infinite one compares as what it is.
+    Where numbers are so large that something overflowed, or may have in the reference, whatever
+    is computed from them may be NaN there, also what a curve or a sum makes small again.
+    """
+    size = len(ball.radius)
+    with np.errstate(all="ignore"):
+        unknown = [~np.isfinite(each.radius) for each in (ball, *given)]
+        further = [each for each in (ball.box, ball.tokens) if each is not None]
+        unknown += [_by_row(~np.isnan(grid)) for grid in (*further, *ball.groups)]
+        if ball.centre.dtype.kind == "f" and not np.isfinite(ball.centre.sum()):
+            unknown.append(_by_row(np.isfinite(ball.centre)))
+    lost = np.zeros(size, bool)
+    for rows in unknown:
+        lost |= rows if len(rows) in (1, size) else rows.any()
+    if not lost.any():
+        return ball
+
+    def without(radii: Floats) -> Floats:
+        return np.where(lost.reshape(-1, *(1 for _ in radii.shape[1:])), np.inf, radii)
+
+    return Ball(
+        *(ball.centre, without(ball.radius)),
+        box=None if ball.box is None else without(ball.box),
+        tokens=None if ball.tokens is None else without(ball.tokens),
+        groups=tuple(map(without, ball.groups)),
+    )
+
+
+def _by_row(fine: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """In which rows anything is not."""
+    rows = fine.reshape(len(fine) if fine.ndim else 1, -1)
+    return np.asarray(~rows.all(axis=1))
+
+
 @dataclass(frozen=True)
 class Norms:
     """Of a linear node: its weight W, and dW, what its first planes do not tell of it.

@@ -21,6 +21,7 @@ from dlv.network.ball import (
     gamma,
     l2,
     point,
+    sealed,
 )
 from dlv.network.forward import Forward, forget, sizes_of
 from dlv.network.graph import Port
@@ -56,7 +57,7 @@ class Balls(Forward):
     def balls(self, inputs: Mapping[str, Array]) -> dict[Port, Ball]:
         """The scores and what the program keeps, and what the last FULL was given; NoRule."""
         sizes = sizes_of(self.program.network, inputs)
-        known = {(name, 0): self._given(inputs[name]) for name in self.program.given}
+        known = {(name, 0): sealed(self._given(inputs[name])) for name in self.program.given}
         known.update({(name, 0): constant(value) for name, value in self.constants().items()})
         behind: dict[Port, Ball] = {}
         with np.errstate(all="ignore"):
@@ -64,7 +65,7 @@ class Balls(Forward):
                 given = [known[port] for port in step.inputs]
                 norms = self.norms.get(step.node.name)
                 run = BallRun(given, self.params(step), norms, self.reference, sizes)
-                found = self.bounded(step, run)
+                found = [sealed(ball, given) for ball in self.bounded(step, run)]
                 known.update({(step.result, port): ball for port, ball in enumerate(found)})
                 if step is self._last:
                     behind[step.inputs[0]] = given[0]
@@ -123,6 +124,8 @@ class Balls(Forward):
         bias = np.abs(params.get("bias", np.zeros(len(weight))))
         ours, theirs = gamma(terms, UNIT), gamma(terms, self.reference.unit)
         rounding = (ours + theirs) * (size + bias) + self.reference.tiny * terms
+        # Numbers below all normal ones may be taken for zero before they are multiplied.
+        rounding += self.reference.tiny * terms * (reach[:, None] + l2(weight) + unread)
         found: Floats = (np.outer(reach, unread) + rounding) * UP
         return found
 
@@ -144,16 +147,17 @@ def certain(balls: Balls, known: Mapping[Port, Ball], top_k: int = 1) -> tuple[A
     """Labels as the centres have them, and for which rows the reference surely has the same.
 
     With `top_k` > 1 the labels are still the first ones; certain is then the set of the
-    first k, in any order. NaN is never certain.
+    first k, in any order. NaN is never certain, nor is anything without a finite radius.
     """
     centre = known[balls.program.scores].centre
+    bounded = np.isfinite(known[balls.program.scores].radius)
     if centre.ndim != 2:
         raise NoRule(balls.program.steps[-1].node, "its scores are not [batch, classes]")
     slack = 1e-9 * (1 + np.abs(centre).max(axis=1))
     with np.errstate(all="ignore"):
         order = np.argsort(-centre, axis=1, kind="stable")
     labels = order[:, 0]
-    sure = np.ones(len(centre), bool)
+    sure = np.isfinite(centre).all(axis=1) & bounded
     rows = np.arange(len(centre))
     inside = np.zeros(centre.shape, bool)
     np.put_along_axis(inside, order[:, :top_k], True, axis=1)
@@ -163,5 +167,5 @@ def certain(balls: Balls, known: Mapping[Port, Ball], top_k: int = 1) -> tuple[A
             least = centre[rows, tops][:, None] - centre
             least -= balls.allowances(known, tops) + slack[:, None]
         # Written so that NaN, which compares with nothing, leaves the row open.
-        sure &= ((least > 0) | inside).all(axis=1) & np.isfinite(centre).all(axis=1)
+        sure &= ((least > 0) | inside).all(axis=1)
     return labels, sure

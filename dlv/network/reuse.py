@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from dlv.errors import UsageError
-from dlv.network.axes import Axes, Part, network_axes, parameter_axes
+from dlv.network.axes import Axes, Part, known_axes, parameter_axes
+from dlv.network.blocks import Block, blocks
 from dlv.network.graph import Network, Node
 from dlv.network.inference import (
     Ports,
@@ -19,7 +20,8 @@ from dlv.network.inference import (
     node_shapes,
 )
 from dlv.network.layers.registry import layer_of
-from dlv.network.overlap import Run, overlap
+from dlv.network.marks import Marks
+from dlv.network.overlap import Run
 from dlv.network.sizes import Shape, ShapeError, text
 
 COPY, OVERLAP, INIT, DROPPED = "copy", "overlap", "init", "dropped"
@@ -27,7 +29,8 @@ COPY, OVERLAP, INIT, DROPPED = "copy", "overlap", "init", "dropped"
 
 @dataclass(frozen=True)
 class Reuse:
-    """What becomes of one tensor. `runs` has a list for each axis, of an overlap alone.
+    """What becomes of one tensor. `runs` has a list for each axis, of an overlap alone; where
+    several blocks of a tensor are carried over, `further` has those of the others.
 
     `fill` is what stands where nothing is carried over: `uniform` within +-1/sqrt(fan_in)
     (Kaiming with a = sqrt(5)), `one` or `zero`. `share`: of the new elements, how many are old.
@@ -43,6 +46,11 @@ class Reuse:
     runs: tuple[tuple[Run, ...], ...] = ()
     reason: str = ""
     tied: str | None = None  # the tensor whose elements these are
+    further: tuple[Block, ...] = ()
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        return (self.runs, *self.further) if self.action == OVERLAP else ()
 
     @property
     def share(self) -> float:
@@ -51,7 +59,8 @@ class Reuse:
         size = prod(self.shape or ())
         if self.action != OVERLAP or not size:
             return 0.0
-        return prod(sum(run.size for run in runs) for runs in self.runs) / size
+        held = (prod(sum(run.size for run in runs) for runs in block) for block in self.blocks)
+        return sum(held) / size
 
 
 @dataclass(frozen=True)
@@ -74,18 +83,36 @@ class Plan:
 
 
 class Side:
-    """A network, and for each tensor the slots that it fills."""
+    """A network, and for each tensor the slots that it fills.
 
-    def __init__(self, network: Network, tensors: Tensors) -> None:
+    `within`: the network that it was made of. An input that is a node there is what a slice cut
+    off: it has the features of that node.
+    """
+
+    def __init__(self, network: Network, tensors: Tensors, within: Side | None = None) -> None:
         self.network = network
         self.shapes: dict[str, Ports] = node_shapes(network, tensors)
-        self.axes = network_axes(network, self.shapes)
+        self.cut = {} if within is None else dict(within.outside(network))
+        known = known_axes(network, self.shapes, self.cut)
+        self.axes, self.marks = known.axes, known.marks
         self.users: dict[str, list[tuple[Node, str]]] = {}
         kept = _kept_names(network, tensors)
         for node in network.nodes:
             for slot, name in node.params.items():
                 self.users.setdefault(kept.get(name, name), []).append((node, slot))
         self._known: dict[str, tuple[dict[str, Axes], Mapping[str, Shape | None]]] = {}
+
+    def outside(self, part: Network) -> Iterator[tuple[str, tuple[Axes, Marks]]]:
+        """Of a network made of this one: inputs that are no inputs here, and what they are."""
+        read = {port for node in self.network.nodes for port in node.inputs}
+        further = {name for name, port in (*read, *self.network.outputs) if port}
+        for item in part.inputs:
+            if item.name in self.cut:
+                yield item.name, self.cut[item.name]
+            elif item.name in self.network and item.name not in further:
+                axes = self.axes.get(item.name) or (None,)
+                if axes[0] is not None:
+                    yield item.name, (axes[0], self.marks[item.name])
 
     def _parameters(self, node: Node) -> tuple[dict[str, Axes], Mapping[str, Shape | None]]:
         if node.name not in self._known:
@@ -130,15 +157,18 @@ def plan(
     tied: Mapping[str, str] | None = None,
     dtypes: Mapping[str, str] | None = None,
     before: Side | None = None,
+    within: Side | None = None,
 ) -> Plan:
     """What each tensor of the derived network is made of.
 
     `tensors` are those stored with the source (without an optimizer's), `tied` names among them
     whose elements are another's; `dtypes` what the derived ones are to be, where it is not the
-    source's. `before`: what is known of the source, where several networks are made from it.
+    source's. `before`: what is known of the source, where several networks are made from it;
+    `within`: of what the last step made this one from, if that was not the source itself.
     UsageError if the shape of a new tensor is not known.
     """
-    before, after = before or Side(source, tensors), Side(derived, tensors)
+    before = before or Side(source, tensors)
+    after = Side(derived, tensors, within or before)
     same = {**_kept_names(source, tensors), **_kept_names(derived, tensors), **(tied or {})}
     common = _common_dtype(tensors, before)
     found: dict[str, Reuse] = {}
@@ -149,7 +179,7 @@ def plan(
             item = found[kept]
             found[name] = Reuse(
                 *(name, item.action, item.dtype, item.old_shape, item.shape, item.fill),
-                *(item.fan_in, item.runs, item.reason, kept),
+                *(item.fan_in, item.runs, item.reason, kept, item.further),
             )
     dropped = [
         Reuse(name, DROPPED, dtype, shape, None, reason="no node uses it any more")
@@ -249,21 +279,22 @@ def _one(
         return Reuse(*made, reason=f"it was the {old_slot} of {_article(old_node.op)}")
     if len(old_shape) != len(shape):
         return Reuse(*made, reason=f"the shape was {text(old_shape)}")
-    runs = []
     old_axes = before.tensor_axes(old_node, old_slot, old_shape)
-    for old_axis, new_axis in zip(old_axes, after.tensor_axes(node, slot, shape), strict=True):
-        found = overlap(old_axis, new_axis)
-        if not found:
-            return Reuse(*made, reason=_why(old_axis, new_axis))
-        runs.append(found)
-    whole = all(
-        run == (Run(0, 0, size),) and size == old
-        for run, size, old in zip(runs, shape, old_shape, strict=True)
+    new_axes = after.tensor_axes(node, slot, shape)
+    found = blocks(old_axes, new_axes)
+    if isinstance(found, int):
+        return Reuse(*made, reason=_why(old_axes[found], new_axes[found]))
+    whole = len(found) == 1 and all(
+        runs == (Run(0, 0, size),) and size == old
+        for runs, size, old in zip(found[0], shape, old_shape, strict=True)
     )
     if whole:
         return Reuse(name, COPY, dtype, old_shape, shape, fill, fan_in)
     reason = "" if old_shape != shape else "its entries moved"
-    return Reuse(name, OVERLAP, dtype, old_shape, shape, fill, fan_in, tuple(runs), reason)
+    return Reuse(
+        *(name, OVERLAP, dtype, old_shape, shape, fill, fan_in, found[0], reason),
+        further=tuple(found[1:]),
+    )
 
 
 _Use = tuple[Node, str]

@@ -166,6 +166,7 @@ class SuffixBalls(Balls):
         ours = gamma(terms, UNIT) * (np.outer(size, rows) + bias)
         theirs = gamma(terms, self.reference.unit) * (np.outer(size + behind.radius, rows) + bias)
         tiny = terms * (self.reference.tiny + 2.0**-1021)
+        tiny = tiny + terms * self.reference.tiny * (size[:, None] + behind.radius[:, None] + rows)
         found: Floats = (np.outer(size, unread) + ours + theirs + tiny) * UP
         return found
 

@@ -44,6 +44,9 @@ def warnings(found: Evaluated) -> Iterator[str]:
         if each.not_finite:
             rows = plural(each.not_finite, "row has", "rows have")
             yield f"{each.version}: {rows} scores that are not numbers, and so no label"
+        if each.mode == "progressive" and each.evaluated and each.levels:
+            rows = plural(each.evaluated, "row", "rows")
+            yield f"{each.version}: of {rows} the label is that of the full evaluation, not proved"
         if each.mode == "calibrated":
             yield f"{each.version}: calibrated labels are likely, not guaranteed"
         if not each.bounds_verified:
@@ -70,6 +73,8 @@ def _record(found: Evaluation) -> dict[str, Any]:
         "bounds_verified": found.bounds_verified,
         "confidence": None if found.confidence is None else dict(found.confidence),
         "fallback": found.fallback,
+        "guaranteed": found.guaranteed,
+        "evaluated": found.evaluated,
         "open": found.open if found.class_count else 0,
         "not_finite": found.not_finite,
         "levels": [level_record(level) for level in found.levels],
@@ -96,7 +101,8 @@ def _table(found: Evaluated, output: Output) -> Table:
     progressive = any(each.levels for each in found.results)
     columns: list[Column | str] = [Column("version", fixed=True), "id", "rows"]
     columns += [Column(name, fixed=True) for name in names]
-    columns += ["mode", "reference", *(["open"] if progressive else []), "read", "of"]
+    counts = ["proved", "full", "open"] if progressive else []
+    columns += ["mode", "reference", *counts, "read", "of"]
     rows: list[list[Cell]] = []
     for each in found.results:
         row: list[Cell] = [Text(each.version, "bold"), Id(each.id), Count(each.rows)]
@@ -104,10 +110,14 @@ def _table(found: Evaluated, output: Output) -> Table:
             low_high = each.between.get(name)
             row.append(Range(*low_high) if low_high else _number(each.metrics.get(name)))
         row += [each.mode, each.reference]
-        row += [Count(each.open)] if progressive else []
+        if progressive:
+            row += [Count(each.guaranteed), Count(each.evaluated), Count(each.open)]
         rows.append([*row, Bytes(each.bytes_read), Bytes(each.bytes_whole)])
-    if output.terminal and not progressive:  # all is read, and all are alike
-        hidden = {"mode", "read", "of", *(["id"] if len(rows) > 1 else [])}
+    alike = {each.mode for each in found.results}
+    if output.terminal and (not progressive or alike == {"progressive"}):
+        hidden = {"mode"}  # all are alike, or say how many rows are proved
+        if not progressive:  # all is read
+            hidden |= {"read", "of", *(["id"] if len(rows) > 1 else [])}
         titles = [column if isinstance(column, str) else column.title for column in columns]
         kept = [at for at, title in enumerate(titles) if title not in hidden]
         return Table([columns[at] for at in kept], [[row[at] for at in kept] for row in rows])

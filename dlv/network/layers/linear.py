@@ -86,7 +86,8 @@ def roundings(
     theirs = balls.gamma(reach.terms + 3, run.reference.unit) * sums
     whole = norms.fro + norms.dfro
     ours = balls.gamma(reach.terms + 3, balls.UNIT) * (whole * reach.patches + added)
-    found: Floats = (theirs + ours + lost(run, reach) * sqrt(reach.outputs)) * balls.UP
+    alone = lost(run, reach) + flushed(run, reach) * (wide + norms.fro)
+    found: Floats = (theirs + ours + alone * sqrt(reach.outputs)) * balls.UP
     # A float32 evaluation may overflow inside a sum.
     return np.where(sums < limit(run), found, np.inf)
 
@@ -102,6 +103,12 @@ def unread(norms: balls.Norms, reach: Reach) -> Floats:
 def lost(run: balls.BallRun, reach: Reach) -> float:
     """What one output may lose on both sides where products are too small to be told from 0."""
     return (reach.terms + 3) * (run.reference.tiny + 2 * _SMALLEST)
+
+
+def flushed(run: balls.BallRun, reach: Reach) -> float:
+    """The same, for each unit of what it is multiplied with, where a number below all normal ones
+    is taken for zero before it is multiplied."""
+    return run.reference.tiny * sqrt(reach.terms)
 
 
 def limit(run: balls.BallRun) -> float:
@@ -132,7 +139,10 @@ def box(
     alone = np.full(rows.shape, lost(run, reach))
     if bias is not None:
         alone += (theirs + ours) * np.abs(bias).reshape(rows.shape)
-    by_moved, by_patch = whole * (1 + theirs), open_rows + theirs * whole + ours * rows
+    small = flushed(run, reach)
+    alone += small * whole
+    by_moved = whole * (1 + theirs) + small
+    by_patch = open_rows + theirs * whole + ours * rows + small
     # One product of matrices, (groups, places, 3) and (groups, 3, out / groups).
     shares = np.stack([by_moved, by_patch, alone], axis=1) * balls.UP
     sizes = np.stack([moved, patch, np.ones_like(patch)], axis=-1)
