@@ -127,8 +127,9 @@ def _check_one(found: Any, wanted: Any, idiom: Idiom, where: str) -> None:
 def wanted(idiom: Idiom, second: bool) -> list[Any]:
     """What the module itself gives in eval mode."""
     arguments, named = copied(idiom.called(second))
-    with torch.no_grad():
-        return [x.clone() if hasattr(x, "clone") else x for x in leaves(idiom.module()(*arguments, **named))]
+    with torch.set_grad_enabled(idiom.grads):
+        found = leaves(idiom.module()(*arguments, **named))
+    return [x.detach().clone() if isinstance(x, torch.Tensor) else x for x in found]
 
 
 def copied(value: Any) -> Any:
@@ -361,7 +362,10 @@ class Trial:
             self.check_varies(subject, made)
             return
         check_same(here, there, self.idiom, "training")
-        _backward(there)
+        try:
+            _backward(there)
+        except RuntimeError as error:
+            raise NoKernel("the module itself cannot be trained") from error
         _backward(here)
         grads = {name: p.grad for name, p in made.named_parameters()}
         for name, parameter in module.named_parameters():
@@ -408,10 +412,13 @@ class Trial:
         network = subject.network
         below = set(input_names(network))
         found = []
+        picks = [n for n in network.nodes if n.attrs.get("kind") == "getitem"]
+        taken = {name for node in picks for name, _ in node.inputs}
         for node in network.topological():
             if below & {name for name, _ in node.inputs}:
                 below.add(node.name)
-                if node.attrs.get("kind") not in ("size", "getitem"):
+                several = len(slicing._ends(node, [node.name])) > 1 or node.name in taken
+                if node.attrs.get("kind") != "size" and not several:
                     found.append(node.name)
         if not found:
             raise NoKernel("no node")

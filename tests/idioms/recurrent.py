@@ -139,7 +139,11 @@ class Encoder(nn.Module):
         return self.encoder(x)
 
 
-@idiom(S, lambda n: (randn(n, 5, 8), torch.arange(5).expand(n, 5) > 2 + torch.arange(n)[:, None] % 3))
+@idiom(
+    S,
+    lambda n: (randn(n, 5, 8), torch.arange(5).expand(n, 5) > 2 + torch.arange(n)[:, None] % 3),
+    grads=True,
+)
 class EncoderPadded(nn.Module):
     def __init__(self) -> None:
         super().__init__()

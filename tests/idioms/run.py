@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import functools
+import inspect
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -45,22 +48,36 @@ def main() -> None:
             if cell.kind in (WRONG, TRACEBACK) or (options.v and cell.kind in (REFUSED, SAID, NONE)):
                 print(f"      {name}: {cell.kind} {cell.text}")
     took = time.perf_counter() - start
-    print(f"{len(found)} modules, {took:.0f} s: " + ", ".join(f"{k} {n}" for k, n in seen.items()))
+    lines = [f"{len(found)} modules, {took:.0f} s: " + ", ".join(f"{k} {n}" for k, n in seen.items())]
     for cell in CELLS:
         kinds = Counter(row.cells[cell].kind for row in found if cell in row.cells)
-        print(f"  {cell:12}" + ", ".join(f"{kind} {count}" for kind, count in kinds.items()))
+        lines.append(f"  {cell:12}" + ", ".join(f"{kind} {count}" for kind, count in kinds.items()))
+    head = "\n".join(lines)
+    print(head)
     if options.findings:
-        write(options.findings, found)
+        write(options.findings, found, f"```\n{head}\n```")
 
 
-def write(path: str, found: Sequence[Row]) -> None:
+def write(path: str, found: Sequence[Row], head: str) -> None:
+    """What is bad, cells with the same answer together, and the module's code."""
     with open(path, "w", encoding="utf-8") as file:
-        file.write("# What is WRONG or a TRACEBACK\n\nModules: tests/idioms/*.py, by name.\n")
+        file.write(f"# What is WRONG or a TRACEBACK\n\n{head}\n")
         for row in found:
-            if row.bad:
-                file.write(f"\n## {row.idiom.subject}/{row.idiom.name}\n")
-                for name, cell in row.bad.items():
-                    file.write(f"- {name}: {cell.kind} {cell.text}\n")
+            if not row.bad:
+                continue
+            by_text: dict[str, list[str]] = {}
+            for name, cell in row.bad.items():
+                text = " ".join(f"{cell.kind} {cell.text}".split())
+                by_text.setdefault(text[:260], []).append(name)
+            file.write(f"\n## {row.idiom.subject}/{row.idiom.name}\n")
+            for text, names in by_text.items():
+                file.write(f"- {', '.join(names)}: {text}\n")
+            file.write(f"```python\n{_code(row.idiom.make)}```\n")
+
+
+def _code(make: Any) -> str:
+    function = make.args[0] if isinstance(make, functools.partial) else make
+    return inspect.getsource(function)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ class Idiom:
     """`inputs` and `keywords`: what it is called with at a batch size.
 
     `draws`: its answers in eval mode are random. `repeats`: in training mode two calls on equal
-    modules give the same. `narrow`: it computes in 16 bits.
+    modules give the same. `narrow`: it computes in 16 bits. `grads`: its answer is that with
+    gradients on, as torch has a shortcut without them that gives others.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Idiom:
     draws: bool = False
     repeats: bool = True
     narrow: bool = False
+    grads: bool = False
 
     def module(self) -> nn.Module:
         """Always with the same weights, in eval mode; statistics and gains are no neutral ones."""
