@@ -159,7 +159,7 @@ WITHOUT_NUMPY = (
 STANDARD_LIBRARY_ONLY = "metadata/ network/graph.py output.py table.py lazy.py config.py"
 MAY_IMPORT_BY_NAME = "__init__.py cli.py lazy.py errors.py"
 FORBIDDEN_NAMES = {"util", "utils", "common", "misc", "manager", "managers", "helper", "helpers"}
-MOST_LINES, MOST_LINES_OF_A_COMMAND = 400, 150
+MOST_LINES, MOST_LINES_OF_A_COMMAND = 800, 150
 
 
 @dataclass

@@ -172,7 +172,8 @@ class Torch(_Other):
                     why=str(error).strip()[:300],
                 ) from error
         outputs = found if len(self.ports) > 1 else (found,)
-        return [np.asarray(value) for value in outputs]
+        # A tensor of the network may come out as it is, which wants a gradient.
+        return [np.asarray(value.detach()) for value in outputs]
 
 
 @contextlib.contextmanager

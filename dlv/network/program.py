@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.errors import UsageError
+from dlv.network.effects import refuse_effects
 from dlv.network.graph import Network, Node, Port
 from dlv.network.inference import Tensors, attribute_faults, enough, node_shapes
 from dlv.network.layers.layer import NotRunnable
@@ -71,6 +72,7 @@ class Program:
     @cached_property
     def constants(self) -> tuple[str, ...]:
         used = {name for step in self.steps for name, _ in step.inputs}
+        used |= {name for name, _ in (self.scores, *self.kept.values())}
         return tuple(name for name in self.network.constants if name in used)
 
 
@@ -91,6 +93,7 @@ def program(
     wanted = {name: _resolved(network, (network.node(name).name, 0)) for name in until}
     scores = _before_softmax(network, network.outputs[0])
     needed = _needed(network, [scores, *wanted.values()])
+    refuse_effects(network, needed)
     folds = _folds(network, tensors, needed, {scores, *wanted.values()}) if fold else {}
     steps = []
     for node in network.topological():

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from dlv.errors import UsageError
 from dlv.network.edit import Derived
+from dlv.network.effects import refuse_writes
 from dlv.network.following import check_sound
 from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.inference import Ports, Tensors, node_shapes
@@ -33,6 +34,7 @@ def slice(  # noqa: A001  (the name that the query language and the design use)
     """
     if support not in SUPPORT:
         raise UsageError(f"support is {support!r}", why="it is `keep` or `inputs`")
+    refuse_writes(network)
     wiring = Wiring(network, tensors)
     first = _names(wiring, starts, "start", inputs=True)
     last = _names(wiring, ends, "end", inputs=False)

@@ -77,7 +77,8 @@ class _Reader:
                 self._add(node, self.program.graph_module)
         outputs = self.program.graph_signature.user_outputs
         names = {node.name: self.names[node] for node in self.names}
-        self.graph.outputs = [Ref(names[item]) for item in outputs if item in names]
+        self.graph.places = [place for place, item in enumerate(outputs) if item in names]
+        self.graph.outputs = [Ref(names[outputs[place]]) for place in self.graph.places]
         return self.graph
 
     def _placeholder(self, node: Any, spec: Any) -> None:
@@ -127,6 +128,7 @@ class _Reader:
                 tuple(outputs),
                 several,
                 *place(path, visit),
+                _written(node.target),
             )
         )
 
@@ -149,12 +151,20 @@ class _Reader:
     def _value(self, name: str, value: Any) -> None:
         if isinstance(value, self.torch.Tensor):
             shape = tuple(_dim(size) for size in value.shape)
-            self.graph.values[name] = Value(dtype_name(value.dtype), shape)
+            self.graph.values[name] = Value(
+                dtype_name(value.dtype), shape, storage=self._storage(value)
+            )
         elif isinstance(value, (int, float, self.torch.SymInt)):
             known = _dim(value) if not isinstance(value, (bool, float)) else None
             self.graph.values[name] = Value(None, (known,))
         elif isinstance(value, (self.torch.SymFloat, self.torch.SymBool)):
             self.graph.values[name] = Value(None, (None,))
+
+    def _storage(self, value: Any) -> tuple[int, int] | None:
+        try:
+            return id(self), value.untyped_storage()._cdata
+        except (AttributeError, NotImplementedError, RuntimeError):
+            return None
 
     def _arguments(self, node: Any) -> list[Given]:
         schema = getattr(node.target, "_schema", None)
@@ -197,6 +207,13 @@ def _target(target: Any) -> str:
         return str(target)
     module = str(getattr(target, "__module__", "")).removeprefix("torch.ops.")
     return f"{module.removeprefix('_')}.{getattr(target, '__name__', target)}"
+
+
+def _written(target: Any) -> tuple[str, ...]:
+    """The arguments that an operation changes."""
+    schema = getattr(target, "_schema", None)
+    given = [] if schema is None else schema.arguments
+    return tuple(a.name for a in given if a.alias_info is not None and a.alias_info.is_write)
 
 
 def _dim(size: Any) -> int | str | None:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from dlv.adapters.aten.exported_graph import dtype_name, fill
 from dlv.adapters.aten.factory import first_line, made
-from dlv.adapters.aten.network import convert
+from dlv.adapters.aten.functional import Written
+from dlv.adapters.aten.modes import always_dropping, first_difference, with_own_statistics
+from dlv.adapters.aten.network import converted, plain
 from dlv.adapters.aten.record import CONSTANT, Graph
 from dlv.adapters.aten.undisturbed import quiet, same_numbers, undisturbed
 from dlv.adapters.checkpoint import Checkpoint, Tensor
-from dlv.errors import UsageError, require
+from dlv.errors import DlvError, UsageError, require
 
 FORMAT = "torch.export"
 MOST_BATCH = 4096
+_TESTED = (
+    "the network is the module as it is tested; in training it does something else ({}),"
+    " which training the network will leave out"
+)
 STATIC = "the batch size could not be left open: sizes are those of the example"
 _HINT = "commit without a network, or export it elsewhere: dlv add F.onnx --as network"
 
@@ -42,33 +49,96 @@ def trace(
         raise UsageError(f"a torch module is needed, not {type(module).__name__}")
     module = _unwrapped(torch, module)
     arguments, named = _arguments(torch, examples, keywords)
-    notes: list[str] = []
-    origin: dict[str, Any] = {"importer": "torch.export", "version": str(torch.__version__)}
     with undisturbed(torch, module), quiet(), _plain_mode(torch):
-        # Flags alone: a module's own train() may do more, such as merging weights.
-        for each in module.modules():
-            each.training = True
-        program = None
-        if dynamic_batch:
-            with contextlib.suppress(Exception, SystemExit, GeneratorExit):
-                program = _export(torch, module, *_batched(torch, arguments, named))
-        if program is None:
-            program = _static(torch, module, arguments, named)
-            origin["batch"] = "static"
-            if dynamic_batch:
-                notes.append(STATIC)
-        graph = fill(torch, program)
-        ties, state = _state(torch, module)
-    graph.ties, graph.state = ties, state
+        traced = _traced(torch, module, arguments, named, dynamic_batch)
+        places = list(traced.graph.places)
+        made = converted(traced.graph, traced.written, traced.constants, traced.origin(torch))
+        _set_mode(module, training=False)
+        guard: Any = require("dlv.adapters.aten.guard", "torch")
+        compared = guard.compare(
+            module,
+            made.network,
+            made.constants,
+            guard.Batch(arguments, named),
+            places,
+            writes_parameters=bool(traced.written.parameters),
+        )
+        return Checkpoint(
+            FORMAT,
+            [],
+            notes=[*traced.notes, *made.notes, *compared],
+            network=made.network,
+            constants=made.constants,
+        )
+
+
+@dataclass
+class _Traced:
+    """What a module does in one mode, as a graph that writes nothing."""
+
+    graph: Graph
+    written: Written
+    constants: dict[str, Tensor]
+    static: bool
+    notes: list[str] = field(default_factory=list)
+
+    def origin(self, torch: Any) -> dict[str, Any]:
+        told: dict[str, Any] = {"importer": FORMAT, "version": str(torch.__version__)}
+        return {**told, "batch": "static"} if self.static else told
+
+
+def _traced(torch: Any, module: Any, arguments: Any, named: Any, dynamic_batch: bool) -> _Traced:
+    """The module as it is tested; with what its layers do in training, where they alone differ."""
+    tested = _in_mode(torch, module, arguments, named, training=False, dynamic=dynamic_batch)
+    if tested.static and dynamic_batch:
+        tested.notes.append(STATIC)
+    dropping = always_dropping(tested.graph)
+    if dropping is not None:
+        raise Unexportable(
+            f"{dropping.op} in {dropping.path or 'forward'} drops numbers in evaluation, too",
+            why="each call gives another answer",
+            hint=_HINT,
+        )
+    try:
+        trained = _in_mode(
+            torch, module, arguments, named, training=True, dynamic=not tested.static
+        )
+    except DlvError as error:
+        tested.notes.append(_TESTED.format(f"it cannot be traced in training: {error.why}"))
+        with_own_statistics(tested.graph)
+        return tested
+    differs = trained.static != tested.static
+    other = first_difference(trained.graph, tested.graph, trained.constants, tested.constants)
+    if other is None and not differs:
+        trained.notes = tested.notes
+        return trained
+    where = other.path or other.op if other is not None else "the batch"
+    tested.notes.append(_TESTED.format(f"first in {where}"))
+    with_own_statistics(tested.graph)
+    return tested
+
+
+def _set_mode(module: Any, *, training: bool) -> None:
+    # Flags alone: a module's own train() may do more, such as merging weights.
+    for each in module.modules():
+        each.training = training
+
+
+def _in_mode(
+    torch: Any, module: Any, arguments: Any, named: Any, *, training: bool, dynamic: bool
+) -> _Traced:
+    _set_mode(module, training=training)
+    program = None
+    if dynamic:
+        with contextlib.suppress(Exception, SystemExit, GeneratorExit):
+            program = _export(torch, module, *_batched(torch, arguments, named))
+    static = program is None
+    if program is None:
+        program = _static(torch, module, arguments, named)
+    graph = fill(torch, program)
+    graph.ties, graph.state = _state(torch, module)
     constants = _constants(torch, program, graph)
-    made = convert(graph, constants, origin)
-    return Checkpoint(
-        FORMAT,
-        [],
-        notes=[*notes, *made.notes],
-        network=made.network,
-        constants=made.constants,
-    )
+    return _Traced(graph, plain(graph, constants), constants, static)
 
 
 def from_factory(
@@ -179,9 +249,13 @@ def _over_tensors(torch: Any, change: Any) -> Any:
 
 @contextlib.contextmanager
 def _plain_mode(torch: Any) -> Any:
-    """As if nothing were around the call: gradients are on, autocast is off."""
+    """As if nothing were around the call: gradients are on, autocast and short cuts are off."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.enable_grad())
+        # One kernel for a whole layer of a transformer, which only testing takes.
+        fast = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)
+        stack.callback(torch.backends.mha.set_fastpath_enabled, fast)
         for device in ("cpu", *(["cuda"] if torch.cuda.is_available() else [])):
             stack.enter_context(torch.autocast(device, enabled=False))
         yield
@@ -212,7 +286,17 @@ def _batched(torch: Any, arguments: Any, named: Any) -> tuple[Any, Any, Any]:
 
 
 def _export(torch: Any, module: Any, arguments: Any, named: Any, shapes: Any) -> Any:
-    return torch.export.export(module, arguments, named, dynamic_shapes=shapes, strict=False)
+    def export() -> Any:
+        return torch.export.export(module, arguments, named, dynamic_shapes=shapes, strict=False)
+
+    try:
+        return export()
+    except RuntimeError as error:
+        # Gradients forbid some writes in place that testing without them allows.
+        if "inplace" not in str(error) and "in-place" not in str(error):
+            raise
+    with torch.no_grad():
+        return export()
 
 
 def _static(torch: Any, module: Any, arguments: Any, named: Any) -> Any:

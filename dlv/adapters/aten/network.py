@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dlv.adapters.aten import mutation as aten_mutation
+import numpy as np
+
 from dlv.adapters.aten import names as aten_names
 from dlv.adapters.aten.call import Match, Reading, Unmatched
+from dlv.adapters.aten.functional import Written, functionalise, in_place
 from dlv.adapters.aten.ops_shape import match
 from dlv.adapters.aten.record import (
     BUFFER,
@@ -26,7 +29,7 @@ from dlv.adapters.aten.record import (
     refs,
     rename_symbols,
 )
-from dlv.adapters.aten.rewrite import RESPONSE_NORM, rewrite
+from dlv.adapters.aten.rewrite import RESPONSE_NORM, join, unfold
 from dlv.adapters.checkpoint import Tensor
 from dlv.canonical import matrix_hasher, number
 from dlv.network.fields import FieldError
@@ -36,8 +39,11 @@ from dlv.network.layers.registry import layer_of
 from dlv.network.sizes import Shape, ShapeError, fits
 from dlv.network.vocabulary import complete
 
+# Constants of these dtypes are read where they are one number.
+_NUMBERS = frozenset({"float16", "float32", "float64", "int32", "int64", "bool"})
 _COPIES = ("clone", "lift_fresh_copy", "alias")
-_BUFFERS_CHANGED = "forward changes {}: kept as an operation that cannot be edited"
+_BUFFERS = "forward changes {}: kept as an operation that cannot be edited"
+_PARAMETERS = "forward changes {}: the network computes with it and leaves the tensor as it is"
 
 
 @dataclass
@@ -64,7 +70,44 @@ class _Step:
 
 def convert(graph: Graph, constants: Mapping[str, Tensor], origin: Mapping[str, Any]) -> Converted:
     """The network of a graph; `constants` holds the tensors that are in no state dict."""
-    return _Conversion(graph, constants).run(origin)
+    return converted(graph, plain(graph, constants), constants, origin)
+
+
+def converted(
+    graph: Graph, written: Written, constants: Mapping[str, Tensor], origin: Mapping[str, Any]
+) -> Converted:
+    """The network of a graph that `plain` has been made of."""
+    return _Conversion(graph, constants).run(written, origin)
+
+
+def plain(graph: Graph, constants: Mapping[str, Tensor]) -> Written:
+    """Make a graph one whose calls read and never write, buffers' new content at its end apart."""
+    unfold(graph)
+    check(graph)
+    targets = {p.name: p.target for p in graph.placeholders if p.kind == CONSTANT}
+
+    def number_of(name: str) -> float | int | bool | None:
+        tensor = constants.get(targets.get(name, ""))
+        if tensor is None or math.prod(tensor.shape) != 1 or tensor.dtype not in _NUMBERS:
+            return None
+        raw = b"".join(bytes(part) for part in tensor.parts())
+        value: float | int | bool = np.frombuffer(raw, tensor.dtype)[0].item()
+        return value
+
+    written = functionalise(graph, number_of)
+    join(graph)
+    return written
+
+
+def live_calls(graph: Graph) -> tuple[set[str], list[Call]]:
+    """Values that somebody reads, and the calls that have to be there for it."""
+    values = {ref.name for ref in refs(graph.outputs)}
+    kept: list[Call] = []
+    for call in reversed(graph.calls):
+        if in_place(call) or any(name in values for name in call.outputs):
+            kept.append(call)
+            values.update(ref.name for ref in call.refs())
+    return values, kept[::-1]
 
 
 class _Conversion:
@@ -77,15 +120,10 @@ class _Conversion:
         self.notes: list[str] = []
         self.recorded: dict[str, tuple[Shape, ...]] = {}
 
-    def run(self, origin: Mapping[str, Any]) -> Converted:
-        rewrite(self.graph)
-        check(self.graph)
+    def run(self, written: Written, origin: Mapping[str, Any]) -> Converted:
+        self._tell(written)
         rename_symbols(self.graph)
-        mutations = aten_mutation.analyse(self.graph)
-        steps = self._steps(mutations)
-        if mutations.written:
-            changed = ", ".join(dict.fromkeys(mutations.written))
-            self.notes.append(_BUFFERS_CHANGED.format(changed))
+        steps = self._steps()
         inputs = [
             Input(p.name, self.graph.values[p.name].shape, self._dtype(p.name))
             for p in self.graph.placeholders
@@ -117,6 +155,11 @@ class _Conversion:
         kept_tensors = [_renamed(tensor, name) for name, tensor in used]
         return Converted(network, kept_tensors, self.notes, self.recorded)
 
+    def _tell(self, written: Written) -> None:
+        for names, words in ((written.buffers, _BUFFERS), (written.parameters, _PARAMETERS)):
+            if names:
+                self.notes.append(words.format(", ".join(dict.fromkeys(names))))
+
     def _untrained(self) -> dict[str, list[str]]:
         """Buffers that no slot tells; a state dict does not say what is trained."""
         names = [
@@ -131,26 +174,13 @@ class _Conversion:
     def _dtype(self, name: str) -> str:
         return self.graph.values[name].dtype or "int64"
 
-    def _live(self, mutations: aten_mutation.Mutations) -> tuple[set[str], set[int]]:
-        """Values that somebody reads, and the calls that have to be there for it."""
-        values = {ref.name for ref in refs(self.graph.outputs)}
-        kept: set[int] = set()
-        for place in range(len(self.graph.calls) - 1, -1, -1):
-            call = self.graph.calls[place]
-            writes = place in mutations.fixed and aten_mutation.in_place(call)
-            if writes or any(name in values for name in call.outputs):
-                kept.add(place)
-                values.update(ref.name for ref in call.refs())
-        return values, kept
-
-    def _steps(self, mutations: aten_mutation.Mutations) -> list[_Step]:
-        live, kept = self._live(mutations)
+    def _steps(self) -> list[_Step]:
+        live, kept = live_calls(self.graph)
         training = any(_trains(call) for call in self.graph.calls)
         constant = {p.name for p in self.graph.placeholders if p.kind == CONSTANT}
         steps = []
-        for place in sorted(kept):
-            call = self.graph.calls[place]
-            if place not in mutations.fixed:
+        for call in kept:
+            if not in_place(call):
                 source = call.arguments[0].value if call.arguments else None
                 copied = call.base in _COPIES and call.aten
                 if call.aten and call.base.rstrip("_") == "detach" and isinstance(source, Ref):
@@ -164,14 +194,10 @@ class _Conversion:
                         self.same[name] = self._source(source).name
                     continue
             call = self._resolved(call)
-            op = call.op
-            if place in mutations.functions:
-                space, _, rest = op.partition(".")
-                op = f"{space}.{call.base[:-1]}.{rest.partition('.')[2]}"
             found = None
-            if place not in mutations.fixed:
-                found = self._match(Reading(call, self.graph, self.state, live), op)
-            steps.append(_Step(call, op, found))
+            if not in_place(call):
+                found = self._match(Reading(call, self.graph, self.state, live), call.op)
+            steps.append(_Step(call, call.op, found))
         return steps
 
     def _source(self, ref: Ref) -> Ref:
@@ -183,9 +209,7 @@ class _Conversion:
         arguments = tuple(
             Given(given.name, self._through(given.value), given.keyword) for given in call.arguments
         )
-        return Call(
-            call.name, call.op, arguments, call.outputs, call.several, call.path, call.visit
-        )
+        return replace(call, arguments=arguments)
 
     def _through(self, value: Argument) -> Argument:
         if isinstance(value, Ref):

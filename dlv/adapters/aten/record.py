@@ -7,7 +7,7 @@ a graph have names; placeholders and calls make them, `Ref` refers to them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dlv.canonical import number
@@ -49,10 +49,16 @@ Argument = Any
 
 @dataclass(frozen=True)
 class Value:
-    """What is known of a value; `dtype` None: a number, which stands in `shape` if it is known."""
+    """What is known of a value; `dtype` None: a number, which stands in `shape` if it is known.
+
+    `dense`: its elements lie one behind the other. `storage`: where it was seen to lie, as
+    (who saw it, which memory); equal for views of one tensor.
+    """
 
     dtype: str | None
     shape: Shape
+    dense: bool | None = field(default=None, compare=False)
+    storage: tuple[int, int] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,8 @@ class Call:
     """One operation. `outputs` names its values by port; None where it returns nothing.
 
     `several`: it returns a tuple or list, of which a reader takes an element. `path` is the
-    module that called it, `visit` tells the calls of one module apart.
+    module that called it, `visit` tells the calls of one module apart. `writes`: arguments that
+    its schema says are changed.
     """
 
     name: str
@@ -88,6 +95,7 @@ class Call:
     several: bool = False
     path: str = ""
     visit: str = ""
+    writes: tuple[str, ...] = ()
 
     @property
     def base(self) -> str:
@@ -117,6 +125,8 @@ class Graph:
     placeholders: list[Placeholder] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     outputs: list[Argument] = field(default_factory=list)
+    # Of these, the place of each among all that the module gives; what is no value is left out.
+    places: list[int] = field(default_factory=list)
     values: dict[str, Value] = field(default_factory=dict)
     # Names of tensors that share their elements with an earlier one -> that one.
     ties: Mapping[str, str] = field(default_factory=dict)
@@ -182,4 +192,4 @@ def rename_symbols(graph: Graph) -> None:
     for name, value in graph.values.items():
         if any(isinstance(dim, str) for dim in value.shape):
             shape = tuple(names.get(d) if isinstance(d, str) else d for d in value.shape)
-            graph.values[name] = Value(value.dtype, shape)
+            graph.values[name] = replace(value, shape=shape)

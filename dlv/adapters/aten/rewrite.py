@@ -18,15 +18,20 @@ _ALONG = ("view", "reshape", "squeeze", "unsqueeze")
 _POOLS = ("aten.avg_pool2d.default", "aten.avg_pool3d.default")
 
 
-def rewrite(graph: Graph) -> None:
-    """Inner graphs are unfolded; `unbind` becomes one `select` for each piece; a product with a
-    transposed weight is a linear layer; the calls of a response norm become one.
-    """
+def unfold(graph: Graph) -> None:
+    """Inner graphs are unfolded; `unbind` becomes one `select` for each piece."""
     if any(call.op in _WRAPPERS for call in graph.calls):
         unfolded = _Unfolded(graph.values)
         unfolded.add(graph.calls, {}, "")
         graph.calls = unfolded.calls
     graph.calls = [piece for call in graph.calls for piece in _pieces(call)]
+
+
+def join(graph: Graph) -> None:
+    """A product with a transposed weight is a linear layer; the calls of a response norm are one.
+
+    Of a graph without writes: calls are joined by what they read alone.
+    """
     _join_linear(graph)
     _join_response_norms(graph)
 

@@ -11,6 +11,7 @@ from dlv.adapters.onnx.graph import Graph, Item, Value, merged
 from dlv.adapters.onnx_out.ops import WRITERS
 from dlv.adapters.onnx_out.raw import raw
 from dlv.errors import DlvError, UsageError, nearest
+from dlv.network.effects import refuse_effects
 from dlv.network.graph import Network, Node, Port
 from dlv.network.inference import attribute_faults, enough
 from dlv.network.layers.layer import Shapes
@@ -53,6 +54,7 @@ class Walk:
             if name in self.tensors:
                 self.values[name, 0] = g.tensor(name)
         alive = self._alive(wanted)
+        refuse_effects(network, alive)
         read = self._read(wanted, alive)
         for node in network.topological():
             if node.name in alive:

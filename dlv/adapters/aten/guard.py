@@ -1,0 +1,405 @@
+"""Right after a module was traced: does the network compute what the module computes?
+
+The module itself, as it is tested, is the oracle: on the example, and on a second batch of other
+numbers and another size. First the network rebuilt in torch is held against it, then whatever
+else `dlv eval` and `dlv export` offer for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlv.adapters.checkpoint import Tensor
+from dlv.adapters.onnx_out.writer import save_network
+from dlv.errors import DlvError, UsageError
+from dlv.network.agreement import another, differing, distance, tolerance, too_long
+from dlv.network.effects import draws
+from dlv.network.forward import Forward
+from dlv.network.graph import Network
+from dlv.network.program import program
+from dlv.network.torch_module import build
+from dlv.network.torch_types import dtype_of, torch
+
+Array = NDArray[Any]
+
+# Rounding may be off by so many times what one last bit of the inputs changes.
+_OFTEN = 32
+
+
+class Disagreement(UsageError):
+    """The network computes something else than the module."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The arguments of one call of the module."""
+
+    arguments: tuple[Any, ...]
+    named: Mapping[str, Any]
+
+    def copy(self) -> Batch:
+        """For a call that may write into what it is given."""
+        clone = torch.utils._pytree.tree_map_only(torch.Tensor, torch.clone, self.arguments)
+        named = torch.utils._pytree.tree_map_only(torch.Tensor, torch.clone, dict(self.named))
+        return Batch(clone, named)
+
+    def tensors(self) -> list[Any]:
+        """What the network gets, in the order of its inputs."""
+        leaves = torch.utils._pytree.tree_leaves((self.arguments, dict(self.named)))
+        return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def compare(
+    module: Any,
+    network: Network,
+    constants: Sequence[Tensor],
+    example: Batch,
+    outputs: Sequence[int],
+    *,
+    writes_parameters: bool = False,
+) -> list[str]:
+    """Notes on what was not compared; Disagreement says where the two part.
+
+    `outputs`: the places of the network's outputs among all that the module gives. The module is
+    left in the mode that its submodules have; its buffers are as before.
+    """
+    compared = _Comparison(module, network, constants, outputs)
+    compared.writes_parameters = writes_parameters
+    return compared.run(example)
+
+
+class _Comparison:
+    def __init__(
+        self, module: Any, network: Network, constants: Sequence[Tensor], outputs: Sequence[int]
+    ) -> None:
+        self.module = module
+        self.network = network
+        self.outputs = outputs
+        self.writes_parameters = False
+        state = module.state_dict(keep_vars=True)
+        self.tensors = {n: t.detach() for n, t in state.items() if isinstance(t, torch.Tensor)}
+        self.constants = {tensor.name: _as_torch(tensor) for tensor in constants}
+        # Buffers of its own: running a network may change them.
+        trained = dict(module.named_parameters(remove_duplicate=False))
+        own = {n: t if n in trained else t.clone() for n, t in self.tensors.items()}
+        self.rebuilt = build(network, own, {n: t.clone() for n, t in self.constants.items()})
+        self.rebuilt.eval()
+        self.notes: list[str] = []
+
+    def run(self, example: Batch) -> list[str]:
+        random = draws(self.network) is not None
+        for batch in self._batches(example):
+            wanted = self._original(batch)
+            if batch is example and not random:
+                self._check_repeats(batch, wanted)
+            self._held(batch, wanted)
+        if not random:
+            self._engines(example)
+        return self.notes
+
+    def _batches(self, example: Batch) -> Iterator[Batch]:
+        yield example
+        size = (
+            example.tensors()[0].shape[0] if example.tensors() and example.tensors()[0].dim() else 0
+        )
+        static = (self.network.origin or {}).get("batch") == "static"
+        for length in [None] if static else [3 if size != 3 else 5, 1, None]:
+            batch = _other(example, size, length)
+            try:
+                self._original(batch)
+            except Exception:  # the user's code, with numbers that the user did not choose
+                continue
+            yield batch
+            if length is not None and length > 1:
+                continue
+            return
+
+    def _original(self, batch: Batch, seed: int = 0) -> list[Any]:
+        """What the module gives, at the places that the network has outputs for."""
+        given = batch.copy()
+        kept = [(tensor, tensor.detach().clone()) for tensor in self._changed()]
+        try:
+            torch.manual_seed(seed)
+            with torch.no_grad():
+                found = self.module(*given.arguments, **given.named)
+        finally:
+            for tensor, before in kept:
+                tensor.data.copy_(before)
+        leaves = torch.utils._pytree.tree_leaves(found)
+        return [leaves[place] for place in self.outputs]
+
+    def _changed(self) -> Iterator[Any]:
+        """What a call may change."""
+        yield from self.module.buffers()
+        if self.writes_parameters:
+            yield from self.module.parameters()
+
+    def _check_repeats(self, batch: Batch, wanted: Sequence[Any]) -> None:
+        again = self._original(batch, seed=1)
+        names = [f"output {place}" for place in range(len(wanted))]
+        off = differing(
+            names,
+            dict(zip(names, map(_array, again), strict=True)),
+            dict(zip(names, map(_array, wanted), strict=True)),
+        )
+        if off is not None:
+            raise Disagreement(
+                "the module gives another answer each time that it is called",
+                why="it draws random numbers in evaluation, too, and not by operations of torch",
+            )
+
+    def _held(self, batch: Batch, wanted: Sequence[Any]) -> None:
+        try:
+            found = self._rebuilt(batch)
+        except Exception as error:
+            raise Disagreement(
+                "the network that was traced does not run on a batch that the module takes",
+                why=" ".join([_line(error), *getattr(error, "__notes__", [])]),
+            ) from error
+        names = [f"output {place}" for place in range(len(wanted))]
+        off = differing(
+            names,
+            dict(zip(names, map(_array, found), strict=True)),
+            dict(zip(names, map(_array, wanted), strict=True)),
+            tolerance(*self._dtypes()),
+        )
+        if off is not None:
+            layer = self._first_layer(batch)
+            raise Disagreement(
+                "the network that was traced computes something else than the module",
+                why=f"{off}, first {layer}" if layer else str(off),
+            )
+
+    def _dtypes(self) -> set[str]:
+        return {str(t.dtype).removeprefix("torch.") for t in self.tensors.values()}
+
+    def _first_layer(self, batch: Batch) -> str:
+        """The first submodule whose result the network has otherwise."""
+        seen: dict[str, Array] = {}
+        hooks = []
+
+        def hook(name: str) -> Callable[..., None]:
+            def keep(_module: Any, _given: Any, result: Any) -> None:
+                leaves = torch.utils._pytree.tree_leaves(result)
+                if name not in seen and leaves and isinstance(leaves[0], torch.Tensor):
+                    seen[name] = _array(leaves[0].clone())
+
+            return keep
+
+        for name, each in self.module.named_modules():
+            if name:
+                hooks.append(each.register_forward_hook(hook(name)))
+        try:
+            self._original(batch)
+        finally:
+            for handle in hooks:
+                handle.remove()
+        nodes = {
+            name: node.name
+            for node in self.network.nodes
+            for name in _paths(node.name)
+            if name in seen
+        }
+        network = replace(self.network, outputs=tuple((node, 0) for node in nodes.values()))
+        torch.manual_seed(0)
+        with contextlib.suppress(Exception), torch.no_grad():
+            other = build(network, self.tensors, self.constants).eval()
+            found = other(*batch.copy().tensors())
+            found = found if isinstance(found, tuple) else (found,)
+            got = {name: _array(_first(value)) for name, value in zip(nodes, found, strict=True)}
+            wanted = {
+                name: value
+                for name, value in seen.items()
+                if name in got and got[name].shape == value.shape
+            }
+            off = differing(list(seen), got, wanted, tolerance(*self._dtypes()))
+            return "" if off is None else f"behind {off.where!r}"
+        return ""
+
+    def _engines(self, example: Batch) -> None:
+        """numpy and onnxruntime against torch, where they take the network."""
+        shapes = {
+            n: (str(t.dtype).removeprefix("torch."), tuple(t.shape))
+            for n, t in self.tensors.items()
+        }
+        if not self._dtypes() <= {"float32", "float64", "int64", "int32", "bool"}:
+            return
+        reason = too_long(
+            self.network, shapes, max((t.shape[0] for t in example.tensors() if t.dim()), default=1)
+        )
+        if reason is not None:
+            self.notes.append(f"numpy and onnxruntime were not compared with torch: {reason}")
+            return
+        batch = _other(example, -1, None)
+        try:
+            self._original(batch)
+        except Exception:
+            batch = example
+        for name, run in (("numpy", self._numpy), ("onnxruntime", self._onnxruntime)):
+            for place, got in run(batch):
+                self._same(name, batch, place, got)
+
+    def _same(self, engine: str, batch: Batch, place: int, got: Array) -> None:
+        wanted = self._output(batch, place)
+        off = distance(got, wanted)
+        if off <= tolerance("float32"):
+            return
+        moved = _moved(batch)
+        if off <= _OFTEN * distance(self._output(moved, place), wanted):
+            return
+        raise Disagreement(
+            f"{engine} computes something else than the module",
+            why=f"output {place} is off by {off:.2g} of its size",
+        )
+
+    def _output(self, batch: Batch, place: int) -> Array:
+        return _array(self._rebuilt(batch)[place])
+
+    def _rebuilt(self, batch: Batch) -> Sequence[Any]:
+        """What the network gives in torch."""
+        kept = [(tensor, tensor.clone()) for tensor in self.rebuilt.buffers()]
+        try:
+            torch.manual_seed(0)
+            with torch.no_grad():
+                found = self.rebuilt(*batch.copy().tensors())
+        finally:
+            for tensor, before in kept:
+                tensor.copy_(before)
+        return found if isinstance(found, tuple) else (found,)
+
+    def _inputs(self, batch: Batch) -> dict[str, Array]:
+        names = [item.name for item in self.network.inputs]
+        return {n: _array(t) for n, t in zip(names, batch.tensors(), strict=True)}
+
+    def _numpy(self, batch: Batch) -> Iterator[tuple[int, Array]]:
+        def tensor(name: str) -> Array:
+            kept = self.network.aliases.get(name, name)
+            held = self.constants.get(name, self.tensors.get(name, self.tensors.get(kept)))
+            return _array(held)
+
+        for place, port in enumerate(self.network.outputs):
+            try:
+                steps = program(replace(self.network, outputs=(port,)), until=[port[0]])
+                if port[1] or port[0] not in self.network:
+                    continue
+                found = Forward(steps, tensor).values(self._inputs(batch))
+            except (DlvError, KeyError):
+                continue  # `dlv eval` says so
+            yield place, np.asarray(found[steps.kept[port[0]]])
+
+    def _onnxruntime(self, batch: Batch) -> Iterator[tuple[int, Array]]:
+        if importlib.util.find_spec("onnxruntime") is None:
+            return
+        import onnxruntime
+
+        out = io.BytesIO()
+        try:
+            save_network(
+                out, self.network, self._stored(self.tensors), self._stored(self.constants)
+            )
+        except DlvError:
+            return  # `dlv export` says so
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        try:
+            session = onnxruntime.InferenceSession(
+                out.getvalue(),
+                options,
+                providers=["CPUExecutionProvider"],
+                disabled_optimizers=["Pad_Fusion"],
+            )
+        except Exception:
+            return  # `dlv eval` says so
+        names = [item.name for item in session.get_inputs()]
+        given = [np.ascontiguousarray(value) for value in self._inputs(batch).values()]
+        try:
+            found = session.run(None, dict(zip(names, given, strict=True)))
+        except Exception:
+            return
+        for place, value in enumerate(found):
+            yield place, np.asarray(value)
+
+    def _stored(self, tensors: Mapping[str, Any]) -> list[Tensor]:
+        return [_stored(name, _array(value)) for name, value in tensors.items()]
+
+
+def _stored(name: str, x: Array) -> Tensor:
+    raw = np.ascontiguousarray(x).tobytes()
+    return Tensor(name, str(x.dtype), x.shape, len(raw), lambda: raw)
+
+
+def _paths(name: str) -> Iterator[str]:
+    """The modules that a node may be the last of."""
+    while name:
+        yield name
+        name = name.rpartition(".")[0]
+
+
+def _first(value: Any) -> Any:
+    return value[0] if isinstance(value, (tuple, list)) else value
+
+
+def _other(example: Batch, size: int, length: int | None) -> Batch:
+    """Other numbers like those of the example; an axis of `size` rows has `length`."""
+    seeds = iter(range(1, 1 << 20))
+
+    def changed(tensor: Any) -> Any:
+        seed = next(seeds)
+        if tensor.is_complex():
+            return tensor.flip(0) if tensor.dim() else tensor
+        batch = length if tensor.dim() and tensor.shape[0] == size else None
+        made = torch.from_numpy(np.asarray(another(_array(tensor), batch=batch, seed=seed)))
+        return made.to(tensor.dtype).to(tensor.device)
+
+    tree = torch.utils._pytree
+    return Batch(
+        tree.tree_map_only(torch.Tensor, changed, example.arguments),
+        tree.tree_map_only(torch.Tensor, changed, dict(example.named)),
+    )
+
+
+def _moved(batch: Batch) -> Batch:
+    """The same numbers, each off by its last bit or so."""
+
+    def moved(tensor: Any) -> Any:
+        if not tensor.is_floating_point():
+            return tensor
+        return tensor * (1 + 2.0**-22 * torch.sign(torch.randn_like(tensor)))
+
+    tree = torch.utils._pytree
+    return Batch(
+        tree.tree_map_only(torch.Tensor, moved, batch.arguments),
+        tree.tree_map_only(torch.Tensor, moved, dict(batch.named)),
+    )
+
+
+def _array(value: Any) -> Array:
+    if not isinstance(value, torch.Tensor):
+        return np.asarray(value)
+    plain = value.detach().cpu().resolve_conj().resolve_neg()
+    if plain.dtype in (torch.bfloat16, torch.float16) or "float8" in str(plain.dtype):
+        plain = plain.float()
+    array: Array = plain.numpy()
+    return array
+
+
+def _as_torch(tensor: Tensor) -> Any:
+    raw = bytearray(b"".join(bytes(part) for part in tensor.parts()))
+    kind = dtype_of(tensor.dtype)
+    return (
+        torch.frombuffer(raw, dtype=kind).reshape(tensor.shape)
+        if raw
+        else torch.zeros(tensor.shape, dtype=kind)
+    )
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
