@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from dlv.errors import NotFound, UsageError, nearest
+from dlv.network.forward import sizes_of
 from dlv.network.graph import Network, Node
 from dlv.network.layers.registry import layer_of
 from dlv.network.torch_ops_norms import COUNTER
@@ -169,13 +170,8 @@ class NetworkModule(Holder):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         network = self._dlv_network
         values = self._given(args, kwargs)
-        sizes = {
-            symbol: values[item.name].shape[place]
-            for item in network.inputs
-            if item.name in values and values[item.name].dim() == len(item.shape)
-            for place, symbol in enumerate(item.shape)
-            if isinstance(symbol, str)
-        }
+        # Sizes that the network takes for fixed stand in its arithmetic, too, as numbers.
+        sizes = sizes_of(network, values) if values else {}
         device = next((value.device for value in values.values()), self._device())
         for name, place in self._dlv_constants.items():
             values[name] = _read(*self._holder(place))
