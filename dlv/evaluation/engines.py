@@ -160,6 +160,11 @@ class Torch(_Other):
         # A copy where it is needed: torch takes no array that may not be written to.
         return self.torch.from_numpy(np.array(x, order="C"))
 
+    def _array(self, value: Any) -> Array:
+        # A tensor of the network may come out as it is, which wants a gradient; or a length.
+        is_tensor = isinstance(value, self.torch.Tensor)
+        return np.asarray(value.detach() if is_tensor else value)
+
     def run(self, inputs: Mapping[str, Array]) -> Sequence[Array]:
         given = {name: self._of(x) for name, x in inputs.items()}
         with _threads_of(self.torch, threads()), self.torch.inference_mode():
@@ -172,8 +177,7 @@ class Torch(_Other):
                     why=str(error).strip()[:300],
                 ) from error
         outputs = found if len(self.ports) > 1 else (found,)
-        # A tensor of the network may come out as it is, which wants a gradient.
-        return [np.asarray(value.detach()) for value in outputs]
+        return [self._array(value) for value in outputs]
 
 
 @contextlib.contextmanager

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from dlv.errors import NotFound, UsageError, nearest
-from dlv.network.forward import sizes_of
 from dlv.network.graph import Network, Node
 from dlv.network.layers.registry import layer_of
+from dlv.network.sizes import text
 from dlv.network.torch_ops_norms import COUNTER
 from dlv.network.torch_plan import Plan, Step, exact, given_names, plan
 from dlv.network.torch_source import kept_slots
@@ -170,8 +170,14 @@ class NetworkModule(Holder):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         network = self._dlv_network
         values = self._given(args, kwargs)
-        # Sizes that the network takes for fixed stand in its arithmetic, too, as numbers.
-        sizes = sizes_of(network, values) if values else {}
+        sizes = {
+            symbol: values[item.name].shape[place]
+            for item in network.inputs
+            if item.name in values and values[item.name].dim() == len(item.shape)
+            for place, symbol in enumerate(item.shape)
+            if isinstance(symbol, str)
+        }
+        self._check_shapes(values)
         device = next((value.device for value in values.values()), self._device())
         for name, place in self._dlv_constants.items():
             values[name] = _read(*self._holder(place))
@@ -211,6 +217,21 @@ class NetworkModule(Holder):
                     raise UsageError(f"the network needs its input {name!r}")
                 values.pop(name, None)
         return values
+
+    def _check_shapes(self, values: Mapping[str, Any]) -> None:
+        """Lengths that the network has as numbers may be written in its nodes, too."""
+        for item in self._dlv_network.inputs:
+            shape = tuple(values[item.name].shape) if item.name in values else item.shape
+            fixed = len(shape) == len(item.shape) and all(
+                length == wanted
+                for length, wanted in zip(shape, item.shape, strict=True)
+                if isinstance(wanted, int)
+            )
+            if not fixed:
+                raise UsageError(
+                    f"the input {item.name!r} has another shape than the network takes",
+                    why=f"it is {text(shape)}, the network wants {text(item.shape)}",
+                )
 
     def _device(self) -> Any:
         first = next(self.parameters(), None)

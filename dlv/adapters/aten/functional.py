@@ -93,7 +93,7 @@ def functionalise(graph: Graph, numbers: Callable[[str], float | int | bool | No
     `numbers`: the value of a constant of one element, by the name of its placeholder. A buffer
     that is changed gets its new content by a `copy_` at the very end.
     """
-    if not any(in_place(call) or _writes(call) for call in graph.calls):
+    if not any(in_place(call) or _writes(call) or _inner(call) for call in graph.calls):
         return Written()
     return _Rewriting(graph, numbers).run()
 
@@ -102,6 +102,21 @@ def _writes(call: Call) -> bool:
     """Whether it writes in a way that no trailing underscore tells."""
     out = call.aten and (call.op.endswith(".out") or call.base.endswith("_out"))
     return out or (bool(call.writes) and call.base not in _NO_WRITE)
+
+
+def _inner(call: Call) -> bool:
+    """Whether a graph that it is given writes."""
+    todo = [given.value for given in call.arguments]
+    while todo:
+        value = todo.pop()
+        if isinstance(value, list):
+            todo += value
+        elif isinstance(value, Tagged) and isinstance(value.value, Graph):
+            for inner in value.value.calls:
+                if in_place(inner) or _writes(inner):
+                    return True
+                todo += [given.value for given in inner.arguments]
+    return False
 
 
 @dataclass(frozen=True)
@@ -139,6 +154,8 @@ class _Rewriting:
     def _one(self, place: int, call: Call) -> None:
         if self._counts(call):
             return
+        if _inner(call):
+            raise self._refused("it runs a part of forward that writes")
         if _writes(call) and not in_place(call):
             raise self._refused("it writes into one of its arguments")
         if call.base[:-1] in DROPOUTS and call.base.endswith("_"):
@@ -190,7 +207,8 @@ class _Rewriting:
             lies = _Place(source.base, source.steps if step.same else (*source.steps, step))
             self.places[name] = lies
             times = self.times.get(source.base, 0)
-            if self.known.get(lies, (-1, ""))[0] < times:
+            # A base is its own value until it is written.
+            if self.known.get(lies, (-1 if lies.steps else 0, ""))[0] < times:
                 self.known[lies] = (times, name)
 
     def _renamed(self, call: Call) -> None:

@@ -90,7 +90,9 @@ class _Comparison:
         # Buffers of its own: running a network may change them.
         trained = dict(module.named_parameters(remove_duplicate=False))
         own = {n: t if n in trained else t.clone() for n, t in self.tensors.items()}
-        self.rebuilt = build(network, own, {n: t.clone() for n, t in self.constants.items()})
+        constants_of_its_own = {n: t.clone() for n, t in self.constants.items()}
+        untrained = [name for name in own if name not in trained]
+        self.rebuilt = build(network, own, constants_of_its_own, buffers=untrained)
         self.rebuilt.eval()
         self.notes: list[str] = []
 
@@ -172,7 +174,9 @@ class _Comparison:
             tolerance(*self._dtypes()),
         )
         if off is not None:
-            layer = self._first_layer(batch)
+            layer = ""
+            with contextlib.suppress(Exception):  # only the message is poorer
+                layer = self._first_layer(batch)
             raise Disagreement(
                 "the network that was traced computes something else than the module",
                 why=f"{off}, first {layer}" if layer else str(off),
@@ -210,7 +214,7 @@ class _Comparison:
         }
         network = replace(self.network, outputs=tuple((node, 0) for node in nodes.values()))
         torch.manual_seed(0)
-        with contextlib.suppress(Exception), torch.no_grad():
+        with torch.no_grad():
             other = build(network, self.tensors, self.constants).eval()
             found = other(*batch.copy().tensors())
             found = found if isinstance(found, tuple) else (found,)
@@ -221,8 +225,7 @@ class _Comparison:
                 if name in got and got[name].shape == value.shape
             }
             off = differing(list(seen), got, wanted, tolerance(*self._dtypes()))
-            return "" if off is None else f"behind {off.where!r}"
-        return ""
+        return "" if off is None else f"behind {off.where!r}"
 
     def _engines(self, example: Batch) -> None:
         """numpy and onnxruntime against torch, where they take the network."""

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from dlv.adapters.aten.exported_graph import dtype_name, fill
 from dlv.adapters.aten.factory import first_line, made
 from dlv.adapters.aten.functional import Written
-from dlv.adapters.aten.modes import always_dropping, first_difference, with_own_statistics
+from dlv.adapters.aten.modes import (
+    always_dropping,
+    first_difference,
+    fixed_norm,
+    with_own_statistics,
+)
 from dlv.adapters.aten.network import converted, plain
 from dlv.adapters.aten.record import CONSTANT, Graph
 from dlv.adapters.aten.undisturbed import quiet, same_numbers, undisturbed
 from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.errors import DlvError, UsageError, require
+from dlv.network.effects import draws
 
 FORMAT = "torch.export"
 MOST_BATCH = 4096
-_TESTED = (
-    "the network is the module as it is tested; in training it does something else ({}),"
-    " which training the network will leave out"
+_TESTED = "the network is the module in evaluation; {}, which training the network leaves out"
+_OWN_TRAIN = "{} has a train() of its own: what it does is not in the network, nor when that trains"
+_FIXED = "{} keeps its statistics in training, too: those of the network change when it trains"
+_DRAWS = (
+    "{!r} draws random numbers in evaluation, too: the network is kept, but neither `dlv eval`"
+    " nor an export to ONNX takes it"
 )
 STATIC = "the batch size could not be left open: sizes are those of the example"
 _HINT = "commit without a network, or export it elsewhere: dlv add F.onnx --as network"
@@ -63,6 +72,9 @@ def trace(
             places,
             writes_parameters=bool(traced.written.parameters),
         )
+        random = draws(made.network)
+        if random is not None:
+            compared.append(_DRAWS.format(random.name))
         return Checkpoint(
             FORMAT,
             [],
@@ -99,23 +111,39 @@ def _traced(torch: Any, module: Any, arguments: Any, named: Any, dynamic_batch: 
             why="each call gives another answer",
             hint=_HINT,
         )
+    own = with_own_statistics(tested.graph)
+    overridden = _own_train(torch, module)
+    if overridden:
+        tested.notes.append(_OWN_TRAIN.format(overridden))
     try:
         trained = _in_mode(
             torch, module, arguments, named, training=True, dynamic=not tested.static
         )
     except DlvError as error:
-        tested.notes.append(_TESTED.format(f"it cannot be traced in training: {error.why}"))
-        with_own_statistics(tested.graph)
+        why = error.why or error.message
+        tested.notes.append(_TESTED.format(f"in training it cannot be traced: {why}"))
         return tested
-    differs = trained.static != tested.static
-    other = first_difference(trained.graph, tested.graph, trained.constants, tested.constants)
-    if other is None and not differs:
-        trained.notes = tested.notes
+    other = own or first_difference(
+        trained.graph, tested.graph, trained.constants, tested.constants
+    )
+    if other is None and trained.static == tested.static:
+        trained.notes, trained.graph.training = tested.notes, True
+        fixed = fixed_norm(trained.graph)
+        if fixed is not None:
+            trained.notes.append(_FIXED.format(fixed.path or fixed.op))
         return trained
     where = other.path or other.op if other is not None else "the batch"
-    tested.notes.append(_TESTED.format(f"first in {where}"))
-    with_own_statistics(tested.graph)
+    tested.notes.append(_TESTED.format(f"in training the module differs, first in {where}"))
     return tested
+
+
+def _own_train(torch: Any, module: Any) -> str:
+    """The class of a submodule that does something of its own when it is told to train."""
+    for each in module.modules():
+        kind = type(each)
+        if kind.train is not torch.nn.Module.train and not kind.__module__.startswith("torch."):
+            return str(kind.__name__)
+    return ""
 
 
 def _set_mode(module: Any, *, training: bool) -> None:
@@ -128,6 +156,22 @@ def _in_mode(
     torch: Any, module: Any, arguments: Any, named: Any, *, training: bool, dynamic: bool
 ) -> _Traced:
     _set_mode(module, training=training)
+    with _layer_by_layer(torch):
+        return _exported(torch, module, arguments, named, dynamic)
+
+
+@contextlib.contextmanager
+def _layer_by_layer(torch: Any) -> Iterator[None]:
+    """Without the one kernel for a whole layer of a transformer, which evaluation may take."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def _exported(torch: Any, module: Any, arguments: Any, named: Any, dynamic: bool) -> _Traced:
     program = None
     if dynamic:
         with contextlib.suppress(Exception, SystemExit, GeneratorExit):
@@ -249,13 +293,9 @@ def _over_tensors(torch: Any, change: Any) -> Any:
 
 @contextlib.contextmanager
 def _plain_mode(torch: Any) -> Any:
-    """As if nothing were around the call: gradients are on, autocast and short cuts are off."""
+    """As if nothing were around the call: gradients are on, autocast is off."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.enable_grad())
-        # One kernel for a whole layer of a transformer, which only testing takes.
-        fast = torch.backends.mha.get_fastpath_enabled()
-        torch.backends.mha.set_fastpath_enabled(False)
-        stack.callback(torch.backends.mha.set_fastpath_enabled, fast)
         for device in ("cpu", *(["cuda"] if torch.cuda.is_available() else [])):
             stack.enter_context(torch.autocast(device, enabled=False))
         yield

@@ -52,9 +52,16 @@ def always_dropping(tested: Graph) -> Call | None:
     return None
 
 
-def with_own_statistics(tested: Graph) -> None:
-    """A norm that is told to take the batch's statistics when tested, too, is given no others."""
-    tested.calls = [_without_kept(call) for call in tested.calls]
+def with_own_statistics(tested: Graph) -> Call | None:
+    """A norm that is told to take the batch's statistics when tested, too, is given no others.
+
+    The first such call.
+    """
+    calls = [_without_kept(call) for call in tested.calls]
+    changed = (old for old, new in zip(tested.calls, calls, strict=True) if old != new)
+    first = next(changed, None)
+    tested.calls = calls
+    return first
 
 
 def _without_kept(call: Call) -> Call:
@@ -67,6 +74,15 @@ def _without_kept(call: Call) -> Call:
             for given in call.arguments
         ),
     )
+
+
+def fixed_norm(trained: Graph) -> Call | None:
+    """A norm that keeps its statistics in training, too."""
+    for call in live_calls(trained)[1]:
+        switches = [call.get(switch) for switch in ("training", "use_input_stats")]
+        if False in switches and call.get("running_mean") is not None:
+            return call
+    return None
 
 
 class _Reading:

@@ -176,7 +176,7 @@ class _Conversion:
 
     def _steps(self) -> list[_Step]:
         live, kept = live_calls(self.graph)
-        training = any(_trains(call) for call in self.graph.calls)
+        training = self.graph.training or any(_trains(call) for call in self.graph.calls)
         constant = {p.name for p in self.graph.placeholders if p.kind == CONSTANT}
         steps = []
         for call in kept:

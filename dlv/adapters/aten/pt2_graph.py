@@ -24,7 +24,7 @@ from dlv.adapters.aten.record import (
 from dlv.canonical import NON_FINITE
 from dlv.errors import Damaged, NewerFormat
 from dlv.network.fields import FieldError, label, shown, whole
-from dlv.network.sizes import MAX_RANK, Dim
+from dlv.network.sizes import MAX_RANK, Dim, Shape
 
 SCHEMA = 8
 _OTHER = "other"
@@ -150,7 +150,26 @@ def tensor_value(meta: Any) -> Value:
     sizes = item(meta, "sizes", list)
     if len(sizes) > MAX_RANK:
         raise _damaged(f"a tensor of {len(sizes)} axes")
-    return Value(dtype(meta.get("dtype")), tuple(dim(size) for size in sizes))
+    shape = tuple(dim(size) for size in sizes)
+    return Value(dtype(meta.get("dtype")), shape, _dense(shape, meta.get("strides")))
+
+
+def _dense(shape: Shape, strides: Any) -> bool | None:
+    """Whether elements lie one behind the other; None where lengths that are open decide."""
+    if not isinstance(strides, list) or len(strides) != len(shape):
+        return None
+    step: int | None = 1
+    for length, stride in zip(
+        reversed(shape), reversed([dim(each) for each in strides]), strict=True
+    ):
+        if length == 1:
+            continue
+        if step is None or not isinstance(stride, int):
+            return None
+        if stride != step:
+            return False
+        step = step * length if isinstance(length, int) else None
+    return True
 
 
 def dtype(number: Any) -> str:

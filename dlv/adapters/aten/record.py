@@ -128,6 +128,7 @@ class Graph:
     # Of these, the place of each among all that the module gives; what is no value is left out.
     places: list[int] = field(default_factory=list)
     values: dict[str, Value] = field(default_factory=dict)
+    training: bool = False  # it is what the module does in training
     # Names of tensors that share their elements with an earlier one -> that one.
     ties: Mapping[str, str] = field(default_factory=dict)
     # The tensors that the module saves, in its order: name -> dtype and shape.

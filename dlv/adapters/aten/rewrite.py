@@ -59,7 +59,7 @@ class _Unfolded:
                 self._unfold(moved, *inner)
 
     def _unfold(self, call: Call, inner: Graph, given: list[Argument], detached: bool) -> None:
-        prefix = f"{call.outputs[0] or call.name}/"
+        prefix = f"{next(iter(call.outputs), None) or call.name}/"
         names = [placeholder.name for placeholder in inner.placeholders]
         known = dict(zip(names, given, strict=True))
         for name, value in inner.values.items():
@@ -100,7 +100,7 @@ def _wrapped(call: Call) -> tuple[Graph, list[Argument], bool] | None:
     outputs = inner.outputs
     if len(given) != len(inner.placeholders) or len(outputs) != len(call.outputs):
         return None
-    if not outputs or not all(isinstance(output, Ref) for output in outputs):
+    if not all(isinstance(output, Ref) for output in outputs):
         return None
     return inner, given, skipped == 1 and not mode
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from dlv.adapters.aten.record import Argument, Call, Given, Ref, Tagged, Value
 
+_END = (1 << 63) - 1  # how torch writes that a slice has no end
 Emit = Callable[[str, Sequence[Given], Value], str]
 Size = Callable[[str, Value], list[Argument]]
 
@@ -233,6 +234,8 @@ def _part(
     else:
         first, last = told.get("start"), told.get("end")
         pace = told.get("step", 1)
+        if first in (None, 0) and (last is None or last == _END) and pace == 1:
+            return new
         whole = all(type(n) is int or n is None for n in (first, last, pace))
         if not isinstance(length, int) or not whole or pace != 1:
             return _scattered(told, axis, above, new, value, emit)

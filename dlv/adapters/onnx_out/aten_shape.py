@@ -283,6 +283,14 @@ def gather(g: Graph, x: Item, dim: int, index: Item, sparse_grad: bool = False) 
 
 @_rule("take_along_dim")
 def take_along_dim(g: Graph, x: Item, indices: Item, dim: int) -> Value:
+    own, other = g.value(x), g.value(indices)
+    axis = axis_of(dim, own.rank, "axis")
+    sides = [
+        None if item.shape is None else (*item.shape[:axis], *item.shape[axis + 1 :])
+        for item in (own, other)
+    ]
+    if sides[0] is None or sides[0] != sides[1]:
+        raise UsageError("take_along_dim is exported where both have the same other axes only")
     return gather(g, x, dim, indices)
 
 
