@@ -106,7 +106,7 @@ class _Reading:
         source = call.arguments[0].value if call.arguments else None
         if call.base in DROPOUTS and call.aten and isinstance(source, Ref):
             for dropped in filter(None, call.outputs):
-                self.names[dropped] = self._value(source)
+                self.names[dropped] = self.names.get(source.name)
             return
         given = {
             argument.name or f"{place}": self._value(argument.value)
