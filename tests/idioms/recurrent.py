@@ -27,7 +27,7 @@ class Lstm(nn.Module):
         return self.head(out[:, -1]) + self.head(h[-1]) + self.head(c[0])
 
 
-@idiom(S, floats(5, 4), repeats=False)
+@idiom(S, floats(5, 4))
 class BidirectionalGru(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class CrossAttention(nn.Module):
         return out.transpose(0, 1)
 
 
-@idiom(S, floats(5, 8), repeats=False)
+@idiom(S, floats(5, 8))
 class Encoder(nn.Module):
     """In eval mode torch takes a fast path through it."""
 
