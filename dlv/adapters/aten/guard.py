@@ -34,6 +34,12 @@ Array = NDArray[Any]
 _OFTEN = 32
 
 
+_NONE: Array = np.zeros(())
+_NOT_COMPARED = "only torch's own run of the network was compared with the module: {}"
+_FROZEN = "{} parameters that are frozen in the module, such as {}, train with the network"
+_GRADIENTS = "the gradient of {} is another one in the module: training the network is not the same"
+
+
 class Disagreement(UsageError):
     """The network computes something else than the module."""
 
@@ -103,9 +109,58 @@ class _Comparison:
             if batch is example and not random:
                 self._check_repeats(batch, wanted)
             self._held(batch, wanted)
-        if not random:
+        reason = self._too_long(example)
+        if reason is not None:
+            self.notes.append(_NOT_COMPARED.format(reason))
+        elif not random:
+            self._gradients(example)
             self._engines(example)
         return self.notes
+
+    def _too_long(self, example: Batch) -> str | None:
+        shapes = {
+            name: (str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
+            for name, tensor in self.tensors.items()
+        }
+        rows = max((t.shape[0] for t in example.tensors() if t.dim()), default=1)
+        return too_long(self.network, shapes, rows)
+
+    def _gradients(self, example: Batch) -> None:
+        """A note where training the network is not training the module."""
+        trained = {
+            name: tensor
+            for name, tensor in self.module.named_parameters()
+            if tensor.requires_grad and not self.writes_parameters
+        }
+        own = dict(self.rebuilt.named_parameters(remove_duplicate=False))
+        frozen = [n for n, t in self.module.named_parameters() if not t.requires_grad]
+        if frozen and trained:
+            self.notes.append(_FROZEN.format(len(frozen), frozen[0]))
+        try:
+            given = example.copy()
+            kept = [(tensor, tensor.detach().clone()) for tensor in self._changed()]
+            try:
+                torch.manual_seed(0)
+                with torch.enable_grad():
+                    found = self.module(*given.arguments, **given.named)
+                    leaves = torch.utils._pytree.tree_leaves(found)
+                    wanted = _slopes([leaves[place] for place in self.outputs], trained)
+            finally:
+                for tensor, before in kept:
+                    tensor.data.copy_(before)
+        except Exception:  # nor can the module itself be trained so
+            return
+        names = [name for name in trained if name in own]
+        try:
+            with torch.enable_grad():
+                outputs = self._run_rebuilt(example)
+                got = _slopes(outputs, {name: own[name] for name in names})
+        except Exception:
+            got = {}
+        most = 100 * tolerance(*self._dtypes())
+        off = next((n for n in names if distance(got.get(n, _NONE), wanted[n]) > most), None)
+        if off is not None:
+            self.notes.append(_GRADIENTS.format(off))
 
     def _batches(self, example: Batch) -> Iterator[Batch]:
         yield example
@@ -174,12 +229,28 @@ class _Comparison:
             tolerance(*self._dtypes()),
         )
         if off is not None:
+            self._check_fast_path(batch, names, found)
             layer = ""
             with contextlib.suppress(Exception):  # only the message is poorer
                 layer = self._first_layer(batch)
             raise Disagreement(
                 "the network that was traced computes something else than the module",
                 why=f"{off}, first {layer}" if layer else str(off),
+            )
+
+    def _check_fast_path(self, batch: Batch, names: Sequence[str], found: Sequence[Any]) -> None:
+        fast = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            wanted = dict(zip(names, map(_array, self._original(batch)), strict=True))
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fast)
+        got = dict(zip(names, map(_array, found), strict=True))
+        if differing(names, got, wanted, tolerance(*self._dtypes())) is None:
+            raise Disagreement(
+                "the module gives something else in evaluation with gradients than without",
+                why="torch's fast path for transformer encoders leaves what is padded at zero",
+                hint="torch.nn.TransformerEncoder(.., enable_nested_tensor=False)",
             )
 
     def _dtypes(self) -> set[str]:
@@ -229,17 +300,7 @@ class _Comparison:
 
     def _engines(self, example: Batch) -> None:
         """numpy and onnxruntime against torch, where they take the network."""
-        shapes = {
-            n: (str(t.dtype).removeprefix("torch."), tuple(t.shape))
-            for n, t in self.tensors.items()
-        }
         if not self._dtypes() <= {"float32", "float64", "int64", "int32", "bool"}:
-            return
-        reason = too_long(
-            self.network, shapes, max((t.shape[0] for t in example.tensors() if t.dim()), default=1)
-        )
-        if reason is not None:
-            self.notes.append(f"numpy and onnxruntime were not compared with torch: {reason}")
             return
         batch = _other(example, -1, None)
         try:
@@ -268,14 +329,17 @@ class _Comparison:
 
     def _rebuilt(self, batch: Batch) -> Sequence[Any]:
         """What the network gives in torch."""
+        with torch.no_grad():
+            return self._run_rebuilt(batch)
+
+    def _run_rebuilt(self, batch: Batch) -> Sequence[Any]:
         kept = [(tensor, tensor.clone()) for tensor in self.rebuilt.buffers()]
         try:
             torch.manual_seed(0)
-            with torch.no_grad():
-                found = self.rebuilt(*batch.copy().tensors())
+            found = self.rebuilt(*batch.copy().tensors())
         finally:
             for tensor, before in kept:
-                tensor.copy_(before)
+                tensor.data.copy_(before)
         return found if isinstance(found, tuple) else (found,)
 
     def _inputs(self, batch: Batch) -> dict[str, Array]:
@@ -332,6 +396,22 @@ class _Comparison:
 
     def _stored(self, tensors: Mapping[str, Any]) -> list[Tensor]:
         return [_stored(name, _array(value)) for name, value in tensors.items()]
+
+
+def _slopes(outputs: Sequence[Any], parameters: Mapping[str, Any]) -> dict[str, Array]:
+    """Gradients of a fixed sum of all outputs; zeros where there is none."""
+    total: Any = 0
+    for output in outputs:
+        if isinstance(output, torch.Tensor) and output.is_floating_point() and output.grad_fn:
+            weights = torch.arange(output.numel(), dtype=output.dtype).cos().reshape(output.shape)
+            total = total + (output * weights).sum()
+    slopes: Any = [None] * len(parameters)
+    if isinstance(total, torch.Tensor) and parameters:
+        slopes = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
+    return {
+        name: _array(torch.zeros_like(tensor) if slope is None else slope)
+        for (name, tensor), slope in zip(parameters.items(), slopes, strict=True)
+    }
 
 
 def _stored(name: str, x: Array) -> Tensor:

@@ -43,7 +43,10 @@ from dlv.network.vocabulary import complete
 _NUMBERS = frozenset({"float16", "float32", "float64", "int32", "int64", "bool"})
 _COPIES = ("clone", "lift_fresh_copy", "alias")
 _BUFFERS = "forward changes {}: kept as an operation that cannot be edited"
-_PARAMETERS = "forward changes {}: the network computes with it and leaves the tensor as it is"
+_PARAMETERS = (
+    "forward changes {}: the network computes with what it becomes and leaves the tensor as it is,"
+    " so that training it is not the same"
+)
 
 
 @dataclass
