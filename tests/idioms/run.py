@@ -33,6 +33,7 @@ def main() -> None:
     parser.add_argument("--all-nodes", action="store_true")
     parser.add_argument("-v", action="store_true", help="also what refusals say")
     parser.add_argument("--findings", default="", help="a file for what is bad")
+    parser.add_argument("--refused", default="", help="a file for what is refused, numpy apart")
     options = parser.parse_args()
     words = options.only.split(",")
     names = [n for n, each in IDIOMS.items() if any(w in f"{each.subject}/{n}" for w in words)]
@@ -54,6 +55,12 @@ def main() -> None:
         lines.append(f"  {cell:12}" + ", ".join(f"{kind} {count}" for kind, count in kinds.items()))
     head = "\n".join(lines)
     print(head)
+    if options.refused:
+        with open(options.refused, "w", encoding="utf-8") as file:
+            for row in found:
+                for name, cell in row.cells.items():
+                    if cell.kind == REFUSED and not name.endswith("numpy"):
+                        file.write(f"{row.idiom.name} {name}\n")
     if options.findings:
         write(options.findings, found, f"```\n{head}\n```")
 
