@@ -12,11 +12,25 @@ from typing import Any
 
 import torch
 
-from tests.idioms import activations, calls, masks, modes, norms, recurrent, shapes, writes
+from tests.idioms import (
+    activations,
+    calls,
+    calls_more,
+    masks,
+    modes,
+    norms,
+    recurrent,
+    shapes,
+    writes,
+    writes_more,
+)
 from tests.idioms.cells import CELLS, EQUAL, NONE, REFUSED, SAID, TRACEBACK, WRONG, Row, Trial
 from tests.idioms.table import IDIOMS
 
-SUBJECTS = (activations, calls, masks, modes, norms, recurrent, shapes, writes)
+SUBJECTS = (
+    *(activations, calls, calls_more, masks, modes, norms, recurrent, shapes),
+    *(writes, writes_more),
+)
 _MARKS = {EQUAL: "=", SAID: "s", REFUSED: "r", NONE: ".", WRONG: "W", TRACEBACK: "T"}
 
 
