@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from dlv.adapters.aten import record as aten
-from dlv.adapters.aten.mutation import Mutations, analyse
 from dlv.adapters.aten.names import Named, Names, give
 from dlv.adapters.aten.network import convert
 from dlv.adapters.aten.record import Call, Given, Graph, Placeholder, Ref, Tagged, Value
-from dlv.adapters.aten.rewrite import RESPONSE_NORM, rewrite
+from dlv.adapters.aten.rewrite import RESPONSE_NORM, join, unfold
 from dlv.errors import Damaged
 
 VECTOR = Value("float32", ("s1", 4))
@@ -103,120 +102,6 @@ class TestGraph:
         assert aten.place("_empty_nn_module_stack_from_metadata_hook", "v") == ("", "")
 
 
-def mutations(*calls: Call, outputs: str = "") -> Mutations:
-    return analyse(graph(*calls, outputs=outputs))
-
-
-class TestMutations:
-    def test_a_chain_is_as_good_as_functions(self) -> None:
-        found = mutations(
-            call("a", "mul.Tensor", r("x"), 2),
-            call("b", "relu_.default", r("a")),
-            call("c1", "add_.Tensor", r("b"), 1),
-        )
-        assert (found.functions, found.fixed) == ({1, 2}, set())
-
-    def test_a_view_read_later(self) -> None:
-        for reader in ("view.default", "reshape.default", "select.int", "detach.default"):
-            found = mutations(
-                call("a", "mul.Tensor", r("x"), 2),
-                call("v", reader, r("a")),
-                call("b", "add_.Tensor", r("a"), 1),
-                call("d", "add.Tensor", r("b"), r("v")),
-            )
-            assert (found.functions, found.fixed) == (set(), {1, 2}), reader
-
-    def test_a_view_read_before(self) -> None:
-        found = mutations(
-            call("a", "mul.Tensor", r("x"), 2),
-            call("v", "view.default", r("a")),
-            call("s", "sum.default", r("v")),
-            call("b", "add_.Tensor", r("a"), 1),
-            call("d", "add.Tensor", r("b"), r("s")),
-        )
-        assert (found.functions, found.fixed) == ({3}, set())
-
-    def test_a_view_is_written_and_the_whole_is_read(self) -> None:
-        found = mutations(
-            call("a", "mul.Tensor", r("x"), 2),
-            call("v", "select.int", r("a"), 0, 0),
-            call("w1", "view.default", r("v")),
-            call("b", "fill_.Scalar", r("w1"), 1),
-            call("d", "relu.default", r("a")),
-        )
-        assert (found.functions, found.fixed) == (set(), {1, 2, 3})
-
-    def test_a_view_of_the_result_is_no_matter(self) -> None:
-        found = mutations(
-            call("a", "mul.Tensor", r("x"), 2),
-            call("b", "add_.Tensor", r("a"), 1),
-            call("v", "view.default", r("b")),
-            call("d", "relu.default", r("v")),
-        )
-        assert (found.functions, found.fixed) == ({1}, set())
-
-    def test_it_comes_out(self) -> None:
-        """A value that is given back is read after everything."""
-        found = mutations(
-            call("a", "mul.Tensor", r("x"), 2),
-            call("b", "add_.Tensor", r("a"), 1),
-            outputs="a b",
-        )
-        assert found.fixed == {1}
-
-    def test_a_copy_of_what_is_written(self) -> None:
-        found = mutations(
-            call("a", "clone.default", r("x")),
-            call("v", "select.int", r("a"), 0, 0),
-            call("b", "fill_.Scalar", r("v"), 1),
-            call("d", "relu.default", r("a")),
-        )
-        assert found.fixed == {0, 1, 2}
-
-    def test_tensors_of_the_module(self) -> None:
-        found = mutations(
-            call("a", "add_.Tensor", r("n"), 1),
-            call("b", "mul_.Tensor", r("n"), 2),
-            call("v", "view.default", r("w")),
-            call("d", "zero_.default", r("v")),
-            call("e", "add_.Tensor", r("c"), 1),
-        )
-        assert (found.counters, found.functions) == ({0}, set())
-        assert found.fixed == {1, 2, 3, 4}
-        assert found.written == ["bn.num_batches_tracked", "fc.weight", "lifted"]
-
-    def test_dtypes(self) -> None:
-        for op, dtype, function in [
-            ("mul_.Tensor", "float64", False),
-            ("mul_.Tensor", "float32", True),
-            ("masked_fill_.Scalar", "bool", True),
-        ]:
-            made = graph(
-                call("a", "mul.Tensor", r("x"), 2),
-                call("o", "other.default", r("x")),
-                call("b", op, r("a"), r("o")),
-            )
-            made.values["o"] = Value(dtype, ("s1", 4))
-            assert analyse(made).functions == ({2} if function else set())
-            made.values["o"] = Value(dtype, ())  # a scalar decides nothing
-            assert analyse(made).functions == {2}
-
-    def test_no_function_does_the_same(self) -> None:
-        found = mutations(
-            call("a", "empty.default"), call("b", "normal_.default", r("a")), outputs="b"
-        )
-        assert (found.functions, found.fixed) == (set(), {1})
-
-    def test_private_names_are_no_in_place_calls(self) -> None:
-        found = mutations(call("a", "__and__.Scalar", r("x"), 1))
-        assert found == Mutations()
-
-    def test_many_on_one_memory(self) -> None:
-        calls = [call("a0", "mul.Tensor", r("x"), 2)]
-        calls += [call(f"a{n + 1}", "add_.Tensor", r(f"a{n}"), 1) for n in range(20_000)]
-        assert len(mutations(*calls).functions) == 20_000
-
-
 def named(*rows: tuple[str, str, str, bool], tensors: str = "", taken: str = "") -> list[str]:
     """Rows of op, path, visit, main."""
     items = [Named(call("y", op, path=path, visit=visit), main) for op, path, visit, main in rows]
@@ -293,7 +178,8 @@ def changed(place: int, **arguments: Any) -> Graph:
 class TestRewriting:
     def test_a_response_norm(self) -> None:
         made = graph(*NORM)
-        rewrite(made)
+        unfold(made)
+        join(made)
         found = made.calls[-1]
         assert found.op == RESPONSE_NORM
         assert {given.name: given.value for given in found.arguments} == {
@@ -322,13 +208,15 @@ class TestRewriting:
         ],
     )
     def test_what_only_looks_like_one(self, other: Graph) -> None:
-        rewrite(other)
+        unfold(other)
+        join(other)
         assert all(each.op != RESPONSE_NORM for each in other.calls)
 
     def test_unbind(self) -> None:
         both = Call("u", "aten.unbind.int", (Given("self", r("x")), Given("dim", 1)), ("p", "q"))
         made = graph(both, call("y", "add.Tensor", self=r("p"), other=r("q")))
-        rewrite(made)
+        unfold(made)
+        join(made)
         assert [each.op for each in made.calls[:2]] == ["aten.select.int"] * 2
         assert [each.get("index") for each in made.calls[:2]] == [0, 1]
         assert [each.outputs for each in made.calls[:2]] == [("p",), ("q",)]
@@ -348,7 +236,8 @@ class TestRewriting:
 
     def test_without_gradients(self) -> None:
         made = self.wrapped("wrap_with_set_grad_enabled", False)
-        rewrite(made)
+        unfold(made)
+        join(made)
         words = ["aten.relu.default", "aten.relu.default", "aten.detach.default"]
         assert [each.op for each in made.calls] == words
         assert [list(each.refs()) for each in made.calls] == [[r("x")], [r("y/y")], [r("y/z")]]
@@ -356,22 +245,24 @@ class TestRewriting:
 
     def test_with_gradients_after_all(self) -> None:
         made = self.wrapped("wrap_with_set_grad_enabled", True)
-        rewrite(made)
+        unfold(made)
+        join(made)
         assert made.calls[-1].op == "aten.alias.default"
 
     def test_autocast(self) -> None:
         off = self.wrapped("wrap_with_autocast", "cpu", None, False, None)
-        rewrite(off)
+        unfold(off)
         assert [each.base for each in off.calls] == ["relu", "relu", "alias"]
         on = self.wrapped("wrap_with_autocast", "cpu", None, True, None)
-        rewrite(on)
+        unfold(on)
         assert [each.op for each in on.calls] == ["higher_order.wrap_with_autocast"]
 
     def test_graphs_that_do_not_fit(self) -> None:
         made = self.wrapped("wrap_with_set_grad_enabled", False)
         inner = made.calls[0].arguments[1].value.value
         inner.placeholders.append(Placeholder("b", "other", ""))
-        rewrite(made)
+        unfold(made)
+        join(made)
         assert len(made.calls) == 1
 
 
