@@ -1,5 +1,8 @@
 """Whole models of other packages, small and with random weights, in their default settings."""
 
+# People's code as it is written: what torch's own types say of it is not the point.
+# mypy: disable-error-code="no-any-return, no-untyped-call, arg-type, operator, call-overload"
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -199,7 +202,9 @@ def ssd_head() -> nn.Module:
                 return found
             boxes, scores = found["bbox_regression"], found["cls_logits"].softmax(-1)
             boxes = boxes.clone()
-            boxes[..., :2] = boxes[..., :2] * 0.1 + torch.linspace(0, 1, boxes.shape[1])[None, :, None]
+            boxes[..., :2] = (
+                boxes[..., :2] * 0.1 + torch.linspace(0, 1, boxes.shape[1])[None, :, None]
+            )
             boxes[..., 2:] = torch.exp(boxes[..., 2:].clamp(max=4) * 0.2)
             return {"boxes": boxes, "scores": scores}
 

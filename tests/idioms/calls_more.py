@@ -1,5 +1,8 @@
 """More of what people's code does around its layers."""
 
+# People's code as it is written: what torch's own types say of it is not the point.
+# mypy: disable-error-code="no-any-return, no-untyped-call, arg-type, operator, call-overload"
+
 from __future__ import annotations
 
 import copy
@@ -145,7 +148,9 @@ class MomentumTeacher(nn.Module):
     def forward(self, x: Tensor) -> Any:
         if self.training:
             with torch.no_grad():
-                for own, other in zip(self.teacher.parameters(), self.student.parameters(), strict=True):
+                for own, other in zip(
+                    self.teacher.parameters(), self.student.parameters(), strict=True
+                ):
                     own.mul_(0.9).add_(other, alpha=0.1)
         return self.student(x), self.teacher(x)
 
@@ -321,7 +326,10 @@ class LastValid(nn.Module):
 
     def forward(self, x: Tensor, length: Tensor) -> Tensor:
         y = self.fc(x)
-        return y[torch.arange(y.size(0)), length] + y.gather(1, length.view(-1, 1, 1).expand(-1, 1, 6))[:, 0]
+        return (
+            y[torch.arange(y.size(0)), length]
+            + y.gather(1, length.view(-1, 1, 1).expand(-1, 1, 6))[:, 0]
+        )
 
 
 @idiom(S, tokens(9, 5))
@@ -346,7 +354,10 @@ class PositionsFromPadding(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.embed, self.places = nn.Embedding(9, 4, padding_idx=1), nn.Embedding(8, 4, padding_idx=1)
+        self.embed, self.places = (
+            nn.Embedding(9, 4, padding_idx=1),
+            nn.Embedding(8, 4, padding_idx=1),
+        )
 
     def forward(self, ids: Tensor) -> Tensor:
         keep = ids.ne(1).int()
@@ -447,26 +458,62 @@ def constants_by_value(y: Tensor) -> Tensor:
 def infinities(y: Tensor) -> Tensor:
     a = y.masked_fill(y > 0, float("inf"))
     b = torch.where(y < -1, torch.tensor(float("nan")), y)
-    return torch.stack([a, -a, b, torch.nan_to_num(a, posinf=9.0), b.nan_to_num(2.0), a.clamp(max=5)])
+    return torch.stack(
+        [a, -a, b, torch.nan_to_num(a, posinf=9.0), b.nan_to_num(2.0), a.clamp(max=5)]
+    )
 
 
 @body(S, 6)
 def integer_division(y: Tensor) -> Tensor:
     n = (y * 10).long()
-    parts = [n // 3, n % 4, torch.div(n, 3, rounding_mode="trunc"), n.remainder(5), torch.fmod(n, 5), -n // 7, n >> 1, n & 3]
+    parts = [
+        n // 3,
+        n % 4,
+        torch.div(n, 3, rounding_mode="trunc"),
+        n.remainder(5),
+        torch.fmod(n, 5),
+        -n // 7,
+        n >> 1,
+        n & 3,
+    ]
     return torch.stack(parts, 1)
 
 
 @body(S, 6)
 def rounding(y: Tensor) -> Tensor:
     z = y * 3
-    return torch.stack([z.floor(), z.ceil(), z.round(), z.trunc(), z.frac(), z.sign(), z.round(decimals=1), z.fmod(1.0)])
+    return torch.stack(
+        [
+            z.floor(),
+            z.ceil(),
+            z.round(),
+            z.trunc(),
+            z.frac(),
+            z.sign(),
+            z.round(decimals=1),
+            z.fmod(1.0),
+        ]
+    )
 
 
 @body(S, 6)
 def powers(y: Tensor) -> Tensor:
     z = y.abs() + 0.1
-    return torch.stack([z**2, z**0.5, 2**z, z**-1, z.pow(y), z.log2(), z.log1p(), z.expm1(), z.rsqrt(), z.reciprocal(), z.exp2()])
+    return torch.stack(
+        [
+            z**2,
+            z**0.5,
+            2**z,
+            z**-1,
+            z.pow(y),
+            z.log2(),
+            z.log1p(),
+            z.expm1(),
+            z.rsqrt(),
+            z.reciprocal(),
+            z.exp2(),
+        ]
+    )
 
 
 @body(S, 6)
@@ -504,7 +551,12 @@ def triangles(y: Tensor) -> Tensor:
 def combined_views(y: Tensor) -> Tensor:
     a = torch.hstack([y[:, 0], y[:, 1]]) + torch.cat(y.split(2, 1), -1)[:, 0]
     b = torch.dstack([y[:, 0], y[:, 1]]).flatten(1)
-    return a + b + torch.column_stack([y[:, 2], y[:, 3]]) + torch.rot90(y, 2, (1, 2)).flatten(1)[:, :12]
+    return (
+        a
+        + b
+        + torch.column_stack([y[:, 2], y[:, 3]])
+        + torch.rot90(y, 2, (1, 2)).flatten(1)[:, :12]
+    )
 
 
 @body(S, 4, 6)
@@ -519,7 +571,12 @@ def einsum_kinds(y: Tensor) -> Tensor:
 @body(S, 4, 6)
 def linear_algebra(y: Tensor) -> Tensor:
     a = y @ y.mT + torch.eye(4) * 3
-    return torch.linalg.inv(a) + torch.linalg.cholesky(a) + torch.linalg.det(a)[:, None, None] + torch.matrix_exp(a * 0.1)
+    return (
+        torch.linalg.inv(a)
+        + torch.linalg.cholesky(a)
+        + torch.linalg.det(a)[:, None, None]
+        + torch.matrix_exp(a * 0.1)
+    )
 
 
 @body(S, 4, 8)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import io
 import json
 import random
 import tempfile
@@ -16,18 +15,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+import torch as untyped_torch
 
 from dlv import derive
 from dlv.adapters import network_json
 from dlv.adapters.aten import live, pt2
 from dlv.adapters.aten.undisturbed import quiet
+from dlv.adapters.checkpoint import Tensor
 from dlv.errors import DlvError
 from dlv.network import edit, instructions, json_form, reuse, slicing, templates
 from dlv.network.graph import Network
 from dlv.network.wiring import Wiring
 from tests.idioms.subject import NoKernel, Subject, input_names, run_onnx
 from tests.idioms.table import Idiom
+
+torch: Any = untyped_torch
 
 EQUAL, SAID, REFUSED, NONE, WRONG, TRACEBACK = (
     *("equal", "said", "refused", "-", "WRONG", "TRACEBACK"),
@@ -137,15 +139,24 @@ def copied(value: Any) -> Any:
     return torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.clone, value)
 
 
+def _is_tensor(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor)
+
+
 def given(network: Network, called: Any) -> dict[str, torch.Tensor]:
     """What it is called with, by the network's names."""
     arguments, named = copied(called)
-    is_tensor = lambda leaf: isinstance(leaf, torch.Tensor)  # noqa: E731
     tree = torch.utils._pytree.tree_leaves
     names = input_names(network)
-    found = {name: named[name] for name in names if is_tensor(named.get(name))}
-    rest = [leaf for leaf in tree(arguments) if is_tensor(leaf)]
-    rest += [leaf for key, value in named.items() if key not in found for leaf in tree(value) if is_tensor(leaf)]
+    found = {name: named[name] for name in names if _is_tensor(named.get(name))}
+    rest = [leaf for leaf in tree(arguments) if _is_tensor(leaf)]
+    rest += [
+        leaf
+        for key, value in named.items()
+        if key not in found
+        for leaf in tree(value)
+        if _is_tensor(leaf)
+    ]
     free = [name for name in names if name not in found]
     if len(free) != len(rest):
         raise Wrong(f"the network has the inputs {names}")
@@ -176,7 +187,7 @@ def attempt(run: Callable[[], Any]) -> tuple[Outcome, Any]:
         return Outcome(SAID, str(error)), None
     except NoKernel as error:
         return Outcome(NONE, f"onnxruntime has no kernel: {error}"), None
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         own = [f for f in frames if "/dlv/" in f.filename] or frames
         where = f"{Path(own[-1].filename).name}:{own[-1].lineno}"
@@ -252,15 +263,18 @@ class Trial:
         with tempfile.TemporaryDirectory() as folder, quiet():
             path = Path(folder, "model.pt2")
             try:
-                torch.export.save(torch.export.export(module, arguments, named, dynamic_shapes=shapes), path)
+                torch.export.save(
+                    torch.export.export(module, arguments, named, dynamic_shapes=shapes), path
+                )
             except Exception as error:
                 raise NoKernel(f"torch.export: {str(error)[:80]}") from error
             found = pt2.open(str(path))
             subject = Subject.of(found)
             subject = subject.with_network(
-                subject.network, [replace(t, read=(lambda data=t.read(): data)) for t in found.tensors]
+                subject.network,
+                [_in_memory(t) for t in found.tensors],
             )
-            constants = [replace(t, read=(lambda data=t.read(): data)) for t in found.constants]
+            constants = [_in_memory(t) for t in found.constants]
             found.close()
             return replace(subject, constants=constants)
 
@@ -272,7 +286,11 @@ class Trial:
         """A network of one batch size says so of another."""
         fixed = all(isinstance(n, int) for item in subject.network.inputs for n in item.shape[:1])
         other = self.idiom.sizes[0] != self.idiom.sizes[1]
-        return contextlib.suppress(DlvError) if second and other and fixed else contextlib.nullcontext()
+        return (
+            contextlib.suppress(DlvError)
+            if second and other and fixed
+            else contextlib.nullcontext()
+        )
 
     def by_engine(self, subject: Subject, name: str, precision: str) -> None:
         for second, inputs, where in self.batches(subject):
@@ -280,7 +298,9 @@ class Trial:
             with self.may_refuse(subject, second):
                 found = subject.evaluated(name, precision, feeds)
                 check_same(found, self.wanted[second], self.idiom, where)
-        feeds = {key: array(tensor) for key, tensor in given(subject.network, self.called[False]).items()}
+        feeds = {
+            key: array(tensor) for key, tensor in given(subject.network, self.called[False]).items()
+        }
         scores, itself = subject.scores(name, precision, feeds)
         if itself:
             check_same([scores], self.wanted[False][:1], self.idiom, "scores")
@@ -338,7 +358,9 @@ class Trial:
         for name, tensor in module.state_dict().items():
             if any(f"forward changes {name}:" in note for note in subject.notes):
                 raise Said(f"{name} stays as it is")
-            _check_one(array(made.state_dict()[name]), array(tensor), self.idiom, f"{name} afterwards")
+            _check_one(
+                array(made.state_dict()[name]), array(tensor), self.idiom, f"{name} afterwards"
+            )
 
     def train(self, subject: Subject) -> None:
         try:
@@ -375,12 +397,23 @@ class Trial:
                     if parameter.grad.abs().max() == 0:
                         continue
                     raise Wrong(f"no gradient of {name}")
-                _check_one(array(grads[name]), array(parameter.grad), self.idiom, f"gradient of {name}")
-            elif parameter.grad is None and grads.get(name) is not None and grads[name].abs().max() > 0:
+                _check_one(
+                    array(grads[name]), array(parameter.grad), self.idiom, f"gradient of {name}"
+                )
+            elif (
+                parameter.grad is None
+                and grads.get(name) is not None
+                and grads[name].abs().max() > 0
+            ):
                 raise Wrong(f"a gradient of {name}, which has none")
         for name, buffer in module.named_buffers():
             if name in made.state_dict():
-                _check_one(array(made.state_dict()[name]), array(buffer), self.idiom, f"{name} after training")
+                _check_one(
+                    array(made.state_dict()[name]),
+                    array(buffer),
+                    self.idiom,
+                    f"{name} after training",
+                )
 
     def copy(self, subject: Subject) -> None:
         """An edited copy's network.json, read again, with the weights carried over."""
@@ -436,21 +469,29 @@ class Trial:
         expected = self.wanted[not subject.static]
         head = subject.with_network(slicing.slice(network, starts, [node], tensors=shapes).network)
         with torch.set_grad_enabled(self.idiom.grads):
-            value = leaves(head.built()(**{n: inputs[n].clone() for n in input_names(head.network)}))
+            value = leaves(
+                head.built()(**{n: inputs[n].clone() for n in input_names(head.network)})
+            )
         hooked = self.hooked(node, not subject.static)
         if hooked is not None:
             check_same(value[:1], [hooked], self.idiom, f"up to {node}")
-        readers = list(dict.fromkeys(n.name for n in network.topological() if node in {p for p, _ in n.inputs}))
+        readers = list(
+            dict.fromkeys(n.name for n in network.topological() if node in {p for p, _ in n.inputs})
+        )
         below = _below(network, readers)
         ends = list(dict.fromkeys(n for n, _ in network.outputs if n in below))
         readers = [name for name in readers if _below(network, [name]) & set(ends)]
         if not ends:
             return
         tail = slicing.slice(network, readers, ends, tensors=shapes).network
-        cut = slicing._Cut(Wiring(network, shapes), slicing._path(network, readers, ends), readers, "keep")
+        cut = slicing._Cut(
+            Wiring(network, shapes), slicing._path(network, readers, ends), readers, "keep"
+        )
         cut.kept(ends)
         ports = {item.name: port for port, item in cut.inputs.items()}
-        whole = subject.with_network(replace(network, outputs=tuple(ports.values()))) if ports else None
+        whole = (
+            subject.with_network(replace(network, outputs=tuple(ports.values()))) if ports else None
+        )
         values = dict(inputs)
         if whole is not None:
             with torch.no_grad():
@@ -464,7 +505,11 @@ class Trial:
         if len(expected) != len(network.outputs):
             raise NoKernel("outputs that are plain numbers")
         by_port = dict(zip(network.outputs, expected, strict=True))
-        pairs = [(answer, by_port[port]) for answer, port in zip(answers, tail.outputs, strict=True) if port in by_port]
+        pairs = [
+            (answer, by_port[port])
+            for answer, port in zip(answers, tail.outputs, strict=True)
+            if port in by_port
+        ]
         check_same([a for a, _ in pairs], [b for _, b in pairs], self.idiom, f"behind {node}")
 
     def hooked(self, node: str, second: bool) -> Any:
@@ -486,13 +531,11 @@ class Trial:
         nodes = self.nodes(subject)
         for node in nodes:
             try:
-                made = edit.edit(
-                    subject.network,
-                    [lambda editor, node=node: editor.insert(node, templates.parse("DROPOUT(p=0.5)"))],  # type: ignore[misc]
-                    tensors=subject.shapes,
-                )
+                made = edit.edit(subject.network, [_dropout_behind(node)], tensors=subject.shapes)
                 plan = reuse.plan(subject.network, made.network, subject.shapes)
-                changed = subject.with_network(made.network, derive.tensors(plan, subject.tensors, 0))
+                changed = subject.with_network(
+                    made.network, derive.tensors(plan, subject.tensors, 0)
+                )
                 self.run_module(changed, changed.built())
             except DlvError as error:
                 refused.append(error)
@@ -502,11 +545,22 @@ class Trial:
             raise refused[0]
 
 
+def _dropout_behind(node: str) -> Callable[[edit.Editor], Any]:
+    return lambda editor: editor.insert(node, templates.parse("DROPOUT(p=0.5)"))
+
+
+def _in_memory(tensor: Tensor) -> Tensor:
+    data = tensor.read()
+    return replace(tensor, read=lambda: data)
+
+
 def _backward(values: list[Any]) -> None:
     total = sum(
         (x.real.double() * torch.linspace(0.3, 1, x.numel()).double().reshape(x.shape)).sum()
         for x in values
-        if isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex()) and x.requires_grad
+        if isinstance(x, torch.Tensor)
+        and (x.is_floating_point() or x.is_complex())
+        and x.requires_grad
     )
     if isinstance(total, torch.Tensor):
         total.backward()

@@ -1,5 +1,8 @@
 """Recurrent layers, attention, encoders."""
 
+# People's code as it is written: what torch's own types say of it is not the point.
+# mypy: disable-error-code="no-any-return, no-untyped-call, arg-type, operator, call-overload"
+
 from __future__ import annotations
 
 import math
@@ -100,11 +103,15 @@ class SelfAttention(nn.Module):
         return self.attention(x, x, x)
 
 
-@idiom(S, lambda n: (randn(n, 5, 8), torch.arange(5).expand(n, 5) > 2 + torch.arange(n)[:, None] % 3))
+@idiom(
+    S, lambda n: (randn(n, 5, 8), torch.arange(5).expand(n, 5) > 2 + torch.arange(n)[:, None] % 3)
+)
 class MaskedAttention(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.attention = nn.MultiheadAttention(8, 2, batch_first=True, kdim=8, vdim=8, add_bias_kv=True)
+        self.attention = nn.MultiheadAttention(
+            8, 2, batch_first=True, kdim=8, vdim=8, add_bias_kv=True
+        )
 
     def forward(self, x: Tensor, padding: Tensor) -> Tensor:
         mask = torch.triu(torch.ones(5, 5, dtype=torch.bool), 1)
@@ -147,7 +154,9 @@ class Encoder(nn.Module):
 class EncoderPadded(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, "gelu", batch_first=True, norm_first=False)
+        layer = nn.TransformerEncoderLayer(
+            8, 2, 16, 0.0, "gelu", batch_first=True, norm_first=False
+        )
         self.encoder = nn.TransformerEncoder(layer, 2)
 
     def forward(self, x: Tensor, padding: Tensor) -> Tensor:
@@ -260,6 +269,8 @@ class SelectiveScan(nn.Module):
         found = torch.empty_like(x)
         for place in range(x.shape[1]):
             step = delta[:, place, :, None]
-            state = state * torch.exp(step * self.a) + step * b[:, place, None] * x[:, place, :, None]
+            state = (
+                state * torch.exp(step * self.a) + step * b[:, place, None] * x[:, place, :, None]
+            )
             found[:, place] = (state * c[:, place, None]).sum(-1)
         return found

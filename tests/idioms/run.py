@@ -34,7 +34,9 @@ SUBJECTS = (
 _MARKS = {EQUAL: "=", SAID: "s", REFUSED: "r", NONE: ".", WRONG: "W", TRACEBACK: "T"}
 
 
-def rows(names: Sequence[str], cells: Sequence[str] = CELLS, all_nodes: bool = False) -> Iterator[Row]:
+def rows(
+    names: Sequence[str], cells: Sequence[str] = CELLS, all_nodes: bool = False
+) -> Iterator[Row]:
     torch.set_num_threads(1)
     for name in names:
         yield Trial(IDIOMS[name], all_nodes).row(cells)
@@ -60,13 +62,17 @@ def main() -> None:
         print(f"{row.idiom.name:34}" + " ".join(f"{mark:>6}" for mark in marks), flush=True)
         for name, cell in row.cells.items():
             seen[cell.kind] += 1
-            if cell.kind in (WRONG, TRACEBACK) or (options.v and cell.kind in (REFUSED, SAID, NONE)):
+            if cell.kind in (WRONG, TRACEBACK) or (
+                options.v and cell.kind in (REFUSED, SAID, NONE)
+            ):
                 print(f"      {name}: {cell.kind} {cell.text}")
     took = time.perf_counter() - start
-    lines = [f"{len(found)} modules, {took:.0f} s: " + ", ".join(f"{k} {n}" for k, n in seen.items())]
-    for cell in CELLS:
-        kinds = Counter(row.cells[cell].kind for row in found if cell in row.cells)
-        lines.append(f"  {cell:12}" + ", ".join(f"{kind} {count}" for kind, count in kinds.items()))
+    lines = [
+        f"{len(found)} modules, {took:.0f} s: " + ", ".join(f"{k} {n}" for k, n in seen.items())
+    ]
+    for each in CELLS:
+        kinds = Counter(row.cells[each].kind for row in found if each in row.cells)
+        lines.append(f"  {each:12}" + ", ".join(f"{kind} {count}" for kind, count in kinds.items()))
     head = "\n".join(lines)
     print(head)
     if options.refused:

@@ -1,5 +1,8 @@
 """Shapes changed, pictures resized and sampled, embeddings, contractions."""
 
+# People's code as it is written: what torch's own types say of it is not the point.
+# mypy: disable-error-code="no-any-return, no-untyped-call, arg-type, operator, call-overload"
+
 from __future__ import annotations
 
 import torch
@@ -23,7 +26,9 @@ def split_every_way(y: Tensor) -> Tensor:
     a, b, c = y.chunk(3, -1)
     d, e = y.split([1, 3], 1)
     f = torch.stack(y.unbind(1)[::-1], 1)
-    return torch.cat([a * b + c, d.repeat(1, 4, 1)[..., :2], e.mean(1, True).expand(-1, 4, -1), f], -1)
+    return torch.cat(
+        [a * b + c, d.repeat(1, 4, 1)[..., :2], e.mean(1, True).expand(-1, 4, -1), f], -1
+    )
 
 
 @body(S, 4, 6)
@@ -53,7 +58,9 @@ def grid_sampled(y: Tensor) -> Tensor:
 
 @body(S, 2, 6, 6)
 def grid_sampled_nearest(y: Tensor) -> Tensor:
-    base = torch.stack(torch.meshgrid(torch.linspace(-1, 1, 4), torch.linspace(-1, 1, 4), indexing="ij"), -1)
+    base = torch.stack(
+        torch.meshgrid(torch.linspace(-1, 1, 4), torch.linspace(-1, 1, 4), indexing="ij"), -1
+    )
     return F.grid_sample(y, base.expand(y.shape[0], -1, -1, -1), mode="nearest", align_corners=True)
 
 
@@ -188,7 +195,11 @@ def pooled_every_way(y: Tensor) -> Tensor:
 @body(S, 3, 7, 7)
 def pooled_with_ceil(y: Tensor) -> Tensor:
     a = F.max_pool2d(y, 3, 2, 1, ceil_mode=True)
-    return a + F.avg_pool2d(y, 2, 2, ceil_mode=True) + F.max_pool2d(y, 2, 2, dilation=1, ceil_mode=True)
+    return (
+        a
+        + F.avg_pool2d(y, 2, 2, ceil_mode=True)
+        + F.max_pool2d(y, 2, 2, dilation=1, ceil_mode=True)
+    )
 
 
 @idiom(S, floats(4, 9))
@@ -237,7 +248,9 @@ def outer_products(y: Tensor) -> Tensor:
 @body(S, 6)
 def broadcast_pairs(y: Tensor) -> Tensor:
     a, b = torch.broadcast_tensors(y[:, :, None], y[:, None, :])
-    return torch.cat([(a - b).abs().mean(2), torch.maximum(a, b).amin(2), torch.atan2(a, b)[:, 0]], 1)
+    return torch.cat(
+        [(a - b).abs().mean(2), torch.maximum(a, b).amin(2), torch.atan2(a, b)[:, 0]], 1
+    )
 
 
 @body(S, 4, 6)
@@ -248,4 +261,8 @@ def repeated(y: Tensor) -> Tensor:
 @body(S, 4, 6)
 def indexed(y: Tensor) -> Tensor:
     a = y[:, -1] + y[:, [0, 2]].sum(1) + y[..., None][:, 0, :, 0]
-    return a + y.index_select(1, torch.tensor([1, 1])).sum(1) + y.take_along_dim(torch.zeros(1, 1, 6).long(), 1)[:, 0]
+    return (
+        a
+        + y.index_select(1, torch.tensor([1, 1])).sum(1)
+        + y.take_along_dim(torch.zeros(1, 1, 6).long(), 1)[:, 0]
+    )
