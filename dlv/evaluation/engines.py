@@ -166,7 +166,11 @@ class Torch(_Other):
 
     def run(self, inputs: Mapping[str, Array]) -> Sequence[Array]:
         given = {name: self._of(x) for name, x in inputs.items()}
-        with _threads_of(self.torch, threads()), self.torch.inference_mode():
+        with (
+            _threads_of(self.torch, threads()),
+            _usual_dtype(self.torch, str(self.dtype)),
+            self.torch.inference_mode(),
+        ):
             try:
                 found = self._module(**given)
             except (RuntimeError, TypeError, ValueError, IndexError) as error:
@@ -185,6 +189,17 @@ class Torch(_Other):
         value = value.detach()
         narrow = value.is_floating_point() and value.element_size() < 4
         return np.asarray(value.float() if narrow else value)
+
+
+@contextlib.contextmanager
+def _usual_dtype(torch: Any, name: str) -> Iterator[None]:
+    """What calls such as zeros(3) make is of the precision of the run, as all else is."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(getattr(torch, name))
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from dlv.network.layers.registry import layer_of
 from dlv.network.sizes import ShapeError
 from dlv.network.templates import Habits, Template, build
 from dlv.network.vocabulary import OPS
-from dlv.network.wiring import Edit, Wiring, without_input
+from dlv.network.wiring import Edit, Wiring, gives_number, without_input
 
 Templates = Template | Sequence[Template]
 _NOBODY = "\0"  # no node can be called so
@@ -252,8 +252,14 @@ class Editor:
     def _outlet(self, name: str, port: int | None) -> tuple[Port, list[Port]]:
         """Where to attach behind a node: the port, and all ports at which its value is had."""
         outlets = self.wiring.outlets(name)
+        node = self.wiring.nodes.get(name)
+        if node is not None and gives_number(node):
+            raise UsageError(
+                f"`{name}` gives a number, no tensor",
+                why=f"{operation_text(node)} is arithmetic",
+                hint="insert behind a layer",
+            )
         if port is None:
-            node = self.wiring.nodes.get(name)
             if len(outlets) > 1 and node is not None and node.op in ("RESHAPE", "OP"):
                 raise UsageError(
                     f"`{name}` has several outputs",

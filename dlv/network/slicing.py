@@ -12,7 +12,7 @@ from dlv.network.following import check_sound
 from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.inference import Ports, Tensors, node_shapes
 from dlv.network.sizes import text
-from dlv.network.wiring import Edit, Wiring
+from dlv.network.wiring import Edit, Wiring, gives_number, picks
 
 SUPPORT = ("keep", "inputs")
 
@@ -169,6 +169,7 @@ class _Cut:
         return ports[port[1]] if port[1] < len(ports) else None
 
     def _input(self, port: Port, kept: set[str]) -> Input:
+        self._check_cut(port)
         shape = self._shape(port)
         if shape is None:
             raise UsageError(
@@ -181,6 +182,22 @@ class _Cut:
             count += 1
             name = f"{port[0]}_{count}"
         return Input(name, shape, self._dtype(port))
+
+    def _check_cut(self, port: Port) -> None:
+        """An input is one tensor."""
+        node = self.wiring.nodes.get(port[0])
+        if node is not None and gives_number(node):
+            raise UsageError(
+                f"the slice would need `{port[0]}` as an input, which is a number, no tensor",
+                hint="begin the slice at another node",
+            )
+        for reader in self.wiring.readers(port):
+            if picks(reader) and reader.name in self.path:
+                raise UsageError(
+                    f"a slice cannot begin at `{reader.name}`",
+                    why=f"it takes one of the outputs of `{port[0]}`",
+                    hint=f"begin at `{port[0]}`, or at what reads `{reader.name}`",
+                )
 
     def _dtype(self, port: Port) -> str:
         """Only plumbing hands on the dtype of an input that is no floating one."""

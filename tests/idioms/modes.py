@@ -1,5 +1,8 @@
 """Modules that do something else in training, draw random numbers, or keep a state."""
 
+# People's code as it is written: what torch's own types say of it is not the point.
+# mypy: disable-error-code="no-any-return, no-untyped-call, arg-type, operator, call-overload"
+
 from __future__ import annotations
 
 import random
@@ -23,7 +26,7 @@ def _drop_path(x: Tensor, share: float, training: bool) -> Tensor:
     return x * mask.div_(keep)
 
 
-@idiom(S, floats(6), repeats=False)
+@idiom(S, floats(6))
 class DropPath(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +37,7 @@ class DropPath(nn.Module):
         return x + _drop_path(self.b(x), 0.5, self.training)
 
 
-@idiom(S, floats(6), repeats=False)
+@idiom(S, floats(6))
 class StochasticDepthByRand(nn.Module):
     """As transformers writes it, with a rounded uniform number."""
 
@@ -86,7 +89,7 @@ class DetectionHead(nn.Module):
         return y
 
 
-@idiom(S, floats(6), repeats=False)
+@idiom(S, floats(6))
 class NoiseInTraining(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +101,7 @@ class NoiseInTraining(nn.Module):
         return self.fc(x)
 
 
-@idiom(S, floats(8, 6), repeats=False)
+@idiom(S, floats(8, 6))
 class SpecAugment(nn.Module):
     """Masks random spans in training, drawn by numpy or Python."""
 
@@ -117,7 +120,7 @@ class SpecAugment(nn.Module):
         return x
 
 
-@idiom(S, floats(6), repeats=False)
+@idiom(S, floats(6))
 class LayerDrop(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -131,7 +134,7 @@ class LayerDrop(nn.Module):
         return x
 
 
-@idiom(S, floats(6), repeats=False)
+@idiom(S, floats(6))
 class LayerDropByPython(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -156,7 +159,7 @@ class _OwnDropout(nn.Module):
         return x * (torch.rand_like(x) > self.p) / (1 - self.p)
 
 
-@idiom(S, floats(6), repeats=False)
+@idiom(S, floats(6))
 class OwnDropout(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -166,7 +169,7 @@ class OwnDropout(nn.Module):
         return self.drop(self.fc(x))
 
 
-@idiom(S, floats(4, 6), repeats=False)
+@idiom(S, floats(4, 6))
 class EveryDropout(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -180,7 +183,7 @@ class EveryDropout(nn.Module):
         return F.dropout(y, 0.4, self.training) + F.dropout(y, 0.2, training=False)
 
 
-@idiom(S, floats(6), repeats=False)
+@idiom(S, floats(6))
 class PlainFunctionalDropout(nn.Module):
     def __init__(self) -> None:
         super().__init__()

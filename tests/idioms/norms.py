@@ -1,6 +1,11 @@
 """Normalisation, and weights that are computed from others."""
 
+# People's code as it is written: what torch's own types say of it is not the point.
+# mypy: disable-error-code="no-any-return, no-untyped-call, arg-type, operator, call-overload"
+
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -265,3 +270,51 @@ class SqueezeExcite(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         gate = F.hardsigmoid(self.up(F.relu(self.down(F.adaptive_avg_pool2d(x, 1)), inplace=True)))
         return x + self.scale * (x * gate)
+
+
+class _FrozenStatistics(nn.Module):
+    """A detector's batch normalisation: four buffers, none of them trained."""
+
+    weight: Tensor
+    bias: Tensor
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.rand(count))
+        self.register_buffer("bias", torch.rand(count))
+        self.register_buffer("running_mean", torch.rand(count))
+        self.register_buffer("running_var", torch.rand(count))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = self.weight.reshape(1, -1, 1, 1) * (self.running_var + 1e-5).rsqrt().reshape(
+            1, -1, 1, 1
+        )
+        return x * scale + (self.bias - self.running_mean).reshape(1, -1, 1, 1) * scale
+
+
+@idiom(S, floats(3, 5, 5))
+class FrozenBatchNorm(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3), _FrozenStatistics(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.conv(x))
+
+
+@idiom(S, floats(3, 5, 5))
+class UnusedNorm(nn.Module):
+    """A head of training alone, with statistics of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.aux = (
+            nn.Conv2d(3, 4, 3),
+            nn.Sequential(nn.Conv2d(4, 2, 1), nn.BatchNorm2d(2)),
+        )
+
+    def forward(self, x: Tensor) -> Any:
+        y = self.conv(x)
+        return (y, self.aux(y)) if self.training else y

@@ -18,8 +18,8 @@ Inputs = Callable[[int], tuple[Any, ...]]
 class Idiom:
     """`inputs` and `keywords`: what it is called with at a batch size.
 
-    `draws`: its answers in eval mode are random. `repeats`: in training mode two calls on equal
-    modules give the same. `narrow`: it computes in 16 bits.
+    `draws`: its answers in eval mode are random. `narrow`: it computes in 16 bits. `grads`: its
+    answer is that with gradients on, as torch has a shortcut without them that gives others.
     """
 
     name: str
@@ -29,8 +29,8 @@ class Idiom:
     keywords: Callable[[int], dict[str, Any]] = field(default=lambda _: {})
     sizes: tuple[int, int] = (3, 5)
     draws: bool = False
-    repeats: bool = True
     narrow: bool = False
+    grads: bool = False
 
     def module(self) -> nn.Module:
         """Always with the same weights, in eval mode; statistics and gains are no neutral ones."""

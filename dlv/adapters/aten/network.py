@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -151,7 +151,7 @@ class _Conversion:
             outputs,
             constants=hashed,
             aliases=dict(self.graph.ties),
-            origin={**origin, **self._untrained()},
+            origin={**origin, **self._untrained(nodes)},
             constant_shapes={name: tensor.shape for name, tensor in used},
         )
         self._unknown(nodes)
@@ -163,14 +163,20 @@ class _Conversion:
             if names:
                 self.notes.append(words.format(", ".join(dict.fromkeys(names))))
 
-    def _untrained(self) -> dict[str, list[str]]:
+    def _untrained(self, nodes: Sequence[Node]) -> dict[str, list[str]]:
         """Buffers that no slot tells; a state dict does not say what is trained."""
+        told = {
+            name
+            for node in nodes
+            for slot, name in node.params.items()
+            if node.op == "NORM" and slot in ("running_mean", "running_var")
+        }
         names = [
             p.target
             for p in self.graph.placeholders
             if p.kind == BUFFER
             and (self.graph.values[p.name].dtype or "").startswith(("float", "bfloat", "complex"))
-            and p.target.rpartition(".")[2] not in ("running_mean", "running_var")
+            and p.target not in told
         ]
         return {"buffers": names} if names else {}
 
