@@ -228,6 +228,10 @@ class IsNull(Test):
     """`is null`, `is not null`"""
 
 
+class IsNan(Test):
+    """`is nan`, `is not nan`"""
+
+
 @part(frozen=True)
 class Has(Test):
     templates: tuple[Template, ...]
@@ -258,7 +262,7 @@ class Exists(Part):
 
 Expression: TypeAlias = (
     Path | Call | Number | Text | Boolean | Null | Parameter | Listing | Group | Binary | Unary
-    | And | Or | Compare | Like | Matches | In | Between | IsNull | Has | Quantified
+    | And | Or | Compare | Like | Matches | In | Between | IsNull | IsNan | Has | Quantified
     | Lineage | Exists
 )  # fmt: skip
 

@@ -14,6 +14,7 @@ from dlv.dql.things import (
     ANY,
     BOOLEAN,
     NULL,
+    NUMBER,
     TEXT,
     NodeAttribute,
     NodeSet,
@@ -35,6 +36,7 @@ from dlv.metadata.relations import (
     Either,
     Fits,
     Fixed,
+    IsNan,
     IsNull,
     Like,
     Matches,
@@ -172,6 +174,22 @@ def _is_null(reading: Reading, scope: Scope, part: ast.IsNull) -> Condition:
     if isinstance(left, Selected):
         left = paths.metric(reading, left.variable, left.selector)
     return holding(reading, scope, part, left, IsNull)
+
+
+def _is_nan(reading: Reading, scope: Scope, part: ast.IsNan) -> Condition:
+    left = values.value(reading, scope, part.left)
+    if isinstance(left, Selected):
+        left = paths.metric(reading, left.variable, left.selector)
+    said = reading.short(part.left)
+    if isinstance(left, NodeAttribute):
+        number, what = NUMBER in left.kinds, "is never a number"
+    elif isinstance(left, Scalar):
+        number, what = values.is_kind(reading, left, NUMBER), f"is {values.holds(reading, left)}"
+    else:
+        number, what = False, "is no value"
+    if not number:
+        raise reading.fault(part.left.span, f"{said} {what}, and `is nan` is asked of numbers")
+    return holding(reading, scope, part, left, IsNan)
 
 
 def _has(reading: Reading, scope: Scope, part: ast.Has) -> Condition:
@@ -322,6 +340,7 @@ _BINDERS: Mapping[type, Binder] = {
     ast.In: _in,
     ast.Between: _between,
     ast.IsNull: _is_null,
+    ast.IsNan: _is_nan,
     ast.Has: _has,
     ast.Quantified: _quantified,
     ast.Lineage: _lineage,

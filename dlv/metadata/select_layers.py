@@ -11,6 +11,7 @@ from typing import Any
 
 from dlv.canonical import NON_FINITE, float_of
 from dlv.metadata import relations as r
+from dlv.metadata.nan import is_nan
 from dlv.metadata.node_sets import Fitting, Named
 from dlv.metadata.select_functions import like_test
 from dlv.metadata.select_scope import Statement
@@ -277,7 +278,7 @@ def decided_by_layer(test: r.Condition) -> bool:
             return _plain(left) and _plain(right)
         case r.Like(value, pattern):
             return _plain(value) and isinstance(pattern, r.Constant)
-        case r.Matches(value) | r.OneOf(value) | r.IsNull(value):
+        case r.Matches(value) | r.OneOf(value) | r.IsNull(value) | r.IsNan(value):
             return _plain(value)
     return False
 
@@ -360,6 +361,8 @@ def _truth(layer: Layer, test: r.Condition, layers: Layers) -> bool | None:
             return compared(sign, left, right, found, wanted)
         case r.IsNull(value):
             return _value(layer, value, layers) is None
+        case r.IsNan(value):
+            return is_nan(_value(layer, value, layers))
         case r.OneOf(value, options):
             found = _value(layer, value, layers)
             same = [compare("=", found, option.value) for option in options]

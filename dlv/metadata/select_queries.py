@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from dlv.errors import UsageError
 from dlv.metadata import relations as r
+from dlv.metadata.nan import NAN, possible
 from dlv.metadata.select_plan import variables, where
 from dlv.metadata.select_scope import Expression, Range, Statement, joined
 from dlv.metadata.select_values import column, shown, value, version_shown
@@ -167,7 +168,8 @@ def _order_of_set(body: r.Body, query: r.Query, inner: Written, kept: int) -> li
         if inner.kinds[at] == "version":
             found += _newest_key(f"c{at}", inner.grounds[at], order)
         else:
-            found.append(_directed(f"c{at}", order))
+            kind = inner.kinds[at]
+            found += _ranked(Expression(f"c{at}", kind), order, kind in ("number", "any"))
     places = list(range(kept))
     if isinstance(body, r.Select):  # versions before what stands beside them
         places = sorted(places, key=lambda at: inner.kinds[at] != "version")
@@ -175,7 +177,7 @@ def _order_of_set(body: r.Body, query: r.Query, inner: Written, kept: int) -> li
         if inner.kinds[at] == "version":
             found += _newest_key(f"c{at}", inner.grounds[at])
         else:
-            found.append(f"c{at} NULLS LAST")
+            found += _last(Expression(f"c{at}", inner.kinds[at]))
     return found
 
 
@@ -193,9 +195,20 @@ def _newest_key(key: str, ground: str, order: r.Order | None = None) -> list[str
     ]
 
 
-def _directed(sql: str, order: r.Order) -> str:
-    way = " DESC" if order.descending else ""
-    return f"{sql}{way} NULLS {'FIRST' if order.nulls_first else 'LAST'}"
+def _ranked(given: Expression, order: r.Order, odd: bool) -> list[str]:
+    """By a value; whichever way, NaN stands behind all others, so that it is never the best."""
+    nulls = f"NULLS {'FIRST' if order.nulls_first else 'LAST'}"
+    nan = [f"({given.sql} = {NAN}) {nulls}"] if odd and _behind(given, order.descending) else []
+    return [*nan, f"{_key(given)}{' DESC' if order.descending else ''} {nulls}"]
+
+
+def _last(given: Expression, odd: bool = True) -> list[str]:
+    return _ranked(given, r.Order(r.Constant(None)), odd)
+
+
+def _behind(given: Expression, descending: bool) -> bool:
+    """Whether it has to be said that NaN is last: behind numbers it is anyway."""
+    return descending or given.kind == "any"
 
 
 # One select
@@ -331,15 +344,16 @@ def _order(s: Statement, select: r.Select, query: r.Query) -> list[str]:
             found += _newest(s.ranges[of.variable], order)
         else:
             given = value(s, of)
+            keys = _ranked(given, order, possible(of))
             if given.kind == "any":
-                found.append(_directed(_rank(s, given), order))
-            found.append(_directed(_key(given), order))
+                keys[-1:] = _ranked(replace(given, sql=_rank(s, given)), order, False) + keys[-1:]
+            found += keys
     if select.group_by:
         for each in select.group_by:
             if isinstance(each, r.Whole):
                 found += _newest(s.ranges[each.variable])
             else:
-                found.append(f"{_key(value(s, each))} NULLS LAST")
+                found += _last(value(s, each), possible(each))
         return found
     first = [item.value.variable for item in select.items if isinstance(item.value, r.Whole)]
     every = dict.fromkeys([*first, *(source.variable for source in select.sources)])

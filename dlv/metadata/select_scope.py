@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from dlv.canonical import dumps
 from dlv.metadata.aggregates import AGGREGATES, LARGEST
 from dlv.metadata.database import Database
+from dlv.metadata.nan import stored
 from dlv.metadata.relations import Condition, Query
 
 At = Callable[[str, str, int], float | None]  # (version, series, step) -> value
@@ -26,7 +27,8 @@ _statements = itertools.count(1)
 class Expression:
     """SQL of a value; `kind`: number, text, time, boolean, version, list, null, or any.
 
-    Numbers and texts are SQLite's own, booleans and lists are blobs: `typeof` tells kinds apart.
+    Numbers and texts are SQLite's own, NaN, booleans and lists are blobs: `typeof` and `length`
+    tell kinds apart.
     `column`: it is one, so that it has an affinity, and perhaps an index.
     """
 
@@ -78,6 +80,8 @@ def encoded(value: Any) -> Any:
         return TRUE if value else FALSE
     if isinstance(value, int):
         return value if -LARGEST <= value <= LARGEST else float(value)
+    if isinstance(value, float):
+        return stored(value)
     if isinstance(value, (tuple, list, dict)):
         return b"j" + dumps(_plain(value))
     return value

@@ -73,7 +73,7 @@ def alike(found: Rows, right: Rows) -> bool:
 
 def _close(a: Any, b: Any) -> bool:
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
-        return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12)
+        return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12) or (a != a and b != b)
     return type(a) is type(b) and bool(a == b)
 
 
