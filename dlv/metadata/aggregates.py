@@ -84,9 +84,9 @@ class Least:
     def step(self, value: Any) -> None:
         if value is None:
             return
-        # Numbers stand before texts, and these before all else.
-        kind = 0 if isinstance(value, (int, float)) else 1 if isinstance(value, str) else 2
-        rank = (kind, value)
+        # Truth values stand before numbers, then come texts, then lists.
+        plain = {int: 0, float: 0, str: 1}.get(type(value))
+        rank = (2 if len(value) > 1 else -1) if plain is None else plain, value
         first = self.rank is None or self.found == BLOB
         if first or (value != BLOB and self.better(rank, self.rank)):
             self.found, self.rank = value, rank

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlv.canonical import dumps, float_of
+from dlv.canonical import number as written
 from dlv.metadata.database import Database
 from dlv.metadata.nan import known, stored
 
@@ -108,13 +109,15 @@ def typed(value: Any) -> tuple[str, float | None, str | None]:
         return "null", None, None
     if isinstance(value, bool):
         return "bool", float(value), None
+    if isinstance(value, float) and not math.isfinite(value):
+        value = written(value)
     if isinstance(value, (int, float)):
         # A float column would round large integers; their digits stay in the text.
         return type(value).__name__, float(value), str(value) if isinstance(value, int) else None
     if isinstance(value, str):
         if value in ("NaN", "Infinity", "-Infinity"):
-            number = float_of(value)
-            return "float", None if math.isnan(number) else number, value
+            there = float_of(value)
+            return "float", None if math.isnan(there) else there, value
         return "str", None, value
     return "json", None, dumps(value).decode()
 

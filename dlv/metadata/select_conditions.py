@@ -108,16 +108,17 @@ def _plain_kind(given: Expression) -> str:
 
 def _ordered(s: Statement, operator: str, left: Expression, right: Expression) -> str:
     """Null between values of two kinds; lists have no order at all."""
-    a, b = s.name("x"), s.name("x")
+    a, b = "{0}", "{1}"
     kind = (
         "CASE typeof({0}) WHEN 'integer' THEN 1 WHEN 'real' THEN 1 WHEN 'text' THEN 2"
         " ELSE CASE length({0}) WHEN 0 THEN 1 ELSE 3 END END"
     )
-    return (
-        f"(SELECT CASE WHEN {kind.format(a)} = {kind.format(b)}"
+    return s.once(
+        f"CASE WHEN {kind.format(a)} = {kind.format(b)}"
         f" AND (typeof({a}) != 'blob' OR length({a}) <= 1 AND length({b}) <= 1)"
-        f" THEN {a} {operator} {b} AND {a} != {NAN} AND {b} != {NAN} END"
-        f" FROM (SELECT {left.bare} AS {a}, {right.bare} AS {b}))"
+        f" THEN {a} {operator} {b} AND {a} != {NAN} AND {b} != {NAN} END",
+        left,
+        right,
     )
 
 

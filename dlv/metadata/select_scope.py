@@ -29,12 +29,14 @@ class Expression:
 
     Numbers and texts are SQLite's own, NaN, booleans and lists are blobs: `typeof` and `length`
     tell kinds apart.
-    `column`: it is one, so that it has an affinity, and perhaps an index.
+    `column`: it is one, so that it has an affinity, and perhaps an index. `grouped`: an aggregate
+    stands in it.
     """
 
     sql: str
     kind: str
     column: bool = False
+    grouped: bool = False
 
     @property
     def bare(self) -> str:
@@ -139,6 +141,17 @@ class Statement:
 
     def name(self, word: str) -> str:
         return f"{word}{next(self._names)}"
+
+    def once(self, template: str, *given: Expression) -> str:
+        """`{0}`, `{1}` of the template are these values, which SQLite finds but once.
+
+        Aggregates cannot stand in an inner query, and are repeated.
+        """
+        if any(each.grouped for each in given):
+            return f"({template.format(*(each.bare for each in given))})"
+        names = [self.name("x") for _ in given]
+        called = (f"{each.bare} AS {name}" for each, name in zip(given, names, strict=True))
+        return f"(SELECT {template.format(*names)} FROM (SELECT {', '.join(called)}))"
 
     def function(self, word: str, called: Callable[..., Any]) -> str:
         """The name under which SQL may call it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from dlv.metadata import relations as r
@@ -24,11 +25,29 @@ _TYPED = (
 _SHOWN = (
     f"CASE WHEN type = 'int' AND abs(num) >= 9.2e18 THEN CAST('i' || txt AS BLOB) ELSE {_TYPED} END"
 )
-_AGGREGATES = ("min(", "max(", "dql_min(", "dql_max(")
 _OF_NET = {"net": "structure", "n_nodes": "n_nodes", "n_params": "n_params", "depth": "depth"}
 
 
+def aggregates(of: r.Value) -> bool:
+    """Whether it is asked of a group of rows."""
+    match of:
+        case r.Aggregate():
+            return True
+        case r.Arithmetic(_, left, right):
+            return aggregates(left) or aggregates(right)
+        case r.Negative(inner):
+            return aggregates(inner)
+        case r.Coalesce(values):
+            return any(map(aggregates, values))
+    return False
+
+
 def value(s: Statement, of: r.Value) -> Expression:
+    found = _value(s, of)
+    return replace(found, grouped=True) if aggregates(of) else found
+
+
+def _value(s: Statement, of: r.Value) -> Expression:
     match of:
         case r.Constant(constant):
             return Expression(s.bind(constant), kind_of(constant))
@@ -144,11 +163,8 @@ def number(s: Statement, given: Expression) -> str:
         return f"dql_number({given.sql})"
     if given.kind in ("text", "boolean", "null", "version", "list"):
         return "NULL"
-    test = "CASE WHEN typeof({0}) IN ('integer', 'real') OR {0} = {1} THEN {0} END"
-    if given.bare.startswith(_AGGREGATES):  # which stand in no inner query
-        return test.format(given.bare, NAN)
-    name = s.name("x")
-    return f"(SELECT {test.format(name, NAN)} FROM (SELECT {given.bare} AS {name}))"
+    test = "CASE WHEN typeof({0}) IN ('integer', 'real') OR {0} = %s THEN {0} END"
+    return s.once(test % NAN, given)
 
 
 def _number(s: Statement, of: r.Value) -> str:

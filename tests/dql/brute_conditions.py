@@ -126,7 +126,7 @@ class Conditions:
             line = sorted(values, key=cmp_to_key(order.ascending))
             return None if not line else line[0 if name == "min" else -1]
         numbers = [value for value in values if kind(value) == "number"]
-        if name == "stddev" and len(numbers) < 2 or not numbers:
+        if (name == "stddev" and len(numbers) < 2) or not numbers:
             return None
         if any(map(is_nan, numbers)) or (name == "stddev" and any(map(math.isinf, numbers))):
             return math.nan

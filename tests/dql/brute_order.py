@@ -8,7 +8,7 @@ from typing import Any
 from tests.dql.brute_model import Version
 from tests.dql.brute_truth import Moment, Other, is_nan, kind
 
-_RANK = ("number", "text", "boolean", "other", "time", "list", "version")
+_RANK = ("boolean", "number", "text", "other", "time", "list", "version")
 
 Compare = Callable[[Any, Any], int]
 

@@ -207,10 +207,20 @@ class Queries(Words):
                 f'{m}.lr {no}in "rates"',
                 f"{no}exists (select {n} where {self.join(n, m)} and {where})",
                 f"exists (select {n} from {n} where {self.condition([n, m], 1)})",
+                f"{self.metric_of(m)} {no}in (select {self.metric_of(n)} where {where})",
+                self.best(m, n),
                 f"{m}.batch_size {no}in (select max({n}.batch_size) where {where})",
                 f"{m} {no}in (select {n} where {where} union select {n} where {n}.number = 1)",
             )
         )
+
+    def best(self, m: str, n: str) -> str:
+        """That no other version of its name is better."""
+        metric, sign = self.metric_of(m), self.one(("<", ">", "<=", "!="))
+        other = f"{n}{metric.removeprefix(m)}"
+        known = self.one(("", f" and {metric} is not nan"))
+        alike = f"{n}.name = {m}.name and {other} {sign} {metric}"
+        return f"not exists (select {n} where {alike}){known}"
 
     def join(self, a: str, b: str) -> str:
         number, text = self.number_of(a, 0), self.text_of(a)
@@ -268,7 +278,8 @@ class Queries(Words):
         return found
 
     def keys(self, m: str) -> list[str]:
-        return [self.number_of(m), self.text_of(m), f"{m}.creation_time", self.boolean_of(m)]
+        known = [self.number_of(m), self.text_of(m), f"{m}.creation_time", self.boolean_of(m)]
+        return [*known, self.one((self.metric_of(m), f"{m}.mixed"))]
 
     def versions(self) -> str:
         source = self.one(("", "", " from m"))
@@ -322,7 +333,14 @@ class Queries(Words):
 
     def aggregate(self, m: str) -> str:
         function = self.one(("count", "avg", "sum", "min", "max", "median", "count"))
-        forms = (f"{function}({self.number_of(m)})", "count(*)", f"count({m})", f"count({m}.mixed)")
+        metric = f"{function}({self.metric_of(m)})"
+        forms = (
+            f"{function}({self.number_of(m)})",
+            metric,
+            "count(*)",
+            f"count({m})",
+            f"count({m}.mixed)",
+        )
         more = (f"stddev({self.number_of(m, 0)})", f"min({self.text_of(m)})", f"avg({m}.mixed)")
         return self.one((*forms, *more))
 
@@ -341,9 +359,10 @@ class Queries(Words):
         if by:
             text += f" group by {', '.join(by)}"
             if self.rarely(2):
-                text += f" having {self.one(('count(*)', 'avg(m.lr)', 'count(m.lr)'))}"
+                text += f" having {self.one(('count(*)', 'avg(m.lr)', 'count(m.lr)', 'max(m.lr)', 'coalesce(max(m.lr), 1)', '-max(m.lr)'))}"
                 text += f" {self.one(('>', '>=', '<'))} {self.one(('1', '2', '0.25'))}"
-        keys = [*by, "count(*)", "max(m.number)"] if by else []
+        keys = [*by, "count(*)", "max(m.number)", "max(m.lr)", "coalesce(min(m.lr), 0)"]
+        keys = keys if by else []
         return text + self.order(keys)
 
     def distinct(self) -> str:
