@@ -225,11 +225,11 @@ class Between(Test):
 
 
 class IsNull(Test):
-    """`is null`, `is not null`"""
+    """`is null`"""
 
 
 class IsNan(Test):
-    """`is nan`, `is not nan`"""
+    """`is nan`"""
 
 
 @part(frozen=True)
@@ -287,8 +287,6 @@ class Source(Part):
 
 @part(frozen=True)
 class Item(Part):
-    """A column."""
-
     value: Expression | Star
     name: str | None
 

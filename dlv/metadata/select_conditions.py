@@ -115,7 +115,7 @@ def _ordered(s: Statement, operator: str, left: Expression, right: Expression) -
     )
     return s.once(
         f"CASE WHEN {kind.format(a)} = {kind.format(b)}"
-        f" AND (typeof({a}) != 'blob' OR length({a}) <= 1 AND length({b}) <= 1)"
+        f" AND (typeof({a}) != 'blob' OR {a} = {NAN} OR length({a}) = 1 AND length({b}) = 1)"
         f" THEN {a} {operator} {b} AND {a} != {NAN} AND {b} != {NAN} END",
         left,
         right,

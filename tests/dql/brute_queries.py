@@ -8,6 +8,9 @@ from tests.dql.brute_repositories import SAVED, Made
 from tests.dql.brute_words import Draw, Words
 
 _SIGNS = ("=", "!=", "<", "<=", ">", ">=", "<>", "==")
+_OF_GROUPS = (
+    *("count(*)", "avg(m.lr)", "count(m.lr)", "max(m.lr)", "coalesce(max(m.lr), 1)", "-max(m.lr)"),
+)
 _TAG_PATTERNS = ('"%prod%"', '"x_%"', '"_ld"', '"%"', '"P%"')
 
 
@@ -359,7 +362,7 @@ class Queries(Words):
         if by:
             text += f" group by {', '.join(by)}"
             if self.rarely(2):
-                text += f" having {self.one(('count(*)', 'avg(m.lr)', 'count(m.lr)', 'max(m.lr)', 'coalesce(max(m.lr), 1)', '-max(m.lr)'))}"
+                text += f" having {self.one(_OF_GROUPS)}"
                 text += f" {self.one(('>', '>=', '<'))} {self.one(('1', '2', '0.25'))}"
         keys = [*by, "count(*)", "max(m.number)", "max(m.lr)", "coalesce(min(m.lr), 0)"]
         keys = keys if by else []
