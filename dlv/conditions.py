@@ -68,7 +68,7 @@ class Condition:
         found = self.key.of(metrics, parameters)
         wanted = self.word if isinstance(found, str) else self.value
         numbers = _is_number(found) and _is_number(wanted)
-        if numbers and math.isnan(wanted) and self.op in ("=", "==", "!="):
+        if numbers and wanted != wanted and self.op in ("=", "==", "!="):
             return math.isnan(found) == (self.op != "!=")  # asked for, as null is
         texts = isinstance(found, str) and isinstance(wanted, str)
         if self.op in ("<", "<=", ">", ">=") and not (numbers or texts):

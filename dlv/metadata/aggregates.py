@@ -79,7 +79,7 @@ class Least:
 
     def __init__(self) -> None:
         self.found: Any = None
-        self.rank: tuple[bool, Any] | None = None
+        self.rank: tuple[int, Any] | None = None
 
     def step(self, value: Any) -> None:
         if value is None:
