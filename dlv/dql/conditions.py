@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from dlv.dql import ast, comparing, constants, membership, paths, template_names, values
+from dlv.dql import ast, captured, comparing, constants, membership, paths, template_names, values
 from dlv.dql.comparing import holding
 from dlv.dql.reading import Reading, Reported
 from dlv.dql.scopes import Scope
@@ -26,6 +26,7 @@ from dlv.dql.things import (
 )
 from dlv.errors import nearest
 from dlv.metadata import relations
+from dlv.metadata.node_sets import Nodes
 from dlv.metadata.relations import (
     All,
     AnyNode,
@@ -194,14 +195,29 @@ def _is_nan(reading: Reading, scope: Scope, part: ast.IsNan) -> Condition:
 
 def _has(reading: Reading, scope: Scope, part: ast.Has) -> Condition:
     patterns = []
+    asked = captured.wanted(part.templates)
     for template in part.templates:
         with reading.collecting():
-            patterns.append(template_names.pattern(reading, template))
+            blank = dict.fromkeys(asked, "") if asked else None
+            patterns.append(template_names.pattern(reading, template, blank))
     nodes = node_set(reading, scope, part.left, "has")
+    if asked and len(patterns) == len(part.templates):
+        return _has_captured(reading, scope, part, nodes.nodes)
     if len(patterns) < len(part.templates):
         raise Reported
     fits: Condition = Fits(tuple(patterns))
     return comparing.of_nodes(scope, nodes.nodes, Not(fits) if part.negated else fits)
+
+
+def _has_captured(reading: Reading, scope: Scope, part: ast.Has, nodes: Nodes) -> Condition:
+    def fits(captures: captured.Captures) -> Condition:
+        patterns = [template_names.pattern(reading, each, captures) for each in part.templates]
+        found = Fits(tuple(patterns))
+        return Not(found) if part.negated else found
+
+    made = next(v for v in scope.every() if v.unique == nodes.variable)
+    holds = captured.some(reading, part, nodes, made.derived, fits)
+    return captured.of_nodes(scope.quantifier, nodes, holds)
 
 
 def node_set(reading: Reading, scope: Scope, part: ast.Expression, use: str) -> NodeSet:

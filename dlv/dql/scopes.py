@@ -35,6 +35,12 @@ class Scope:
             scope = scope.outer
         return None
 
+    def every(self) -> Iterator[Variable]:
+        scope: Scope | None = self
+        while scope is not None:
+            yield from scope.variables.values()
+            scope = scope.outer
+
     def names(self) -> Iterator[str]:
         scope: Scope | None = self
         while scope is not None:

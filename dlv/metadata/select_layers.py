@@ -88,13 +88,26 @@ class Layers:
             )
 
     def named(self, ground: str, wanted: Named) -> LayerSet:
-        key = "named", ground, _spelt(wanted.pattern)
+        key = "named", ground, _spelt(wanted.pattern), wanted.captured
         if key not in self.statement.cache:
             natives = self._fitting_names(ground, "name", wanted.pattern)
             others = self._fitting_names(ground, "alias", wanted.pattern) - natives
-            self.statement.cache[key] = LayerSet(natives | others, others, natives)
+            meant = natives
+            if wanted.captured is not None:
+                meant = self._captured(ground, "name", wanted, natives)
+                others = self._captured(ground, "alias", wanted, others)
+            self.statement.cache[key] = LayerSet(meant | others, others, natives)
         found: LayerSet = self.statement.cache[key]
         return found
+
+    def _captured(
+        self, ground: str, column: str, wanted: Named, ids: frozenset[int]
+    ) -> frozenset[int]:
+        assert isinstance(wanted.pattern, Selector)
+        only = dict(wanted.captured or ())
+        rows = self._read(ground, f"id, {column}", "", ())
+        match = wanted.pattern.match
+        return frozenset(key for key, name in rows if key in ids and match(name) == only)
 
     def _fitting_names(
         self, ground: str, column: str, pattern: Selector | re.Pattern[str]
