@@ -177,6 +177,8 @@ class Conditions:
 
     def _tested(self, test: Any, scope: Scope, quantifier: str) -> Truth:
         """A test on nodes, or on one of several values, holds if it holds of one of them."""
+        if isinstance(test, ast.Has) and "$1" in str(test.templates):
+            return _quantified(quantifier, list(self._captured(test, scope)))
         if isinstance(test, ast.Has):
             found = [
                 any(nodes.fits(layer, each, self.literal) for each in test.templates)
@@ -200,6 +202,22 @@ class Conditions:
             return _quantified(quantifier, [self._single(test, each) is True for each in scopes])
         assert quantifier == "any"
         return self._single(test, scope)
+
+    def _captured(self, test: ast.Has, scope: Scope) -> Iterator[bool]:
+        """Of each node, with what was captured on the way to it."""
+        assert isinstance(test.left, ast.Path)
+        first, *rest = test.left.trailers
+        assert isinstance(first, ast.Selector)
+        graph = scope.versions[test.left.name].graph
+        for text, names in nodes.captured(graph, first).items():
+
+            def literal(tree: Any, text: str = text) -> Any:
+                found = self.literal(tree)
+                return found.replace("$1", text) if isinstance(found, str) else found
+
+            for layer in nodes.walked(graph, names, rest, literal):
+                fits = any(nodes.fits(layer, each, literal) for each in test.templates)
+                yield fits != test.negated
 
     def _single(self, test: Any, scope: Scope) -> Truth:
         if isinstance(test, ast.Compare):

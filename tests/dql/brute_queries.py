@@ -191,11 +191,22 @@ class Queries(Words):
                 f"{which}{self.nodes(m)} {no}has {templates}",
                 f"{which}{self.nodes(m)} {no}has {templates}",
                 f"{which}{self.node_test(m)}",
+                f"{which}{self.captured(m)}",
                 f"exists {self.nodes(m)}",
                 f"{no}exists {self.nodes(m)}",
                 f"{self.nodes(m)}.count {self.one(_SIGNS)} {self.whole(0, 4)}",
             )
         )
+
+    def captured(self, m: str) -> str:
+        """Nodes beside those that are numbered alike."""
+        kind = self.one(("conv*", "conv?", "relu*", "fc*", "pool?", "features.?"))
+        way = self.one((".next", ".next", ".prev", ".next.next", "", ".next_raw"))
+        other = self.one(
+            ('RELU("relu$1")', 'POOL("MAX", "pool$1")', 'CONV(name = "conv$1")', 'RELU("*$1")')
+        )
+        more = self.one(("", "", ' | POOL("AVG")'))
+        return f'{m}["{kind}($1)"]{way} {self.one(("", "not "))}has {other}{more}'
 
     def subqueries(self, m: str) -> str:
         n, no = self.variable(), self.one(("", "not "))
