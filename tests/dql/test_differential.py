@@ -107,5 +107,5 @@ def test_queries(of: tuple[int, str]) -> None:
 def test_many_queries(seed: int) -> None:
     repository = made(seed)
     lot = Random(seed)
-    for _ in range(100):
+    for _ in range(500):  # 10,000 in all
         check(repository, Queries(lot.randint, repository).query())
