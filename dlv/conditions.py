@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dlv.canonical import NON_FINITE
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.metadata.metrics import Summary
 
@@ -16,6 +18,8 @@ _TERM = re.compile(rf"\s*(?P<key>{_WORD}|[^\s<>=!\"']+)?\s*(?P<op><=|>=|!=|==|=|
 _VALUE = re.compile(rf"(?P<value>{_WORD}|[^\s<>=!\"']+)?\s*(?:(?P<and>and)\b|(?P<rest>\S.*)|\Z)")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None, "none": None}
+_WORDS |= {name.lower(): value for name, value in NON_FINITE.items()}
+_WORDS |= {"inf": math.inf, "-inf": -math.inf}
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
     "==": operator.eq,
@@ -41,7 +45,8 @@ class Key:
     def of(self, metrics: Metrics, parameters: Parameters) -> Any:
         """The value of one version; None where it has none."""
         if self.figure is None:
-            return parameters.get(self.name)
+            value = parameters.get(self.name)
+            return NON_FINITE.get(value, value) if isinstance(value, str) else value
         summary = metrics.get(self.name)
         return None if summary is None else getattr(summary, self.figure)
 
@@ -63,6 +68,8 @@ class Condition:
         found = self.key.of(metrics, parameters)
         wanted = self.word if isinstance(found, str) else self.value
         numbers = _is_number(found) and _is_number(wanted)
+        if numbers and wanted != wanted and self.op in ("=", "==", "!="):
+            return math.isnan(found) == (self.op != "!=")  # asked for, as null is
         texts = isinstance(found, str) and isinstance(wanted, str)
         if self.op in ("<", "<=", ">", ">=") and not (numbers or texts):
             return False

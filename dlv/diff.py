@@ -104,7 +104,8 @@ class Diff:
 def _essence(value: Any) -> Any:
     """What must agree for two values to be called equal."""
     if isinstance(value, Metric):
-        return (value.n, value.last_step, value.last, value.min, value.max, value.nonfinite)
+        figures = (repr(each) for each in (value.last, value.min, value.max))  # NaN equals itself
+        return (value.n, value.last_step, *figures, value.nonfinite)
     if isinstance(value, FileEntry):
         return (value.blake3, value.mode)
     if isinstance(value, list):

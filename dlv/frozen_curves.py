@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -21,7 +20,7 @@ from dlv.events.store import SeriesRow
 from dlv.manifest import Manifest
 from dlv.metadata import curve_writing as rows
 from dlv.metadata import curves, versions
-from dlv.metadata.metrics import Summary
+from dlv.metadata.metrics import Summary, summarise
 from dlv.metadata.versions import Version
 from dlv.repository import Repository
 from dlv.weights import MatrixStore
@@ -86,6 +85,9 @@ def _blobs(store: CurveStore, series: int) -> Iterator[payloads.Blobs]:
 def _summary(store: CurveStore, row: SeriesRow, run: str, digest: str) -> Summary:
     """As `metadata.metrics.summarise` makes it of all points, out of the chunks' figures."""
     parts = store.scalar_chunks(row.id)
+    if any(part.nonfinite for part in parts):  # of which these figures do not tell
+        points = chunks.joined(list(store.written(row.id)))
+        return summarise(run, row.tag, digest, points.steps.tolist(), points.values.tolist())
     low = high = None
     for part in parts:
         if part.vmin is not None and (low is None or part.vmin < low[0]):
@@ -96,19 +98,17 @@ def _summary(store: CurveStore, row: SeriesRow, run: str, digest: str) -> Summar
     if row.n:
         places.append(row.n - 1)
     steps = [int(step) for step in store.points_at(row.id, places).steps]
-    last = row.last if row.last is not None and math.isfinite(row.last) else None
     return Summary(
         run=run,
         tag=row.tag,
         hash=digest,
         n=row.n,
         last_step=steps[-1] if row.n else None,
-        last=last,
+        last=row.last,
         min=low[0] if low else None,
         min_step=steps[0] if low else None,
         max=high[0] if high else None,
         max_step=steps[1] if high else None,
-        nonfinite=sum(part.nonfinite for part in parts),
     )
 
 

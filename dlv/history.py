@@ -129,9 +129,8 @@ def _with_results(summaries: Iterable[Summary], results: Mapping[str, float]) ->
     """Metrics by name; the newest evaluation counts for more than how training ended."""
     found = {summary.name: summary for summary in summaries}
     for name, value in results.items():
-        last = value if math.isfinite(value) else None
-        known = found.get(name) or Summary("", name, "", 1, None, last, last, None, last)
-        found[name] = replace(known, last=last)
+        known = found.get(name) or Summary("", name, "", 1, None, value, value, None, value)
+        found[name] = replace(known, last=value)
     return found
 
 

@@ -15,14 +15,7 @@ from typing import TYPE_CHECKING
 import dlv.durable as durable
 import dlv.locks as locks
 from dlv.canonical import WRITER, dumps, hash_bytes, read_json
-from dlv.errors import (
-    Conflict,
-    Damaged,
-    NewerFormat,
-    NotARepository,
-    UnsafeInput,
-    UsageError,
-)
+from dlv.errors import Conflict, Damaged, NewerFormat, NotARepository, UnsafeInput, UsageError
 from dlv.lazy import lazy
 from dlv.metadata import facts, staged
 from dlv.metadata.database import Database
@@ -32,11 +25,13 @@ from dlv.mounts import network_disk
 if TYPE_CHECKING:
     import dlv.fact as fact_format
     import dlv.manifest as manifest_format
+    import dlv.series_figures as series_figures
     from dlv.fact import Fact
     from dlv.manifest import Manifest
 else:  # `list` and `log` need neither
     fact_format = lazy("dlv.fact")
     manifest_format = lazy("dlv.manifest")
+    series_figures = lazy("dlv.series_figures")
 
 FORMAT = 1
 FOLDER = ".dlv"
@@ -213,7 +208,12 @@ class Repository:
             )
         # Before it is opened: if it is replaced in between, that is noticed once too often.
         self._opened = _identity(self.database_file)
-        return Database(self.database_file, wal=not network_disk(self.path), create=False)
+        return Database(
+            self.database_file,
+            wal=not network_disk(self.path),
+            create=False,
+            figures=lambda db, series: series_figures.read(self, db, series),
+        )
 
     def close(self) -> None:
         if "database" in self.__dict__:

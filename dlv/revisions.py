@@ -220,6 +220,12 @@ def _best(db: Database, name: str, metric: str, given: str | None) -> Version:
             # Oldest first, so that of equal ones the older stays.
             if not math.isnan(value) and (best is None or value < best[0]):
                 best = value, candidate
+    if best is None and _has(db, name, metric):
+        raise NotFound(
+            f"no version of `{name}` has a number as `{metric}`",
+            why="where it was measured it is NaN",
+            hint=f"dlv metrics {name}",
+        )
     if best is None:
         raise NotFound(
             f"no version of `{name}` has the metric `{metric}`",

@@ -153,7 +153,9 @@ def short(cell: Cell, now: datetime.datetime) -> str:
     if isinstance(cell, float):
         cell = Number(cell)
     if isinstance(cell, Number):
-        text = f"{cell.value:.{cell.digits}g}" if isinstance(cell.value, float) else f"{cell.value}"
+        text = str(raw(cell))
+        if isinstance(cell.value, float) and math.isfinite(cell.value):
+            text = f"{cell.value:.{cell.digits}g}"
         return text + escape(cell.unit)
     return full(cell)
 

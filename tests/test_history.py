@@ -84,7 +84,7 @@ ALL = ["lenet@3", "wide@1", "lenet@2", "lenet@1"]
         ({"where": ["accuracy.max>=0.9"]}, ["lenet@2"]),
         ({"where": ["lr=0.1 and loss<=1"]}, ["lenet@3", "lenet@1"]),
         ({"where": ["lr=0.1", "loss<1"]}, ["lenet@3"]),
-        ({"sort": "accuracy"}, ["lenet@2", "lenet@1", "lenet@3", "wide@1"]),
+        ({"sort": "accuracy"}, ["lenet@2", "lenet@1", "wide@1", "lenet@3"]),
         ({"sort": "loss"}, ["lenet@3", "lenet@1", "lenet@2", "wide@1"]),
         ({"sort": "lr"}, ["lenet@2", "lenet@3", "wide@1", "lenet@1"]),
         ({"sort": "version"}, ["lenet@1", "lenet@2", "lenet@3", "wide@1"]),

@@ -16,7 +16,7 @@ LEVELS: dict[float, str] = {
     2: "metadata adapters durable ignore locks paths folders arrays mounts",
     3: "ballast quarantine repository revisions staging files config pack_files weights"
     " weight_writer snapshots catalogue environment bounds_norms live_model weight_statistics"
-    " processors",
+    " processors series_figures",
     3.2: "trials runs artifacts rounding structure reading given_data bounds curve_store"
     " network_graphs projections text_logs",
     3.3: "archiving curve_writer restart_views",
@@ -54,7 +54,8 @@ EXTRA = {
     "evaluation": "lazy",
     "staging": "lazy",
     "durable": "lazy",
-    "repository": "lazy",
+    "repository": "lazy series_figures",
+    "series_figures": "catalogue weights",
     "config": "lazy",
     "check": "rebuild",
     "collect": "rebuild",

@@ -326,14 +326,14 @@ def test_best(shelf: Shelf) -> None:
         shelf.add("a", loss=[0.9, 0.3], accuracy=[0.8], lr=[2.0]),
         shelf.add("a", loss=[0.4], accuracy=[0.8], lr=[0.5]),
         shelf.add("a", loss=[0.0, math.nan], accuracy=[math.nan]),
-        shelf.add("a", loss=[-math.inf], accuracy=[math.inf]),
+        shelf.add("a", loss=[math.inf], accuracy=[-math.inf]),
         shelf.add("a"),
     ]
     shelf.add("b", loss=[0.0], accuracy=[1.0])
     assert shelf["a@best:loss"] == ids[1]  # the last value, not the least
-    assert shelf["a@best:loss:max"] == ids[0]
+    assert shelf["a@best:loss:max"] == ids[4]  # infinity is a number, NaN is none
     assert shelf["a@best:accuracy"] == ids[1]  # of equal ones the older
-    assert shelf["a@best:accuracy:min"] == ids[0]
+    assert shelf["a@best:accuracy:min"] == ids[4]
     assert shelf["a@best:lr:min"] == ids[2]
     error = shelf.error("a@best:lr")
     assert (error.exit_code, error.hint) == (2, "a@best:lr:max or a@best:lr:min")

@@ -98,6 +98,13 @@ word. `m["loss"]` is a metric where a number is wanted (`m.metrics["loss"]` alwa
 `.min` and `.max`; `.step`, `.min.step`, `.max.step` say where; `.at(100)` is the value at a step,
 `.steps` how many there are. Otherwise it is a set of layers (`m.nodes["loss"]` always).
 """
+NAN = """\
+NaN and infinities are values, and NaN is not null: `m["loss"] is nan`, `is not nan` (of null, too).
+Comparisons with NaN are false, `!=` is true; with null they are null. In `order by` NaN stands
+behind all values and before nulls, ascending or descending; truth values stand before numbers, then
+texts, then lists. `min` and `max` pass over NaN where there is a number, `sum`, `avg`, `median` and
+`stddev` do not; `group by` and `distinct` take all NaN for one.
+"""
 NODES = """\
 `m["conv*"]` are the layers of these names, `m[CONV(kernel=3, out>=64)]` those of a template.
 `.next` and `.prev` go along the edges, past reshaping; `.next_raw` and `.prev_raw` do not pass
@@ -180,7 +187,7 @@ def attributes() -> list[str]:
         lines.append(f"| `{name}` | {kind} | {ABOUT.get(name, '')} |")
     called = ", ".join(f"`{name}`" for name in AGGREGATES)
     functions = f"Functions over rows: {called}; `count(*)` counts them. They skip nulls.\n"
-    return [*lines, "", FIGURES, functions, "## Layers", "", NODES]
+    return [*lines, "", FIGURES, functions, NAN, "## Layers", "", NODES]
 
 
 def reference() -> str:

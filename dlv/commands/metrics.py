@@ -51,8 +51,8 @@ def run(
 ) -> None:
     """Show the last, smallest and largest value of each metric series.
 
-    NaN and infinities are counted, but never smallest or largest. With --series the points
-    are in the JSON document. What `dlv eval` has saved is listed under the name of its data.
+    NaN is smallest and largest only where there is no number. With --series the points are in
+    the JSON document. What `dlv eval` has saved is listed under the name of its data.
     """
     if md and csv:
         raise UsageError("give one of --md and --csv")

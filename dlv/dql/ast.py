@@ -225,7 +225,11 @@ class Between(Test):
 
 
 class IsNull(Test):
-    """`is null`, `is not null`"""
+    """`is null`"""
+
+
+class IsNan(Test):
+    """`is nan`"""
 
 
 @part(frozen=True)
@@ -258,7 +262,7 @@ class Exists(Part):
 
 Expression: TypeAlias = (
     Path | Call | Number | Text | Boolean | Null | Parameter | Listing | Group | Binary | Unary
-    | And | Or | Compare | Like | Matches | In | Between | IsNull | Has | Quantified
+    | And | Or | Compare | Like | Matches | In | Between | IsNull | IsNan | Has | Quantified
     | Lineage | Exists
 )  # fmt: skip
 
@@ -283,8 +287,6 @@ class Source(Part):
 
 @part(frozen=True)
 class Item(Part):
-    """A column."""
-
     value: Expression | Star
     name: str | None
 

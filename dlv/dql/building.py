@@ -205,6 +205,7 @@ _CONDITIONS: Mapping[str, Make] = {
     "in_": lambda span, c: ast.In(c[0], c[1] is not None, c[2], span=span),
     "between": lambda span, c: ast.Between(c[0], c[1] is not None, c[2], c[3], span=span),
     "is_null": lambda span, c: ast.IsNull(c[0], c[1] is not None, span=span),
+    "is_nan": lambda span, c: ast.IsNan(c[0], c[1] is not None, span=span),
     "has": lambda span, c: ast.Has(c[0], c[1] is not None, c[2], span=span),
     "negated": _constant("not"),
     "quantified": lambda span, c: ast.Quantified(c[0], c[1], span=span),

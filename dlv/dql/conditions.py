@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from dlv.dql import ast, comparing, constants, membership, paths, template_names, values
+from dlv.dql import ast, captured, comparing, constants, membership, paths, template_names, values
 from dlv.dql.comparing import holding
 from dlv.dql.reading import Reading, Reported
 from dlv.dql.scopes import Scope
@@ -14,6 +14,7 @@ from dlv.dql.things import (
     ANY,
     BOOLEAN,
     NULL,
+    NUMBER,
     TEXT,
     NodeAttribute,
     NodeSet,
@@ -25,6 +26,7 @@ from dlv.dql.things import (
 )
 from dlv.errors import nearest
 from dlv.metadata import relations
+from dlv.metadata.node_sets import Nodes
 from dlv.metadata.relations import (
     All,
     AnyNode,
@@ -35,6 +37,7 @@ from dlv.metadata.relations import (
     Either,
     Fits,
     Fixed,
+    IsNan,
     IsNull,
     Like,
     Matches,
@@ -174,16 +177,47 @@ def _is_null(reading: Reading, scope: Scope, part: ast.IsNull) -> Condition:
     return holding(reading, scope, part, left, IsNull)
 
 
+def _is_nan(reading: Reading, scope: Scope, part: ast.IsNan) -> Condition:
+    left = values.value(reading, scope, part.left)
+    if isinstance(left, Selected):
+        left = paths.metric(reading, left.variable, left.selector)
+    said = reading.short(part.left)
+    if isinstance(left, NodeAttribute):
+        number, what = NUMBER in left.kinds, "is never a number"
+    elif isinstance(left, Scalar):
+        number, what = values.is_kind(reading, left, NUMBER), f"is {values.holds(reading, left)}"
+    else:
+        number, what = False, "is no value"
+    if not number:
+        raise reading.fault(part.left.span, f"{said} {what}, and `is nan` is asked of numbers")
+    return holding(reading, scope, part, left, IsNan)
+
+
 def _has(reading: Reading, scope: Scope, part: ast.Has) -> Condition:
     patterns = []
+    asked = captured.wanted(part.templates)
     for template in part.templates:
         with reading.collecting():
-            patterns.append(template_names.pattern(reading, template))
+            blank = dict.fromkeys(asked, "") if asked else None
+            patterns.append(template_names.pattern(reading, template, blank))
     nodes = node_set(reading, scope, part.left, "has")
+    if asked and len(patterns) == len(part.templates):
+        return _has_captured(reading, scope, part, nodes.nodes)
     if len(patterns) < len(part.templates):
         raise Reported
     fits: Condition = Fits(tuple(patterns))
     return comparing.of_nodes(scope, nodes.nodes, Not(fits) if part.negated else fits)
+
+
+def _has_captured(reading: Reading, scope: Scope, part: ast.Has, nodes: Nodes) -> Condition:
+    def fits(captures: captured.Captures) -> Condition:
+        patterns = [template_names.pattern(reading, each, captures) for each in part.templates]
+        found = Fits(tuple(patterns))
+        return Not(found) if part.negated else found
+
+    made = next(v for v in scope.every() if v.unique == nodes.variable)
+    holds = captured.some(reading, part, nodes, made.derived, fits)
+    return captured.of_nodes(scope.quantifier, nodes, holds)
 
 
 def node_set(reading: Reading, scope: Scope, part: ast.Expression, use: str) -> NodeSet:
@@ -322,6 +356,7 @@ _BINDERS: Mapping[type, Binder] = {
     ast.In: _in,
     ast.Between: _between,
     ast.IsNull: _is_null,
+    ast.IsNan: _is_nan,
     ast.Has: _has,
     ast.Quantified: _quantified,
     ast.Lineage: _lineage,

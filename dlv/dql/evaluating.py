@@ -22,6 +22,7 @@ from dlv.canonical import hash_of
 from dlv.dql.bound import Evaluation
 from dlv.dql.candidates import Candidate, merged
 from dlv.dql.committing import check_name
+from dlv.dql.judging import check_metrics
 from dlv.dql.outcome import Explained, Trials
 from dlv.dql.picking import Picking
 from dlv.dql.preparing import Planned, Preparing
@@ -123,6 +124,7 @@ class Evaluating:
         preparing.check_count()
         picking = Picking(preparing)
         picking.first()
+        check_metrics(self.work, picking.trials.values())
         return picking
 
     @cached_property

@@ -184,7 +184,12 @@ class Layers:
         found = {name: caught(wanted.pattern, name) for name in self.order}
         if all(captures is None for captures in found.values()):
             found = {name: caught(wanted.pattern, alias) for name, alias in self.aliases.items()}
-        return {name: captures for name, captures in found.items() if captures is not None}
+        only = None if wanted.captured is None else dict(wanted.captured)
+        return {
+            name: captures
+            for name, captures in found.items()
+            if captures is not None and only in (None, captures)
+        }
 
     def _fits(self, name: str, patterns: Iterable[Any]) -> bool:
         layer = self.as_layer(name)

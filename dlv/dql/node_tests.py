@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from dlv.metadata.nan import is_nan
 from dlv.metadata.relations import (
     All,
     Arithmetic,
@@ -14,6 +15,7 @@ from dlv.metadata.relations import (
     Constant,
     Either,
     Fits,
+    IsNan,
     IsNull,
     Like,
     Matches,
@@ -78,6 +80,8 @@ def _truth(test: Condition, attribute: Attribute, layer: Callable[[], Layer]) ->
             return _not(_all([_not(part) for part in parts]))
         case IsNull():
             return value(test.value, attribute) is None
+        case IsNan():
+            return is_nan(value(test.value, attribute))
         case _:
             raise _ElsewhereError
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from dlv.dql import ast, template_names
+from dlv.dql import ast, captured, template_names
 from dlv.dql.attribute_names import GENERAL, everywhere, of_operation
 from dlv.dql.constants import is_constant, plain
 from dlv.dql.reading import Reading
@@ -203,6 +203,7 @@ def nodal(
         return Fitting((template_names.pattern(reading, part.template),))
     if part.regular:
         return Named(reading.regular(part.text, part.span))
+    captured.refuse(reading, part.text, part.span)
     found = reading.selector(part.text, part.span)
     exact = found.literal
     if first_of is not None and not first_of.derived and exact is not None:
@@ -227,7 +228,10 @@ def walk(reading: Reading, nodes: Nodes, rest: Sequence[ast.Trailer]) -> Thing:
         elif isinstance(trailer, ast.Index):
             nodes = replace(nodes, steps=(*nodes.steps, Pick(trailer.place)))
         elif trailer.name.lower() in HOPS and isinstance(trailer, ast.Attribute):
-            nodes = replace(nodes, steps=(*nodes.steps, HOPS[trailer.name.lower()]))
+            word = trailer.name.lower()
+            if not HOPS[word].raw and operation(nodes) == "RESHAPE":
+                reading.warn(f".{word} leads past RESHAPE and never from it; .{word}_raw does")
+            nodes = replace(nodes, steps=(*nodes.steps, HOPS[word]))
         elif isinstance(trailer, ast.Method):
             raise reading.fault(
                 trailer.span,

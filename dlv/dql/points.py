@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -29,9 +28,8 @@ class Points:
         self._series = lru_cache(_KEPT)(self._read)
 
     def at(self, version: str, name: str, step: int) -> float | None:
-        """The value at just this step, the last one if it was written twice; none if NaN."""
-        value = self._series(version, name).get(step)
-        return value if value is not None and math.isfinite(value) else None
+        """The value at just this step, the last one if it was written twice."""
+        return self._series(version, name).get(step)
 
     def _read(self, version: str, name: str) -> dict[int, float]:
         db = self._repository.database

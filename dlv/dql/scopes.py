@@ -11,6 +11,7 @@ from dlv.dql.reading import Reading
 from dlv.dql.things import Scalar, Variable
 from dlv.errors import nearest
 from dlv.metadata.field_names import FIELD_NAMES
+from dlv.metadata.relations import COLUMNS, MANY
 
 
 @dataclass
@@ -35,6 +36,12 @@ class Scope:
             scope = scope.outer
         return None
 
+    def every(self) -> Iterator[Variable]:
+        scope: Scope | None = self
+        while scope is not None:
+            yield from scope.variables.values()
+            scope = scope.outer
+
     def names(self) -> Iterator[str]:
         scope: Scope | None = self
         while scope is not None:
@@ -50,6 +57,10 @@ def variable(reading: Reading, scope: Scope, path: ast.Path) -> Variable:
     known = list(scope.names())
     start = ast.Span(path.span.start, path.span.start + len(path.name))
     words = nearest(path.name, ["true", "false", "null"]) if not path.trailers else []
+    meant = None if path.trailers else column(reading, path.name, next(iter(known), "m"))
+    words = words if meant is None else [meant]
+    if path.name.lower() == "nan" and not path.trailers:
+        words = ["is nan"]
     raise reading.fault(
         start,
         f"`{path.name}` is no variable of this query",
@@ -57,6 +68,13 @@ def variable(reading: Reading, scope: Scope, path: ast.Path) -> Variable:
         did_you_mean=words or nearest(path.name, known),
         hint=None if words else _hint(path, known),
     )
+
+
+def column(reading: Reading, name: str, whose: str = "m") -> str | None:
+    """How an attribute, a hyperparameter or a metric of that name is asked for; None: no such."""
+    if name.lower() in (*COLUMNS, *MANY) or reading.known.has_hyperparameter(name):
+        return f"{whose}.{name}"
+    return f'{whose}["{name}"]' if reading.known.has_series(name) else None
 
 
 def _hint(path: ast.Path, known: Sequence[str]) -> str:

@@ -7,9 +7,9 @@ from typing import Any
 
 from dlv.dql import ast
 from dlv.dql.reading import Reading, Reported
-from dlv.dql.scopes import Scope, bare, groups, used
+from dlv.dql.scopes import Scope, bare, column, groups, used
 from dlv.dql.things import VERSION, Result, Variable
-from dlv.metadata.relations import Source
+from dlv.metadata.relations import COLUMNS, MANY, Source
 
 IMPLICIT = "m"  # of `select count(*)`, which names nothing
 
@@ -84,10 +84,39 @@ def free(
         word = name in titles and bare(name, *others)
         if name not in names and name not in around and not word:
             names.append(name)
+    _check_columns(reading, names, items, others)
     scope = Scope(outer=outer)
     for name in names or [IMPLICIT]:
         scope.variables[name] = Variable(name, reading.new_variable(name))
     return scope, tuple(Source(each.unique) for each in scope.variables.values())
+
+
+def _check_columns(
+    reading: Reading, names: Sequence[str], items: Sequence[Any], others: Sequence[Any]
+) -> None:
+    """`select name, loss` would be all versions beside all versions."""
+    where, _, having, _ = others
+    found = False
+    for name in names:
+        known = name.lower() in (*COLUMNS, *MANY)
+        # A version may well be called `n`, as some hyperparameter is.
+        known = known or ((len(names) > 1 or len(name) > 1) and column(reading, name) is not None)
+        if not known or name in used(where, having) or not bare(name, *items, *others):
+            continue
+        found = True
+        path = used(*items, *others)[name]
+        whose = next((each for each in names if column(reading, each) is None), "m")
+        meant = column(reading, name, whose) or ""
+        reading.found.faults.append(
+            reading.fault(
+                path.span,
+                f"`{name}` alone is a variable, which stands for versions",
+                did_you_mean=[meant],
+                hint=f"select {meant} from {whose}",
+            )
+        )
+    if found:
+        raise Reported
 
 
 def check_joined(reading: Reading, scope: Scope, part: ast.Select) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from dlv.dql import ast
+from dlv.dql import ast, captured
 from dlv.dql.attribute_names import fits, of_operation
 from dlv.dql.bound import Making
 from dlv.dql.constants import is_constant, plain
@@ -14,14 +14,24 @@ from dlv.dql.reading import Reading
 from dlv.dql.things import NULL, WORDS, kind_of
 from dlv.errors import UsageError, nearest
 from dlv.network.patterns import AttributeTest, Pattern
+from dlv.network.selector import Selector
 from dlv.network.templates import template
 from dlv.network.vocabulary import OPS, Default, attributes
 
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
 
 
-def pattern(reading: Reading, written: ast.Template) -> Pattern:
+def pattern(
+    reading: Reading, written: ast.Template, captures: captured.Captures | None = None
+) -> Pattern:
     """What `has` and selectors look for."""
+
+    def selector(part: Any) -> Selector:
+        text = _text(reading, part)
+        if captures is None:
+            captured.refuse(reading, text, part.span)
+        return reading.selector(captured.put_in(text, captures or {}), part.span)
+
     op = _operation(reading, written.name, written.span, making=False)
     variant, name, raw = None, None, None
     tests: list[AttributeTest] = []
@@ -30,7 +40,7 @@ def pattern(reading: Reading, written: ast.Template) -> Pattern:
     for argument in written.args:
         value = argument.value
         if argument.name is not None and argument.name.lower() == "name" and "name" not in own:
-            name = reading.selector(_text(reading, value), value.span)
+            name = selector(value)
         elif argument.name is not None:
             tests.append(_test(reading, op, argument, argument.name, "=", value))
         elif isinstance(value, ast.Compare):
@@ -40,12 +50,11 @@ def pattern(reading: Reading, written: ast.Template) -> Pattern:
     if OPS[op].variants and words:
         word, part = words.pop(0)
         if op == "OP":
-            raw = reading.selector(word, part.span)
+            raw = selector(part)
         else:
             variant = _variant(reading, op, word, part)
     if words:
-        word, part = words.pop(0)
-        name = reading.selector(word, part.span)
+        name = selector(words.pop(0)[1])
     if words:
         raise reading.fault(words[0][1].span, f"{op} takes one name", hint=_example(op))
     if variant is not None:

@@ -32,7 +32,7 @@ AGGREGATES = ("count", "sum", "avg", "min", "max", "stddev", "median")
 _ORDERED = ("min", "max")  # of texts and times as well
 _CONDITIONS = (
     *(ast.And, ast.Or, ast.Compare, ast.Like, ast.Matches, ast.In, ast.Between, ast.IsNull),
-    *(ast.Has, ast.Quantified, ast.Lineage, ast.Exists),
+    *(ast.IsNan, ast.Has, ast.Quantified, ast.Lineage, ast.Exists),
 )
 
 

@@ -1,12 +1,14 @@
-"""Aggregates that SQLite lacks, or that fail where numbers grow large."""
+"""Aggregates that SQLite lacks, or that fail where numbers grow large or are none."""
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dlv.lazy import lazy
+from dlv.metadata.nan import BLOB, known, stored
 
 if TYPE_CHECKING:
     import statistics
@@ -23,17 +25,22 @@ class Numbers:
         self.values: list[int | float] = []
 
     def step(self, value: Any) -> None:
+        value = known(value)
         if isinstance(value, (int, float)):
             self.values.append(value)
 
     def finalize(self) -> Any:
+        found = self.figure()
+        return stored(found) if isinstance(found, float) else found
+
+    def figure(self) -> Any:
         raise NotImplementedError
 
 
 class Sum(Numbers):
     """Whole numbers stay so; SQLite's own sum fails where they grow too large."""
 
-    def finalize(self) -> Any:
+    def figure(self) -> Any:
         if not self.values:
             return None
         if all(isinstance(value, int) for value in self.values):
@@ -43,22 +50,53 @@ class Sum(Numbers):
 
 
 class Mean(Numbers):
-    def finalize(self) -> Any:
+    def figure(self) -> Any:
         return _sum(self.values) / len(self.values) if self.values else None
 
 
 class Deviation(Numbers):
     """That of a sample: with one value there is none."""
 
-    def finalize(self) -> Any:
-        if len(self.values) < 2 or not all(map(math.isfinite, self.values)):
+    def figure(self) -> Any:
+        if len(self.values) < 2:
             return None
+        if not all(map(math.isfinite, self.values)):
+            return math.nan  # as of a distance from what is infinite
         return statistics.stdev(map(float, self.values))
 
 
 class Median(Numbers):
-    def finalize(self) -> Any:
+    def figure(self) -> Any:
+        if any(map(math.isnan, self.values)):  # which have no place in an order
+            return math.nan
         return statistics.median(self.values) if self.values else None
+
+
+class Least:
+    """As SQLite's own, but that NaN is chosen only where there is nothing else."""
+
+    better: Callable[[Any, Any], bool] = staticmethod(operator.lt)
+
+    def __init__(self) -> None:
+        self.found: Any = None
+        self.rank: tuple[int, Any] | None = None
+
+    def step(self, value: Any) -> None:
+        if value is None:
+            return
+        # Truth values stand before numbers, then come texts, then lists.
+        plain = {int: 0, float: 0, str: 1}.get(type(value))
+        rank = (2 if len(value) > 1 else -1) if plain is None else plain, value
+        first = self.rank is None or self.found == BLOB
+        if first or (value != BLOB and self.better(rank, self.rank)):
+            self.found, self.rank = value, rank
+
+    def finalize(self) -> Any:
+        return self.found
+
+
+class Greatest(Least):
+    better = staticmethod(operator.gt)
 
 
 def _sum(values: list[int | float]) -> float:
@@ -74,4 +112,6 @@ AGGREGATES: dict[str, Callable[[], Any]] = {
     "dql_avg": Mean,
     "dql_stddev": Deviation,
     "dql_median": Median,
+    "dql_min": Least,
+    "dql_max": Greatest,
 }

@@ -6,7 +6,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -40,8 +40,11 @@ class Database:
         busy_seconds: float = BUSY_SECONDS,
         wal: bool = True,
         create: bool = True,
+        figures: Callable[[Database, str], migrations.Figures | None] | None = None,
     ) -> None:
+        """`figures`: reads a series out of the packs, for a catalogue that knows less of it."""
         self.path = path
+        self._figures = figures
         self._depth = 0
         self._turn = threading.RLock()  # a transaction belongs to one thread
         self._calls = Calls()
@@ -173,6 +176,9 @@ class Database:
         if 0 < found < SCHEMA_VERSION:
             with suppress(Conflict, StorageError):
                 self.execute("VACUUM")  # tables that were made again left their room behind
+
+    def figures(self, series: str) -> migrations.Figures | None:
+        return None if self._figures is None else self._figures(self, series)
 
     def _newer(self, schema: int) -> NewerFormat:
         writer = self.value("PRAGMA application_id")

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlv.canonical import dumps, float_of
+from dlv.canonical import number as written
 from dlv.metadata.database import Database
+from dlv.metadata.nan import known, stored
 
 
 @dataclass(frozen=True)
 class Summary:
-    """One series in figures. NaN and infinities count in `n` and `nonfinite` only."""
+    """One series in figures. Infinities are values; NaN is an extreme only of what is all NaN."""
 
     run: str
     tag: str
@@ -38,24 +40,24 @@ def summarise(
     run: str, tag: str, digest: str, steps: Sequence[int], values: Sequence[float]
 ) -> Summary:
     """The summary of a scalar series in the order in which it was written."""
-    finite = [
-        (value, step) for step, value in zip(steps, values, strict=True) if math.isfinite(value)
+    numbers = [
+        (value, step) for step, value in zip(steps, values, strict=True) if not math.isnan(value)
     ]
-    low = min(finite, default=None, key=lambda point: point[0])
-    high = max(finite, default=None, key=lambda point: point[0])
-    last = values[-1] if values and math.isfinite(values[-1]) else None
+    none = (math.nan, None) if values else (None, None)
+    low = min(numbers, default=none, key=lambda point: point[0])
+    high = max(numbers, default=none, key=lambda point: point[0])
     return Summary(
         run=run,
         tag=tag,
         hash=digest,
         n=len(values),
         last_step=steps[-1] if steps else None,
-        last=last,
-        min=low[0] if low else None,
-        min_step=low[1] if low else None,
-        max=high[0] if high else None,
-        max_step=high[1] if high else None,
-        nonfinite=len(values) - len(finite),
+        last=values[-1] if values else None,
+        min=low[0],
+        min_step=low[1],
+        max=high[0],
+        max_step=high[1],
+        nonfinite=sum(not math.isfinite(value) for value in values),
     )
 
 
@@ -68,8 +70,9 @@ def insert(db: Database, version_id: int, summaries: Sequence[Summary]) -> None:
         f"INSERT INTO metric(version_id, {_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
         [
             (
-                *(version_id, s.run, s.tag, bytes.fromhex(s.hash), s.n, s.last_step, s.last),
-                *(s.min, s.min_step, s.max, s.max_step, s.nonfinite),
+                *(version_id, s.run, s.tag, bytes.fromhex(s.hash), s.n, s.last_step),
+                *(stored(s.last), stored(s.min), s.min_step, stored(s.max), s.max_step),
+                s.nonfinite,
             )
             for s in summaries
         ],
@@ -78,7 +81,7 @@ def insert(db: Database, version_id: int, summaries: Sequence[Summary]) -> None:
 
 def of_version(db: Database, version_id: int) -> list[Summary]:
     return [
-        Summary(*row)
+        Summary(*map(known, row))
         for row in db.rows(
             f"SELECT {_SHOWN} FROM metric WHERE version_id = ? ORDER BY run, tag", (version_id,)
         )
@@ -89,7 +92,7 @@ def all_of(db: Database) -> dict[int, list[Summary]]:
     """Every version's summaries in one read, for listings."""
     found: dict[int, list[Summary]] = {}
     for version_id, *row in db.rows(f"SELECT version_id, {_SHOWN} FROM metric ORDER BY run, tag"):
-        found.setdefault(version_id, []).append(Summary(*row))
+        found.setdefault(version_id, []).append(Summary(*map(known, row)))
     return found
 
 
@@ -106,13 +109,15 @@ def typed(value: Any) -> tuple[str, float | None, str | None]:
         return "null", None, None
     if isinstance(value, bool):
         return "bool", float(value), None
+    if isinstance(value, float) and not math.isfinite(value):
+        value = written(value)
     if isinstance(value, (int, float)):
         # A float column would round large integers; their digits stay in the text.
         return type(value).__name__, float(value), str(value) if isinstance(value, int) else None
     if isinstance(value, str):
         if value in ("NaN", "Infinity", "-Infinity"):
-            number = float_of(value)
-            return "float", None if math.isnan(number) else number, value
+            there = float_of(value)
+            return "float", None if math.isnan(there) else there, value
         return "str", None, value
     return "json", None, dumps(value).decode()
 
@@ -142,4 +147,4 @@ def _untyped(kind: str, number: float | None, text: str | None) -> Any:
         return int(text or 0)
     if kind == "json":
         return json.loads(text or "null")
-    return text if number is None or text is not None else number
+    return text if number is None or text is not None else number  # NaN by its name

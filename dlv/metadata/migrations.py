@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from dlv.canonical import VERSION
 from dlv.errors import Damaged
 from dlv.metadata.functions import Aggregates, Functions
+from dlv.metadata.nan import NAN, stored
 
 OBJECTS = "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE sql IS NOT NULL"
 
@@ -29,6 +30,21 @@ _TABLES = {
 }
 
 
+class Figures(Protocol):
+    """Of a `Summary`, what is read again."""
+
+    @property
+    def last(self) -> float | None: ...
+    @property
+    def min(self) -> float | None: ...
+    @property
+    def min_step(self) -> int | None: ...
+    @property
+    def max(self) -> float | None: ...
+    @property
+    def max_step(self) -> int | None: ...
+
+
 class Catalogue(Protocol):
     """What is asked of a `Database`."""
 
@@ -39,6 +55,10 @@ class Catalogue(Protocol):
     def functions(
         self, functions: Functions, aggregates: Aggregates
     ) -> AbstractContextManager[None]: ...
+
+    def many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None: ...
+
+    def figures(self, series: str) -> Figures | None: ...
 
     def forget_functions(self, names: Iterable[str]) -> None: ...
 
@@ -122,8 +142,28 @@ def _take_over(database: Catalogue, name: str) -> None:
     )
 
 
+def _measure(database: Catalogue) -> None:
+    """NaN and infinities were null: what they are is read again, or NaN where it cannot be."""
+    for column in ("last", "min", "max"):
+        database.execute(f"UPDATE metric SET {column} = {NAN} WHERE {column} IS NULL AND n > 0")
+    odd = "SELECT DISTINCT lower(hex(series_hash)) FROM metric WHERE nonfinite > 0"
+    found = [(name, database.figures(name)) for (name,) in database.rows(odd)]
+    database.many(
+        "UPDATE metric SET last = ?, min = ?, min_step = ?, max = ?, max_step = ?"
+        " WHERE series_hash = ?",
+        [
+            (
+                *(stored(f.last), stored(f.min), f.min_step, stored(f.max), f.max_step),
+                bytes.fromhex(name),
+            )
+            for name, f in found
+            if f is not None
+        ],
+    )
+
+
 def _with_the_last(database: Catalogue) -> None:
-    """The last step makes of every older schema what there is now."""
+    """A later step makes of every older schema what there is now."""
 
 
 def number_of(version: str = VERSION) -> int:
@@ -139,8 +179,9 @@ def version_of(number: int) -> str:
 
 # Step n brings a catalogue from user_version n to n + 1; all run in the transaction that says so.
 # 1 -> 2: the schemes of lossy versions, column `scheme` of `version`; 2 -> 3: bounds records;
-# 3 -> 4: shapes, pairs of layers and hashes take less room.
+# 3 -> 4: shapes, pairs of layers and hashes take less room; 4 -> 5: NaN and infinities as values.
 STEPS: Sequence[Callable[[Catalogue], None]] = (
     *(_create, _with_the_last, _with_the_last),
     _remake,
+    _measure,
 )

@@ -12,9 +12,13 @@ from dlv.network.selector import Selector
 
 @part(frozen=True)
 class Named:
-    """Nodes whose name fits; where a network has none, those whose alias fits."""
+    """Nodes whose name fits; where a network has none, those whose alias fits.
+
+    `captured`: only those of whose name the selector captures just this.
+    """
 
     pattern: Selector | re.Pattern[str]
+    captured: tuple[tuple[int, str], ...] | None = None
 
 
 @part(frozen=True)

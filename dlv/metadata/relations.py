@@ -118,7 +118,10 @@ class Listed:
 
 @part(frozen=True)
 class Arithmetic:
-    """+ - * / %; division is that of real numbers, and null where the divisor is 0."""
+    """+ - * / % as of floats: of NaN, or of infinities that cancel out, it is NaN.
+
+    Division is that of real numbers, and null where the divisor is 0.
+    """
 
     operator: str
     left: Value
@@ -183,7 +186,7 @@ class Compare:
     """= != < <= > >=
 
     Null if a side is null. Values of different kinds (number, text, boolean, other) are not
-    equal, and null with the other signs.
+    equal, and null with the other signs. NaN is a number that is unequal to all numbers.
     """
 
     operator: str
@@ -223,7 +226,12 @@ class Within:
 
 @part(frozen=True)
 class IsNull:
-    """Of a metric: there is no such series."""
+    value: Value
+
+
+@part(frozen=True)
+class IsNan:
+    """True or false: null is not NaN."""
 
     value: Value
 
@@ -302,8 +310,8 @@ class AnyOf:
 
 
 Condition: TypeAlias = (
-    Truth | All | Either | Not | Compare | Like | Matches | OneOf | Within | IsNull | Same | Is
-    | Related | Exists | AnyNode | EveryNode | Fits | AnyOf
+    Truth | All | Either | Not | Compare | Like | Matches | OneOf | Within | IsNull | IsNan | Same
+    | Is | Related | Exists | AnyNode | EveryNode | Fits | AnyOf
 )  # fmt: skip
 
 # Queries

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,9 @@ from dlv.errors import UsageError
 from dlv.metadata import relations as r
 from dlv.metadata import select_conditions, select_queries
 from dlv.metadata.database import Database
+from dlv.metadata.nan import BLOB
 from dlv.metadata.rows import Column, Row, VersionCell
+from dlv.metadata.select_deep import reckon
 from dlv.metadata.select_explain import Explained, tree
 from dlv.metadata.select_functions import FUNCTIONS
 from dlv.metadata.select_nodes import attribute
@@ -30,6 +33,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **FUNCTIONS,
     "dql_attribute": attribute,
     "dql_number": node_number,
+    "dql_reckon": reckon,
 }
 
 
@@ -138,9 +142,11 @@ def _bounded() -> Iterator[None]:
 
 
 def _shown(value: Any, kind: str) -> Any:
-    """A value of the output; booleans, lists and large numbers come as blobs."""
+    """A value of the output; NaN, booleans, lists and large numbers come as blobs."""
     if value is None:
         return None
+    if value == BLOB:
+        return math.nan
     if kind == "version":
         digest, *derived = value.split(":")
         return VersionCell(digest, (int(derived[0]), int(derived[1])) if derived else None)

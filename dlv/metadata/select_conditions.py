@@ -7,11 +7,12 @@ from typing import Any
 
 from dlv.metadata import relations as r
 from dlv.metadata import select_nodes
+from dlv.metadata.nan import NAN, known, none_of, options, possible
+from dlv.metadata.nan import compared as numbers_compared
 from dlv.metadata.select_deep import deep, folded
 from dlv.metadata.select_functions import like_test, pieces_of_like, selector_test
 from dlv.metadata.select_layers import compared, prefix_range
 from dlv.metadata.select_lineage import related
-from dlv.metadata.select_metrics import missing
 from dlv.metadata.select_scope import FALSE, TRUE, Expression, Statement, joined
 from dlv.metadata.select_values import value
 from dlv.metadata.versions import BASE_HASH
@@ -41,13 +42,17 @@ def write(s: Statement, condition: r.Condition, positive: bool = False) -> str:
         case r.Matches(left, wanted):
             called = s.function("dql_matches", selector_test(wanted))
             return f"{called}({_text(value(s, left))})"
-        case r.OneOf(left, options):
-            return _one_of(s, left, options)
+        case r.OneOf(left, among):
+            return _one_of(s, left, among)
         case r.Within(left, query):
-            inner, _ = s.column_of(query)
+            inner, kind = s.column_of(query)
+            if possible(left) and kind in ("number", "any"):
+                inner = f"SELECT {none_of('c0')} FROM ({inner})"
             return f"({value(s, left).bare} IN ({inner}))"
         case r.IsNull(left):
             return _is_null(s, left)
+        case r.IsNan(left):
+            return _is_nan(s, left)
         case r.Same(left_name, right_name):
             return f"({s.ranges[left_name].key} = {s.ranges[right_name].key})"
         case r.Is(variable, ids):
@@ -86,13 +91,14 @@ def _compare(s: Statement, c: r.Compare, positive: bool) -> str:
     if "node" in (left.kind, right.kind):
         return _compare_node(s, c, left, right)
     first, second = (_plain_kind(each) for each in (left, right))
+    odd = possible(c.left), possible(c.right)
     if "any" not in (first, second):
         if first == second:
-            return f"({left.sql} {c.operator} {right.sql})"
+            return numbers_compared(c.operator, left.sql, right.sql, odd, positive)
         never = {"=": "0", "!=": "1"}.get(c.operator, "NULL")
         return f"CASE WHEN {left.bare} IS NOT NULL AND {right.bare} IS NOT NULL THEN {never} END"
     if c.operator in ("=", "!="):
-        return f"({left.bare} {c.operator} {right.bare})"
+        return numbers_compared(c.operator, left.bare, right.bare, odd, positive)
     return _ordered(s, c.operator, left, right)
 
 
@@ -102,12 +108,17 @@ def _plain_kind(given: Expression) -> str:
 
 def _ordered(s: Statement, operator: str, left: Expression, right: Expression) -> str:
     """Null between values of two kinds; lists have no order at all."""
-    a, b = s.name("x"), s.name("x")
-    kind = "CASE typeof({0}) WHEN 'integer' THEN 1 WHEN 'real' THEN 1 WHEN 'text' THEN 2 ELSE 3 END"
-    return (
-        f"(SELECT CASE WHEN {kind.format(a)} = {kind.format(b)}"
-        f" AND (typeof({a}) != 'blob' OR (length({a}) = 1 AND length({b}) = 1))"
-        f" THEN {a} {operator} {b} END FROM (SELECT {left.bare} AS {a}, {right.bare} AS {b}))"
+    a, b = "{0}", "{1}"
+    kind = (
+        "CASE typeof({0}) WHEN 'integer' THEN 1 WHEN 'real' THEN 1 WHEN 'text' THEN 2"
+        " ELSE CASE length({0}) WHEN 0 THEN 1 ELSE 3 END END"
+    )
+    return s.once(
+        f"CASE WHEN {kind.format(a)} = {kind.format(b)}"
+        f" AND (typeof({a}) != 'blob' OR {a} = {NAN} OR length({a}) = 1 AND length({b}) = 1)"
+        f" THEN {a} {operator} {b} AND {a} != {NAN} AND {b} != {NAN} END",
+        left,
+        right,
     )
 
 
@@ -150,7 +161,9 @@ def _attribute(written: Any) -> Any:
 
 def _decoded(given: Any) -> Any:
     if isinstance(given, bytes):
-        return given == TRUE if given in (TRUE, FALSE) else json.loads(given[1:])
+        if given in (TRUE, FALSE):
+            return given == TRUE
+        return known(given) if not given else json.loads(given[1:])
     return given
 
 
@@ -197,13 +210,13 @@ def _glob(s: Statement, found: Expression, pattern: str, pieces: tuple[Any, ...]
     return f"({above}{below} AND {glob})"
 
 
-def _one_of(s: Statement, left: r.Value, options: tuple[r.Constant, ...]) -> str:
+def _one_of(s: Statement, left: r.Value, among: tuple[r.Constant, ...]) -> str:
     found = value(s, left)
-    if not options:
+    if not among:
         return "0"
     if found.kind == "null":
         return "NULL"
-    wanted = [option.value for option in options]
+    wanted = options(among)
     if found.kind == "node":
 
         def test(written: Any) -> int | None:
@@ -211,25 +224,29 @@ def _one_of(s: Statement, left: r.Value, options: tuple[r.Constant, ...]) -> str
             return 1 if True in same else None if None in same else 0
 
         return f"{s.function('dql_one_of', test)}({found.sql})"
-    kinds = {value(s, option).kind for option in options}
+    kinds = {value(s, option).kind for option in among}
     sql = found.sql if kinds <= {_plain_kind(found), "null"} else found.bare
     return f"({sql} IN {s.values(wanted)})"
 
 
 def _is_null(s: Statement, left: r.Value) -> str:
-    match left:
-        case r.Metric(variable, name):
-            return missing(s, s.ranges[variable], name)
-        case r.Hyperparameter(variable, key):
-            row = s.ranges[variable].row
-            return (
-                f"NOT EXISTS (SELECT 1 FROM hyperparameter WHERE version_id = {row}"
-                f" AND key = {s.bind(key)} AND type != 'null')"
-            )
+    if isinstance(left, r.Hyperparameter):
+        row = s.ranges[left.variable].row
+        return (
+            f"NOT EXISTS (SELECT 1 FROM hyperparameter WHERE version_id = {row}"
+            f" AND key = {s.bind(left.key)} AND type != 'null')"
+        )
     found = value(s, left)
     if found.kind == "node":
         return f"ifnull({found.sql}, 'null') = 'null'"
     return f"({found.sql} IS NULL)"
+
+
+def _is_nan(s: Statement, left: r.Value) -> str:
+    found = value(s, left)
+    if found.kind == "node":
+        return f"(ifnull({found.sql}, 'null') = 'NaN')"
+    return f"({found.sql} IS {NAN})"
 
 
 def _any_of(s: Statement, variable: str, name: str, test: r.Condition) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from dlv.metadata import relations as r
+from dlv.metadata.nan import known
 from dlv.metadata.select_layers import arithmetic
 from dlv.metadata.select_scope import Statement, encoded
 
@@ -49,13 +50,18 @@ def folded(s: Statement, tree: T, leaf: Callable[[T], str]) -> str:
         if not parts or room < len(parts):
             leaves.append(leaf(here))
             place = len(leaves) - 1
-            return lambda given: given[place]
+            return lambda given: known(given[place])
         built = [build(part, some) for part, some in zip(parts, _shares(parts, room), strict=True)]
         return lambda given: _value(here, [each(given) for each in built])
 
     whole = build(tree, _LEAVES)
     called = s.function("dql_tree", lambda *given: encoded(whole(given)))
     return f"{called}({', '.join(leaves)})"
+
+
+def reckon(operator: str, left: Any, right: Any) -> Any:
+    """For SQL: what two numbers give, NaN among them."""
+    return encoded(arithmetic(operator, known(left), known(right)))
 
 
 def _shares(parts: Sequence[Any], room: int) -> list[int]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import isnan
 
 from dlv.metadata import relations as r
+from dlv.metadata.nan import NAN
 from dlv.metadata.select_functions import pieces_of_like
 from dlv.metadata.select_metrics import evaluated, known_series
 from dlv.metadata.select_samples import Share, totals
@@ -101,7 +103,7 @@ def _hyperparameter(s: Statement, sign: str, key: str, constant: object) -> Driv
 
 
 def _metric(s: Statement, sign: str, name: str, figure: str, constant: object) -> Driver | None:
-    if isinstance(constant, bool) or not isinstance(constant, int | float):
+    if isinstance(constant, bool) or not isinstance(constant, int | float) or isnan(constant):
         return None
     pairs = known_series(s, name)
     if figure not in ("last", "min", "max") or len(pairs) != 1 or evaluated(s, name):
@@ -111,6 +113,8 @@ def _metric(s: Statement, sign: str, name: str, figure: str, constant: object) -
         f"SELECT version_id FROM metric WHERE tag = {s.bind(tag)} AND run = {s.bind(run)}"
         f" AND {figure} {sign} {s.bind(constant)}"
     )
+    if sign in (">", ">="):
+        inner += f" AND {figure} < {NAN}"
     return Driver(_rows(s, inner), lambda at: f"{at.row} IN ({inner})")
 
 

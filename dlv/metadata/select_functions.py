@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -59,9 +58,7 @@ def like_of(value: Any, pattern: Any, escape: str | None, folded: int) -> int | 
 
 def modulo(left: Any, right: Any) -> Any:
     """Python's %; null where there is none."""
-    if left is None or right is None or right == 0 or not math.isfinite(left):
-        return None
-    return left % right
+    return None if left is None or right is None or right == 0 else left % right
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {"dql_modulo": modulo, "dql_like": like_of}

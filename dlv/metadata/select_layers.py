@@ -11,6 +11,7 @@ from typing import Any
 
 from dlv.canonical import NON_FINITE, float_of
 from dlv.metadata import relations as r
+from dlv.metadata.nan import is_nan
 from dlv.metadata.node_sets import Fitting, Named
 from dlv.metadata.select_functions import like_test
 from dlv.metadata.select_scope import Statement
@@ -87,13 +88,26 @@ class Layers:
             )
 
     def named(self, ground: str, wanted: Named) -> LayerSet:
-        key = "named", ground, _spelt(wanted.pattern)
+        key = "named", ground, _spelt(wanted.pattern), wanted.captured
         if key not in self.statement.cache:
             natives = self._fitting_names(ground, "name", wanted.pattern)
             others = self._fitting_names(ground, "alias", wanted.pattern) - natives
-            self.statement.cache[key] = LayerSet(natives | others, others, natives)
+            meant = natives
+            if wanted.captured is not None:
+                meant = self._captured(ground, "name", wanted, natives)
+                others = self._captured(ground, "alias", wanted, others)
+            self.statement.cache[key] = LayerSet(meant | others, others, natives)
         found: LayerSet = self.statement.cache[key]
         return found
+
+    def _captured(
+        self, ground: str, column: str, wanted: Named, ids: frozenset[int]
+    ) -> frozenset[int]:
+        assert isinstance(wanted.pattern, Selector)
+        only = dict(wanted.captured or ())
+        rows = self._read(ground, f"id, {column}", "", ())
+        match = wanted.pattern.match
+        return frozenset(key for key, name in rows if key in ids and match(name) == only)
 
     def _fitting_names(
         self, ground: str, column: str, pattern: Selector | re.Pattern[str]
@@ -277,7 +291,7 @@ def decided_by_layer(test: r.Condition) -> bool:
             return _plain(left) and _plain(right)
         case r.Like(value, pattern):
             return _plain(value) and isinstance(pattern, r.Constant)
-        case r.Matches(value) | r.OneOf(value) | r.IsNull(value):
+        case r.Matches(value) | r.OneOf(value) | r.IsNull(value) | r.IsNan(value):
             return _plain(value)
     return False
 
@@ -360,6 +374,8 @@ def _truth(layer: Layer, test: r.Condition, layers: Layers) -> bool | None:
             return compared(sign, left, right, found, wanted)
         case r.IsNull(value):
             return _value(layer, value, layers) is None
+        case r.IsNan(value):
+            return is_nan(_value(layer, value, layers))
         case r.OneOf(value, options):
             found = _value(layer, value, layers)
             same = [compare("=", found, option.value) for option in options]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from dlv.canonical import NON_FINITE, float_of
 from dlv.metadata import facts
 from dlv.metadata.database import Database
+from dlv.metadata.nan import stored
 from dlv.metadata.select_scope import Range, Statement
 
 _FIGURES = frozenset({"last", "min", "max", "last_step", "min_step", "max_step", "n"})
@@ -51,17 +51,6 @@ def figure(s: Statement, range_: Range, name: str, wanted: str) -> str:
     return found
 
 
-def missing(s: Statement, range_: Range, name: str) -> str:
-    """That there is no such series."""
-    if range_.ground == "derived_":
-        return "1"
-    found = f"NOT EXISTS (SELECT 1 FROM metric WHERE {_rows(s, range_, name)})"
-    if (table := evaluated(s, name)) is not None:
-        at = f"{table} WHERE version_id = {range_.alias}.id"
-        found = f"({found} AND NOT EXISTS (SELECT 1 FROM {at}))"
-    return found
-
-
 def _rows(s: Statement, range_: Range, name: str) -> str:
     pairs = known_series(s, name)
     if not pairs:
@@ -96,7 +85,7 @@ def evaluated(s: Statement, name: str) -> str | None:
 
 def _merged(s: Statement, version: int, name: str, value: float) -> tuple[Any, ...]:
     """The newest evaluation counts for more than how training ended."""
-    last = value if math.isfinite(value) else None
+    last = stored(value)
     pairs = known_series(s, name)
     for run, tag in sorted(pairs, reverse=True):
         row = s.db.row(

@@ -243,7 +243,7 @@ def _structural(of: Any) -> bool:
             return test is None or (variables(test) <= {nodes.variable} and _structural(test))
         case r.All(parts) | r.Either(parts) | r.Coalesce(parts):
             return all(map(_structural, parts))
-        case r.Not(inner) | r.Negative(inner) | r.IsNull(inner):
+        case r.Not(inner) | r.Negative(inner) | r.IsNull(inner) | r.IsNan(inner):
             return _structural(inner)
         case r.Compare(_, left, right) | r.Arithmetic(_, left, right):
             return _structural(left) and _structural(right)

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 from dlv.errors import UsageError
 from dlv.metadata import relations as r
+from dlv.metadata.nan import NAN, possible
 from dlv.metadata.select_plan import variables, where
 from dlv.metadata.select_scope import Expression, Range, Statement, joined
-from dlv.metadata.select_values import column, shown, value, version_shown
+from dlv.metadata.select_values import aggregates, column, shown, value, version_shown
 
 _MOST_SOURCES = 60  # SQLite joins 64 tables
 _MOST_WITHIN = 3
@@ -39,7 +40,7 @@ def top(s: Statement, query: r.Query) -> Written:
         _key_shown(f"c{place}", inner.grounds[place]) if kind == "version" else f"c{place}"
         for place, kind in enumerate(inner.kinds[:kept])
     ]
-    order = _order_of_set(body, query, inner, kept)
+    order = _order_of_set(s, body, query, inner, kept)
     sql = f"SELECT {', '.join(columns)} FROM ({inner.sql}) ORDER BY {', '.join(order)}"
     return Written(sql + _limit(s, query), inner.kinds[:kept], inner.grounds[:kept])
 
@@ -79,7 +80,7 @@ def _inner(s: Statement, query: r.Query) -> Written:
         return _select(s, body, query, output=False)
     inner = _set(s, body, query if isinstance(body, r.Select) else None)
     kept = len(body.items) if isinstance(body, r.Select) else len(inner.kinds)
-    order = _order_of_set(body, query, inner, kept)
+    order = _order_of_set(s, body, query, inner, kept)
     columns = ", ".join(f"c{place}" for place in range(kept))
     sql = f"SELECT {columns} FROM ({inner.sql}) ORDER BY {', '.join(order)}"
     return Written(sql + _limit(s, query), inner.kinds[:kept], inner.grounds[:kept])
@@ -154,7 +155,9 @@ def _key_shown(key: str, ground: str) -> str:
     return f"(SELECT {shown_as} FROM {table} WHERE id = {key})"
 
 
-def _order_of_set(body: r.Body, query: r.Query, inner: Written, kept: int) -> list[str]:
+def _order_of_set(
+    s: Statement, body: r.Body, query: r.Query, inner: Written, kept: int
+) -> list[str]:
     found = []
     extra = kept
     for order in query.order:
@@ -167,7 +170,8 @@ def _order_of_set(body: r.Body, query: r.Query, inner: Written, kept: int) -> li
         if inner.kinds[at] == "version":
             found += _newest_key(f"c{at}", inner.grounds[at], order)
         else:
-            found.append(_directed(f"c{at}", order))
+            kind = inner.kinds[at]
+            found += _ranked(s, Expression(f"c{at}", kind), order, kind in ("number", "any"))
     places = list(range(kept))
     if isinstance(body, r.Select):  # versions before what stands beside them
         places = sorted(places, key=lambda at: inner.kinds[at] != "version")
@@ -175,7 +179,7 @@ def _order_of_set(body: r.Body, query: r.Query, inner: Written, kept: int) -> li
         if inner.kinds[at] == "version":
             found += _newest_key(f"c{at}", inner.grounds[at])
         else:
-            found.append(f"c{at} NULLS LAST")
+            found += _last(s, Expression(f"c{at}", inner.kinds[at]))
     return found
 
 
@@ -193,9 +197,20 @@ def _newest_key(key: str, ground: str, order: r.Order | None = None) -> list[str
     ]
 
 
-def _directed(sql: str, order: r.Order) -> str:
+def _ranked(s: Statement, given: Expression, order: r.Order, odd: bool) -> list[str]:
+    """By a value; whichever way, NaN stands behind all others, so that it is never the best."""
     way = " DESC" if order.descending else ""
-    return f"{sql}{way} NULLS {'FIRST' if order.nulls_first else 'LAST'}"
+    nulls = f" NULLS {'FIRST' if order.nulls_first else 'LAST'}"
+    found = [f"{_key(given)}{way}{nulls}"]
+    if given.kind == "any":
+        found.insert(0, f"{_rank(s, given)}{way}{nulls}")
+    if odd and (given.kind == "any" or order.descending):  # behind numbers it is anyway
+        found.insert(0, f"({given.sql} = {NAN}){nulls}")
+    return found
+
+
+def _last(s: Statement, given: Expression, odd: bool = True) -> list[str]:
+    return _ranked(s, given, r.Order(r.Constant(None)), odd)
 
 
 # One select
@@ -260,7 +275,7 @@ def _select(
     """`output`: versions and values as they are shown. `as_set`: no order, nor any limit."""
     tables, own = _ranges(s, select)
     conditions = where(s, select, own)
-    whole = any(map(_aggregates, (item.value for item in select.items))) or select.having
+    whole = any(map(aggregates, (item.value for item in select.items))) or select.having
     columns = [shown(s, item.value) if output else value(s, item.value) for item in select.items]
     written = [each.sql for each in columns]
     kinds = [each.kind for each in columns]
@@ -307,19 +322,6 @@ def _ground(s: Statement, of: r.Value) -> str:
     return s.ranges[of.variable].ground if isinstance(of, r.Whole) else ""
 
 
-def _aggregates(of: r.Value) -> bool:
-    match of:
-        case r.Aggregate():
-            return True
-        case r.Arithmetic(_, left, right):
-            return _aggregates(left) or _aggregates(right)
-        case r.Negative(inner):
-            return _aggregates(inner)
-        case r.Coalesce(values):
-            return any(map(_aggregates, values))
-    return False
-
-
 def _order(s: Statement, select: r.Select, query: r.Query) -> list[str]:
     """What was asked for, and then what makes it the same each time."""
     found = []
@@ -331,15 +333,13 @@ def _order(s: Statement, select: r.Select, query: r.Query) -> list[str]:
             found += _newest(s.ranges[of.variable], order)
         else:
             given = value(s, of)
-            if given.kind == "any":
-                found.append(_directed(_rank(s, given), order))
-            found.append(_directed(_key(given), order))
+            found += _ranked(s, given, order, possible(of))
     if select.group_by:
         for each in select.group_by:
             if isinstance(each, r.Whole):
                 found += _newest(s.ranges[each.variable])
             else:
-                found.append(f"{_key(value(s, each))} NULLS LAST")
+                found += _last(s, value(s, each), possible(each))
         return found
     first = [item.value.variable for item in select.items if isinstance(item.value, r.Whole)]
     every = dict.fromkeys([*first, *(source.variable for source in select.sources)])
@@ -352,12 +352,11 @@ def _order(s: Statement, select: r.Select, query: r.Query) -> list[str]:
 
 def _rank(s: Statement, given: Expression) -> str:
     """Truth values stand before numbers and texts, lists behind them."""
-    x = s.name("x")
-    return (
-        f"(SELECT CASE WHEN typeof({x}) != 'blob' THEN CASE WHEN {x} IS NOT NULL THEN 0 END"
-        f" WHEN length({x}) = 1 THEN -1"
-        f" ELSE 2 END FROM (SELECT {given.bare} AS {x}))"
+    rank = (
+        "CASE WHEN typeof({0}) != 'blob' THEN CASE WHEN {0} IS NOT NULL THEN 0 END"
+        " WHEN length({0}) = 1 THEN -1 ELSE 2 END"
     )
+    return s.once(rank, given)
 
 
 def _key(given: Expression) -> str:

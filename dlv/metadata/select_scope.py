@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from dlv.canonical import dumps
 from dlv.metadata.aggregates import AGGREGATES, LARGEST
 from dlv.metadata.database import Database
+from dlv.metadata.nan import stored
 from dlv.metadata.relations import Condition, Query
 
 At = Callable[[str, str, int], float | None]  # (version, series, step) -> value
@@ -26,13 +27,16 @@ _statements = itertools.count(1)
 class Expression:
     """SQL of a value; `kind`: number, text, time, boolean, version, list, null, or any.
 
-    Numbers and texts are SQLite's own, booleans and lists are blobs: `typeof` tells kinds apart.
-    `column`: it is one, so that it has an affinity, and perhaps an index.
+    Numbers and texts are SQLite's own, NaN, booleans and lists are blobs: `typeof` and `length`
+    tell kinds apart.
+    `column`: it is one, so that it has an affinity, and perhaps an index. `grouped`: an aggregate
+    stands in it.
     """
 
     sql: str
     kind: str
     column: bool = False
+    grouped: bool = False
 
     @property
     def bare(self) -> str:
@@ -78,6 +82,8 @@ def encoded(value: Any) -> Any:
         return TRUE if value else FALSE
     if isinstance(value, int):
         return value if -LARGEST <= value <= LARGEST else float(value)
+    if isinstance(value, float):
+        return stored(value)
     if isinstance(value, (tuple, list, dict)):
         return b"j" + dumps(_plain(value))
     return value
@@ -135,6 +141,17 @@ class Statement:
 
     def name(self, word: str) -> str:
         return f"{word}{next(self._names)}"
+
+    def once(self, template: str, *given: Expression) -> str:
+        """`{0}`, `{1}` of the template are these values, which SQLite finds but once.
+
+        Aggregates cannot stand in an inner query, and are repeated.
+        """
+        if any(each.grouped for each in given):
+            return f"({template.format(*(each.bare for each in given))})"
+        names = [self.name("x") for _ in given]
+        called = (f"{each.bare} AS {name}" for each, name in zip(given, names, strict=True))
+        return f"(SELECT {template.format(*names)} FROM (SELECT {', '.join(called)}))"
 
     def function(self, word: str, called: Callable[..., Any]) -> str:
         """The name under which SQL may call it."""

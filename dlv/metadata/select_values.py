@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from dlv.metadata import relations as r
 from dlv.metadata import select_nodes
+from dlv.metadata.nan import NAN, possible
 from dlv.metadata.select_deep import deep, folded
 from dlv.metadata.select_metrics import figure
 from dlv.metadata.select_scope import Expression, Range, Statement, encoded
@@ -14,20 +16,38 @@ from dlv.metadata.versions import BASE_HASH
 
 # The number, text or blob that a hyperparameter is compared as.
 _TYPED = (
-    "CASE type WHEN 'float' THEN num WHEN 'str' THEN txt"
+    f"CASE type WHEN 'float' THEN CASE txt WHEN 'NaN' THEN {NAN} ELSE num END WHEN 'str' THEN txt"
     " WHEN 'int' THEN CASE WHEN abs(num) < 9.2e18 THEN CAST(txt AS INTEGER) ELSE num END"
     " WHEN 'bool' THEN CASE WHEN num THEN x'01' ELSE x'00' END"
     " WHEN 'json' THEN CAST('j' || txt AS BLOB) END"
 )
-# The same for output: large integers keep their digits, NaN its name.
+# The same for output: large integers keep their digits.
 _SHOWN = (
-    "CASE WHEN type = 'int' AND abs(num) >= 9.2e18 THEN CAST('i' || txt AS BLOB)"
-    f" WHEN type = 'float' AND txt IS NOT NULL THEN txt ELSE {_TYPED} END"
+    f"CASE WHEN type = 'int' AND abs(num) >= 9.2e18 THEN CAST('i' || txt AS BLOB) ELSE {_TYPED} END"
 )
 _OF_NET = {"net": "structure", "n_nodes": "n_nodes", "n_params": "n_params", "depth": "depth"}
 
 
+def aggregates(of: r.Value) -> bool:
+    """Whether it is asked of a group of rows."""
+    match of:
+        case r.Aggregate():
+            return True
+        case r.Arithmetic(_, left, right):
+            return aggregates(left) or aggregates(right)
+        case r.Negative(inner):
+            return aggregates(inner)
+        case r.Coalesce(values):
+            return any(map(aggregates, values))
+    return False
+
+
 def value(s: Statement, of: r.Value) -> Expression:
+    found = _value(s, of)
+    return replace(found, grouped=True) if aggregates(of) else found
+
+
+def _value(s: Statement, of: r.Value) -> Expression:
     match of:
         case r.Constant(constant):
             return Expression(s.bind(constant), kind_of(constant))
@@ -50,7 +70,8 @@ def value(s: Statement, of: r.Value) -> Expression:
         case r.Negative() | r.Arithmetic() if deep(of):
             return Expression(folded(s, of, lambda leaf: _number(s, leaf)), "number")
         case r.Negative(inner):
-            return Expression(f"(-{_number(s, inner)})", "number")
+            minus = "dql_reckon('-', 0, {})" if possible(inner) else "(-{})"
+            return Expression(minus.format(_number(s, inner)), "number")
         case r.Arithmetic():
             return Expression(_arithmetic(s, of), "number")
         case r.Coalesce(values):
@@ -142,13 +163,8 @@ def number(s: Statement, given: Expression) -> str:
         return f"dql_number({given.sql})"
     if given.kind in ("text", "boolean", "null", "version", "list"):
         return "NULL"
-    if given.bare.startswith(("min(", "max(")):  # aggregates stand in no inner query
-        return f"CASE WHEN typeof({given.bare}) IN ('integer', 'real') THEN {given.bare} END"
-    name = s.name("x")
-    return (
-        f"(SELECT CASE WHEN typeof({name}) IN ('integer', 'real') THEN {name} END"
-        f" FROM (SELECT {given.bare} AS {name}))"
-    )
+    test = "CASE WHEN typeof({0}) IN ('integer', 'real') OR {0} = %s THEN {0} END"
+    return s.once(test % NAN, given)
 
 
 def _number(s: Statement, of: r.Value) -> str:
@@ -164,19 +180,16 @@ def node_number(written: str | None) -> int | float | None:
 
 
 def _arithmetic(s: Statement, of: r.Arithmetic) -> str:
-    """A chain of + and - or of * is written without parentheses, of which SQLite stands few."""
+    """What may be NaN is reckoned by Python: SQLite would make a null of it."""
     left, right = _number(s, of.left), _number(s, of.right)
+    if possible(of.left) or possible(of.right):
+        return f"dql_reckon('{of.operator}', {left}, {right})"
     match of.operator:
         case "/":
             return f"(CAST({left} AS REAL) / nullif({right}, 0))"
         case "%":
             return f"dql_modulo({left}, {right})"
-        case "*" | "+" | "-":
-            alike = "*" if of.operator == "*" else "+-"
-            if isinstance(of.left, r.Arithmetic) and of.left.operator in alike:
-                left = left[1:-1]
-            return f"({left} {of.operator} {right})"
-    raise AssertionError(of.operator)
+    return f"({left} {of.operator} {right})"
 
 
 def _coalesce(s: Statement, values: tuple[r.Value, ...]) -> Expression:
@@ -195,7 +208,8 @@ def _aggregate(s: Statement, function: str, inner: r.Value | None) -> Expression
     if function == "count":
         return Expression(f"count({given.sql})", "number")
     if function in ("min", "max"):
-        return Expression(f"{function}({given.sql})", given.kind)
+        own = "dql_" if possible(inner) else ""
+        return Expression(f"{own}{function}({given.sql})", given.kind)
     return Expression(f"dql_{function}({number(s, given)})", "number")
 
 

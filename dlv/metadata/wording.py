@@ -88,6 +88,8 @@ def _condition(what: Condition, at: str) -> str:
             return f"{_value(what.value, at)} in (select ..)"
         case relations.IsNull():
             return f"{_value(what.value, at)} is null"
+        case relations.IsNan():
+            return f"{_value(what.value, at)} is nan"
         case relations.Fits():
             return f"{at} has {_either(what.patterns)}"
         case relations.Exists():

@@ -256,9 +256,8 @@ def _metric(item: Metric) -> list[Cell]:
     def number(value: float | None) -> Cell:
         return None if value is None else Number(value)
 
-    last = number(item.last) if item.n == 0 or item.last is not None else Number(float("nan"))
     return [
-        *(item.name, last, item.last_step, number(item.min), item.min_step),
+        *(item.name, number(item.last), item.last_step, number(item.min), item.min_step),
         *(number(item.max), item.max_step),
     ]
 

@@ -7,7 +7,7 @@ from typing import Any
 from dlv.conditions import Key
 from dlv.history import Entry
 from dlv.metadata.metrics import Summary
-from dlv.table import Cell, Id, Items, Number, Text, Time
+from dlv.table import Cell, Id, Items, Number, Text, Time, full
 
 
 def filled(cell: Cell) -> bool:
@@ -35,8 +35,7 @@ def cell(entry: Entry, name: str, key: Key | None) -> Cell:
 
 
 def _last(summary: Summary) -> str:
-    # A curve that ends in NaN has no last value, and is the one to see.
-    return f"{summary.name}={'NaN' if summary.last is None and summary.n else summary.last}"
+    return f"{summary.name}={full(summary.last)}"
 
 
 def record(entry: Entry) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from tests.dql.brute_truth import (
     both,
     compared,
     either,
+    is_nan,
     kind,
     like,
     opposite,
@@ -120,13 +122,18 @@ class Conditions:
         if name == "count":
             return len(values)
         if name in ("min", "max"):
+            values = [value for value in values if not is_nan(value)] or values[:1]
             line = sorted(values, key=cmp_to_key(order.ascending))
             return None if not line else line[0 if name == "min" else -1]
         numbers = [value for value in values if kind(value) == "number"]
-        if name == "stddev":
-            return statistics.stdev(numbers) if len(numbers) > 1 else None
-        if not numbers:
+        if (name == "stddev" and len(numbers) < 2) or not numbers:
             return None
+        if any(map(is_nan, numbers)) or (name == "stddev" and any(map(math.isinf, numbers))):
+            return math.nan
+        if name == "stddev":
+            return statistics.stdev(numbers)
+        if name in ("sum", "avg") and {math.inf, -math.inf} & {*numbers}:
+            return sum(numbers)  # of both there is none
         figure: Any = {"sum": sum, "avg": statistics.fmean, "median": statistics.median}[name]
         return figure(numbers)
 
@@ -170,6 +177,8 @@ class Conditions:
 
     def _tested(self, test: Any, scope: Scope, quantifier: str) -> Truth:
         """A test on nodes, or on one of several values, holds if it holds of one of them."""
+        if isinstance(test, ast.Has) and "$1" in str(test.templates):
+            return _quantified(quantifier, list(self._captured(test, scope)))
         if isinstance(test, ast.Has):
             found = [
                 any(nodes.fits(layer, each, self.literal) for each in test.templates)
@@ -194,6 +203,22 @@ class Conditions:
         assert quantifier == "any"
         return self._single(test, scope)
 
+    def _captured(self, test: ast.Has, scope: Scope) -> Iterator[bool]:
+        """Of each node, with what was captured on the way to it."""
+        assert isinstance(test.left, ast.Path)
+        first, *rest = test.left.trailers
+        assert isinstance(first, ast.Selector)
+        graph = scope.versions[test.left.name].graph
+        for text, names in nodes.captured(graph, first).items():
+
+            def literal(tree: Any, text: str = text) -> Any:
+                found = self.literal(tree)
+                return found.replace("$1", text) if isinstance(found, str) else found
+
+            for layer in nodes.walked(graph, names, rest, literal):
+                fits = any(nodes.fits(layer, each, literal) for each in test.templates)
+                yield fits != test.negated
+
     def _single(self, test: Any, scope: Scope) -> Truth:
         if isinstance(test, ast.Compare):
             return self._compared(test.operator, test.left, test.right, scope)
@@ -216,11 +241,9 @@ class Conditions:
                     ]
                 )
             case ast.IsNull():
-                if isinstance(test.left, ast.Path):
-                    reading = paths.read(test.left)
-                    if isinstance(reading, paths.Metric) and reading.figure != "at":
-                        return not scope.versions[test.left.name].has_metric(reading.name)
                 return self.value(test.left, scope) is None
+            case ast.IsNan():
+                return is_nan(self.value(test.left, scope))
         assert isinstance(test, ast.In)
         return either([self._equal(test.left, each, scope) for each in self._options(test, scope)])
 

@@ -15,7 +15,7 @@ from tests.dql import brute_order as order
 from tests.dql import brute_paths as paths
 from tests.dql.brute_conditions import AGGREGATES, Conditions, Scope
 from tests.dql.brute_model import Repository, Version
-from tests.dql.brute_truth import Moment
+from tests.dql.brute_truth import Moment, is_nan
 
 Row = tuple[Any, ...]
 Versions = Mapping[str, Version]
@@ -281,7 +281,7 @@ def plain(value: Any) -> Any:
         case bool() | None | str():
             return value
         case int() | float():
-            return float(value)
+            return "NaN" if is_nan(value) else float(value)
         case tuple():
             return [plain(each) for each in value]
     return order.same(value)

@@ -108,38 +108,33 @@ class Version:
     parents: Sequence[str] = ()
     tags: Sequence[str] = ()
 
-    def has_metric(self, name: str) -> bool:
-        return name in self.series or name in self.results
-
     def figure(self, name: str, which: str) -> float | None:
-        """last, min, max, last_step, min_step, max_step or n; None: not there, or no number."""
+        """last, min, max, last_step, min_step, max_step or n; None: not there."""
         points = self.series[name].points if name in self.series else ()
-        finite = [(value, step) for step, value in points if math.isfinite(value)]
+        numbers = [(value, step) for step, value in points if not math.isnan(value)]
         result = self.results.get(name)
         if not points and result is not None:
-            known = result if math.isfinite(result) else None
-            return {"last": known, "min": known, "max": known, "n": 1}.get(which)
+            return {"last": result, "min": result, "max": result, "n": 1}.get(which)
         if not points:
             return None
         if which == "n":
             return len(points)
         if which == "last":
-            last = points[-1][1] if result is None else result
-            return last if math.isfinite(last) else None
+            return points[-1][1] if result is None else result
         if which == "last_step":
             return points[-1][0]
-        if not finite:
-            return None
-        least, most = min(value for value, _ in finite), max(value for value, _ in finite)
+        if not numbers:
+            return math.nan if which in ("min", "max") else None
+        least, most = min(value for value, _ in numbers), max(value for value, _ in numbers)
         wanted = least if which.startswith("min") else most
         if which in ("min", "max"):
             return wanted
-        return next(step for value, step in finite if value == wanted)
+        return next(step for value, step in numbers if value == wanted)
 
     def at(self, name: str, step: int) -> float | None:
         points = self.series[name].points if name in self.series else ()
         found = [value for where, value in points if where == step]
-        return found[-1] if found and math.isfinite(found[-1]) else None
+        return found[-1] if found else None
 
 
 class Repository:

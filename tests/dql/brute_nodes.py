@@ -19,9 +19,19 @@ def chosen(
     graph: Graph | None, trailers: Sequence[ast.Trailer], literal: Callable[[Any], Any]
 ) -> list[Layer]:
     """The nodes that trailers lead to, in topological order; none if there is no network."""
+    return walked(graph, None, trailers, literal)
+
+
+def walked(
+    graph: Graph | None,
+    start: set[str] | None,
+    trailers: Sequence[ast.Trailer],
+    literal: Callable[[Any], Any],
+) -> list[Layer]:
+    """The same from these nodes on; None: from all of them."""
     if graph is None:
         return []
-    found = set(graph.layers)
+    found = set(graph.layers) if start is None else start
     for trailer in trailers:
         if isinstance(trailer, ast.Index):
             line = [name for name in graph.layers if name in found]
@@ -37,6 +47,25 @@ def chosen(
             step = edges.successors if trailer.name.startswith("next") else edges.predecessors
             found = {other for name in here for other in step(name)}
     return [graph.layers[name] for name in graph.layers if name in found]
+
+
+def captured(graph: Graph | None, selector: ast.Selector) -> dict[str, set[str]]:
+    """What `($1)` behind a wildcard stands for -> the nodes in whose names it does."""
+    if graph is None:
+        return {}
+    written = re.escape(selector.text).replace(r"\*\(\$1\)", "(.*)").replace(r"\?\(\$1\)", "(.)")
+    by: list[dict[str, str | None]] = [
+        {name: name for name in graph.layers},
+        {name: layer.alias for name, layer in graph.layers.items()},
+    ]
+    for names in by:
+        found: dict[str, set[str]] = {}
+        for name, called in names.items():
+            if called and (hit := re.fullmatch(written, called)):
+                found.setdefault(hit[1], set()).add(name)
+        if found:
+            return found
+    return {}
 
 
 def _named(graph: Graph, wanted: ast.Selector) -> set[str]:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.dql.brute_model import Version
-from tests.dql.brute_truth import Moment, Other, kind
+from tests.dql.brute_truth import Moment, Other, is_nan, kind
 
-_RANK = ("number", "text", "boolean", "other", "time", "list", "version")
+_RANK = ("boolean", "number", "text", "other", "time", "list", "version")
 
 Compare = Callable[[Any, Any], int]
 
@@ -25,14 +25,16 @@ def _plain(value: Any) -> Any:
 
 
 def same(value: Any) -> Any:
-    """Equal for values that are."""
-    return kind(value), _plain(value)
+    """Equal for values that are; one NaN is like another."""
+    return ("NaN",) if is_nan(value) else (kind(value), _plain(value))
 
 
 def ascending(a: Any, b: Any) -> int:
-    """Nulls last; versions by their id."""
+    """NaN behind all values, and nulls last; versions by their id."""
     if a is None or b is None:
         return (a is None) - (b is None)
+    if is_nan(a) or is_nan(b):
+        return is_nan(a) - is_nan(b)
     left, right = (_RANK.index(kind(a)), _plain(a)), (_RANK.index(kind(b)), _plain(b))
     return (left > right) - (left < right)
 
@@ -51,6 +53,8 @@ def asked(descending: bool, nulls_first: bool | None) -> Compare:
         if a is None or b is None:
             found = (a is None) - (b is None)
             return -found if nulls_first else found
+        if is_nan(a) or is_nan(b):  # never the best, whichever way
+            return is_nan(a) - is_nan(b)
         return -ascending(a, b) if descending else ascending(a, b)
 
     return compare

@@ -8,6 +8,9 @@ from tests.dql.brute_repositories import SAVED, Made
 from tests.dql.brute_words import Draw, Words
 
 _SIGNS = ("=", "!=", "<", "<=", ">", ">=", "<>", "==")
+_OF_GROUPS = (
+    *("count(*)", "avg(m.lr)", "count(m.lr)", "max(m.lr)", "coalesce(max(m.lr), 1)", "-max(m.lr)"),
+)
 _TAG_PATTERNS = ('"%prod%"', '"x_%"', '"_ld"', '"%"', '"P%"')
 
 
@@ -100,6 +103,8 @@ class Queries(Words):
                 f"{value} {no}in ({other}, {self.number()})",
                 f"{value} {no}in [1..8, {other}]",
                 f"{value} is {no}null",
+                f"{value} is {no}nan",
+                f"{value} is {no}{self.one(('nan', 'null'))}",
                 f"{other} {self.one(_SIGNS)} {value}",
                 f"{other} {self.one(_SIGNS)} {self.number()} or {value} > 0",
                 f"{value} {no}in $some",
@@ -134,6 +139,7 @@ class Queries(Words):
                 f"{no}{boolean}",
                 f"{boolean} {self.one(('=', '!='))} {self.one(('true', 'false'))}",
                 f"{boolean} is {no}null",
+                f"{m}.mixed is {no}nan",
                 f"{m}.mixed {self.one(_SIGNS)} {literal}",
                 f"{m}.mixed {no}in [{literal}, 2.5, true]",
                 f"{m}.layers {self.one(('=', '!='))} 3",
@@ -185,11 +191,22 @@ class Queries(Words):
                 f"{which}{self.nodes(m)} {no}has {templates}",
                 f"{which}{self.nodes(m)} {no}has {templates}",
                 f"{which}{self.node_test(m)}",
+                f"{which}{self.captured(m)}",
                 f"exists {self.nodes(m)}",
                 f"{no}exists {self.nodes(m)}",
                 f"{self.nodes(m)}.count {self.one(_SIGNS)} {self.whole(0, 4)}",
             )
         )
+
+    def captured(self, m: str) -> str:
+        """Nodes beside those that are numbered alike."""
+        kind = self.one(("conv*", "conv?", "relu*", "fc*", "pool?", "features.?"))
+        way = self.one((".next", ".next", ".prev", ".next.next", "", ".next_raw"))
+        other = self.one(
+            ('RELU("relu$1")', 'POOL("MAX", "pool$1")', 'CONV(name = "conv$1")', 'RELU("*$1")')
+        )
+        more = self.one(("", "", ' | POOL("AVG")'))
+        return f'{m}["{kind}($1)"]{way} {self.one(("", "not "))}has {other}{more}'
 
     def subqueries(self, m: str) -> str:
         n, no = self.variable(), self.one(("", "not "))
@@ -204,10 +221,20 @@ class Queries(Words):
                 f'{m}.lr {no}in "rates"',
                 f"{no}exists (select {n} where {self.join(n, m)} and {where})",
                 f"exists (select {n} from {n} where {self.condition([n, m], 1)})",
+                f"{self.metric_of(m)} {no}in (select {self.metric_of(n)} where {where})",
+                self.best(m, n),
                 f"{m}.batch_size {no}in (select max({n}.batch_size) where {where})",
                 f"{m} {no}in (select {n} where {where} union select {n} where {n}.number = 1)",
             )
         )
+
+    def best(self, m: str, n: str) -> str:
+        """That no other version of its name is better."""
+        metric, sign = self.metric_of(m), self.one(("<", ">", "<=", "!="))
+        other = f"{n}{metric.removeprefix(m)}"
+        known = self.one(("", f" and {metric} is not nan"))
+        alike = f"{n}.name = {m}.name and {other} {sign} {metric}"
+        return f"not exists (select {n} where {alike}){known}"
 
     def join(self, a: str, b: str) -> str:
         number, text = self.number_of(a, 0), self.text_of(a)
@@ -265,7 +292,8 @@ class Queries(Words):
         return found
 
     def keys(self, m: str) -> list[str]:
-        return [self.number_of(m), self.text_of(m), f"{m}.creation_time", self.boolean_of(m)]
+        known = [self.number_of(m), self.text_of(m), f"{m}.creation_time", self.boolean_of(m)]
+        return [*known, self.one((self.metric_of(m), f"{m}.mixed"))]
 
     def versions(self) -> str:
         source = self.one(("", "", " from m"))
@@ -319,7 +347,14 @@ class Queries(Words):
 
     def aggregate(self, m: str) -> str:
         function = self.one(("count", "avg", "sum", "min", "max", "median", "count"))
-        forms = (f"{function}({self.number_of(m)})", "count(*)", f"count({m})", f"count({m}.mixed)")
+        metric = f"{function}({self.metric_of(m)})"
+        forms = (
+            f"{function}({self.number_of(m)})",
+            metric,
+            "count(*)",
+            f"count({m})",
+            f"count({m}.mixed)",
+        )
         more = (f"stddev({self.number_of(m, 0)})", f"min({self.text_of(m)})", f"avg({m}.mixed)")
         return self.one((*forms, *more))
 
@@ -338,9 +373,10 @@ class Queries(Words):
         if by:
             text += f" group by {', '.join(by)}"
             if self.rarely(2):
-                text += f" having {self.one(('count(*)', 'avg(m.lr)', 'count(m.lr)'))}"
+                text += f" having {self.one(_OF_GROUPS)}"
                 text += f" {self.one(('>', '>=', '<'))} {self.one(('1', '2', '0.25'))}"
-        keys = [*by, "count(*)", "max(m.number)"] if by else []
+        keys = [*by, "count(*)", "max(m.number)", "max(m.lr)", "coalesce(min(m.lr), 0)"]
+        keys = keys if by else []
         return text + self.order(keys)
 
     def distinct(self) -> str:

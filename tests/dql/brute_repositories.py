@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ NAMES = (
 TAGS = ("Production", "prod-2", "best", "x_1", "old", "straße", "v1.0", "PROD")
 METRICS = ("loss", "accuracy", "val/loss", "gpu mem", "conv1")
 OPTIMIZERS = ("adam", "sgd", "Adam", "rms%prop", "")
-MIXED: tuple[Any, ...] = (1, 0, True, False, "1", "x", 2.5, None, [1], "")
+MIXED: tuple[Any, ...] = (1, 0, True, False, "1", "x", 2.5, None, [1], "", math.nan, -math.inf)
 LAYERS: tuple[Any, ...] = ([32, 64], [32], {"a": 1}, 3, [32, 64])
 SAVED = {
     "good": 'select g where g["accuracy"] > 0.5',
@@ -53,7 +54,7 @@ class Made:
 
 def _parameters(lot: Random) -> dict[str, Any]:
     candidates: dict[str, Any] = {
-        "lr": lot.choice((0.5, 0.25, 0.125, 0.0625, 0.5, 1, 1.0)),
+        "lr": lot.choice((0.5, 0.25, 0.125, 0.0625, 0.5, 1, 1.0, math.nan, math.inf)),
         "batch_size": lot.choice((16, 32, 64, 128, None)),
         "optim.lr": lot.choice((0.5, 0.25, 2)),
         "a b": lot.choice((1, 2, 3)),
@@ -80,10 +81,11 @@ def _series(lot: Random) -> dict[str, Series]:
     found = {}
     for name in METRICS:
         if lot.random() < 0.6:
+            odd = lot.choice((0.0, 0.2, 0.2, 1.0))  # some are NaN or infinite all over
             steps = sorted(lot.sample(range(12), lot.randint(1, 5)))
             values = [
-                lot.choice((float("nan"), float("inf")))
-                if lot.random() < 0.15
+                lot.choice((math.nan, math.nan, math.inf, -math.inf))
+                if lot.random() < odd
                 else lot.randint(0, 64) / 64
                 for _ in steps
             ]
@@ -121,7 +123,7 @@ def make(seed: int, folder: Path | None = None, size: int | None = None) -> Made
         results = {}
         if lot.random() < 0.25:
             metric = lot.choice(("accuracy", "f1"))
-            results[metric] = lot.choice((lot.randint(0, 64) / 64, float("nan"), 1.0))
+            results[metric] = lot.choice((lot.randint(0, 64) / 64, math.nan, math.inf, 1.0))
         version = Version(
             id="",
             name=name,
@@ -162,7 +164,10 @@ def _written(
         network=None
         if network is None
         else NetworkReference(network.id, {"importer": version.framework}),
-        hyperparameters=dict(version.parameters),
+        hyperparameters={
+            key: number(value) if isinstance(value, float) else value
+            for key, value in version.parameters.items()
+        },
         environment={} if version.dirty is None else {"git": {"dirty": version.dirty}},
     )
     key = versions.insert(

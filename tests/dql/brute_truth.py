@@ -120,3 +120,8 @@ def arithmetic(sign: str, left: Any, right: Any) -> float | None:
         return float(left / right)
     found = {"+": left + right, "-": left - right, "*": left * right}
     return float(left % right if sign == "%" else found[sign])
+
+
+def is_nan(value: Any) -> bool:
+    """The one value that does not equal itself."""
+    return isinstance(value, float) and value != value

@@ -372,6 +372,15 @@ def test_a_metric_that_nobody_logs(repository: Repository) -> None:
     assert steps(repository) == 20  # of the first trial alone
 
 
+@pytest.mark.parametrize("more", ['keep top(1, m["los"] asc)', 'order by m["los"]'])
+def test_a_metric_that_torch_does_not_log_is_told_before(repository: Repository, more: str) -> None:
+    np.savez(repository.root / "d.npz", x=np.ones((9, 1, 8, 8), "f4"), y=np.zeros(9, "i8"))
+    text = f"{TORCH}, config.input_data = 'd.npz' vary config.seed in 0..3 {more}"
+    with pytest.raises(UsageError, match="no trial would log `los`") as caught:
+        ask(repository, text)
+    assert "loss" in caught.value.did_you_mean
+
+
 def test_many_trials_need_a_budget(repository: Repository) -> None:
     text = f"{ONE}, config.steps = 1 vary config.x in 1..1001 budget(trials = 3)"
     found = ask(repository, text, dry_run=True)

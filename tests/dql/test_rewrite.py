@@ -68,7 +68,7 @@ def test_what_a_rule_makes(db: Database, rule: Rule, text: str, expected: str) -
 
 
 def test_every_rule_is_named_when_it_changes_something(db: Database) -> None:
-    text = 'select m where m in "good" and not m.lr < 1 and 1 = 1'
+    text = 'select m where m in "good" and not m.lr = 1 and 1 = 1'
     _, fired = rewrite(resolve(db, text))
     assert fired == [rule.__name__ for rule in RULES]
     bound = resolve(db, "select m where m.lr = 1")

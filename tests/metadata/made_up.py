@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,7 @@ class Catalogue:
         parents: Sequence[str] = (),
         tags: Sequence[str] = (),
         parameters: Mapping[str, Any] | None = None,
-        series: Mapping[str, float | None] | None = None,
+        series: Mapping[str, float] | None = None,
         state: str = "live",
         dirty: bool | None = None,
         day: int | None = None,
@@ -110,10 +111,10 @@ class Catalogue:
         summaries = []
         for full, last in (series or {}).items():
             run, _, tag = full.rpartition("/")
-            low, high = (None, None) if last is None else (last - 1, last + 1)
-            summaries.append(
-                Summary(run, tag, "0" * 64, 3, 30, last, low, 10, high, 20, int(last is None))
-            )
+            odd = math.isnan(last)
+            steps = (None, None) if odd else (10, 20)
+            extremes = (last - 1, steps[0], last + 1, steps[1])
+            summaries.append(Summary(run, tag, "0" * 64, 3, 30, last, *extremes, int(odd)))
         metrics.insert(self.db, key, summaries)
 
     def rows(self, query: r.Query, **more: Any) -> list[tuple[Any, ...]]:

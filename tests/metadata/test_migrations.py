@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import sqlite3
 from contextlib import closing
@@ -84,11 +85,11 @@ def path(tmp_path: Path) -> Path:
     for number in range(30):
         network = lot.choice([None, PLAIN, TORCH, CROSSED, random_network(lot, 9)])
         parents = [f"v{lot.randrange(number)}"] if number % 3 else ["elsewhere"] * (number % 2)
-        series = {"a/loss": lot.choice((None, 0.5)), "loss": 1.0}
+        series = {"a/loss": lot.choice((math.nan, 0.5)), "loss": 1.0}
         made.add(f"v{number}", network=network, parents=parents, parameters={"lr": "x", "n": 1},
             series=series, tags=[f"t{number}"])  # fmt: skip
     networks.insert(made.db, random_network(lot, 12), {})
-    metrics.insert(made.db, 1, [Summary("", "with points", hash_bytes(b"x"), 1)])
+    metrics.insert(made.db, 1, [Summary("", "without points", hash_bytes(b"x"), 0)])
     made.db.close()
     return tmp_path / "dlv.db"
 

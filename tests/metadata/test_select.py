@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def made() -> Catalogue:
         dirty=True,
     )
     made.add("b", name="AlexNet", network=TORCH, parents=("a",), parameters={"lr": 1, "bn": False,
-        "opt": None}, series={"loss": None, "train/acc": 0.5}, dirty=False)  # fmt: skip
+        "opt": None}, series={"loss": math.nan, "train/acc": 0.5}, dirty=False)  # fmt: skip
     made.add("c", name="alexnet-2", network=CROSSED, parents=("b",), parameters={"lr": "x"})
     made.add("d", name="100%", parents=("a", "elsewhere"), tags=("old",))
     made.add("e", name="alexnet_3", parents=("a",), parameters={"lr": 0.1}, state="removed")
@@ -93,11 +94,32 @@ def test_nothing_but_what_is_visible_newest_first(made: Catalogue) -> None:
         (is_("=", key("l"), (1,)), False, None, None, None),
         (is_("<", key("l"), (3,)), None, None, None, None),
         (is_("=", key("big"), 2**70), True, None, None, None),
-        (r.Compare("<", key("lr"), LOSS), True, None, None, None),
+        (r.Compare("<", key("lr"), LOSS), True, False, None, None),
         (r.Compare("=", key("lr"), key("opt")), False, None, None, None),
         (r.Compare(">=", key("lr"), key("lr")), True, True, True, None),
-        (is_("<=", LOSS, 0.5), True, None, None, None),
+        (is_("<=", LOSS, 0.5), True, False, None, None),
+        (is_(">", LOSS, 0.4), True, False, None, None),
+        (is_("!=", LOSS, 0.4), True, True, None, None),
+        (r.Compare("=", LOSS, LOSS), True, False, None, None),
+        (r.Compare("!=", LOSS, LOSS), False, True, None, None),
+        (r.Compare("<=", LOSS, r.Metric("m", "no", "last")), None, None, None, None),
+        (r.Compare("<=", r.Metric("m", "no", "last"), LOSS), None, None, None, None),
+        (r.Compare("!=", r.Metric("m", "no", "last"), LOSS), None, None, None, None),
+        (r.Not(r.Compare("<", LOSS, LOSS)), True, True, None, None),
+        (r.OneOf(LOSS, (r.Constant(0.5), r.Constant(math.nan))), True, False, None, None),
+        (r.OneOf(LOSS, (r.Constant(None), r.Constant(math.nan))), None, None, None, None),
+        (is_(">", LOSS, math.nan), False, False, None, None),
         (r.IsNull(LOSS), False, False, True, True),
+        (r.IsNan(LOSS), False, True, False, False),
+        (r.Not(r.IsNan(LOSS)), True, False, True, True),
+        (r.IsNan(r.Arithmetic("-", LOSS, LOSS)), False, True, False, False),
+        (r.IsNan(r.Metric("m", "loss", "min")), False, True, False, False),
+        (r.IsNull(r.Metric("m", "loss", "min_step")), False, True, True, True),
+        (r.IsNan(key("nan")), True, False, False, False),
+        (r.Compare("=", key("nan"), key("nan")), False, None, None, None),
+        (r.Compare("!=", key("nan"), key("lr")), True, None, None, None),
+        (r.Compare("<", key("nan"), key("lr")), False, None, None, None),
+        (r.Compare("<", key("nan"), key("bn")), None, None, None, None),
         (is_(">", r.Metric("m", "train/acc", "max"), 1.6), True, False, None, None),
         (is_("=", r.Metric("m", "acc", "max"), 1.6), None, None, None, None),
         (is_("=", r.Metric("m", "loss", "n"), 3), True, True, None, None),
@@ -252,7 +274,7 @@ def test_a_cycle_of_versions_ends() -> None:
 
 def test_values(made: Catalogue) -> None:
     assert made.values(key("big"))["a"] == 2**70
-    assert made.values(key("nan"))["a"] == "NaN"
+    assert math.isnan(made.values(key("nan"))["a"])
     assert made.values(key("l")) == {"a": [1, 2], "b": None, "c": None, "d": None}
     assert made.values(key("bn")) == {"a": True, "b": False, "c": None, "d": None}
     assert made.values(key("lr")) == {"a": 0.1, "b": 1, "c": "x", "d": None}
@@ -397,7 +419,10 @@ def test_evaluations_count_as_the_last_value() -> None:
     facts.load(made.db, [fact])
     assert made.values(LOSS) == {"a": 0.125, "b": 0.25}
     assert made.values(r.Metric("m", "loss", "min")) == {"a": -0.5, "b": -0.75}
-    assert made.values(r.Metric("m", "run/acc", "last")) == {"a": None, "b": None}
+    assert made.values(r.Coalesce((r.Metric("m", "run/acc", "last"),))) == {
+        "a": pytest.approx(math.nan, nan_ok=True),
+        "b": None,
+    }
     assert made.truth(r.IsNull(r.Metric("m", "run/acc", "last"))) == {"a": False, "b": True}
     assert made.values(r.Metric("m", "f1", "max")) == {"a": 0.75, "b": None}
     assert made.truth(r.IsNull(r.Metric("m", "f1", "last"))) == {"a": False, "b": True}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import random
 import re
 
@@ -46,7 +47,7 @@ def made() -> Catalogue:
     for number in range(200):
         network = lot.choice([None, PLAIN, TORCH, CROSSED, *wide])
         parameters = {"lr": lot.choice((0.1, 0.2, "x", True, 1))}
-        series = {"loss": lot.choice((None, 0.5, 0.25))} if lot.random() < 0.8 else {}
+        series = {"loss": lot.choice((math.nan, 0.5, 0.25))} if lot.random() < 0.8 else {}
         made.add(f"v{number}", name=lot.choice(("alexnet-1", "alexnet_b", "vgg", "AlexNet")),
             network=network, parameters=parameters, series=series, tags=[f"t{number}"],
             parents=[f"v{number - 1}"] if number % 3 else [])  # fmt: skip
@@ -104,7 +105,7 @@ def test_indexes_of_drivers(made: Catalogue) -> None:
     assert "hyperparameter_num (key=? AND num=?)" in found
     assert "SEARCH v1 USING INTEGER PRIMARY KEY" in found
     found = told(made, r.Compare(">", r.Metric("m", "loss", "last"), r.Constant(0.4)))
-    assert "metric_last (tag=? AND last>?)" in found
+    assert "metric_last (tag=? AND last>? AND last<?)" in found
 
 
 def searches(made: Catalogue, plan: str | None, where: r.Condition) -> list[str]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from dlv.dql.trees import changed
+from dlv.metadata.nan import is_nan
 from dlv.metadata.relations import (
     All,
     Compare,
     Condition,
     Constant,
     Either,
+    IsNan,
     IsNull,
     Not,
     OneOf,
@@ -38,6 +40,8 @@ def _folded(part: Any) -> Any:
             return Truth(None if value is None or None in answers else False)
         case IsNull(Constant(value)):
             return Truth(value is None)
+        case IsNan(Constant(value)):
+            return Truth(is_nan(value))
         case Not(Truth(value)):
             return Truth(None if value is None else not value)
         case All():

@@ -1,7 +1,8 @@
 """push_not_down: `not` stands before single tests, and goes into comparisons.
 
 Exact with three truth values. In tests of nodes a comparison asks all entries of a list at once,
-so that its contrary is another one: there `not` stays where it is.
+so that its contrary is another one: there `not` stays where it is. So it does where a value may be
+NaN, which is neither less than a number nor not.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from dlv.dql.trees import changed
+from dlv.metadata.nan import possible
 from dlv.metadata.relations import (
     All,
     Compare,
@@ -39,6 +41,8 @@ def _denied(part: Condition) -> Condition | None:
         parts = tuple(_denied(each) or Not(each) for each in part.parts)
         return Either(parts) if isinstance(part, All) else All(parts)
     if isinstance(part, Compare) and not _of_node(part):
+        if part.operator not in ("=", "!=") and (possible(part.left) or possible(part.right)):
+            return None
         return Compare(_CONTRARY[part.operator], part.left, part.right)
     return None
 

@@ -1,0 +1,29 @@
+"""Whether trials will log what they are to be judged, ordered and picked by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dlv.dql.bound import Evaluation
+from dlv.dql.preparing import Planned
+from dlv.errors import UsageError, nearest
+from dlv.training.config import TRAINER
+
+
+def check_metrics(work: Evaluation, trials: Iterable[Planned]) -> None:
+    """Before anything starts, as far as it is known: other trainers log what they like."""
+    configs = [trial.config for trial in trials]
+    if not configs or any(config.trainer != TRAINER for config in configs):
+        return
+    logged = {name for config in configs for name in config.values["metrics"]} | {"train_loss"}
+    asked = [rule["metric"] for rule in work.rules]
+    asked += [order.name for order in work.order if order.kind == "metric"]
+    asked += [work.sampling.metric] if work.sampling.metric is not None else []
+    for name in asked:
+        if name not in logged:
+            raise UsageError(
+                f"no trial would log `{name}`",
+                why=f"they log {', '.join(sorted(logged))}",
+                did_you_mean=nearest(name, logged),
+                hint="config.metrics says what is logged",
+            )
