@@ -19,7 +19,7 @@ import dlv.collecting.rewrite as rewriting
 import dlv.collecting.roots as finding
 import dlv.collecting.trials as trials
 import dlv.quarantine as quarantine
-import dlv.rebuild as rebuilding
+import dlv.restoring as restoring
 from dlv.archiving.proposal import Progress
 from dlv.canonical import moment_of, timestamp
 from dlv.collecting.mark import Marked
@@ -27,10 +27,11 @@ from dlv.collecting.policy import Choice, Policy
 from dlv.collecting.roots import Hidden, Roots
 from dlv.collecting.trials import Unneeded
 from dlv.errors import StorageError
-from dlv.metadata import collected, facts, storage
+from dlv.metadata import collected, storage
 from dlv.metadata.facts import newest
 from dlv.quarantine import Place
 from dlv.repository import Repository
+from dlv.restoring import Restored
 
 GRACE = datetime.timedelta(days=14)
 PATIENCE = 30.0  # seconds to wait for readers and writers
@@ -63,6 +64,8 @@ class Collected:
     trials_stay: str | None = None  # why nobody knows which these are
     done: bool = False
     stuck: str | None = None  # why packs could not be written again
+    interrupted: str | None = None  # the quarantine whose restore has to come to its end first
+    restored: Restored | None = None  # what came back of it
 
     @property
     def freed(self) -> int:
@@ -90,6 +93,10 @@ def plan(repository: Repository, request: Request) -> Collected:
     """What `collect` would do now; what it would hide is hidden in a transaction that fails."""
     outcome = Collected(request.grace)
     db = repository.database
+    if (waiting := quarantine.restoring(repository)) is not None:
+        outcome.interrupted = waiting.place
+        outcome.kept, outcome.after = quarantine.places(repository), storage.size_of_packs(db)
+        return outcome
     # Only what would be hidden needs a transaction that others have to wait for.
     moment = db.atomic() if request.policy else db.snapshot()
     with contextlib.suppress(_RehearsedError), repository.holding(PATIENCE), moment:
@@ -116,6 +123,14 @@ def collect(repository: Repository, request: Request, *, progress: Progress) -> 
     outcome = Collected(request.grace, done=True)
     with superseded.alone(repository, "gc"):
         ballast.give_up(repository)
+        if (waiting := quarantine.restoring(repository)) is not None:
+            # Nothing else: without a grace all that comes back would be taken again at once.
+            outcome.interrupted = waiting.place
+            with superseded.removing(repository, PATIENCE):
+                outcome.restored = restoring.finish(repository, waiting)
+            outcome.kept = quarantine.places(repository)
+            outcome.after = storage.size_of_packs(repository.database)
+            return outcome
         with repository.writing():
             _hide(repository, request, outcome)
         with superseded.removing(repository, PATIENCE):
@@ -269,39 +284,3 @@ def _delete(repository: Repository, request: Request, outcome: Collected) -> Non
     for place in outcome.deleted:
         quarantine.discard(place)
     outcome.deleted = before + outcome.deleted
-
-
-@dataclass(frozen=True)
-class Restored:
-    """What came back out of quarantine: versions are hidden as before gc."""
-
-    place: Place
-    objects: int
-    versions: tuple[str, ...]
-
-
-def _taking(repository: Repository, place: Place) -> list[str]:
-    """The facts by which gc took what is in the folder: they came right after its list."""
-    ids = {str(row["id"]) for row in place.versions}
-    later = [other.created for other in quarantine.places(repository)]
-    end = min((created for created in later if created > place.created), default=None)
-    return [
-        digest
-        for digest, created in facts.collecting(repository.database, ids)
-        if created >= place.created and (end is None or created < end)
-    ]
-
-
-def restore(repository: Repository, wanted: str, author: str) -> Restored:
-    """Move everything back, take back that gc took it, and make the catalogue again."""
-    with superseded.alone(repository, "gc"):
-        with superseded.removing(repository, PATIENCE):
-            place = quarantine.named(repository, wanted)
-            back = quarantine.move_out(repository, place)
-            with repository.change("gc", author) as change:
-                for digest in _taking(repository, place):
-                    change.record("undo", digest, {})
-                change.summary = f"{place.id} restored"
-        rebuilding.rebuild(repository)
-        quarantine.discard(place)
-    return Restored(place, len(back), tuple(str(row["version"]) for row in place.versions))

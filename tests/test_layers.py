@@ -29,7 +29,7 @@ LEVELS: dict[float, str] = {
     4: "board add commit archive explain diff describe evaluate activations check status history"
     " checkout tags remove collect intake intake_mlflow intake_tensorboard transfer curves stats"
     " doctor demo rebuild named_boards"
-    " show undo version copying lossy repair logged_curves",
+    " show undo version copying lossy repair logged_curves restoring",
     5: "training hub report dql views",
     6: "commands api integrations",
 }
@@ -56,7 +56,8 @@ EXTRA = {
     "repository": "lazy",
     "config": "lazy",
     "check": "rebuild",
-    "collect": "rebuild",
+    "collect": "rebuild restoring",
+    "restoring": "rebuild",
     "repair": "check rebuild",
     "quarantine": "repository",
     "ballast": "repository",

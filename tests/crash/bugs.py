@@ -378,3 +378,10 @@ def _catalogue_not_synced() -> None:
 def _closed_when_refused() -> None:
     """A connection that could not be opened whole is closed, and SQLite deletes what it left."""
     _replace(leaving, "leave", sqlite3.Connection.close)
+
+
+@bug
+def _restored_without_mark() -> None:
+    """Nothing says that a folder of quarantine is on its way back."""
+    _replace(quarantine, "mark", lambda _, place, found: quarantine.Restoring(place.id, found))
+    _replace(quarantine, "unmark", lambda _: None)

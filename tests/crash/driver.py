@@ -30,6 +30,7 @@ from tests import released
 from tests.crash import evaluated, powerloss, shim
 from tests.crash.bugs import BUGS
 from tests.crash.settings import SETTINGS
+from tests.crash.verbs import PLACE
 
 STATES = ("live", "removed", "undone", "recovered")
 # They end with an entry in the log.
@@ -40,12 +41,13 @@ IO_ERROR, INTERRUPTED = 8, 130
 class Driver:
     def __init__(self, job: dict[str, Any]) -> None:
         self.template = Path(job["template"])
-        self.command: list[str] = job["command"]
+        self.command = [self._named(word) for word in job["command"]]
+        self.between = [["gc", "-y"]] if "collected between" in job["settings"] else []
         self.bug: str | None = job.get("bug")
         self.reads: bool = job["reads"]
         self.piecemeal = "batches" in job["settings"]
         for name in job["settings"]:
-            SETTINGS[name]()
+            SETTINGS.get(name, lambda: None)()
         self.root = Path(os.environ["SHIM_BELOW"]) / "work"
         self.output = self.root.parent.with_suffix(".out")
         self.control = shim.Control(Path(os.environ["SHIM_CONTROL"]))
@@ -53,6 +55,12 @@ class Driver:
         self.before: dict[str, Any] = {}
         self.after: dict[str, Any] = {}
         self.files: dict[str, str] = {}  # of the user, after it
+
+    def _named(self, word: str) -> str:
+        if word != PLACE:
+            return word
+        (place,) = (self.template / ".dlv" / "quarantine").iterdir()
+        return place.name
 
     def fresh(self) -> None:
         shutil.rmtree(self.root, ignore_errors=True)
@@ -201,13 +209,23 @@ class Driver:
         again = ["commit", "--allow-empty", "-q", "-m", "afterwards"] if took else self.command
         if self._evaluates:  # also one that is done may be asked again
             return self._trained() + _works("fsck", "--json") + self._rebuilt()
-        problems = _works(*again)
+        problems = [problem for command in self.between for problem in _works(*command)]
+        problems += _works(*again)
         if self._archives:  # also one that was done finishes what was left undone
             problems += _works(*self.command)
         if again is not self.command or self._commits or self._archives:
             problems += self._leftovers()
-        problems += _works("fsck", "--json")
+        problems += self._restored() + _works("fsck", "--json")
         return problems + self._rebuilt()
+
+    def _restored(self) -> list[str]:
+        """All that was in the quarantine is there again, and is as it was before gc took it."""
+        if "--restore" not in self.command:
+            return []
+        now, left = _look(self.root)["versions"], [*self.root.glob(".dlv/quarantine/*")]
+        left += self.root.glob(".dlv/restore.json")
+        lost = [row for key, row in self.after["versions"].items() if now.get(key) != row]
+        return [f"not restored: {row}" for row in lost] + [f"left: {path.name}" for path in left]
 
     @property
     def _evaluates(self) -> bool:

@@ -22,7 +22,11 @@ OF_WRONG_BITS = {"not_read_back"}
 OF_REBUILD = {"catalogue_swapped_by_copy"}
 OF_ARCHIVE = {"archived_before_data", "old_packs_first"}
 OF_GC = {"packs_before_rows", "bases_not_marked"}
-OF_OTHERS = {"migration": "migrated_in_steps", "evaluate": "winners_forgotten"}
+OF_OTHERS = {
+    "migration": "migrated_in_steps",
+    "evaluate": "winners_forgotten",
+    "restore, then gc": "restored_without_mark",
+}
 OF_OPENING = {"closed_when_refused"}
 OF_RACES = {"gc_without_lock", "no_recheck"}  # test_gc_race.py
 OF_POWER_CUTS = {bug for _, bug in FAULTS}  # test_powerloss.py

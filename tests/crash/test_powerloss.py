@@ -17,7 +17,7 @@ pytestmark = pytest.mark.crash
 
 COMMANDS = (
     *("commit", "archive", "archive again", "gc", "derive", "bounds", "import"),
-    *("tag", "rm", "undo", "rebuild", "migration"),
+    *("tag", "rm", "undo", "rebuild", "migration", "restore", "restore, then gc"),
 )
 # Which command shows what only a power cut can.
 FAULTS = [

@@ -30,6 +30,10 @@ THIRD: list[Step] = [*SECOND, ARCHIVE, 3, ["add", "."], ["commit", "-m", "third"
 FOURTH: list[Step] = [*THIRD, 4, ["add", "."], ["commit", "-m", "fourth"]]
 # Of the four the first is a base of what stays, another one is alone in its pack.
 HIDDEN: list[Step] = [*FOURTH, ["rm", "-f", "lenet@1", "lenet@3"]]
+# And taken by gc, in a time to come: nothing of it is deleted now. One snapshot stays removed.
+TAKEN: list[Step] = [*HIDDEN, ["DLV_NOW=2046-01-01T00:00:00.000000Z", "gc", "-y"]]
+PLACE = "@quarantine"  # in a command: the one folder of quarantine there is
+RESTORE = ("gc", "--restore", PLACE, "-q")
 
 
 def _rows() -> bytes:
@@ -89,6 +93,8 @@ VERBS = {
     "lossy": Verb(("archive", "-q", "--scheme", "fp16", "lenet@2")),
     "gc": Verb(GC, HIDDEN, ("eager",)),
     "quarantine": Verb(("gc", "--grace", "1s", "-y", "-q"), HIDDEN, ("eager",)),
+    "restore": Verb(RESTORE, TAKEN),
+    "restore, then gc": Verb(RESTORE, TAKEN, ("collected between",)),
     "rm": Verb(("rm", "lenet@1")),
     "undo": Verb(("undo",)),
     "undo of rm": Verb(("undo",), [*SECOND, ["rm", "lenet@1"]]),
