@@ -151,8 +151,23 @@ def test_here_nothing_is_lost(repository: Repository) -> None:
     assert not (repository.root / "wide.safetensors").exists()
     assert repository.next is None
     copy(repository, "net@1", WIDER, to=None, force=True)
+    made = (repository.root / "wide.safetensors").read_bytes()
+    (repository.root / "wide.safetensors").write_bytes(made + b"mine")
     with pytest.raises(Conflict, match=r"wide\.safetensors"):
         copy(repository, "net@1", WIDER, to=None)
+    assert (repository.root / "wide.safetensors").read_bytes() == made + b"mine"
+
+
+def test_again_is_what_it_was(repository: Repository) -> None:
+    """As after a copy that was killed: its own files are not in its way."""
+    made = copy(repository, "net@1", WIDER, to=None)
+    before = {path: path.read_bytes() for path in repository.root.iterdir() if path.is_file()}
+    again = copy(repository, "net@1", WIDER, to=None)
+    assert {written.path for written in made.written} <= set(again.unchanged)
+    assert again.written == []
+    assert again.network == made.network
+    after = {path: path.read_bytes() for path in repository.root.iterdir() if path.is_file()}
+    assert after == before
 
 
 def test_what_was_written_is_known(repository: Repository) -> None:

@@ -13,7 +13,7 @@ import pytest
 # The table. A part is a module or a package directly under dlv; a new one is one word here.
 LEVELS: dict[float, str] = {
     1: "network pas events record manifest fact lanes demo_training bounds_columns own_code",
-    2: "metadata adapters durable ignore locks paths folders arrays mounts",
+    2: "metadata adapters durable ignore locks paths folders arrays mounts unfinished user_files",
     3: "ballast quarantine repository revisions staging files config pack_files weights"
     " weight_writer snapshots catalogue environment bounds_norms live_model weight_statistics"
     " processors",
@@ -46,15 +46,16 @@ EXTRA = {
     "delivery": "working",
     "fact": "manifest record",
     "paths": "durable",
+    "user_files": "durable paths lazy unfinished",
     "files": "lazy",
-    "adapters": "lazy own_code",
+    "adapters": "lazy own_code user_files",
     "live_model": "lazy",
     "version": "lazy evaluate logged_curves",
     "evaluation": "lazy",
     "staging": "lazy",
     "durable": "lazy",
     "repository": "lazy",
-    "config": "lazy",
+    "config": "lazy user_files",
     "check": "rebuild",
     "collect": "rebuild restoring",
     "restoring": "rebuild",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,9 +12,10 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+import dlv.user_files as user_files
 from dlv.adapters import npy
 from dlv.adapters.columns import Column, Held
-from dlv.errors import Conflict, StorageError, UsageError
+from dlv.errors import Conflict, UsageError
 from dlv.evaluation.answers import OPEN
 from dlv.evaluation.outcome import Evaluation
 from dlv.evaluation.rows import Rows
@@ -118,13 +118,6 @@ def npz(out: BinaryIO, columns: Mapping[str, Column]) -> None:
 
 
 def _replace(path: Path, write: Callable[[BinaryIO], None]) -> None:
-    """The whole file or none: written beside, then renamed."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("xb") as out:
-            write(out)
-        os.replace(part, path)
-    except OSError as error:
-        raise StorageError(f"cannot write {path}", why=error.strerror) from error
-    finally:
-        part.unlink(missing_ok=True)
+    """The whole file or none."""
+    with user_files.replacing(path) as out:
+        write(out)
