@@ -10,6 +10,7 @@ import contextlib
 import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import dlv.archiving.superseded as superseded
 import dlv.ballast as ballast
@@ -20,6 +21,7 @@ import dlv.collecting.roots as finding
 import dlv.collecting.trials as trials
 import dlv.quarantine as quarantine
 import dlv.restoring as restoring
+import dlv.unfinished as unfinished
 from dlv.archiving.proposal import Progress
 from dlv.canonical import moment_of, timestamp
 from dlv.collecting.mark import Marked
@@ -61,6 +63,7 @@ class Collected:
     unused: int = 0  # bytes of packs that stay, though nobody needs them
     after: int = 0
     trials: list[Unneeded] = field(default_factory=list)  # folders that no run needs
+    parts: list[tuple[Path, int]] = field(default_factory=list)  # left by killed writers of files
     trials_stay: str | None = None  # why nobody knows which these are
     done: bool = False
     stuck: str | None = None  # why packs could not be written again
@@ -70,13 +73,15 @@ class Collected:
     @property
     def freed(self) -> int:
         """Bytes of the disk that are free again."""
-        folders = sum(each.bytes for each in self.trials)
+        folders = sum(each.bytes for each in self.trials) + sum(size for _, size in self.parts)
         return folders + sum(place.bytes for place in self.deleted)
 
     @property
     def anything(self) -> bool:
         hides = any(choice.why is None for choice in self.choices)
-        gone = self.due or self.moved or self.deleted or self.rewritten[0] or self.trials
+        gone = (
+            self.due or self.moved or self.deleted or self.rewritten[0] or self.trials or self.parts
+        )
         return bool(hides or gone)
 
     def count(self, marked: Marked) -> None:
@@ -109,6 +114,7 @@ def plan(repository: Repository, request: Request) -> Collected:
         outcome.after = storage.size_of_packs(db)
         _sort_places(repository, outcome, request)
         outcome.trials, outcome.trials_stay = trials.unneeded(repository, request.grace)
+        outcome.parts = _unfinished(repository)
         if not request.grace and outcome.moved:
             # What moves now is deleted at once.
             sizes = [size for _, size in outcome.moved.values()]
@@ -142,10 +148,18 @@ def collect(repository: Repository, request: Request, *, progress: Progress) -> 
             _delete(repository, request, outcome)
         outcome.trials, outcome.trials_stay = trials.unneeded(repository, request.grace)
         trials.discard(repository, outcome.trials)
+        outcome.parts = _unfinished(repository)
+        unfinished.remove(path for path, _ in outcome.parts)
         outcome.after = storage.size_of_packs(repository.database)
         outcome.kept = quarantine.places(repository)
         ballast.keep(repository)
     return outcome
+
+
+def _unfinished(repository: Repository) -> list[tuple[Path, int]]:
+    """Files that a killed command has left beside their places, in the project and of runs."""
+    places = (repository.root, repository.path / "runs")
+    return unfinished.left(path for place in places for path in unfinished.below(place))
 
 
 def _hide(

@@ -181,6 +181,7 @@ def write(
     if result.folder.exists() and not result.folder.is_dir():
         raise Conflict(f"{result.folder} is a file", why="a folder is needed there")
     with user_files.Batch(Folder(result.folder), create=True) as batch:
+        batch.clear(target.path for target in targets)
         made = {t.path: _small(repository, t, batch) for t in todo if t.container is None}
         request.progress(sum(t.item.bytes for t in todo if t.container is None))
         weights = [target for target in todo if target.container is not None]

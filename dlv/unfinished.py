@@ -11,8 +11,10 @@ import fcntl
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from dlv.ignore import ALWAYS
 
 SUFFIX = ".dlv-part"
 # The first eight digits are the writer's.
@@ -35,9 +37,23 @@ def is_part(name: str) -> bool:
     return _PART.match(name) is not None
 
 
-def clear(folder: Path) -> list[Path]:
+def clear(folder: Path) -> None:
     """Remove the parts in a folder that no living writer has."""
-    return [path for path in _parts_in(folder) if _dead(path, remove=True)]
+    remove(_parts_in(folder))
+
+
+def remove(found: Iterable[Path]) -> list[Path]:
+    """Remove those of these parts that no living writer has; which ones."""
+    return [path for path in found if _dead(path, remove=True)]
+
+
+def below(root: Path) -> Iterator[Path]:
+    """All parts in a tree, but in folders that dlv never writes files of the user to."""
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(set(folders).difference(ALWAYS))
+        for name in sorted(names):
+            if name.endswith(SUFFIX) and is_part(name):
+                yield Path(folder, name)
 
 
 def left(found: Iterable[Path]) -> list[tuple[Path, int]]:

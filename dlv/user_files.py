@@ -15,8 +15,8 @@ import errno
 import io
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -52,8 +52,12 @@ def replace(folder: Folder, path: str, *, mode: int = 0o644) -> Iterator[BinaryI
 
 
 @contextmanager
-def replacing(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
+def replacing(
+    path: Path, *, mode: int = 0o666, until: ExitStack | None = None
+) -> Iterator[BinaryIO]:
     """A file under a name that the user has chosen, written as `replace` does.
+
+    `until` it is closed, an error there brings the old file back.
 
     A link to a file kept elsewhere stays one, the mode of what is replaced stays, and a pipe or a
     device is just written to.
@@ -66,10 +70,13 @@ def replacing(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
             raise durable.storage_error("write", path, error) from error
         return
     target = Path(os.path.realpath(path)) if path.is_symlink() else path
-    with replace(Folder(target.parent, free=True), target.name, mode=mode) as out:
-        with contextlib.suppress(FileNotFoundError):
-            os.fchmod(out.fileno(), target.stat().st_mode & 0o777)
-        yield out
+    with ExitStack() as own:
+        batch = (until or own).enter_context(Batch(Folder(target.parent, free=True)))
+        with batch.new(target.name, mode=mode) as out:
+            with contextlib.suppress(FileNotFoundError):
+                os.fchmod(out.fileno(), target.stat().st_mode & 0o777)
+            yield out
+        batch.put()
 
 
 def write(path: Path, data: bytes, *, mode: int = 0o666, folders: bool = False) -> None:
@@ -144,6 +151,12 @@ class Batch:
             with self._lock:
                 self._syncing.append(self._pool.submit(self._synced, part))
 
+    def clear(self, found: Iterable[str]) -> None:
+        """Remove what killed writers have left beside the places of these."""
+        for above in {path.rpartition("/")[0] for path in found} - self._cleared:
+            self._cleared.add(above)
+            unfinished.clear(self.folder.root / above)
+
     def drop(self, path: str) -> None:
         """One of them is not wanted after all."""
         self._wait()
@@ -156,11 +169,8 @@ class Batch:
         if self._parts and self._owner is None:
             self._own()
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self.clear([path])
         with self.folder.parent(path, self._made) as (parent, name):
-            above = path.rpartition("/")[0]
-            if above not in self._cleared:
-                self._cleared.add(above)
-                unfinished.clear(self.folder.root / above)
             while True:
                 aside = f".{name[:40]}.{self._token}{os.urandom(4).hex()}{SUFFIX}"
                 descriptor = os.open(aside, flags, mode, dir_fd=parent)
@@ -245,10 +255,8 @@ class Batch:
         if not self._parts:
             return
         found = [self.folder.root / folder for folder in sorted(folders)]
-        for _ in (
-            self._pool.map(_sync_folder, found) if len(found) > 1 else map(_sync_folder, found)
-        ):
-            pass
+        each = self._pool.map if len(found) > 1 else map
+        list(each(_sync_folder, found))
 
     # The end
 

@@ -46,6 +46,7 @@ EXTRA = {
     "delivery": "working",
     "fact": "manifest record",
     "paths": "durable",
+    "unfinished": "ignore",
     "user_files": "durable paths lazy unfinished",
     "files": "lazy",
     "adapters": "lazy own_code user_files",

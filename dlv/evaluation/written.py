@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,6 +22,7 @@ from dlv.evaluation.outcome import Evaluation
 from dlv.evaluation.rows import Rows
 
 Array = NDArray[Any]
+Until = ExitStack | None  # as `user_files.replacing` has it
 _ROWS = 1 << 14
 
 
@@ -37,19 +39,22 @@ def check(path: Path, suffixes: Sequence[str], *, force: bool) -> None:
         raise UsageError(f"there is no folder {path.parent}")
 
 
-def labels(path: Path, found: Sequence[Evaluation], rows: Rows) -> None:
+def labels(path: Path, found: Sequence[Evaluation], rows: Rows, until: Until = None) -> None:
     """A row for each example: its number, its own label, the label that each version gave."""
     if not all(each.class_count for each in found):
         raise UsageError("there are no labels to write", why="the network predicts values")
     if path.suffix.lower() == ".csv":
-        _replace(path, lambda out: _csv(out, found, rows))
+        with user_files.replacing(path, until=until) as out:
+            _csv(out, found, rows)
     else:
-        _replace(path, lambda out: npz(out, _label_columns(found, rows)))
+        with user_files.replacing(path, until=until) as out:
+            npz(out, _label_columns(found, rows))
 
 
-def activations(path: Path, columns: Mapping[str, Column]) -> None:
+def activations(path: Path, columns: Mapping[str, Column], until: Until = None) -> None:
     """An array for each node, a row for each example."""
-    _replace(path, lambda out: npz(out, columns))
+    with user_files.replacing(path, until=until) as out:
+        npz(out, columns)
 
 
 def _csv(out: BinaryIO, found: Sequence[Evaluation], rows: Rows) -> None:
@@ -115,9 +120,3 @@ def npz(out: BinaryIO, columns: Mapping[str, Column]) -> None:
                     rows = column.read(start, min(start + _ROWS, column.count))
                     little = rows.astype(rows.dtype.newbyteorder("<"), copy=False)
                     member.write(little.tobytes())
-
-
-def _replace(path: Path, write: Callable[[BinaryIO], None]) -> None:
-    """The whole file or none."""
-    with user_files.replacing(path) as out:
-        write(out)

@@ -46,6 +46,11 @@ def collected(outcome: Collected) -> tuple[dict[str, Any], list[Block]]:
     if outcome.trials:
         size = sum(each.bytes for each in outcome.trials)
         fields["trials that no run needs"] = Items([len(outcome.trials), Bytes(size)])
+    parts = sum(size for _, size in outcome.parts)
+    if outcome.parts:
+        fields["parts of files, left by killed commands"] = Items(
+            [len(outcome.parts), Bytes(parts)]
+        )
     fields |= {
         "quarantine": Items([len(outcome.kept), Bytes(sum(p.bytes for p in outcome.kept))]),
         "freed" if done else "would be freed": Bytes(outcome.freed),
@@ -69,6 +74,7 @@ def collected(outcome: Collected) -> tuple[dict[str, Any], list[Block]]:
             "folders": len(outcome.trials),
             "bytes": sum(each.bytes for each in outcome.trials),
         },
+        "parts": {"files": len(outcome.parts), "bytes": parts},
         "freed": outcome.freed,
         "kept": outcome.after,
     }

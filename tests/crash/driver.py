@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import dlv.cli as cli
+import dlv.unfinished as unfinished
 from dlv.canonical import hash_bytes
 from dlv.metadata import facts, matrices, versions
 from dlv.metadata.database import SCHEMA_VERSION, Database
@@ -103,15 +104,14 @@ class Driver:
         problems: list[str] = []
         if self.control.retried:
             problems.append("after a refused fsync the same descriptor was synced again")
-        if self.command[0] == "export":
-            problems += self._exported(code, mode)
+        problems += self._whole(done=code == 0)
+        if code > 0:
+            problems += self._as_before(code, said)
         if mode in (shim.BEFORE, shim.MIDDLE):
             problems += _child(self.root, lambda: self.after_kill(printed))
         else:
             codes = {shim.SHORT_FROM: (0,), shim.INTERRUPT: (0, INTERRUPTED)}
             allowed = codes.get(mode, (0, IO_ERROR))
-            if code == 0 and _files(self.root) != self.files:
-                problems.append("exit 0, but the files in the folder are not what they should be")
             problems += _child(self.root, lambda: self.after_error(code, said, allowed))
         return {
             "mode": mode,
@@ -122,16 +122,20 @@ class Driver:
             "problems": problems,
         }
 
-    def _exported(self, code: int, mode: int) -> list[str]:
-        """The old file or the new one; after an error nothing beside it, if that could be removed
-        at all: not where every call fails from some point on."""
+    def _whole(self, *, done: bool) -> list[str]:
+        """Each of the user's files is the old one or the new one; when `done` the new one."""
         old, now = _files(self.template), _files(self.root)
-        if mode == shim.FAIL_FROM:
-            now = {name: digest for name, digest in now.items() if not name.endswith(".dlv-part")}
-        if code > 0 and now != old:
-            return [f"exit {code}, but the files in the folder are {sorted(now)}, or others"]
-        whole = now["out.npz"] in (old["out.npz"], self.files["out.npz"])
-        return [] if whole else ["neither the old file nor the new one is there"]
+        if done:
+            wrong = {name for name in now | self.files if now.get(name) != self.files.get(name)}
+            return [f"it was done, and {name} is not what it should be" for name in wrong]
+        known = {name: (old.get(name), self.files.get(name)) for name in old | self.files | now}
+        torn = [name for name, both in known.items() if now.get(name) not in both]
+        return [f"neither the old {name} nor the new one is there" for name in torn]
+
+    def _as_before(self, code: int, said: str) -> list[str]:
+        """After an error nothing has changed, or it is said what has."""
+        same = _files(self.root) == _files(self.template)
+        return [] if same or "already" in said else [f"exit {code}, and files changed: {said}"]
 
     def power(self, count: int, seed: int) -> Iterator[dict[str, Any]]:
         """The command once, written down; then so many images of what the disk may hold."""
@@ -147,7 +151,8 @@ class Driver:
         whole = powerloss.difference(disk, played, self.root)
         yield {**seen, "at": len(played), "problems": [*problems, *whole]}
         for model, cut, spoken in powerloss.images(disk, played, self.root, count, seed):
-            found = _child(self.root, lambda: self.after_kill(printed[:spoken]))  # noqa: B023
+            found = self._whole(done=spoken > 0 or cut == len(played))
+            found += _child(self.root, lambda: self.after_kill(printed[:spoken]))  # noqa: B023
             yield {**seen, "at": cut, "model": model, "problems": found}
 
     # What must hold afterwards. Each in a child, so that nothing is remembered.
@@ -216,7 +221,15 @@ class Driver:
         if again is not self.command or self._commits or self._archives:
             problems += self._leftovers()
         problems += self._restored() + _works("fsck", "--json")
-        return problems + self._rebuilt()
+        return problems + self._rebuilt() + self._parts(again)
+
+    def _parts(self, again: Sequence[str]) -> list[str]:
+        """What a killed writer left in the user's folder is gone, at the latest with a gc."""
+        parts = [path for path in self.root.rglob("*") if unfinished.is_part(path.name)]
+        if parts and again is not self.command:
+            problems = _works("gc", "-y")
+            return problems + [f"left behind: {path.name}" for path in parts if path.exists()]
+        return [f"left behind: {path.name}" for path in parts]
 
     def _restored(self) -> list[str]:
         """All that was in the quarantine is there again, and is as it was before gc took it."""
@@ -350,7 +363,7 @@ def _files(root: Path) -> dict[str, str]:
     return {
         str(name): hash_bytes(path.read_bytes())
         for name, path in named.items()
-        if name.parts[0] not in (".dlv", ".git")
+        if name.parts[0] not in (".dlv", ".git") and not unfinished.is_part(name.name)
     }
 
 

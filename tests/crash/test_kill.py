@@ -26,10 +26,9 @@ ELSEWHERE = {
     "demo": "a new folder, made with the others",
     "tensorboard": "test_kill_ingest.py: what it keeps is read again from the logs",
     "trials": "--stop is one row of the ledger",
-    "config": "one file, written beside and renamed",
     "completion": "outside of any repository",
 }
-READING = {"desc", "diff", "doctor", "log", "metrics", "plots", "show", "stats", "status"}
+READING = {"desc", "diff", "doctor", "log", "metrics", "show", "stats", "status"}
 SLICES = 4  # so that the processes of a test run share the points
 # What differs from one archive to the next: the repository, and limits made small.
 ARCHIVES = {

@@ -18,6 +18,8 @@ pytestmark = pytest.mark.crash
 COMMANDS = (
     *("commit", "archive", "archive again", "gc", "derive", "bounds", "import"),
     *("tag", "rm", "undo", "rebuild", "migration", "restore", "restore, then gc"),
+    *("checkout", "checkout elsewhere", "copy", "copy edited", "export", "eval to files", "plots"),
+    *("plan", "config"),
 )
 # Which command shows what only a power cut can.
 FAULTS = [

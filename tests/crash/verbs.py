@@ -21,6 +21,10 @@ EVALUATE = (
     " vary config.base_lr in [0.1, 0.2, 0.3]"
     ' keep top(1, m["loss"], 4) on local(workers = 1) into "tuned"',
 )
+EVAL_TO_FILES = (
+    *("eval", "-q", "lenet@2", "data.npz", "--labels-out", "labels.csv"),
+    *("--activations", "fc", "--out", "fc.npz", "--force"),
+)
 # A command, the seed of new files, or a name in FILES.
 Step = Sequence[str] | int | str
 SECOND: list[Step] = [["add", "."], ["commit", "-m", "second"]]
@@ -103,6 +107,17 @@ VERBS = {
     "checkout": Verb(("checkout", "lenet@1", "--force")),
     "export": Verb(
         ("export", "lenet@1", "out.npz", "-f"), [*SECOND, ["export", "lenet@2", "out.npz"]]
+    ),
+    "checkout elsewhere": Verb(("checkout", "lenet@1", "--to", "out/there")),
+    "copy edited": Verb(("copy", "lenet@1", "wide", "--set", "fc.out=12", "--force")),
+    "eval to files": Verb(EVAL_TO_FILES, [*SECOND, "data", EVAL_TO_FILES]),
+    "plots": Verb(
+        ("plots", "lenet@2", "--output", "curves.html"),
+        [*SECOND, ["plots", "lenet@1", "--output", "curves.html"]],
+    ),
+    "plan": Verb(("archive", "-q", "--dry-run", "--export-plan", "plan.json")),
+    "config": Verb(
+        ("config", "--repo", "gc.grace", "3d"), [*SECOND, ["config", "--repo", "gc.grace", "2d"]]
     ),
     "import": Verb(("import", "checkpoints", "step-200.safetensors", "--name", "brought")),
     "import boards": Verb(("import", "tensorboard", "runs", "--name", "boards"), [*SECOND, "runs"]),
