@@ -235,16 +235,20 @@ class Batch:
 
     def _keep_old(self, part: _Part, parent: int, name: str) -> None:
         """A second name for what is there, where the file system has such."""
+        try:
+            os.stat(name, dir_fd=parent, follow_symlinks=False)
+        except FileNotFoundError:
+            return
+        part.there = True
+        if self._owner is None:
+            self._own()  # nothing else says that the old file is still wanted
         old = f"{part.aside.removesuffix(SUFFIX)}0{SUFFIX}"
         try:
             os.link(name, old, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
             part.old = old
-        except FileNotFoundError:
-            return
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-        part.there = True
 
     def _sync_folders(self) -> None:
         """Each once, with those above it: who has made them may have died before its own fsync."""
