@@ -171,7 +171,7 @@ class Driver:
             for digest in acknowledged | self._kept(before)
             if digest not in now["versions"]
         ]
-        if printed and self.command[0] in OPERATIONS and not took:
+        if printed and self._operates and not took:
             problems.append("it said that it was done, and nothing has changed")
         fresh = [label for id_, label in now["versions"].items() if id_ not in before["versions"]]
         if self.command[0] == "query" and len(fresh) not in (0, self.made):
@@ -193,6 +193,10 @@ class Driver:
         was = self.template / ".dlv" / "dlv.db"
         same = number == released.schema(was) and released.rows(found) == released.rows(was)
         return [] if same else [f"the catalogue has schema {number} and other rows than before"]
+
+    @property
+    def _operates(self) -> bool:
+        return self.command[0] in OPERATIONS and "--dry-run" not in self.command
 
     @property
     def _commits(self) -> bool:
@@ -301,8 +305,7 @@ class Driver:
             problems.append(said)
         if code and not said.startswith("error: "):
             problems.append(f"no message: {said!r}")
-        logged = self.command[0] in OPERATIONS
-        if logged and took != (code == 0) and not (took and uncertain):
+        if self._operates and took != (code == 0) and not (took and uncertain):
             problems.append(f"exit {code}, but {'a' if took else 'no'} change: {said}")
         if code and now != before and not uncertain:
             problems.append(f"exit {code}, but now {now} instead of {before}")

@@ -100,7 +100,13 @@ def run(prepare: Prepare, drive: Drive, name: str, **how: Any) -> list[dict[str,
     return drive(template, verb.command, KILLS, settings=verb.settings, **how)
 
 
-@pytest.mark.parametrize(("name", "most"), [("evaluate", 4), ("import", 4), ("migration", 6)])
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        *[("evaluate", 4), ("import", 4), ("migration", 6)],
+        *[("restore, then gc", 6), ("checkout", 4), ("copy edited", 4)],
+    ],
+)
 def test_some_points(prepare: Prepare, drive: Drive, name: str, most: int) -> None:
     results = run(prepare, drive, name, most=most)
     assert not bad(results)
