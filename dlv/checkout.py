@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import dlv.approximate_files as approximate_files
@@ -42,16 +43,22 @@ def checkout(repository: Repository, request: Request) -> CheckedOut:
     lossy = lineage.lossy(repository.database, found.version) if request.weights else None
     notes += [] if lossy is None else [lossy]
     result = CheckedOut(found.version, folder, notes=[*found.notes, *notes])
-    delivery.write(repository, manifest, targets, request, result, here=here)
-    result.reading = None if rough is None else rough.reading
     whole = not wanted and only is None and request.format is None and request.weights
-    if whole and here:
-        result.head = True
-        if (repository.head, repository.next) != (found.version.id, None):
-            with repository.change("checkout", request.author) as change:
-                change.set_head(found.version.id)
-                change.set_next(None)
-                change.summary = found.version.label
+    result.head = whole and here
+    moves = result.head and (repository.head, repository.next) != (found.version.id, None)
+
+    @contextmanager
+    def operation() -> Iterator[None]:
+        """HEAD moves in the moment in which the files are there, or both stay as they were."""
+        with repository.change("checkout", request.author) as change:
+            change.set_head(found.version.id)
+            change.set_next(None)
+            change.summary = found.version.label
+            yield
+
+    how = operation if moves else nullcontext
+    delivery.write(repository, manifest, targets, request, result, here=here, operation=how)
+    result.reading = None if rough is None else rough.reading
     return result
 
 

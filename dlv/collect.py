@@ -10,6 +10,7 @@ import contextlib
 import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import dlv.archiving.superseded as superseded
 import dlv.ballast as ballast
@@ -19,7 +20,8 @@ import dlv.collecting.rewrite as rewriting
 import dlv.collecting.roots as finding
 import dlv.collecting.trials as trials
 import dlv.quarantine as quarantine
-import dlv.rebuild as rebuilding
+import dlv.restoring as restoring
+import dlv.unfinished as unfinished
 from dlv.archiving.proposal import Progress
 from dlv.canonical import moment_of, timestamp
 from dlv.collecting.mark import Marked
@@ -27,10 +29,11 @@ from dlv.collecting.policy import Choice, Policy
 from dlv.collecting.roots import Hidden, Roots
 from dlv.collecting.trials import Unneeded
 from dlv.errors import StorageError
-from dlv.metadata import collected, facts, storage
+from dlv.metadata import collected, storage
 from dlv.metadata.facts import newest
 from dlv.quarantine import Place
 from dlv.repository import Repository
+from dlv.restoring import Restored
 
 GRACE = datetime.timedelta(days=14)
 PATIENCE = 30.0  # seconds to wait for readers and writers
@@ -60,20 +63,25 @@ class Collected:
     unused: int = 0  # bytes of packs that stay, though nobody needs them
     after: int = 0
     trials: list[Unneeded] = field(default_factory=list)  # folders that no run needs
+    parts: list[tuple[Path, int]] = field(default_factory=list)  # left by killed writers of files
     trials_stay: str | None = None  # why nobody knows which these are
     done: bool = False
     stuck: str | None = None  # why packs could not be written again
+    interrupted: str | None = None  # the quarantine whose restore has to come to its end first
+    restored: Restored | None = None  # what came back of it
 
     @property
     def freed(self) -> int:
         """Bytes of the disk that are free again."""
-        folders = sum(each.bytes for each in self.trials)
+        folders = sum(each.bytes for each in self.trials) + sum(size for _, size in self.parts)
         return folders + sum(place.bytes for place in self.deleted)
 
     @property
     def anything(self) -> bool:
         hides = any(choice.why is None for choice in self.choices)
-        gone = self.due or self.moved or self.deleted or self.rewritten[0] or self.trials
+        gone = (
+            self.due or self.moved or self.deleted or self.rewritten[0] or self.trials or self.parts
+        )
         return bool(hides or gone)
 
     def count(self, marked: Marked) -> None:
@@ -90,6 +98,10 @@ def plan(repository: Repository, request: Request) -> Collected:
     """What `collect` would do now; what it would hide is hidden in a transaction that fails."""
     outcome = Collected(request.grace)
     db = repository.database
+    if (waiting := quarantine.restoring(repository)) is not None:
+        outcome.interrupted = waiting.place
+        outcome.kept, outcome.after = quarantine.places(repository), storage.size_of_packs(db)
+        return outcome
     # Only what would be hidden needs a transaction that others have to wait for.
     moment = db.atomic() if request.policy else db.snapshot()
     with contextlib.suppress(_RehearsedError), repository.holding(PATIENCE), moment:
@@ -102,6 +114,7 @@ def plan(repository: Repository, request: Request) -> Collected:
         outcome.after = storage.size_of_packs(db)
         _sort_places(repository, outcome, request)
         outcome.trials, outcome.trials_stay = trials.unneeded(repository, request.grace)
+        outcome.parts = _unfinished(repository)
         if not request.grace and outcome.moved:
             # What moves now is deleted at once.
             sizes = [size for _, size in outcome.moved.values()]
@@ -116,6 +129,14 @@ def collect(repository: Repository, request: Request, *, progress: Progress) -> 
     outcome = Collected(request.grace, done=True)
     with superseded.alone(repository, "gc"):
         ballast.give_up(repository)
+        if (waiting := quarantine.restoring(repository)) is not None:
+            # Nothing else: without a grace all that comes back would be taken again at once.
+            outcome.interrupted = waiting.place
+            with superseded.removing(repository, PATIENCE):
+                outcome.restored = restoring.finish(repository, waiting)
+            outcome.kept = quarantine.places(repository)
+            outcome.after = storage.size_of_packs(repository.database)
+            return outcome
         with repository.writing():
             _hide(repository, request, outcome)
         with superseded.removing(repository, PATIENCE):
@@ -127,10 +148,18 @@ def collect(repository: Repository, request: Request, *, progress: Progress) -> 
             _delete(repository, request, outcome)
         outcome.trials, outcome.trials_stay = trials.unneeded(repository, request.grace)
         trials.discard(repository, outcome.trials)
+        outcome.parts = _unfinished(repository)
+        unfinished.remove(path for path, _ in outcome.parts)
         outcome.after = storage.size_of_packs(repository.database)
         outcome.kept = quarantine.places(repository)
         ballast.keep(repository)
     return outcome
+
+
+def _unfinished(repository: Repository) -> list[tuple[Path, int]]:
+    """Files that a killed command has left beside their places, in the project and of runs."""
+    places = (repository.root, repository.path / "runs")
+    return unfinished.left(path for place in places for path in unfinished.below(place))
 
 
 def _hide(
@@ -269,39 +298,3 @@ def _delete(repository: Repository, request: Request, outcome: Collected) -> Non
     for place in outcome.deleted:
         quarantine.discard(place)
     outcome.deleted = before + outcome.deleted
-
-
-@dataclass(frozen=True)
-class Restored:
-    """What came back out of quarantine: versions are hidden as before gc."""
-
-    place: Place
-    objects: int
-    versions: tuple[str, ...]
-
-
-def _taking(repository: Repository, place: Place) -> list[str]:
-    """The facts by which gc took what is in the folder: they came right after its list."""
-    ids = {str(row["id"]) for row in place.versions}
-    later = [other.created for other in quarantine.places(repository)]
-    end = min((created for created in later if created > place.created), default=None)
-    return [
-        digest
-        for digest, created in facts.collecting(repository.database, ids)
-        if created >= place.created and (end is None or created < end)
-    ]
-
-
-def restore(repository: Repository, wanted: str, author: str) -> Restored:
-    """Move everything back, take back that gc took it, and make the catalogue again."""
-    with superseded.alone(repository, "gc"):
-        with superseded.removing(repository, PATIENCE):
-            place = quarantine.named(repository, wanted)
-            back = quarantine.move_out(repository, place)
-            with repository.change("gc", author) as change:
-                for digest in _taking(repository, place):
-                    change.record("undo", digest, {})
-                change.summary = f"{place.id} restored"
-        rebuilding.rebuild(repository)
-        quarantine.discard(place)
-    return Restored(place, len(back), tuple(str(row["version"]) for row in place.versions))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import dlv.ballast as ballast
 import dlv.catalogue as catalogue
@@ -16,7 +17,7 @@ import dlv.revisions as revisions
 import dlv.staging as staging
 from dlv.canonical import timestamp
 from dlv.draft import Draft, Request, prove, put, standing, store_files
-from dlv.errors import Conflict, UsageError
+from dlv.errors import Conflict, Damaged, NotFound, UnsafeInput, UsageError
 from dlv.manifest import Manifest, Parent
 from dlv.metadata import facts, matrices, staged, versions
 from dlv.metadata.staged import StagedFile
@@ -82,7 +83,8 @@ def commit(repository: Repository, request: Request) -> Committed:
             closing(draft),
             WeightWriter(store, jobs=request.jobs, recheck=request.recheck) as writer,
         ):
-            put(draft, writer, store, request)
+            with _blaming(taken if request.staged is None else ()):
+                put(draft, writer, store, request)
             packs = writer.finish(lambda: prove(draft))
         store_files(repository, draft, name)
         made = _manifest(repository, draft, request, name, parents, kind)
@@ -112,6 +114,21 @@ def commit(repository: Repository, request: Request) -> Committed:
         scheme=made.lossy,
         rounded=draft.rounded,
     )
+
+
+@contextmanager
+def _blaming(files: Sequence[StagedFile]) -> Iterator[None]:
+    """A staged file that cannot be read must not stop all commits to come: say how to go on."""
+    try:
+        yield
+    except (Damaged, NotFound, UnsafeInput, UsageError) as error:
+        there = [file for file in files if file.role != "removed"]
+        named = [file for file in there if file.path in error.message]
+        named += [file for file in there if Path(file.path).name in error.message]
+        for file in named[:1]:
+            way = f"{staging.again(file)} when it is whole, or dlv add --remove {file.path}"
+            error.hint = f"{error.hint}; {way}" if error.hint else way
+        raise
 
 
 def _carried(repository: Repository, base: Version) -> Manifest:

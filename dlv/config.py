@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,11 +14,12 @@ from dlv.errors import StorageError, UsageError, nearest
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
-    import tempfile
     import tomllib
+
+    import dlv.user_files as user_files
 else:  # most files are empty, and few are written
-    tempfile = lazy("tempfile")
     tomllib = lazy("tomllib")
+    user_files = lazy("dlv.user_files")
 
 MAX_BYTES = 1 << 20
 SYSTEM_FILE = Path("/etc/dlv/config.toml")
@@ -380,21 +379,6 @@ def _write(path: Path, lines: list[str], key: str, expected: Value | None) -> No
             why="the file is written in a way this does not understand",
             hint=f"edit {path} by hand",
         )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        target = Path(os.path.realpath(path))  # a link to a file kept elsewhere stays one
-        mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
-        descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=".config-")
-        try:
-            with open(descriptor, "w", encoding="utf-8") as file:
-                file.write("".join(f"{line}\n" for line in lines))
-                file.flush()
-                os.fchmod(file.fileno(), mode)
-                os.fsync(file.fileno())
-            Path(temporary).replace(target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                Path(temporary).unlink()
-            raise
-    except OSError as error:
-        raise StorageError(f"cannot write `{path}`", why=error.strerror) from error
+    user_files.write(
+        path, "".join(f"{line}\n" for line in lines).encode(), mode=0o644, folders=True
+    )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -80,11 +81,17 @@ def copy(
     else:
         targets, notes = delivery.targets(repository, manifest, found.version, request, None)
         result.notes += notes
-    delivery.write(repository, manifest, targets, request, result, here=here)
-    with repository.change("copy", request.author) as change:
-        change.set_head(found.version.id)
-        change.set_next(request.name, "copy")
-        change.summary = f"{found.version.label} as {request.name}"
+
+    @contextmanager
+    def operation() -> Iterator[None]:
+        """The next commit has its name in the moment in which the files are there."""
+        with repository.change("copy", request.author) as change:
+            change.set_head(found.version.id)
+            change.set_next(request.name, "copy")
+            change.summary = f"{found.version.label} as {request.name}"
+            yield
+
+    delivery.write(repository, manifest, targets, request, result, here=here, operation=operation)
     result.head = True
     return result
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
@@ -10,9 +11,10 @@ from typing import BinaryIO
 import dlv.paths as paths
 import dlv.reading.retrieval as retrieval
 import dlv.snapshots as snapshots
+import dlv.user_files as user_files
 from dlv.adapters import registry
 from dlv.adapters.checkpoint import Checkpoint
-from dlv.errors import Conflict, Damaged, UsageError
+from dlv.errors import Conflict, Damaged, StorageError, UsageError
 from dlv.files import FileStore
 from dlv.manifest import Container, FileEntry, Manifest, Snapshot
 from dlv.metadata import staged, versions
@@ -21,6 +23,7 @@ from dlv.paths import Folder
 from dlv.reading.approximation import Reading
 from dlv.reading.retrieval import Task
 from dlv.repository import Repository
+from dlv.user_files import Batch
 from dlv.weights import MatrixStore
 from dlv.working import (
     CHANGED,
@@ -165,7 +168,9 @@ def write(
     result: CheckedOut,
     *,
     here: bool,
+    operation: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> None:
+    """All files get their names within `operation`, or none: if that fails, all is as it was."""
     paths.check_together([target.path for target in targets])
     if result.folder.resolve().is_relative_to(repository.path.resolve()):
         raise UsageError(f"{result.folder} belongs to dlv", hint="choose another folder")
@@ -173,38 +178,76 @@ def write(
     todo = _needed(repository, targets, working, request, result)
     _check_stored(repository, todo)
     request.total(sum(target.item.bytes for target in todo))
-    if not result.folder.is_dir():
-        if result.folder.exists():
-            raise Conflict(f"{result.folder} is a file", why="a folder is needed there")
-        result.folder.mkdir(parents=True)
-    folder = Folder(result.folder)
-    asides: dict[str, str] = {}
-    try:
-        made = {t.path: _small(repository, t, folder, asides) for t in todo if t.container is None}
+    if result.folder.exists() and not result.folder.is_dir():
+        raise Conflict(f"{result.folder} is a file", why="a folder is needed there")
+    with user_files.Batch(Folder(result.folder), create=True) as batch:
+        batch.clear(target.path for target in targets)
+        made = {t.path: _small(repository, t, batch) for t in todo if t.container is None}
         request.progress(sum(t.item.bytes for t in todo if t.container is None))
         weights = [target for target in todo if target.container is not None]
-        tasks = [_task(manifest, target, folder, asides) for target in weights]
+        tasks = [_task(manifest, target, batch) for target in weights]
         store = MatrixStore.of(repository)
         for written in retrieval.write_all(store, tasks, request.jobs, request.progress):
             made[written.path] = written
-        result.written += [made[target.path] for target in todo]
-        for path in list(asides):
-            folder.put(asides[path], path)
-            del asides[path]
-    finally:
-        for aside in asides.values():
-            folder.remove(aside)
+        todo = _told(repository, todo, working, request, result, made, batch)
+        batch.sync()
+        with operation():
+            batch.put()
+            if here:
+                _see(repository, todo, made)
+    result.written += [made[target.path] for target in todo]
     working.remember()
-    if here:
-        items = [
-            target.item
-            if target.make is None
-            else replace(target.item, mark=made[target.path].hash)
-            for target in todo
-        ]
-        rows = [tell(repository.root, item) for item in items]
-        with repository.database.atomic():
-            staged.see(repository.database, [row for row in rows if row is not None])
+
+
+def _see(repository: Repository, todo: Sequence[Target], made: Mapping[str, Written]) -> None:
+    """What the files are, so that nobody has to read them; only a help."""
+    items = [
+        target.item
+        if target.make is None
+        else replace(target.item, bytes=made[target.path].bytes, mark=made[target.path].hash)
+        for target in todo
+    ]
+    rows = [tell(repository.root, item) for item in items]
+    with suppress(StorageError), repository.database.atomic():
+        staged.see(repository.database, [row for row in rows if row is not None])
+
+
+def _told(
+    repository: Repository,
+    todo: Sequence[Target],
+    working: Working,
+    request: Request,
+    result: CheckedOut,
+    made: Mapping[str, Written],
+    batch: Batch,
+) -> list[Target]:
+    """The same less what was made only to find it there already, as when a copy is repeated."""
+    left = []
+    lost = []
+    safe = _Safe(repository, working)
+    for target in todo:
+        if target.make is None or working.compare(target.item) != CHANGED:
+            left.append(target)
+            continue
+        now = made[target.path]
+        if working.compare(replace(target.item, bytes=now.bytes, mark=now.hash)) == SAME:
+            batch.drop(target.path)
+            result.unchanged.append(target.path)
+            continue
+        left.append(target)
+        if not request.force and not safe.holds(target.item):
+            lost.append(target.path)
+    if lost:
+        raise _overwritten(lost)
+    return left
+
+
+def _overwritten(lost: Sequence[str]) -> Conflict:
+    return Conflict(
+        f"{_listed(lost)} would be overwritten",
+        why=f"{'its content is' if len(lost) == 1 else 'their content is'} in no version",
+        hint="commit or move first, or -f to lose the content",
+    )
 
 
 def _needed(
@@ -226,8 +269,8 @@ def _needed(
             continue
         if state == IN_THE_WAY:
             blocked.append(target.path)
-        elif state == CHANGED and not request.force and not safe.holds(target.item):
-            lost.append(target.path)
+        elif state == CHANGED and not request.force and target.make is None:
+            lost += [] if safe.holds(target.item) else [target.path]
         todo.append(target)
     if blocked:
         raise Conflict(
@@ -236,11 +279,7 @@ def _needed(
             hint="move it away",
         )
     if lost:
-        raise Conflict(
-            f"{_listed(lost)} would be overwritten",
-            why=f"{'its content is' if len(lost) == 1 else 'their content is'} in no version",
-            hint="commit or move first, or -f to lose the content",
-        )
+        raise _overwritten(lost)
     return todo
 
 
@@ -295,29 +334,25 @@ def _check_stored(repository: Repository, targets: Sequence[Target]) -> None:
                     )
 
 
-def _small(
-    repository: Repository, target: Target, folder: Folder, asides: dict[str, str]
-) -> Written:
+def _small(repository: Repository, target: Target, batch: Batch) -> Written:
     """Anything but weights, beside its place."""
+    place = batch.folder.root / target.path
     if target.entry is not None:
         data = FileStore(repository.files_git).read(target.entry)
         mode = 0o755 if target.entry.mode == "100755" else 0o644
-        with folder.beside(target.path, mode=mode) as (out, aside):
+        with batch.new(target.path, mode=mode) as out:
             out.write(data)
             size, digest = len(data), target.entry.blake3
-            paths.read_back(out, digest, folder.root / target.path)
+            paths.read_back(out, digest, place)
     else:
         assert target.make is not None
-        with folder.beside(target.path) as (out, aside):
+        with batch.new(target.path) as out:
             size, digest = target.make(out)
-            paths.read_back(out, digest, folder.root / target.path)
-    asides[target.path] = aside
+            paths.read_back(out, digest, place)
     return Written(target.path, size, digest)
 
 
-def _task(
-    manifest: Manifest, target: Target, folder: Folder, asides: dict[str, str]
-) -> Task[Written]:
+def _task(manifest: Manifest, target: Target, batch: Batch) -> Task[Written]:
     """A file of weights, beside its place, with what it takes of the store."""
     snapshot, container = target.snapshot, target.container
     assert container is not None
@@ -326,14 +361,13 @@ def _task(
 
     def write(source: retrieval.Source) -> Written:
         made = (manifest, snapshot, container, source)
-        with folder.beside(target.path) as (out, aside):
+        with batch.new(target.path) as out:
             if target.item.format == container.format:
                 size, digest = snapshots.rebuild(out, *made)
             else:
                 tensors = snapshots.renamed(*made)
                 size, digest = snapshots.save(out, target.item.format, tensors, {})
-            paths.read_back(out, digest, folder.root / target.path)
-        asides[target.path] = aside
+            paths.read_back(out, digest, batch.folder.root / target.path)
         return Written(target.path, size, digest)
 
     return Task([digest for digest in digests if digest is not None], write)

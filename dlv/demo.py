@@ -13,6 +13,7 @@ import numpy as np
 import dlv.add as adding
 import dlv.commit as committing
 import dlv.demo_training as demo_training
+import dlv.user_files as user_files
 from dlv.commit import Committed
 from dlv.demo_training import Weights
 from dlv.errors import Conflict
@@ -113,6 +114,7 @@ def demo(directory: Path, author: str) -> Demo:
         demo_training.save(directory / waiting, weights)
         x, y = demo_training.images(np.random.default_rng(0), 500)
         np.savez(directory / TEST_DATA, x=x, y=y)
+        user_files.settle(directory)
         found = [versions.by_id(repository.database, made.id) for made in make.made]
         return Demo(directory, tuple(filter(None, found)), waiting)
     finally:

@@ -250,7 +250,7 @@ def prove(draft: Draft) -> None:
             raise Conflict(
                 f"{file.path} has changed since it was added",
                 why="its content is another one",
-                hint=staging.again(file),
+                hint=f"{staging.again(file)}, or dlv add --remove {file.path}",
             )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -108,12 +109,21 @@ class Request:
 
 @dataclass
 class Evaluated:
-    """`data`: what the facts say of it. `written`: files."""
+    """`data`: what the facts say of it. `written`: files, which an error within the `with` block
+    takes back."""
 
     results: list[Evaluation]
     data: dict[str, Any]
     notes: tuple[str, ...]
     written: list[Path]
+    until: ExitStack = field(default_factory=ExitStack)
+
+    def __enter__(self) -> Self:
+        self.until.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.until.__exit__(*error)
 
     def save(self, repository: Repository, author: str) -> list[Evaluation]:
         """Keep the results that have figures with their versions; which ones."""
@@ -166,21 +176,23 @@ def evaluate(repository: Repository, request: Request) -> Evaluated:
         prepared.append((model, rows))
     files: list[Path] = []
     results: list[Evaluation] = []
-    for model, rows in prepared:
-        kept = Kept() if request.activations else None
-        results.append(_one(model, rows, request, options, kept))
-        if kept is not None and request.out is not None:
-            files.append(request.directory / request.out)
-            written.activations(files[-1], kept.columns)
-        model.store.close()
-    if request.labels_out is not None:
-        files.append(request.directory / request.labels_out)
-        written.labels(files[-1], results, prepared[-1][1])
+    with ExitStack() as until:
+        for model, rows in prepared:
+            kept = Kept() if request.activations else None
+            results.append(_one(model, rows, request, options, kept))
+            if kept is not None and request.out is not None:
+                files.append(request.directory / request.out)
+                written.activations(files[-1], kept.columns, until)
+            model.store.close()
+        if request.labels_out is not None:
+            files.append(request.directory / request.labels_out)
+            written.labels(files[-1], results, prepared[-1][1], until)
+        until = until.pop_all()
     notes = [note for model in models for note in model.notes]
     notes += [note for each in opened.values() for note in each.notes]
     data = next(iter(opened.values()))
     told = {"name": data.name, "fingerprint": data.fingerprint, "settings": asked.data.as_json()}
-    return Evaluated(results, told, tuple(dict.fromkeys(notes)), files)
+    return Evaluated(results, told, tuple(dict.fromkeys(notes)), files, until)
 
 
 def _one(

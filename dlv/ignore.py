@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -147,8 +147,13 @@ def ignored(rules: list[Rule], path: str, *, folder: bool) -> bool:
     return result
 
 
-def walk(root: Path, folder: Path) -> Iterator[Path]:
-    """The files below `folder` in the order of their names; links to folders are not followed."""
+def walk(
+    root: Path, folder: Path, part: Callable[[Path], object] = lambda _: None
+) -> Iterator[Path]:
+    """The files below `folder` in the order of their names; links to folders are not followed.
+
+    `part` is told of files that dlv had not come to the end of.
+    """
     rules = load(root)
     pending = [folder]
     while pending:
@@ -159,6 +164,8 @@ def walk(root: Path, folder: Path) -> Iterator[Path]:
             path = entry.relative_to(root).as_posix() if inside else entry.name
             is_folder = entry.is_dir() and not entry.is_symlink()
             if ignored(rules, path, folder=is_folder):
+                if entry.name.endswith(PARTS[0]) and not is_folder:
+                    part(entry)
                 continue
             if is_folder:
                 below.append(entry)

@@ -1,4 +1,4 @@
-"""Files of the user: which names are safe, reading them whole, writing below one folder only."""
+"""Files of the user: which names are safe, reading them whole, staying below one folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 import dlv.durable as durable
 from dlv.canonical import hasher
-from dlv.errors import Conflict, UnsafeInput
+from dlv.errors import Conflict, StorageError, UnsafeInput
 
 MAX_BYTES = 4096
 _DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9]|conin\$|conout\$) *(\..*)?\Z")
@@ -87,36 +87,35 @@ def _fold(path: str) -> str:
 
 
 class Folder:
-    """A place to write to; nothing leaves it, whatever links lie on the way."""
+    """A place to write to; nothing leaves it, whatever links lie on the way.
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    `free`: the user has chosen the name, so that it need not be one for all systems.
+    """
+
+    def __init__(self, root: Path, *, free: bool = False) -> None:
+        self.root, self._free = root, free
 
     @contextmanager
-    def _parent(self, path: str, *, create: bool) -> Iterator[tuple[int, str]]:
-        """A descriptor of the directory that holds `path`, every component opened without links."""
-        *folders, name = check(path).split("/")
+    def parent(self, path: str, made: list[str] | None = None) -> Iterator[tuple[int, str]]:
+        """A descriptor of the directory that holds `path`, every component opened without links.
+
+        With `made` folders that are missing are created, and noted there.
+        """
+        *folders, name = path.split("/") if self._free else check(path).split("/")
         try:
             here = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
-            raise durable.storage_error("open", self.root, error) from error
-        made: list[tuple[int, str]] = []  # new folders, each with a descriptor of the one above
+            raise durable.storage_error("write", self.root / path, error) from error
         try:
-            for folder in folders:
-                if create:
+            for depth, folder in enumerate(folders, 1):
+                if made is not None:
                     with contextlib.suppress(FileExistsError):
                         os.mkdir(folder, dir_fd=here)
-                        made.append((os.dup(here), folder))
+                        made.append("/".join(folders[:depth]))
                 below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
                 os.close(here)
                 here = below
-            try:
-                yield here, name
-            except BaseException:
-                for above, folder in reversed(made):
-                    with contextlib.suppress(OSError):
-                        os.rmdir(folder, dir_fd=above)
-                raise
+            yield here, name
         except NotADirectoryError as error:
             raise Conflict(
                 f"cannot write {path}",
@@ -126,60 +125,24 @@ class Folder:
         except OSError as error:
             raise durable.storage_error("write", self.root / path, error) from error
         finally:
-            for descriptor in (here, *(above for above, _ in made)):
-                os.close(descriptor)
+            os.close(here)
 
     def kind(self, path: str) -> str | None:
         """None, "file", or "other" (folder, link, device) for what stands at `path` now."""
         try:
-            with self._parent(path, create=False) as (parent, name):
+            with self.parent(path) as (parent, name):
                 mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
-        except (Conflict, OSError) as error:
-            if isinstance(error, Conflict):
-                return "other"
-            raise
-        except Exception as error:
+        except Conflict:
+            return "other"
+        except StorageError as error:
             if isinstance(error.__cause__, FileNotFoundError):
                 return None
             raise
         return "file" if stat.S_ISREG(mode) else "other"
 
-    @contextmanager
-    def beside(self, path: str, *, mode: int = 0o644) -> Iterator[tuple[BinaryIO, str]]:
-        """A new file next to `path`, and its name for `put`; gone again if the block fails."""
-        with self._parent(path, create=True) as (parent, name):
-            aside = f".{name[:40]}.{os.urandom(6).hex()}.dlv-part"
-            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-            descriptor = os.open(aside, flags, mode, dir_fd=parent)
-            try:
-                with os.fdopen(descriptor, "w+b") as out:
-                    yield out, path[: len(path) - len(name)] + aside
-                    out.flush()
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(aside, dir_fd=parent)
-                raise
-
-    def put(self, aside: str, path: str) -> None:
-        """Give what was written beside its place."""
-        with self._parent(path, create=False) as (parent, name):
-            os.rename(aside.rpartition("/")[2], name, src_dir_fd=parent, dst_dir_fd=parent)
-
-    @contextmanager
-    def replace(self, path: str, *, mode: int = 0o644) -> Iterator[BinaryIO]:
-        """Write beside and rename: the old file stays whole until the new one is."""
-        with self.beside(path, mode=mode) as (out, aside):
-            yield out
-            out.flush()
-            self.put(aside, path)
-
-    def remove(self, path: str) -> None:
-        with self._parent(path, create=False) as (parent, name):
-            os.unlink(name, dir_fd=parent)
-
 
 def read_back(out: BinaryIO, digest: str, path: Path) -> None:
-    """What `beside` gave to write to holds what was meant for `path`, or StorageError."""
+    """What was written holds what was meant for `path`, or StorageError."""
     out.flush()
     durable.read_back(out.fileno(), digest, path)
 

@@ -15,14 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import dlv.durable as durable
+import dlv.fact as fact_format
 from dlv.canonical import WRITER, dumps, hash_bytes, timestamp
 from dlv.errors import DlvError, NotFound
+from dlv.fact import Fact
 from dlv.repository import Repository
 
 FOLDER = "quarantine"
 LIST = "origins.json"
 FORMAT = "dlv/quarantine/1"
 _REFERENCES = "files.git/refs/"
+MARK = "restore.json"  # there while a folder of quarantine is brought back
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,40 @@ class Place:
 
     def target(self, origin: str) -> Path:
         return self.path / origin
+
+
+@dataclass(frozen=True)
+class Restoring:
+    """A folder of quarantine on its way back, and the facts that say so once all of it is there."""
+
+    place: str
+    facts: tuple[Fact, ...] = ()
+
+
+def restoring(repository: Repository) -> Restoring | None:
+    """What a restore that has not come to its end is bringing back; `gc` finishes it."""
+    path = repository.path / MARK
+    try:
+        data = json.loads(path.read_bytes())
+        facts = tuple(fact_format.decode_fact(text.encode()) for text in data["facts"])
+        return Restoring(str(data["quarantine"]), facts)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise durable.storage_error("read", path, error) from error
+    except (DlvError, ValueError, KeyError, TypeError, AttributeError):
+        return Restoring("")  # it names nothing that could be brought back
+
+
+def mark(repository: Repository, place: Place, facts: Sequence[Fact]) -> Restoring:
+    """Before anything moves back: from now on the restore goes on, whatever comes between."""
+    data = {"quarantine": place.id, "facts": [fact.encode().decode() for fact in facts]}
+    durable.replace(repository.path / MARK, dumps(data), tmp_dir=repository.tmp)
+    return Restoring(place.id, tuple(facts))
+
+
+def unmark(repository: Repository) -> None:
+    durable.remove(repository.path / MARK)
 
 
 def origin_of(repository: Repository, path: Path) -> str:

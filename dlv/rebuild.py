@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import dlv.archiving.superseded as superseded
 import dlv.bounds as bounds
 import dlv.catalogue as catalogue
 import dlv.durable as durable
+import dlv.quarantine as quarantine
 from dlv.archiving.generations import Found
 from dlv.errors import Damaged, DlvError
 from dlv.fact import Fact, decode_fact
@@ -47,6 +48,11 @@ def fill(repository: Repository, db: Database, committed: Set[str] | None = None
     """
     filled = Filled()
     found = list(_facts(repository, filled))
+    # Of a restore from quarantine they count when it has come to its end.
+    waiting = quarantine.restoring(repository)
+    pending = {fact.hash for fact in waiting.facts} - (committed or set()) if waiting else set()
+    filled.dangling += [("fact", fact.hash) for fact in found if fact.hash in pending]
+    found = [fact for fact in found if fact.hash not in pending]
     if committed is not None:
         seen = {fact.hash for fact in found} | {name for _, name, _ in filled.faults}
         filled.faults += [("fact", name, "it is missing") for name in sorted(committed - seen)]
@@ -183,18 +189,29 @@ def _insert(
 def rebuild(repository: Repository) -> Filled:
     """Make the catalogue again beside the old one, and put it in its place."""
     with repository.alone("gc.lock"):
-        fresh = repository.path / "dlv.db.new"
-        for leftover in (fresh, *_journals(fresh)):
-            leftover.unlink(missing_ok=True)
-        db = Database(fresh, wal=not network_disk(repository.path))
-        try:
-            filled = fill(repository, db)
-            _keep(repository, db)
-            db.checkpoint()
-        finally:
-            db.close()
-        repository.close()
-        _swap(repository, fresh)
+        return remake(repository)
+
+
+def remake(
+    repository: Repository,
+    committed: Set[str] | None = None,
+    last: Callable[[Database], None] = lambda _: None,
+) -> Filled:
+    """The same for whoever holds the lock; `committed` as `fill` has it, `last` adds to it."""
+    fresh = repository.path / "dlv.db.new"
+    for leftover in (fresh, *_journals(fresh)):
+        leftover.unlink(missing_ok=True)
+    db = Database(fresh, wal=not network_disk(repository.path))
+    try:
+        filled = fill(repository, db, committed)
+        _keep(repository, db)
+        with db.atomic():
+            last(db)
+        db.checkpoint()
+    finally:
+        db.close()
+    repository.close()
+    _swap(repository, fresh)
     return filled
 
 

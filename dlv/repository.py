@@ -178,9 +178,10 @@ class Repository:
         for name in ("gc.lock", "files.lock"):
             (path / name).touch()
         # The user's git must not see it, and `git clean` must ask before it takes it.
-        (path / ".gitignore").write_text("*\n")
+        durable.replace(path / ".gitignore", b"*\n", tmp_dir=repository.tmp)
         if not repository.config_file.exists():
-            repository.config_file.write_text("# dlv config --repo KEY VALUE writes here\n")
+            said = b"# dlv config --repo KEY VALUE writes here\n"
+            durable.replace(repository.config_file, said, tmp_dir=repository.tmp)
         # An `init` that was interrupted may have left an empty catalogue, and nothing else.
         filled = any(repository.manifests.glob("*/*.json"))
         if filled and not repository.database_file.exists():

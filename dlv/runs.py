@@ -15,6 +15,7 @@ from typing import Any, Generic, Self, SupportsFloat, TypeVar
 import dlv.arrays as arrays
 import dlv.live_model as live_model
 import dlv.paths as paths
+import dlv.user_files as user_files
 from dlv.adapters import registry
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.errors import DlvError, UsageError
@@ -47,14 +48,8 @@ class Spool:
         target = self.folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         metadata = {} if step is None else {"step": str(step)}
-        part = target.with_suffix(".part")
-        try:
-            with part.open("wb") as out:
-                adapter.save(out, arrays.to_tensors(values), metadata)
-        except BaseException:
-            part.unlink(missing_ok=True)  # of no use, and the disk may be full
-            raise
-        part.rename(target)
+        with user_files.replacing(target) as out:
+            adapter.save(out, arrays.to_tensors(values), metadata)
         digest, status = paths.hash_file(target)
         staged_file = StagedFile(
             *(name, str(target), "snapshot" if step is not None else "weights", adapter.FORMAT),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import PurePosixPath
@@ -12,7 +13,7 @@ from typing import BinaryIO, Protocol, cast
 from dlv.adapters import registry, steps
 from dlv.adapters.checkpoint import ITEM_BYTES, Checkpoint, Part, Raw, Tensor
 from dlv.canonical import HashedFile, HashSink
-from dlv.errors import Conflict, Damaged
+from dlv.errors import Conflict, Damaged, UnsafeInput
 from dlv.manifest import Container, Manifest, Snapshot, TensorEntry
 
 
@@ -82,7 +83,8 @@ def put(
     raw = 0
     for group in groups:
         for file in group.files:
-            raw += _store_file(group, file, target, entries)
+            with _named(file):
+                raw += _store_file(group, file, target, entries)
             progress(file.bytes)
     names = list(entries)
     position = {name: index for index, name in enumerate(names)}
@@ -106,6 +108,17 @@ def put(
     )
     own = next((i for i, group in enumerate(groups) if group.own), len(groups) - 1)
     return Weights(tuple(entries.values()), snapshots, own if groups else None, raw)
+
+
+@contextmanager
+def _named(file: WeightFile) -> Iterator[None]:
+    """What is wrong with a file is said of it by its path."""
+    try:
+        yield
+    except (Damaged, UnsafeInput) as error:
+        if file.path not in error.message:
+            error.message = f"{file.path}: {error.message}"
+        raise
 
 
 def prove(weights: Weights, files: Sequence[WeightFile]) -> Weights:

@@ -16,6 +16,7 @@ from dlv.errors import Conflict, Damaged, DlvError, NotFound, UnsafeInput, Usage
 from dlv.ignore import walk
 from dlv.lazy import lazy
 from dlv.metadata.staged import StagedFile
+from dlv.unfinished import is_part
 
 if TYPE_CHECKING:
     import dlv.events.migrate as migrate
@@ -36,6 +37,8 @@ else:  # most files are of one kind, and a commit does not look for it again
 
 ROLES = ("weights", "snapshot", "network", "config", "log", "data", "file")
 LARGE_FILE = 100 << 20
+# So much is read as the commit will read it, to find damage at once; what is larger it may meet.
+READ_FILE, READ_ALL = 8 << 20, 16 << 20
 RUNS = ".dlv/runs"
 _HELD = ("keras", "hdf5")
 _CONFIG_NAME = re.compile(
@@ -67,6 +70,7 @@ class Added:
     files: list[StagedFile] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    read: int = 0  # bytes of weights that were read to find damage
 
 
 def add(root: Path, here: Path, given: Sequence[str], request: Request) -> Added:
@@ -91,6 +95,11 @@ def add(root: Path, here: Path, given: Sequence[str], request: Request) -> Added
             if request.role is None:
                 _one_network(added, before)
         elif start.exists():
+            if is_part(start.name):
+                raise UsageError(
+                    f"{argument} is a file that dlv is writing, or had not come to the end of",
+                    hint="dlv gc removes what a killed command has left",
+                )
             try:
                 added.files.append(_examine(root, start, start.parent, request, added, named=True))
             except DlvError as error:
@@ -247,6 +256,7 @@ def _check_weights(
     try:
         if not opened.tensors:
             raise UsageError(f"{name} holds no tensors", hint=f"dlv add {name} --as file")
+        _read_little(opened, added)
         added.warnings += [f"{name}: {note}" for note in opened.notes]
         if opened.beside:
             found_there = {each: os.stat(each) for each in opened.beside}
@@ -276,6 +286,16 @@ def opened(file: StagedFile) -> checkpoint.Checkpoint:
     """A staged file of weights, without a network that was found not to hold."""
     found = open_weights(Path(file.source), file.format, str(file.options.get("optimizer", "keep")))
     return found if file.options.get("network", True) else replace(found, network=None)
+
+
+def _read_little(opened: checkpoint.Checkpoint, added: Added) -> None:
+    """Of what is small every checksum counts: to read it takes no longer than to look at it."""
+    size = sum(tensor.nbytes for tensor in opened.tensors if tensor.tied is None)
+    if size <= READ_FILE and added.read + size <= READ_ALL:
+        added.read += size
+        for tensor in opened.tensors:
+            for _ in tensor.parts():
+                pass
 
 
 def open_weights(path: Path, format_: str, optimizer: str = "keep") -> checkpoint.Checkpoint:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import dlv.unfinished as unfinished
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.ignore import walk
 from dlv.manifest import Manifest
@@ -50,6 +51,7 @@ class Status:
     staged: list[StagedChange] = field(default_factory=list)
     modified: list[Modified] = field(default_factory=list)
     untracked: list[Untracked] = field(default_factory=list)
+    parts: list[Untracked] = field(default_factory=list)  # of files, left by killed commands
 
     @property
     def clean(self) -> bool:
@@ -85,7 +87,8 @@ def status(
         if why != SAME and missed:
             result.modified.append(Modified(item, why))
     held = _Held(repository, head)
-    for found in walk(repository.root, repository.root):
+    parts: list[Path] = []
+    for found in walk(repository.root, repository.root, parts.append):
         name = found.relative_to(repository.root).as_posix()
         if name not in named and name not in items and _looks_like_weights(found):
             # What no command has ever seen is in no version: most files need no search.
@@ -94,6 +97,8 @@ def status(
             known = held.find(name) if working.has_seen(name) else None
             if known is None or working.compare(known) != SAME:
                 result.untracked.append(Untracked(name, found.stat().st_size))
+    for part, size in unfinished.left(parts):
+        result.parts.append(Untracked(part.relative_to(repository.root).as_posix(), size))
     working.remember()
     return result
 

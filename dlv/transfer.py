@@ -17,6 +17,7 @@ import dlv.paths as paths
 import dlv.reading.retrieval as retrieval
 import dlv.revisions as revisions
 import dlv.snapshots as snapshots
+import dlv.user_files as user_files
 from dlv.adapters import network_json, registry
 from dlv.adapters.blocks import tensor_bytes
 from dlv.adapters.checkpoint import ITEM_BYTES, Beside, Tensor
@@ -28,6 +29,7 @@ from dlv.network.graph import Network
 from dlv.paths import Folder
 from dlv.reading.retrieval import Source
 from dlv.repository import Repository
+from dlv.user_files import Batch
 from dlv.weights import MatrixStore
 
 _BY_SUFFIX = {
@@ -113,8 +115,9 @@ def export(repository: Repository, request: Request) -> Exported:
     notes = list(found.notes)
     lossy = lineage.lossy(repository.database, found.version)
     notes += [] if lossy is None else [lossy]
-    folder = Folder(request.out.parent)
-    with source, folder.replace(request.out.name) as out, contextlib.ExitStack() as stack:
+    batch = Batch(Folder(request.out.parent))
+    with source, batch, contextlib.ExitStack() as stack:
+        out = stack.enter_context(batch.new(request.out.name))
         if original is not None:
             size, digest = snapshots.rebuild(out, manifest, snapshot, original, source)
         else:
@@ -127,12 +130,14 @@ def export(repository: Repository, request: Request) -> Exported:
                 notes += model.save_network(
                     *(cast(BinaryIO, sink), network, tensors, constants),
                     metadata=metadata,
-                    **_beside(format_, folder, request, stack),
+                    **_beside(format_, batch, request, stack),
                 )
                 size, digest = sink.tell(), sink.hexdigest()
             else:
                 size, digest = snapshots.save(out, format_, tensors, metadata)
         paths.read_back(out, digest, request.out)
+        stack.close()
+        batch.put()
     return Exported(
         found.version,
         *(str(request.out), format_, size, digest, len(chosen), left_out),
@@ -142,15 +147,15 @@ def export(repository: Repository, request: Request) -> Exported:
 
 
 def _beside(
-    format_: str, folder: Folder, request: Request, stack: contextlib.ExitStack
+    format_: str, batch: Batch, request: Request, stack: contextlib.ExitStack
 ) -> dict[str, Any]:
     """A second file, for the tensors of an ONNX model that is too large for one."""
     name = f"{request.out.name}.data"
 
     def begin() -> BinaryIO:
-        if folder.kind(name) is not None and not request.force:
+        if batch.folder.kind(name) is not None and not request.force:
             raise Conflict(f"{request.out}.data exists", hint="-f to overwrite it")
-        out = stack.enter_context(folder.replace(name))
+        out = stack.enter_context(batch.new(name))
         sink = HashedFile(out)
 
         def check(kind: type[BaseException] | None, *_: object) -> None:
@@ -240,6 +245,8 @@ def _free(request: Request) -> None:
     out = request.out
     if out.is_dir():
         raise Conflict(f"{out} is a folder", hint=f"name a file: {out}/weights.safetensors")
+    if out.exists() and not out.is_file():
+        raise Conflict(f"{out} is a pipe or a device", hint="name a file")
     if not out.parent.is_dir():
         raise NotFound(f"there is no folder `{out.parent}`", hint=f"mkdir -p {out.parent}")
     if (out.exists() or out.is_symlink()) and not request.force:
@@ -263,7 +270,7 @@ def _export_network(
         raise UsageError("a network is written whole", hint="leave out --layer and --matrices")
     _free(request)
     data = network_json.text(network).encode("utf-8")
-    with Folder(request.out.parent).replace(request.out.name) as out:
+    with user_files.replace(Folder(request.out.parent), request.out.name) as out:
         out.write(data)
         digest = hash_bytes(data)
         paths.read_back(out, digest, request.out)

@@ -24,9 +24,18 @@ import dlv.staging as staging
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.archiving.budgets import Policy
 from dlv.checkout import CheckedOut, Request
-from dlv.errors import Conflict, Damaged, DlvError, NotFound, UnsafeInput, UsageError
+from dlv.errors import (
+    Conflict,
+    Damaged,
+    DlvError,
+    NotFound,
+    StorageError,
+    UnsafeInput,
+    UsageError,
+)
 from dlv.manifest import Container, Manifest, Snapshot, TensorEntry
-from dlv.metadata import facts, versions
+from dlv.metadata import facts, staged, versions
+from dlv.metadata.database import Database
 from dlv.pas.packs import read_stored
 from dlv.pas.read import chain
 from dlv.pas.together import read_together
@@ -552,3 +561,73 @@ def test_a_chain_of_snapshots_is_read_once(
     assert set(seen) == chunks
     assert len(seen) < 1.5 * len(chunks)  # a shared chunk may be decoded again
     assert len(seen) < sum(depths) * len(chunks) / len(digests) / 2
+
+
+# When the last write fails
+
+
+def whole(root: Path) -> dict[str, bytes]:
+    found = (path for path in root.rglob("*") if path.is_file() and ".dlv" not in path.parts)
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in found}
+
+
+@pytest.mark.parametrize("where", ["log_operation", "set_state"])
+def test_the_catalogue_cannot_be_written(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Then the files are what they were, and the same command works later."""
+    before, head = whole(repository.root), repository.head
+
+    def full(*_: Any, **more: Any) -> None:
+        if where == "log_operation":  # all files have their names by then
+            assert whole(repository.root) != before
+        raise StorageError("cannot write dlv.db", why="the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(facts, where, full)
+        with pytest.raises(StorageError) as caught:
+            checkout(repository, "lenet@1")
+    assert f"nothing in {repository.root} was changed" in str(caught.value.why)
+    assert whole(repository.root) == before
+    assert repository.head == head
+    assert checkout(repository, "lenet@1").head
+    assert repository.head != head
+
+
+def test_the_commit_of_the_catalogue_fails(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, execute = whole(repository.root), Database.execute
+
+    def refused(self: Database, sql: str, *rest: Any) -> Any:
+        if sql == "COMMIT":
+            raise StorageError("cannot write dlv.db", why="the disk is full")
+        return execute(self, sql, *rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Database, "execute", refused)
+        with pytest.raises(StorageError) as caught:
+            checkout(repository, "lenet@1")
+    assert "whether it was done, dlv log shows" in str(caught.value.hint)
+    assert whole(repository.root) == before
+    assert checkout(repository, "lenet@1").head
+
+
+def test_what_was_seen_is_only_a_help(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise StorageError("cannot write dlv.db", why="the disk is full")
+
+    monkeypatch.setattr(staged, "see", full)
+    assert checkout(repository, "lenet@1").head
+
+
+def test_parts_that_a_killed_checkout_left(repository: Repository) -> None:
+    """Also where all files are right already, so that nothing is written."""
+    checkout(repository, "lenet@1")
+    names = (".0123abcd.dlv-part", "src/.train.py.0123abcd0123abcd0.dlv-part")
+    for name in names:
+        (repository.root / name).write_text("half")
+    assert not checkout(repository, "lenet@1").written
+    assert not any((repository.root / name).exists() for name in names)

@@ -17,6 +17,7 @@ import dlv.collect as collecting
 import dlv.durable as durable
 import dlv.quarantine as quarantine
 import dlv.remove as remove
+import dlv.restoring as restoring
 import dlv.tags as tags
 import dlv.undo as undo
 from dlv.collect import Collected, Request
@@ -201,7 +202,7 @@ def test_quarantine_and_back(four: Repository, monkeypatch: pytest.MonkeyPatch) 
     held = {path for place in places for path, _ in place.objects}
     assert names <= everything(four) | held
     for place in reversed(places):
-        collecting.restore(four, place.id, AUTHOR)
+        restoring.restore(four, place.id, AUTHOR, 0)
     assert labels(four, "removed") == {"net@2"}
     assert sound(four)
     assert rebuilt(four)
@@ -210,8 +211,9 @@ def test_quarantine_and_back(four: Repository, monkeypatch: pytest.MonkeyPatch) 
     assert labels(four) == {"net@1", "net@2", "net@3", "net@4"}
     assert sound(four)
     assert quarantine.places(four) == []
+    assert restoring.restore(four, places[0].id, AUTHOR, 0).before
     with pytest.raises(NotFound):
-        collecting.restore(four, places[0].id, AUTHOR)
+        restoring.restore(four, "20260101T000000-abcdef", AUTHOR, 0)
 
 
 def aged(repository: Repository, by: datetime.timedelta, monkeypatch: pytest.MonkeyPatch) -> None:

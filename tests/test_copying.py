@@ -20,9 +20,9 @@ from dlv.adapters import network_json
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.catalogue import network as stored_network
 from dlv.copying import Copied, Request
-from dlv.errors import Conflict, NotFound, UsageError
+from dlv.errors import Conflict, NotFound, StorageError, UsageError
 from dlv.manifest import Parent
-from dlv.metadata import versions
+from dlv.metadata import facts, versions
 from dlv.network.instructions import Instructions
 from dlv.repository import Repository
 from dlv.weights import MatrixStore
@@ -174,8 +174,49 @@ def test_here_nothing_is_lost(repository: Repository) -> None:
     assert not (repository.root / "wide.safetensors").exists()
     assert repository.next is None
     copy(repository, "net@1", WIDER, to=None, force=True)
+    made = (repository.root / "wide.safetensors").read_bytes()
+    (repository.root / "wide.safetensors").write_bytes(made + b"mine")
     with pytest.raises(Conflict, match=r"wide\.safetensors"):
         copy(repository, "net@1", WIDER, to=None)
+    assert (repository.root / "wide.safetensors").read_bytes() == made + b"mine"
+
+
+def test_again_is_what_it_was(repository: Repository) -> None:
+    """As after a copy that was killed: its own files are not in its way."""
+    made = copy(repository, "net@1", WIDER, to=None)
+    before = {path: path.read_bytes() for path in repository.root.iterdir() if path.is_file()}
+    again = copy(repository, "net@1", WIDER, to=None)
+    assert {written.path for written in made.written} <= set(again.unchanged)
+    assert again.written == []
+    assert again.network == made.network
+    after = {path: path.read_bytes() for path in repository.root.iterdir() if path.is_file()}
+    assert after == before
+
+
+def test_what_cannot_be_finished_is_taken_back(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last write fails: nothing of it is in the way of the same command."""
+
+    def files() -> dict[str, bytes]:
+        return {
+            path.name: path.read_bytes() for path in repository.root.iterdir() if path.is_file()
+        }
+
+    def full(*_: Any, **more: Any) -> None:
+        assert (repository.root / "wide.safetensors").exists()
+        raise StorageError("cannot write dlv.db", why="the disk is full")
+
+    before = files()
+    with monkeypatch.context() as patched:
+        patched.setattr(facts, "log_operation", full)
+        with pytest.raises(StorageError, match="cannot write") as caught:
+            copy(repository, "net@1", WIDER, to=None)
+    assert "was changed" in str(caught.value.why)
+    assert files() == before
+    assert repository.next is None
+    copy(repository, "net@1", WIDER, to=None)
+    assert repository.next == ("wide", "copy")
 
 
 def test_what_was_written_is_known(repository: Repository) -> None:

@@ -13,7 +13,7 @@ import pytest
 # The table. A part is a module or a package directly under dlv; a new one is one word here.
 LEVELS: dict[float, str] = {
     1: "network pas events record manifest fact lanes demo_training bounds_columns own_code",
-    2: "metadata adapters durable ignore locks paths folders arrays mounts",
+    2: "metadata adapters durable ignore locks paths folders arrays mounts unfinished user_files",
     3: "ballast quarantine repository revisions staging files config pack_files weights"
     " weight_writer snapshots catalogue environment bounds_norms live_model weight_statistics"
     " processors series_figures",
@@ -30,7 +30,7 @@ LEVELS: dict[float, str] = {
     4: "board add commit archive explain diff describe evaluate activations check status history"
     " checkout tags remove collect intake intake_mlflow intake_tensorboard transfer curves stats"
     " doctor demo rebuild named_boards"
-    " show undo version copying lossy repair logged_curves",
+    " show undo version copying lossy repair logged_curves restoring",
     5: "training hub report dql views",
     6: "commands api integrations",
 }
@@ -47,8 +47,10 @@ EXTRA = {
     "delivery": "working",
     "fact": "manifest record",
     "paths": "durable",
+    "unfinished": "ignore",
+    "user_files": "durable paths lazy unfinished",
     "files": "lazy",
-    "adapters": "lazy own_code",
+    "adapters": "lazy own_code user_files",
     "live_model": "lazy",
     "version": "lazy evaluate logged_curves",
     "evaluation": "lazy",
@@ -56,9 +58,10 @@ EXTRA = {
     "durable": "lazy",
     "repository": "lazy series_figures",
     "series_figures": "catalogue weights",
-    "config": "lazy",
+    "config": "lazy user_files",
     "check": "rebuild",
-    "collect": "rebuild",
+    "collect": "rebuild restoring",
+    "restoring": "rebuild",
     "repair": "check rebuild",
     "quarantine": "repository",
     "ballast": "repository",

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from dlv.canonical import hash_bytes
 from dlv.errors import Conflict, DlvError, StorageError, UnsafeInput
 from dlv.paths import Folder, check, check_together, hash_file, open_regular
+from dlv.user_files import replace
 
 GOOD = ["a", "a/b/c.txt", ".gitignore", ".github/x", "git", "a b", "ü", "日本", "a..b", "...a"]
 GOOD += [
@@ -124,7 +125,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def write(root: Path, path: str, content: bytes = b"new", mode: int = 0o644) -> None:
-    with Folder(root).replace(path, mode=mode) as out:
+    with replace(Folder(root), path, mode=mode) as out:
         out.write(content)
 
 
@@ -155,7 +156,7 @@ def test_bad_names_are_not_written(root: Path, path: str) -> None:
     with pytest.raises(UnsafeInput):
         Folder(root).kind(path)
     with pytest.raises(UnsafeInput):
-        Folder(root).remove(path)
+        remove(root, path)
     assert everything(root) == {}
 
 
@@ -170,7 +171,7 @@ def test_no_writing_through_linked_folders(root: Path, target: str) -> None:
         assert found.value.exit_code == 5
         assert Folder(root).kind(path) == "other"
         with pytest.raises(Conflict):
-            Folder(root).remove(path)
+            remove(root, path)
     assert everything(root.parent) == before
 
 
@@ -189,7 +190,7 @@ def test_a_link_that_appears_meanwhile(root: Path) -> None:
     (root / "a").mkdir()
 
     def swap() -> None:
-        with Folder(root).replace("a/file") as out:
+        with replace(Folder(root), "a/file") as out:
             out.write(b"new")
             (root / "a").rename(root / "moved")
             (root / "a").symlink_to("../outside")
@@ -223,7 +224,7 @@ def test_nothing_is_left_after_an_error(root: Path, error: BaseException) -> Non
     before = everything(root)
 
     def fail(path: str) -> None:
-        with Folder(root).replace(path) as out:
+        with replace(Folder(root), path) as out:
             out.write(b"half")
             raise error
 
@@ -238,7 +239,7 @@ def test_descriptors_are_closed(root: Path) -> None:
     for turn in range(5):
         write(root, f"a{turn}/b/c")
         Folder(root).kind("a/b/c/d")
-        Folder(root).remove(f"a{turn}/b/c")
+        remove(root, f"a{turn}/b/c")
         with pytest.raises(StorageError):
             write(root, "x/" + "y" * 300)
     assert len(os.listdir("/proc/self/fd")) == before
@@ -253,16 +254,9 @@ def test_kinds(root: Path) -> None:
     assert kinds == {"a/file": "file", "a": "other", "pipe": "other", "none": None, "none/x": None}
 
 
-def test_beside_and_put(root: Path) -> None:
-    folder = Folder(root)
-    (root / "a").mkdir()
-    (root / "a/f").write_text("old")
-    with folder.beside("a/f") as (out, aside):
-        out.write(b"new")
-    assert (root / "a/f").read_text() == "old"
-    assert (root / aside).read_text() == "new"
-    folder.put(aside, "a/f")
-    assert everything(root) == {"a": "<folder>", "a/f": "new"}
+def remove(root: Path, path: str) -> None:
+    with Folder(root).parent(path) as (parent, name):
+        os.unlink(name, dir_fd=parent)
 
 
 def test_a_root_that_is_gone(tmp_path: Path) -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +16,7 @@ from safetensors.numpy import save_file
 
 import dlv.add as adding
 import dlv.checkout as checkout
+import dlv.collect as collecting
 import dlv.commit as committing
 import dlv.staging as staging
 import dlv.status as status
@@ -20,8 +25,10 @@ from dlv.adapters.checkpoint import Beside, Checkpoint, Tensor
 from dlv.adapters.onnx_out.writer import save_network
 from dlv.errors import Conflict
 from dlv.network.graph import Input, Network, Node
+from dlv.paths import Folder
 from dlv.repository import Repository
 from dlv.status import Status
+from dlv.user_files import Batch
 
 FULL = {"out": 400, "bias": False, "layout": "out_in"}
 
@@ -260,3 +267,31 @@ def test_each_part_of_weights_in_several_files_is_watched(repository: Repository
     assert look(repository).clean
     save_file({"w1": np.full((4, 3), 7, "f4")}, folder / names[1])
     assert modified(repository) == {f"model/{names[1]}": "changed"}
+
+
+def test_what_a_killed_command_has_left(repository: Repository) -> None:
+    """Named, but nothing to commit; gone with a gc, whoever lives keeps what is its own."""
+    part = ".w.pt.0123456789abcdef.dlv-part"
+    dead = [part, f".hidden/{part}", f"deep/{part}"]
+
+    @contextmanager
+    def silent(*_: object) -> Iterator[Any]:
+        yield SimpleNamespace(advance=lambda _: None)
+
+    with Batch(Folder(repository.root)) as batch:
+        with batch.new("alive") as out:
+            out.write(b"x")
+        for name in (*dead, f".dlv/runs/{part}"):
+            (repository.root / name).parent.mkdir(exist_ok=True)
+            (repository.root / name).write_bytes(b"half")
+        found = look(repository)
+        assert {item.path: item.bytes for item in found.parts} == dict.fromkeys(dead, 4)
+        assert found.clean
+        plan = collecting.plan(repository, collecting.Request())
+        done = collecting.collect(repository, collecting.Request(), progress=silent)
+        assert plan.parts == done.parts
+        assert plan.anything
+        assert done.freed == sum(size for _, size in done.parts) == 16
+        assert look(repository).parts == []
+        batch.put()
+    assert (repository.root / "alive").read_bytes() == b"x"

@@ -196,6 +196,8 @@ def _zip(file: Source, head: bytes, suffix: str) -> str:
         return "pt2"
     if any(name == "data.pkl" or name.endswith("/data.pkl") for name in names):
         return "pt"
+    if suffix in (".pt", ".pth", ".ckpt") and any(name.endswith("/version") for name in names):
+        return "pt"  # torch.save broke off: the adapter says so
     if "model.weights.h5" in names or (suffix == ".keras" and "config.json" in names):
         return "keras"
     if any(name.endswith(".npy") for name in names) or suffix == ".npz":

@@ -65,12 +65,35 @@ def advise(found: Iterable[Path]) -> Advised:
     models = [folder for folder, names in folders.items() if _is_model(names)]
     for folder in models:
         _advise_folder(advised, folders[folder])
+    for folder in folders.keys() - set(models):
+        _check_parts(folders[folder])
     for folder, names in folders.items():
         if folder.parts[-2:] == (".cache", "huggingface") or ".cache/huggingface/" in str(folder):
             why = "it belongs to the client that downloaded the model"
             advised.files |= {path: Advice(skip=why) for path in names.values()}
     _choose(advised, [folders[folder] for folder in models])
     return advised
+
+
+def _check_parts(names: dict[str, Path]) -> None:
+    """Parts of weights that lie together with their index are all there, in any folder."""
+    for name in sorted(name for name in names if name.endswith(INDEX)):
+        try:
+            told = settings.read(str(names[name]), "json").get("weight_map")
+        except DlvError:
+            continue
+        wanted = set(told.values()) if isinstance(told, dict) else set()
+        missing = sorted(part for part in wanted if isinstance(part, str) and part not in names)
+        if missing and len(missing) < len(wanted):
+            raise _missing(missing[0], names[name])
+
+
+def _missing(part: str, index: Path) -> NotFound:
+    return NotFound(
+        f"{part} is missing, and {index.name} names it",
+        why=f"in {index.parent}",
+        hint="download the model again, or add its files one by one",
+    )
 
 
 def _is_model(names: dict[str, Path]) -> bool:
@@ -183,11 +206,7 @@ def _check_index(advised: Advised, index: Path, shards: dict[str, Path]) -> set[
             raise UnsafeInput(f"{index} names a file elsewhere", why=repr(shard[:100]))
         path = shards.get(shard)
         if path is None:
-            raise NotFound(
-                f"{shard} is missing, and {index.name} names it",
-                why=f"in {index.parent}",
-                hint="download the model again, or add its files one by one",
-            )
+            raise _missing(shard, index)
         opened = _open(path)
         held[shard] = {tensor.name for tensor in opened.tensors}
         opened.close()

@@ -5,11 +5,18 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dlv.canonical import MAX_BYTES, MAX_DEPTH, read_json
 from dlv.errors import Damaged, StorageError
+from dlv.lazy import lazy
 from dlv.network.graph import Network
 from dlv.network.json_form import read, write
+
+if TYPE_CHECKING:
+    import dlv.user_files as user_files
+else:
+    user_files = lazy("dlv.user_files")
 
 FORMAT = "network_json"
 SUFFIX = ".json"
@@ -36,10 +43,7 @@ def parse(data: bytes, what: str = "network") -> tuple[Network, list[str]]:
 
 def save(network: Network, path: str) -> None:
     """Write the plain form, indented."""
-    try:
-        Path(path).write_text(text(network), encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise StorageError(f"cannot write {path}", why=error.strerror) from error
+    user_files.write(Path(path), text(network).encode())
 
 
 def text(network: Network) -> str:

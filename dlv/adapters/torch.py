@@ -73,6 +73,7 @@ def _open(file: Source, *, drop: bool) -> Checkpoint:
             dropped += 1
             continue
         view = storages.view(named.value, named.name)
+        storages.check_filled(view, named.name)
         tied = first.setdefault(view.identity, named.name) if view.nbytes else named.name
         if tied == named.name:
             total += view.nbytes

@@ -236,6 +236,23 @@ class Storages:
             data = strided.gather(data, view.item, view.shape, view.strides)
         return swap(data, view.swap) if self.big else data
 
+    def check_filled(self, view: View, name: str) -> None:
+        """That it was written at all: where it was not, no checksum is noted.
+
+        Bytes whose checksum is none are rare enough to be read here.
+        """
+        entry = view.entry
+        if not self._verify or entry.crc or not entry.size or entry.name in self._verified:
+            return
+        try:
+            self._check_sum(entry, b"")
+        except Damaged as error:
+            raise Damaged(
+                f"{self._file.name} holds no data for the tensor {name!r}",
+                why="without a checksum: it was saved under skip_data(), or its writer broke off",
+                hint="save it again with torch.save",
+            ) from error
+
     def part(self, view: View) -> Part | None:
         """How to read a piece of a tensor that lies in the file as it is."""
         if not view.contiguous or (self.big and view.swap > 1):

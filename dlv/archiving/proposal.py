@@ -10,13 +10,13 @@ from typing import Protocol
 
 import dlv.archiving.budgets as limits
 import dlv.revisions as revisions
+import dlv.user_files as user_files
 from dlv.archiving.budgets import Policy
 from dlv.archiving.planning import Held, Layout, Planner
 from dlv.archiving.speeds import ORDINARY, Speeds
 from dlv.archiving.tryouts import Matrices, Tryouts
 from dlv.bounds import pinned
 from dlv.canonical import dumps
-from dlv.errors import StorageError
 from dlv.metadata import storage
 from dlv.pas.footer import Encoding
 from dlv.pas.plan import Planned, make_plan
@@ -155,10 +155,7 @@ def export(plan: Proposal, request: Request) -> None:
     for path, document in documents:
         if path is None:
             continue
-        try:
-            path.write_bytes(dumps(document) + b"\n")
-        except OSError as error:
-            raise StorageError(f"cannot write {path}", why=error.strerror) from error
+        user_files.write(path, dumps(document) + b"\n")
 
 
 def groups_asked(repository: Repository, request: Request, plan: Proposal) -> list[Held]:

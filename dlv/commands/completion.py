@@ -13,8 +13,10 @@ from dlv.output import Verbatim
 
 if TYPE_CHECKING:
     import dlv.completion as completion
+    import dlv.user_files as user_files
 else:
     completion = lazy("dlv.completion")
+    user_files = lazy("dlv.user_files")
 
 _NEXT = {
     "bash": "open a new shell; the package bash-completion must be installed",
@@ -39,8 +41,7 @@ def run(call: Invocation, shell: str, install: bool) -> None:
     written = None
     if install:
         path = completion.install_path(shell, call.environ)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(script, encoding="utf-8")
+        user_files.write(path, script.encode(), folders=True)
         written = str(path)
         call.output.hint(_NEXT[shell].format(folder=path.parent))
     body = [written] if written else [Verbatim(script.splitlines())]

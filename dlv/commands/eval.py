@@ -111,11 +111,16 @@ def run(call: Invocation, no_save: bool, **given: Any) -> None:
     for note in [*found.notes, *view.warnings(found)]:
         call.output.warn(note)
     document, blocks = view.evaluated(found, call.output)
-    call.output.emit("eval", document, *blocks, ids=[each.id for each in found.results])
-    for path in found.written:
-        call.output.detail(f"wrote {path}")
-    if not no_save:
-        _save(call, found)
+    try:
+        call.output.emit("eval", document, *blocks, ids=[each.id for each in found.results])
+        for path in found.written:
+            call.output.detail(f"wrote {path}")
+    except BaseException:  # nobody reads on: the files are there nevertheless
+        found.until.close()
+        raise
+    with found:
+        if not no_save:
+            _save(call, found)
 
 
 def _save(call: Invocation, found: evaluate.Evaluated) -> None:

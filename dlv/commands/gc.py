@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     import dlv.collect as collect
     import dlv.collecting.policy as policies
     import dlv.collecting.roots as roots
+    import dlv.restoring as restoring
     import dlv.views.collected as view
 else:
     collect = lazy("dlv.collect")
     policies = lazy("dlv.collecting.policy")
     roots = lazy("dlv.collecting.roots")
+    restoring = lazy("dlv.restoring")
     view = lazy("dlv.views.collected")
 
 
@@ -56,7 +58,8 @@ def run(
 
     Versions and snapshots that were removed or undone for the time of grace (gc.grace, 14d)
     leave the repository. What only they need is moved to a quarantine, from which --restore
-    brings it back, and deleted when it has lain there for the same time. --keep-last and
+    brings it back, and deleted when it has lain there for the same time. A --restore that was
+    interrupted is finished first, and nothing is taken. --keep-last and
     --keep-best first remove all other versions of each name, as dlv rm does and dlv undo takes
     back, but never HEAD, what is tagged, or what the rest is stored as differences to.
 
@@ -67,7 +70,8 @@ def run(
     if restore is not None:
         if keep_last is not None or keep_best or grace is not None or dry_run:
             raise UsageError("--restore goes with no other option", hint="dlv gc --restore ID")
-        document, blocks = view.restored(collect.restore(repository, restore, call.author))
+        found = restoring.restore(repository, restore, call.author, collect.PATIENCE)
+        document, blocks = view.restored(found)
         call.output.emit("gc", document, *blocks)
         call.output.hint("versions are removed as before gc; dlv undo --list shows how to go on")
         return
@@ -87,7 +91,9 @@ def run(
         call.output.warn(f"folders of trials were left alone: {outcome.trials_stay}")
     if outcome.stuck is not None:
         call.output.warn(f"packs were not written anew: {outcome.stuck}")
-    if not outcome.anything:
+    if outcome.interrupted is not None:
+        call.output.hint(f"dlv gc {'finishes it' if dry_run else 'again takes what may go'}")
+    elif not outcome.anything:
         call.output.message("nothing to do")
     elif not dry_run and any(choice.why is None for choice in outcome.choices) and request.grace:
         call.output.hint("dlv undo brings back what was removed now")

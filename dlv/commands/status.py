@@ -35,7 +35,8 @@ def run(call: Invocation, exit_code: bool) -> int | None:
     """Show what is staged, modified and untracked.
 
     Modified are files of HEAD, the version that the folder comes from. Untracked are weight
-    files that are in no version of its line. .dlvignore hides files.
+    files that are in no version of its line. .dlvignore hides files. Unfinished is what a killed
+    command has left beside the files that it wrote: dlv gc removes it.
     """
     found = status.status(
         call.repository,
@@ -102,6 +103,8 @@ def _rows(found: Status) -> list[tuple[str, str, str, str, str]]:
         rows.append(("modified", "red", item.path, what, following))
     for untracked in found.untracked:
         rows.append(("untracked", "yellow", untracked.path, "weights", "dlv add {}"))
+    for part in found.parts:
+        rows.append(("unfinished", "yellow", part.path, "left by a killed dlv", "dlv gc"))
     return rows
 
 
@@ -127,4 +130,5 @@ def _document(found: Status) -> dict[str, object]:
             for m in found.modified
         ],
         "untracked": [{"path": u.path, "bytes": u.bytes} for u in found.untracked],
+        "unfinished": [{"path": part.path, "bytes": part.bytes} for part in found.parts],
     }

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+import dlv.user_files as user_files
 from dlv.adapters import npy
 from dlv.adapters.columns import Column, Held
-from dlv.errors import Conflict, StorageError, UsageError
+from dlv.errors import Conflict, UsageError
 from dlv.evaluation.answers import OPEN
 from dlv.evaluation.outcome import Evaluation
 from dlv.evaluation.rows import Rows
 
 Array = NDArray[Any]
+Until = ExitStack | None  # as `user_files.replacing` has it
 _ROWS = 1 << 14
 
 
@@ -37,19 +39,22 @@ def check(path: Path, suffixes: Sequence[str], *, force: bool) -> None:
         raise UsageError(f"there is no folder {path.parent}")
 
 
-def labels(path: Path, found: Sequence[Evaluation], rows: Rows) -> None:
+def labels(path: Path, found: Sequence[Evaluation], rows: Rows, until: Until = None) -> None:
     """A row for each example: its number, its own label, the label that each version gave."""
     if not all(each.class_count for each in found):
         raise UsageError("there are no labels to write", why="the network predicts values")
     if path.suffix.lower() == ".csv":
-        _replace(path, lambda out: _csv(out, found, rows))
+        with user_files.replacing(path, until=until) as out:
+            _csv(out, found, rows)
     else:
-        _replace(path, lambda out: npz(out, _label_columns(found, rows)))
+        with user_files.replacing(path, until=until) as out:
+            npz(out, _label_columns(found, rows))
 
 
-def activations(path: Path, columns: Mapping[str, Column]) -> None:
+def activations(path: Path, columns: Mapping[str, Column], until: Until = None) -> None:
     """An array for each node, a row for each example."""
-    _replace(path, lambda out: npz(out, columns))
+    with user_files.replacing(path, until=until) as out:
+        npz(out, columns)
 
 
 def _csv(out: BinaryIO, found: Sequence[Evaluation], rows: Rows) -> None:
@@ -117,16 +122,3 @@ def npz(out: BinaryIO, columns: Mapping[str, Column]) -> None:
                     rows = column.read(start, min(start + _ROWS, column.count))
                     little = rows.astype(rows.dtype.newbyteorder("<"), copy=False)
                     member.write(little.tobytes())
-
-
-def _replace(path: Path, write: Callable[[BinaryIO], None]) -> None:
-    """The whole file or none: written beside, then renamed."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("xb") as out:
-            write(out)
-        os.replace(part, path)
-    except OSError as error:
-        raise StorageError(f"cannot write {path}", why=error.strerror) from error
-    finally:
-        part.unlink(missing_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,8 +9,9 @@ from typing import TYPE_CHECKING
 import dlv.report.courses as courses
 import dlv.report.curves_page as curves_page
 import dlv.report.dots as dots
+import dlv.user_files as user_files
 from dlv.curves import Curve
-from dlv.errors import StorageError, UsageError
+from dlv.errors import UsageError
 from dlv.lazy import lazy
 from dlv.report.courses import Chart, Course
 
@@ -53,20 +53,14 @@ def write(path: Path, drawn: Sequence[Chart]) -> None:
     labels = list(dict.fromkeys(course.label for chart in drawn for course in chart.courses))
     more = len(labels) - _NAMED
     title = ", ".join(labels[:_NAMED]) + (f" and {more} more" if more > 0 else "")
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with user_files.replacing(path) as out:
         if path.suffix.lower() == ".png":
-            picture.png(drawn, title, part)
+            picture.png(drawn, title, out)
         else:
             about = "Training curves of " + (
                 f"{len(labels)} versions" if len(labels) > 1 else "a version"
             )
-            part.write_text("\n".join(curves_page.html(drawn, title, about)) + "\n", "utf-8")
-        part.replace(path)
-    except OSError as error:
-        raise StorageError(f"cannot write {path}", why=error.strerror) from error
-    finally:
-        part.unlink(missing_ok=True)
+            out.write(("\n".join(curves_page.html(drawn, title, about)) + "\n").encode())
 
 
 def lines(drawn: Sequence[Chart], screen: dots.Screen, name: Callable[[str], str]) -> Iterator[str]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from dlv.errors import require
 from dlv.report.courses import Chart, thinned
@@ -15,7 +14,7 @@ _COLOURS = ("#1763c6", "#b34a00", "#1b7a3d", "#a3217f", "#6a4bc4", "#8a6100", "#
 _DASHES = ("-", "--", ":", "-.")
 
 
-def png(drawn: Sequence[Chart], title: str, target: Path) -> None:
+def png(drawn: Sequence[Chart], title: str, target: BinaryIO) -> None:
     """Written to `target`, two charts beside each other."""
     across = min(2, len(drawn))
     down = math.ceil(len(drawn) / across)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import dlv.collecting.roots as roots
-from dlv.collect import Collected, Restored
+from dlv.collect import Collected
 from dlv.collecting.roots import Hidden
 from dlv.output import Block, Fields, Line
 from dlv.quarantine import Place
+from dlv.restoring import Restored
 from dlv.table import Bytes, Cell, Column, Id, Items, Table, Text, Time
 
 
@@ -45,6 +46,11 @@ def collected(outcome: Collected) -> tuple[dict[str, Any], list[Block]]:
     if outcome.trials:
         size = sum(each.bytes for each in outcome.trials)
         fields["trials that no run needs"] = Items([len(outcome.trials), Bytes(size)])
+    parts = sum(size for _, size in outcome.parts)
+    if outcome.parts:
+        fields["parts of files, left by killed commands"] = Items(
+            [len(outcome.parts), Bytes(parts)]
+        )
     fields |= {
         "quarantine": Items([len(outcome.kept), Bytes(sum(p.bytes for p in outcome.kept))]),
         "freed" if done else "would be freed": Bytes(outcome.freed),
@@ -68,11 +74,18 @@ def collected(outcome: Collected) -> tuple[dict[str, Any], list[Block]]:
             "folders": len(outcome.trials),
             "bytes": sum(each.bytes for each in outcome.trials),
         },
+        "parts": {"files": len(outcome.parts), "bytes": parts},
         "freed": outcome.freed,
         "kept": outcome.after,
     }
+    if outcome.restored is not None:
+        document |= restored(outcome.restored)[0]
     columns: list[Column | str] = [Column("version", fixed=True), "id", "steps", "what", "bytes"]
     blocks: list[Block] = [Table(columns, rows), ""] if rows else []
+    if outcome.restored is not None:
+        blocks += restored(outcome.restored)[1]
+    elif outcome.interrupted is not None:
+        blocks.append(f"a restore of {outcome.interrupted} was interrupted")
     blocks.append(Fields(fields))
     if outcome.kept:
         table = Table(
@@ -95,12 +108,10 @@ def restored(found: Restored) -> tuple[dict[str, Any], list[Block]]:
     """Of one folder of quarantine."""
     names = ", ".join(found.versions)
     document = {
-        "restored": {
-            "id": found.place.id,
-            "objects": found.objects,
-            "versions": list(found.versions),
-        }
+        "restored": {"id": found.id, "objects": found.objects, "versions": list(found.versions)}
     }
+    if found.before:
+        return document, [Line(f"{found.id} was restored before")]
     return document, [Line(f"restored {found.objects} objects", *([names] if names else []))]
 
 

@@ -22,6 +22,7 @@ import dlv.pack_files as pack_files
 import dlv.quarantine as quarantine
 import dlv.rebuild as rebuild
 import dlv.repository as repositories
+import dlv.user_files as user_files
 import dlv.weight_writer as weight_writer
 from dlv.canonical import hash_bytes
 from dlv.errors import Conflict
@@ -378,3 +379,16 @@ def _catalogue_not_synced() -> None:
 def _closed_when_refused() -> None:
     """A connection that could not be opened whole is closed, and SQLite deletes what it left."""
     _replace(leaving, "leave", sqlite3.Connection.close)
+
+
+@bug
+def _put_one_by_one() -> None:
+    """What a user's files were is not kept till the catalogue has committed."""
+    _replace(user_files.Batch, "_back", lambda _: [])
+
+
+@bug
+def _restored_without_mark() -> None:
+    """Nothing says that a folder of quarantine is on its way back."""
+    _replace(quarantine, "mark", lambda _, place, found: quarantine.Restoring(place.id, found))
+    _replace(quarantine, "unmark", lambda _: None)

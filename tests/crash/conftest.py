@@ -165,10 +165,11 @@ def _write(folder: Path, seed: int) -> None:
 
 
 def _run(folder: Path, home: Path, command: Sequence[str]) -> None:
+    named = [word for word in command if word.startswith("DLV_")]  # variables, as in a shell
     done = subprocess.run(
-        [sys.executable, "-m", "dlv", *command],
+        [sys.executable, "-m", "dlv", *command[len(named) :]],
         cwd=folder,
-        env=environment(home),
+        env=environment(home) | dict(word.split("=", 1) for word in named),
         capture_output=True,
         text=True,
     )

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import dlv.cli as cli
+import dlv.unfinished as unfinished
 from dlv.canonical import hash_bytes
 from dlv.metadata import facts, matrices, versions
 from dlv.metadata.database import SCHEMA_VERSION, Database
@@ -30,6 +31,7 @@ from tests import released
 from tests.crash import evaluated, powerloss, shim
 from tests.crash.bugs import BUGS
 from tests.crash.settings import SETTINGS
+from tests.crash.verbs import PLACE
 
 STATES = ("live", "removed", "undone", "recovered")
 # They end with an entry in the log.
@@ -40,12 +42,13 @@ IO_ERROR, INTERRUPTED = 8, 130
 class Driver:
     def __init__(self, job: dict[str, Any]) -> None:
         self.template = Path(job["template"])
-        self.command: list[str] = job["command"]
+        self.command = [self._named(word) for word in job["command"]]
+        self.between = [["gc", "-y"]] if "collected between" in job["settings"] else []
         self.bug: str | None = job.get("bug")
         self.reads: bool = job["reads"]
         self.piecemeal = "batches" in job["settings"]
         for name in job["settings"]:
-            SETTINGS[name]()
+            SETTINGS.get(name, lambda: None)()
         self.root = Path(os.environ["SHIM_BELOW"]) / "work"
         self.output = self.root.parent.with_suffix(".out")
         self.control = shim.Control(Path(os.environ["SHIM_CONTROL"]))
@@ -53,6 +56,12 @@ class Driver:
         self.before: dict[str, Any] = {}
         self.after: dict[str, Any] = {}
         self.files: dict[str, str] = {}  # of the user, after it
+
+    def _named(self, word: str) -> str:
+        if word != PLACE:
+            return word
+        (place,) = (self.template / ".dlv" / "quarantine").iterdir()
+        return place.name
 
     def fresh(self) -> None:
         shutil.rmtree(self.root, ignore_errors=True)
@@ -95,15 +104,14 @@ class Driver:
         problems: list[str] = []
         if self.control.retried:
             problems.append("after a refused fsync the same descriptor was synced again")
-        if self.command[0] == "export":
-            problems += self._exported(code, mode)
+        problems += self._whole(done=code == 0)
+        if code > 0:
+            problems += self._as_before(code, said)
         if mode in (shim.BEFORE, shim.MIDDLE):
             problems += _child(self.root, lambda: self.after_kill(printed))
         else:
             codes = {shim.SHORT_FROM: (0,), shim.INTERRUPT: (0, INTERRUPTED)}
             allowed = codes.get(mode, (0, IO_ERROR))
-            if code == 0 and _files(self.root) != self.files:
-                problems.append("exit 0, but the files in the folder are not what they should be")
             problems += _child(self.root, lambda: self.after_error(code, said, allowed))
         return {
             "mode": mode,
@@ -114,16 +122,20 @@ class Driver:
             "problems": problems,
         }
 
-    def _exported(self, code: int, mode: int) -> list[str]:
-        """The old file or the new one; after an error nothing beside it, if that could be removed
-        at all: not where every call fails from some point on."""
+    def _whole(self, *, done: bool) -> list[str]:
+        """Each of the user's files is the old one or the new one; when `done` the new one."""
         old, now = _files(self.template), _files(self.root)
-        if mode == shim.FAIL_FROM:
-            now = {name: digest for name, digest in now.items() if not name.endswith(".dlv-part")}
-        if code > 0 and now != old:
-            return [f"exit {code}, but the files in the folder are {sorted(now)}, or others"]
-        whole = now["out.npz"] in (old["out.npz"], self.files["out.npz"])
-        return [] if whole else ["neither the old file nor the new one is there"]
+        if done:
+            wrong = {name for name in now | self.files if now.get(name) != self.files.get(name)}
+            return [f"it was done, and {name} is not what it should be" for name in wrong]
+        known = {name: (old.get(name), self.files.get(name)) for name in old | self.files | now}
+        torn = [name for name, both in known.items() if now.get(name) not in both]
+        return [f"neither the old {name} nor the new one is there" for name in torn]
+
+    def _as_before(self, code: int, said: str) -> list[str]:
+        """After an error nothing has changed, or it is said what has."""
+        same = _files(self.root) == _files(self.template)
+        return [] if same or "already" in said else [f"exit {code}, and files changed: {said}"]
 
     def power(self, count: int, seed: int) -> Iterator[dict[str, Any]]:
         """The command once, written down; then so many images of what the disk may hold."""
@@ -139,7 +151,8 @@ class Driver:
         whole = powerloss.difference(disk, played, self.root)
         yield {**seen, "at": len(played), "problems": [*problems, *whole]}
         for model, cut, spoken in powerloss.images(disk, played, self.root, count, seed):
-            found = _child(self.root, lambda: self.after_kill(printed[:spoken]))  # noqa: B023
+            found = self._whole(done=spoken > 0 or cut == len(played))
+            found += _child(self.root, lambda: self.after_kill(printed[:spoken]))  # noqa: B023
             yield {**seen, "at": cut, "model": model, "problems": found}
 
     # What must hold afterwards. Each in a child, so that nothing is remembered.
@@ -158,7 +171,7 @@ class Driver:
             for digest in acknowledged | self._kept(before)
             if digest not in now["versions"]
         ]
-        if printed and self.command[0] in OPERATIONS and not took:
+        if printed and self._operates and not took:
             problems.append("it said that it was done, and nothing has changed")
         fresh = [label for id_, label in now["versions"].items() if id_ not in before["versions"]]
         if self.command[0] == "query" and len(fresh) not in (0, self.made):
@@ -182,6 +195,10 @@ class Driver:
         return [] if same else [f"the catalogue has schema {number} and other rows than before"]
 
     @property
+    def _operates(self) -> bool:
+        return self.command[0] in OPERATIONS and "--dry-run" not in self.command
+
+    @property
     def _commits(self) -> bool:
         return self.command[0] == "commit"
 
@@ -201,13 +218,31 @@ class Driver:
         again = ["commit", "--allow-empty", "-q", "-m", "afterwards"] if took else self.command
         if self._evaluates:  # also one that is done may be asked again
             return self._trained() + _works("fsck", "--json") + self._rebuilt()
-        problems = _works(*again)
+        problems = [problem for command in self.between for problem in _works(*command)]
+        problems += _works(*again)
         if self._archives:  # also one that was done finishes what was left undone
             problems += _works(*self.command)
         if again is not self.command or self._commits or self._archives:
             problems += self._leftovers()
-        problems += _works("fsck", "--json")
-        return problems + self._rebuilt()
+        problems += self._restored() + _works("fsck", "--json")
+        return problems + self._rebuilt() + self._parts(again)
+
+    def _parts(self, again: Sequence[str]) -> list[str]:
+        """What a killed writer left in the user's folder is gone, at the latest with a gc."""
+        parts = [path for path in self.root.rglob("*") if unfinished.is_part(path.name)]
+        if parts and again is not self.command:
+            problems = _works("gc", "-y")
+            return problems + [f"left behind: {path.name}" for path in parts if path.exists()]
+        return [f"left behind: {path.name}" for path in parts]
+
+    def _restored(self) -> list[str]:
+        """All that was in the quarantine is there again, and is as it was before gc took it."""
+        if "--restore" not in self.command:
+            return []
+        now, left = _look(self.root)["versions"], [*self.root.glob(".dlv/quarantine/*")]
+        left += self.root.glob(".dlv/restore.json")
+        lost = [row for key, row in self.after["versions"].items() if now.get(key) != row]
+        return [f"not restored: {row}" for row in lost] + [f"left: {path.name}" for path in left]
 
     @property
     def _evaluates(self) -> bool:
@@ -270,8 +305,7 @@ class Driver:
             problems.append(said)
         if code and not said.startswith("error: "):
             problems.append(f"no message: {said!r}")
-        logged = self.command[0] in OPERATIONS
-        if logged and took != (code == 0) and not (took and uncertain):
+        if self._operates and took != (code == 0) and not (took and uncertain):
             problems.append(f"exit {code}, but {'a' if took else 'no'} change: {said}")
         if code and now != before and not uncertain:
             problems.append(f"exit {code}, but now {now} instead of {before}")
@@ -332,7 +366,7 @@ def _files(root: Path) -> dict[str, str]:
     return {
         str(name): hash_bytes(path.read_bytes())
         for name, path in named.items()
-        if name.parts[0] not in (".dlv", ".git")
+        if name.parts[0] not in (".dlv", ".git") and not unfinished.is_part(name.name)
     }
 
 

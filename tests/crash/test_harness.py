@@ -22,12 +22,17 @@ OF_WRONG_BITS = {"not_read_back"}
 OF_REBUILD = {"catalogue_swapped_by_copy"}
 OF_ARCHIVE = {"archived_before_data", "old_packs_first"}
 OF_GC = {"packs_before_rows", "bases_not_marked"}
-OF_OTHERS = {"migration": "migrated_in_steps", "evaluate": "winners_forgotten"}
+OF_OTHERS = {
+    "migration": "migrated_in_steps",
+    "evaluate": "winners_forgotten",
+    "restore, then gc": "restored_without_mark",
+}
 OF_OPENING = {"closed_when_refused"}
+OF_USER_FILES = {"put_one_by_one"}
 OF_RACES = {"gc_without_lock", "no_recheck"}  # test_gc_race.py
 OF_POWER_CUTS = {bug for _, bug in FAULTS}  # test_powerloss.py
 ELSEWHERE = OF_REBUILD | OF_ARCHIVE | OF_GC | {*OF_OTHERS.values()} | OF_RACES | OF_POWER_CUTS
-ELSEWHERE |= OF_OPENING
+ELSEWHERE |= OF_OPENING | OF_USER_FILES
 
 
 @pytest.mark.parametrize("bug", sorted(set(BUGS) - ELSEWHERE))
@@ -74,3 +79,12 @@ def test_sees_in_opening(prepare: Prepare, drive: Drive, bug: str) -> None:
     template = prepare("undo", *verb.before)
     assert (template / ".dlv" / "dlv.db-wal").stat().st_size, "there is nothing to lose"
     assert bad(drive(template, verb.command, [(FAIL_FROM, errno.ENOSPC)], bug=bug))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", sorted(OF_USER_FILES))
+def test_sees_in_user_files(prepare: Prepare, drive: Drive, bug: str) -> None:
+    verb = VERBS["checkout"]
+    template = prepare("checkout", *verb.before)
+    ways = [(FAIL_ONCE, errno.EIO)]
+    assert bad(drive(template, verb.command, ways, bug=bug, order="backwards"))

@@ -26,10 +26,9 @@ ELSEWHERE = {
     "demo": "a new folder, made with the others",
     "tensorboard": "test_kill_ingest.py: what it keeps is read again from the logs",
     "trials": "--stop is one row of the ledger",
-    "config": "one file, written beside and renamed",
     "completion": "outside of any repository",
 }
-READING = {"desc", "diff", "doctor", "log", "metrics", "plots", "show", "stats", "status"}
+READING = {"desc", "diff", "doctor", "log", "metrics", "show", "stats", "status"}
 SLICES = 4  # so that the processes of a test run share the points
 # What differs from one archive to the next: the repository, and limits made small.
 ARCHIVES = {
@@ -101,7 +100,13 @@ def run(prepare: Prepare, drive: Drive, name: str, **how: Any) -> list[dict[str,
     return drive(template, verb.command, KILLS, settings=verb.settings, **how)
 
 
-@pytest.mark.parametrize(("name", "most"), [("evaluate", 4), ("import", 4), ("migration", 6)])
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        *[("evaluate", 4), ("import", 4), ("migration", 6)],
+        *[("restore, then gc", 6), ("checkout", 4), ("copy edited", 4)],
+    ],
+)
 def test_some_points(prepare: Prepare, drive: Drive, name: str, most: int) -> None:
     results = run(prepare, drive, name, most=most)
     assert not bad(results)

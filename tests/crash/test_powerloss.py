@@ -17,7 +17,9 @@ pytestmark = pytest.mark.crash
 
 COMMANDS = (
     *("commit", "archive", "archive again", "gc", "derive", "bounds", "import"),
-    *("tag", "rm", "undo", "rebuild", "migration"),
+    *("tag", "rm", "undo", "rebuild", "migration", "restore", "restore, then gc"),
+    *("checkout", "checkout elsewhere", "copy", "copy edited", "export", "eval to files", "plots"),
+    *("plan", "config"),
 )
 # Which command shows what only a power cut can.
 FAULTS = [
@@ -26,6 +28,8 @@ FAULTS = [
     ("commit", "new_folders_not_synced"),
     ("commit", "git_not_synced"),
     ("tag", "catalogue_not_synced"),
+    ("checkout elsewhere", "files_not_synced"),
+    ("checkout elsewhere", "folders_not_synced"),
 ]
 
 
@@ -35,7 +39,10 @@ def _run(prepare: Prepare, drive: Drive, name: str, images: int, **more: Any) ->
     return drive(template, verb.command, [], settings=verb.settings, images=images, **more)
 
 
-@pytest.mark.parametrize(("name", "images"), [("commit", 12), ("archive", 6), ("gc", 6)])
+@pytest.mark.parametrize(
+    ("name", "images"),
+    [("commit", 12), ("archive", 6), ("gc", 6), ("checkout", 6), ("restore, then gc", 4)],
+)
 def test_some_images(prepare: Prepare, drive: Drive, name: str, images: int) -> None:
     results = _run(prepare, drive, name, images)
     assert not bad(results)

@@ -21,6 +21,10 @@ EVALUATE = (
     " vary config.base_lr in [0.1, 0.2, 0.3]"
     ' keep top(1, m["loss"], 4) on local(workers = 1) into "tuned"',
 )
+EVAL_TO_FILES = (
+    *("eval", "-q", "lenet@2", "data.npz", "--labels-out", "labels.csv"),
+    *("--activations", "fc", "--out", "fc.npz", "--force"),
+)
 # A command, the seed of new files, or a name in FILES.
 Step = Sequence[str] | int | str
 SECOND: list[Step] = [["add", "."], ["commit", "-m", "second"]]
@@ -30,6 +34,10 @@ THIRD: list[Step] = [*SECOND, ARCHIVE, 3, ["add", "."], ["commit", "-m", "third"
 FOURTH: list[Step] = [*THIRD, 4, ["add", "."], ["commit", "-m", "fourth"]]
 # Of the four the first is a base of what stays, another one is alone in its pack.
 HIDDEN: list[Step] = [*FOURTH, ["rm", "-f", "lenet@1", "lenet@3"]]
+# And taken by gc, in a time to come: nothing of it is deleted now. One snapshot stays removed.
+TAKEN: list[Step] = [*HIDDEN, ["DLV_NOW=2046-01-01T00:00:00.000000Z", "gc", "-y"]]
+PLACE = "@quarantine"  # in a command: the one folder of quarantine there is
+RESTORE = ("gc", "--restore", PLACE, "-q")
 
 
 def _rows() -> bytes:
@@ -89,6 +97,8 @@ VERBS = {
     "lossy": Verb(("archive", "-q", "--scheme", "fp16", "lenet@2")),
     "gc": Verb(GC, HIDDEN, ("eager",)),
     "quarantine": Verb(("gc", "--grace", "1s", "-y", "-q"), HIDDEN, ("eager",)),
+    "restore": Verb(RESTORE, TAKEN),
+    "restore, then gc": Verb(RESTORE, TAKEN, ("collected between",)),
     "rm": Verb(("rm", "lenet@1")),
     "undo": Verb(("undo",)),
     "undo of rm": Verb(("undo",), [*SECOND, ["rm", "lenet@1"]]),
@@ -97,6 +107,17 @@ VERBS = {
     "checkout": Verb(("checkout", "lenet@1", "--force")),
     "export": Verb(
         ("export", "lenet@1", "out.npz", "-f"), [*SECOND, ["export", "lenet@2", "out.npz"]]
+    ),
+    "checkout elsewhere": Verb(("checkout", "lenet@1", "--to", "out/there")),
+    "copy edited": Verb(("copy", "lenet@1", "wide", "--set", "fc.out=12", "--force")),
+    "eval to files": Verb(EVAL_TO_FILES, [*SECOND, "data", EVAL_TO_FILES]),
+    "plots": Verb(
+        ("plots", "lenet@2", "--output", "curves.html"),
+        [*SECOND, ["plots", "lenet@1", "--output", "curves.html"]],
+    ),
+    "plan": Verb(("archive", "-q", "--dry-run", "--export-plan", "plan.json")),
+    "config": Verb(
+        ("config", "--repo", "gc.grace", "3d"), [*SECOND, ["config", "--repo", "gc.grace", "2d"]]
     ),
     "import": Verb(("import", "checkpoints", "step-200.safetensors", "--name", "brought")),
     "import boards": Verb(("import", "tensorboard", "runs", "--name", "boards"), [*SECOND, "runs"]),

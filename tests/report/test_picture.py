@@ -20,7 +20,8 @@ def test_a_picture_has_its_curves(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     curve = course("a$b$", range(50), [math.sin(i / 5) for i in range(50)], smooth=0.5)
     many = [Chart(f"s{i}", (curve, course("one", [3], [0.1])), log=i == 2) for i in range(3)]
-    picture.png(many, "costs $5", tmp_path / "a.png")
+    with (tmp_path / "a.png").open("wb") as out:
+        picture.png(many, "costs $5", out)
     with image.open(tmp_path / "a.png") as found:
         assert found.size[0] > 1000
         pixels = np.asarray(found.convert("RGB")).reshape(-1, 3)
