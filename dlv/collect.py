@@ -33,7 +33,6 @@ from dlv.quarantine import Place
 from dlv.repository import Repository
 
 GRACE = datetime.timedelta(days=14)
-PATIENCE = 30.0  # seconds to wait for readers and writers
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ def plan(repository: Repository, request: Request) -> Collected:
     db = repository.database
     # Only what would be hidden needs a transaction that others have to wait for.
     moment = db.atomic() if request.policy else db.snapshot()
-    with contextlib.suppress(_RehearsedError), repository.holding(PATIENCE), moment:
+    with contextlib.suppress(_RehearsedError), repository.holding(), moment:
         _hide(repository, request, outcome, rehearsal=True)
         roots = finding.roots(db, repository.head, request.grace)
         marked = marking.mark(repository, roots)
@@ -118,7 +117,7 @@ def collect(repository: Repository, request: Request, *, progress: Progress) -> 
         ballast.give_up(repository)
         with repository.writing():
             _hide(repository, request, outcome)
-        with superseded.removing(repository, PATIENCE):
+        with superseded.removing(repository):
             marked = _sweep(repository, request, outcome)
         _delete(repository, request, outcome)
         if rewriting.mostly_dead(marked):
@@ -250,7 +249,7 @@ def _rewrite(
     except StorageError as error:
         outcome.stuck = error.why or error.message
         outcome.rewritten = (0, 0, 0)
-    with superseded.removing(repository, PATIENCE):
+    with superseded.removing(repository):
         marked = _sweep(repository, request, None)
         outcome.count(marked)
 
@@ -295,7 +294,7 @@ def _taking(repository: Repository, place: Place) -> list[str]:
 def restore(repository: Repository, wanted: str, author: str) -> Restored:
     """Move everything back, take back that gc took it, and make the catalogue again."""
     with superseded.alone(repository, "gc"):
-        with superseded.removing(repository, PATIENCE):
+        with superseded.removing(repository):
             place = quarantine.named(repository, wanted)
             back = quarantine.move_out(repository, place)
             with repository.change("gc", author) as change:

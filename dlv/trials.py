@@ -19,4 +19,4 @@ def open_store(repository: Repository) -> Trials:
             why="processes share the ledger of trials through the memory of one machine",
             hint="evaluate in a clone on a local disk, and push the versions that it makes",
         )
-    return Trials(repository.trials_path)
+    return Trials(repository.trials_path, patience=repository.patience)

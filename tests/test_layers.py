@@ -12,8 +12,10 @@ import pytest
 
 # The table. A part is a module or a package directly under dlv; a new one is one word here.
 LEVELS: dict[float, str] = {
-    1: "network pas events record manifest fact lanes demo_training bounds_columns own_code",
-    2: "metadata adapters durable ignore locks paths folders arrays mounts",
+    1: "network pas events record manifest fact lanes demo_training bounds_columns own_code"
+    " holders",
+    2: "metadata adapters durable ignore locks config_text paths folders arrays mounts"
+    " repository_format",
     3: "ballast quarantine repository revisions staging files config pack_files weights"
     " weight_writer snapshots catalogue environment bounds_norms live_model weight_statistics"
     " processors",
@@ -37,7 +39,8 @@ LEVELS: dict[float, str] = {
 EXTRA = {
     "network": "lazy",
     "manifest": "record",
-    "metadata": "lazy",
+    "locks": "holders lazy",
+    "metadata": "lazy locks",
     "catalogue": "lazy",
     "structure": "lazy",
     "copying": "lazy",
@@ -54,7 +57,9 @@ EXTRA = {
     "staging": "lazy",
     "durable": "lazy",
     "repository": "lazy",
+    "repository_format": "durable",
     "config": "lazy",
+    "config_text": "lazy",
     "check": "rebuild",
     "collect": "rebuild",
     "repair": "check rebuild",

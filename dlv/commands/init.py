@@ -11,8 +11,10 @@ from dlv.lazy import lazy
 
 if TYPE_CHECKING:
     import dlv.repository as repository
+    import dlv.repository_format as repository_format
 else:
     repository = lazy("dlv.repository")
+    repository_format = lazy("dlv.repository_format")
 
 
 @command(
@@ -32,7 +34,7 @@ def run(call: Invocation, directory: str | None) -> None:
         word = "empty repository in" if new else "the repository is there already:"
         call.output.emit(
             "init",
-            {"path": str(made.path), "format": repository.FORMAT, "created": new},
+            {"path": str(made.path), "format": repository_format.FORMAT, "created": new},
             f"{word} {made.path}",
             ids=[str(made.path)],
         )

@@ -18,7 +18,6 @@ from dlv.errors import DlvError
 
 log = logging.getLogger("dlv")
 
-PATIENCE = 30.0  # seconds that a commit waits for another dlv
 MOST_FAILURES = 3  # snapshots in a row that fail before no more are tried
 MOST_TEXT = 1000
 MOST_SETTINGS = 1000
@@ -158,7 +157,6 @@ class Recorder:
             self._over = True  # unless it goes well
             name = _version_name(self.name)
             repo = api.open(self.path)
-            repo.repository.patience = PATIENCE
             with api.open(self.path) as other:  # so that nothing is open when workers are forked
                 if name not in other.names and name in other:
                     name += "-run"  # a tag is called so

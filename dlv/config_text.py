@@ -1,0 +1,117 @@
+"""The text of a configuration file: read, changed line by line, replaced as a whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlv.errors import StorageError, UsageError
+from dlv.lazy import lazy
+
+if TYPE_CHECKING:
+    import tempfile
+    import tomllib
+else:  # most files are empty, and few are written
+    tempfile = lazy("tempfile")
+    tomllib = lazy("tomllib")
+
+MAX_BYTES = 1 << 20
+
+
+def lines_of(path: Path) -> list[str]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise StorageError(f"cannot read `{path}`", why=error.strerror) from error
+    if len(data) > MAX_BYTES:
+        raise UsageError(f"{path} is too large", why=f"the limit is {MAX_BYTES} bytes")
+    try:
+        text = data.decode("utf-8").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8", why=str(error)) from error
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def parsed(path: Path, lines: list[str]) -> dict[str, Any]:
+    if all(not line.strip() or line.startswith("#") for line in lines):
+        return {}
+    try:
+        return tomllib.loads("\n".join(lines))
+    except (ValueError, RecursionError) as error:  # a number may have too many digits, too
+        raise UsageError(f"{path} is not TOML", why=str(error)) from error
+
+
+_HEADER = re.compile(r"""\s*\[\s*["']?([A-Za-z0-9-]+)["']?\s*\]\s*(?:#.*)?$""")
+_ENTRY = re.compile(r"""\s*(?:["']?([A-Za-z0-9-]+)["']?\s*\.\s*)?["']?([A-Za-z0-9-]+)["']?\s*=""")
+
+
+def find(lines: list[str], table: str, name: str) -> tuple[int | None, int | None]:
+    """Index of the key's line, and of where a new line of its table would go."""
+    inside, at, end = "", None, None
+    for i, text in enumerate(lines):
+        header = _HEADER.match(text)
+        if header or text.lstrip().startswith("["):
+            inside = header.group(1) if header else "\0"
+            end = i + 1 if inside == table else end
+            continue
+        entry = _ENTRY.match(text)
+        if entry is None:
+            continue
+        if (entry.group(1) or inside, entry.group(2)) == (table, name):
+            at = i
+        if inside == table:
+            end = i + 1
+    return at, end
+
+
+def line_of(lines: list[str], table: str, name: str) -> int | None:
+    at = find(lines, table, name)[0]
+    return None if at is None else at + 1
+
+
+def left(line: str) -> str:
+    """The key as it is written in the file, up to its value."""
+    found = _ENTRY.match(line)
+    return f"{found.group()} " if found else ""
+
+
+def comment(line: str) -> str:
+    """The comment behind a value that stays, if one can be told from the value."""
+    found = re.match(r"""[^#"']*=\s*(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^#"']*?)(\s*#.*)$""", line)
+    return found.group(1) if found else ""
+
+
+def write(path: Path, lines: list[str], key: str, expected: object) -> None:
+    """Replace the file at once, after reading the new text back."""
+    document = parsed(path, lines)
+    table, _, name = key.partition(".")
+    if document.get(table, {}).get(name) != expected:
+        raise UsageError(
+            f"cannot change `{key}` in {path}",
+            why="the file is written in a way this does not understand",
+            hint=f"edit {path} by hand",
+        )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        target = Path(os.path.realpath(path))  # a link to a file kept elsewhere stays one
+        mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
+        descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=".config-")
+        try:
+            with open(descriptor, "w", encoding="utf-8") as file:
+                file.write("".join(f"{line}\n" for line in lines))
+                file.flush()
+                os.fchmod(file.fileno(), mode)
+                os.fsync(file.fileno())
+            Path(temporary).replace(target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink()
+            raise
+    except OSError as error:
+        raise StorageError(f"cannot write `{path}`", why=error.strerror) from error
