@@ -11,6 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import dlv.children as children
+
 PROCESSES = Path("/proc")
 MOST_SAID = 100  # characters of a command line
 _SECONDS = 5.0  # for lsof or ps to answer
@@ -92,9 +94,9 @@ def _holder(pid: int) -> Holder:
 
 def _answer(*command: str) -> str:
     try:
-        return subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=_SECONDS
-        ).stdout.strip()
+        pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        said = children.run(command, timeout=_SECONDS, **pipe).stdout
+        return said.decode("utf-8", "replace").strip()
     except (OSError, subprocess.SubprocessError):
         return ""
 

@@ -13,7 +13,7 @@ import pytest
 # The table. A part is a module or a package directly under dlv; a new one is one word here.
 LEVELS: dict[float, str] = {
     1: "network pas events record manifest fact lanes demo_training bounds_columns own_code"
-    " holders",
+    " children holders",
     2: "metadata adapters durable ignore locks config_text paths folders arrays mounts"
     " repository_format",
     3: "ballast quarantine repository revisions staging files config pack_files weights"
@@ -39,6 +39,7 @@ LEVELS: dict[float, str] = {
 EXTRA = {
     "network": "lazy",
     "manifest": "record",
+    "holders": "children",
     "locks": "holders lazy",
     "metadata": "lazy locks",
     "catalogue": "lazy",
@@ -50,7 +51,7 @@ EXTRA = {
     "fact": "manifest record",
     "paths": "durable",
     "files": "lazy",
-    "adapters": "lazy own_code",
+    "adapters": "lazy own_code children",
     "live_model": "lazy",
     "version": "lazy evaluate logged_curves",
     "evaluation": "lazy",
@@ -84,7 +85,7 @@ ALLOWED: dict[str, set[str]] = {
     **{part: set() for part, level in PARTS.items() if level == 1},
     **{part: {"network", "manifest", "fact"} for part, level in PARTS.items() if level == 2},
     **{part: below(level) for part, level in PARTS.items() if 3 <= level <= 4},
-    "training": {"network", "durable", "lazy", "own_code", "processors"},
+    "training": {"network", "durable", "lazy", "own_code", "processors", "children"},
     "hub": below(5),
     "report": below(5) | {"lazy"},
     # Outcomes of queries are laid out too.
@@ -94,7 +95,7 @@ ALLOWED: dict[str, set[str]] = {
     "api": below(6) | {"lazy"},
     "integrations": {"api"},
     "cli": {"commands", "lazy", "completion"},
-    "output": {"table", "carets", "lazy"},
+    "output": {"table", "carets", "lazy", "children"},
     "carets": {"table"},
     "table": set(),
     "screen": set(),
