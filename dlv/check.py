@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +16,7 @@ import dlv.durable as durable
 import dlv.files as files
 import dlv.reachable as reachable
 import dlv.rebuild as rebuilding
+import dlv.repairing.small_files as small_files
 import dlv.repository as repositories
 import dlv.revisions as revisions
 from dlv.canonical import dumps, hasher
@@ -93,22 +95,25 @@ def check(
 ) -> Report:
     """Look at everything, or at all that the named versions need; `quick` reads no weights."""
     report = Report()
+    for kind, name, why in small_files.faults(repository):
+        report.add(kind, name, why)
     db = repository.database
     chosen = [revisions.version(db, text).id for text in references]
     # Of one moment: what is committed meanwhile is no fault.
-    with repository.holding(), db.snapshot(), TemporaryDirectory(prefix="dlv-fsck-") as folder:
-        fresh = Database(Path(folder) / "fresh.db")
-        try:
-            sound = _catalogue(repository, fresh, report)
-            # Where the catalogue cannot be believed, the one from the files says what there is.
-            objects = _Objects(repository, db if sound else fresh, report, progress)
-            if not objects.packs(quick=quick):
-                objects.believe(fresh)
-            objects.check(chosen, quick=quick)
-            for problem in dump.ledger_problems(repository.trials_path):
-                report.add("trials", "trials.db", problem)
-        finally:
-            fresh.close()
+    with (
+        repository.holding(),
+        db.snapshot(),
+        TemporaryDirectory(prefix="dlv-fsck-") as folder,
+        closing(Database(Path(folder) / "fresh.db")) as fresh,
+    ):
+        sound = _catalogue(repository, fresh, report)
+        # Where the catalogue cannot be believed, the one from the files says what there is.
+        objects = _Objects(repository, db if sound else fresh, report, progress)
+        if not objects.packs(quick=quick):
+            objects.believe(fresh)
+        objects.check(chosen, quick=quick)
+        for problem in dump.ledger_problems(repository.trials_path):
+            report.add("trials", "trials.db", problem)
     return report
 
 

@@ -28,13 +28,14 @@ def lines_of(path: Path) -> list[str]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        raise StorageError(f"cannot read `{path}`", why=error.strerror) from error
+        raise StorageError(f"cannot read `{path}`", why=error.strerror, hint=_way(path)) from error
     if len(data) > MAX_BYTES:
-        raise UsageError(f"{path} is too large", why=f"the limit is {MAX_BYTES} bytes")
+        why = f"the limit is {MAX_BYTES} bytes"
+        raise UsageError(f"{path} is too large", why=why, hint=_way(path))
     try:
         text = data.decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8", why=str(error)) from error
+        raise UsageError(f"{path} is not UTF-8", why=str(error), hint=_way(path)) from error
     return text.removesuffix("\n").split("\n") if text else []
 
 
@@ -44,7 +45,14 @@ def parsed(path: Path, lines: list[str]) -> dict[str, Any]:
     try:
         return tomllib.loads("\n".join(lines))
     except (ValueError, RecursionError) as error:  # a number may have too many digits, too
-        raise UsageError(f"{path} is not TOML", why=str(error)) from error
+        raise UsageError(f"{path} is not TOML", why=str(error), hint=_way(path)) from error
+
+
+def _way(path: Path) -> str:
+    """How to go on without a file that cannot be read."""
+    if path.parent.name == ".dlv":
+        return f"edit {path}, or dlv fsck --repair sets it aside and begins a new one"
+    return f"edit it, or move it away: mv {path} {path}.old"
 
 
 _HEADER = re.compile(r"""\s*\[\s*["']?([A-Za-z0-9-]+)["']?\s*\]\s*(?:#.*)?$""")

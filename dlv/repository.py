@@ -34,6 +34,7 @@ else:  # `list` and `log` need neither
     manifest_format = lazy("dlv.manifest")
 
 GC_LOCK = "gc.lock"
+NO_SETTINGS = "# dlv config --repo KEY VALUE writes here\n"
 HEAD, NEXT = "HEAD", "next"
 _STATE_KEYS = (HEAD, NEXT)
 _FOLDERS = ("packs", "manifests", "facts", "tmp", "cache")
@@ -147,7 +148,7 @@ class Repository:
         # The user's git must not see it, and `git clean` must ask before it takes it.
         (path / ".gitignore").write_text("*\n")
         if not repository.config_file.exists():
-            repository.config_file.write_text("# dlv config --repo KEY VALUE writes here\n")
+            repository.config_file.write_text(NO_SETTINGS)
         # An `init` that was interrupted may have left an empty catalogue, and nothing else.
         filled = any(repository.manifests.glob("*/*.json"))
         if filled and not repository.database_file.exists():

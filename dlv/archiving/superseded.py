@@ -96,7 +96,7 @@ def intended(repository: Repository) -> list[str]:
     try:
         packs = json.loads(path.read_bytes())["packs"]
         return [name for name in packs if is_hash(name)]
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):  # fsck names the latter
         return []
     except OSError as error:  # or the packs that it names would stay for ever
         raise durable.storage_error("read", path, error) from error

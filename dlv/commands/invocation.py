@@ -56,7 +56,7 @@ class Invocation:
         self.colour: str | None = given.get("color")
         self._jobs: int | None = given.get("jobs")
         self._wait: float | str | None = given.get("wait")
-        self._config_read = False
+        self.mending = self._config_read = False
         self._silent: config_module.Config | None = None
         # A fixed time for tests and for reproducible examples.
         fixed = environ.get("DLV_NOW") if strict else None
@@ -78,7 +78,9 @@ class Invocation:
     @cached_property
     def repository(self) -> repository_module.Repository:
         """The repository that the directory lies in; exit 3 where there is none."""
-        found = repository_module.Repository.find(self.directory, self.environ.get("DLV_DIR"))
+        found = repository_module.Repository.find(
+            self.directory, self.environ.get("DLV_DIR"), mending=self.mending
+        )
         found.single_host = lambda: bool(self.config.get("core.singlehost"))
         found.patience = locks.Patience(self._seconds, self.output.message)
         return found
