@@ -19,7 +19,7 @@ import dlv.rebuild as rebuilding
 import dlv.repairing.small_files as small_files
 import dlv.repository as repositories
 import dlv.revisions as revisions
-from dlv.canonical import dumps, hasher
+from dlv.canonical import dumps, hash_bytes, hasher
 from dlv.errors import Damaged, DlvError, NewerFormat
 from dlv.manifest import Manifest
 from dlv.metadata import dump, facts, versions
@@ -386,12 +386,10 @@ def _member(piece: PieceRow) -> tuple[str, int, int, int, str]:
 
 
 def _intact(descriptor: int, offset: int, length: int, blake3: str) -> bool:
-    running = hasher()
     try:
-        running.update(read_exactly(descriptor, length, offset, "a chunk"))
+        return hash_bytes(read_exactly(descriptor, length, offset, "a chunk")) == blake3
     except DlvError:
         return False
-    return running.hexdigest() == blake3
 
 
 def hash_file(path: Path, progress: Progress) -> str:
