@@ -146,7 +146,8 @@ def _catalogue(repository: Repository, fresh: Database, report: Report) -> bool:
                 if table == "pack":
                     filled.dangling.append((table, str(row[0])))
             elif not explained(table, row):
-                report.add("catalogue", f"{table} {_short(row)}", f"the row is {what}")
+                short = " ".join(str(value)[:16] for value in row[:3])
+                report.add("catalogue", f"{table} {short}", f"the row is {what}")
     except Damaged as error:
         report.add("catalogue", "dlv.db", error)
     sound = len(report.faults) == before
@@ -174,10 +175,6 @@ def _explained(repository: Repository, filled: Filled) -> Callable[[str, Sequenc
     if names:
         tables |= dump.OF_NETWORKS | {"tensor"}
     return lambda table, row: table in tables or not names.isdisjoint(row[:4])
-
-
-def _short(row: Sequence[Any]) -> str:
-    return " ".join(str(value)[:16] for value in row[:3])
 
 
 def _filled(db: Database, report: Report, filled: Filled) -> None:
