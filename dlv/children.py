@@ -14,11 +14,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 GRACE = 5.0  # seconds for a worker to come to its next log when its driver has died
 LOOK = 0.25
+WARDEN = Path(__file__).with_name("warden.py")
 _ON_DEATH = 1  # PR_SET_PDEATHSIG
 _prctl: Any = None
 if sys.platform == "linux":
@@ -90,6 +92,22 @@ def _tied(parent: int, ends_by: int) -> Callable[[], None]:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     return tie
+
+
+@contextlib.contextmanager
+def ended_with_this() -> Iterator[None]:
+    """What a library starts meanwhile, however deep, ends when this process is killed."""
+    words = [sys.executable, "-I", "-S", str(WARDEN), str(os.getpid())]
+    try:
+        watch = subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)
+    except OSError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            watch.communicate(b".")
 
 
 def end_with_parent(end: Callable[[], object], grace: float = GRACE) -> None:

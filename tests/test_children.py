@@ -75,6 +75,15 @@ subprocess.Popen([sys.executable, "-I", "-S", str(process.GUARD), sys.executable
                  stdin=subprocess.PIPE, start_new_session=True)
 time.sleep(120)
 """,
+    "what a library has started, in sessions of their own": """
+import subprocess, sys, time
+from dlv.children import ended_with_this
+with ended_with_this():
+    code = "sleep 120 & echo $$ $! > " + sys.argv[1] + ".new; sleep 3; mv " + sys.argv[1]
+    code += ".new " + sys.argv[1] + "; wait"
+    subprocess.Popen(["sh", "-c", code], start_new_session=True)
+    time.sleep(120)
+""",
     "a pager": """
 import io, os, sys
 from dlv.output import Output
@@ -159,6 +168,15 @@ def test_a_child_that_ends_first_takes_its_watch_along(monkeypatch: pytest.Monke
     assert watch.poll() == 0
     done = children.run(["sh", "-c", "echo out; exit 3"], stdout=subprocess.PIPE)
     assert (done.returncode, done.stdout) == (3, b"out\n")
+
+
+def test_what_a_library_has_started_stays_where_all_went_well(numbers: Path) -> None:
+    with children.ended_with_this():
+        process = subprocess.Popen(["sleep", "60"], start_new_session=True)
+        time.sleep(0.5)
+    assert process.poll() is None
+    process.kill()
+    process.wait()
 
 
 def test_a_program_that_takes_too_long_is_killed() -> None:
