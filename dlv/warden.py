@@ -13,10 +13,12 @@ import select
 import signal
 import subprocess
 import sys
+import time
 
 LOOK = 1.0  # seconds between two looks at what there is
+SHIFT = 3.0  # seconds: ps computes when a process began, and not always to the same second
 
-Row = tuple[int, str]  # parent, when it began: a number may be given to another process
+Row = tuple[int, float]  # parent, when it began: a number may be given to another process
 
 
 def main(root: int) -> None:
@@ -27,7 +29,7 @@ def main(root: int) -> None:
         return
     there = processes()
     for pid, began in known.items():
-        if pid in there and there[pid][1] == began:
+        if pid in there and abs(there[pid][1] - began) <= SHIFT:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -36,17 +38,19 @@ def processes() -> dict[int, Row]:
     """Of the whole machine."""
     words = ["ps", "-A", "-o", "pid=,ppid=,lstart="]
     try:
-        said = subprocess.run(words, capture_output=True, text=True, check=False).stdout
+        plain = {**os.environ, "LC_ALL": "C"}
+        done = subprocess.run(words, capture_output=True, text=True, check=False, env=plain)
     except OSError:
         return {}
     found = {}
-    for line in said.splitlines():
+    for line in done.stdout.splitlines():
         pid, parent, *began = line.split()
-        found[int(pid)] = (int(parent), " ".join(began))
+        when = time.mktime(time.strptime(" ".join(began), "%a %b %d %H:%M:%S %Y"))
+        found[int(pid)] = (int(parent), when)
     return found
 
 
-def below(root: int, there: dict[int, Row]) -> dict[int, str]:
+def below(root: int, there: dict[int, Row]) -> dict[int, float]:
     """What descends from a process, but for this one: number -> when it began."""
     children: dict[int, list[int]] = {}
     for pid, (parent, _) in there.items():
