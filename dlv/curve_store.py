@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 import dlv.durable as durable
 import dlv.locks as locks
+import dlv.rights as rights
 from dlv.events import chunks
 from dlv.events.chunks import Scalars
 from dlv.events.store import BlobRow, ChunkRow, Columns, RunRow, SeriesRow, TensorRow
@@ -36,7 +37,9 @@ class CurveStore:
     @classmethod
     def open(cls, path: Path, patience: Patience | None = None) -> CurveStore:
         """Of a repository this is `.dlv/live.db`; made if it is not there."""
-        return cls(open_curves(path, wal=not network_disk(path.parent), patience=patience))
+        made = cls(open_curves(path, wal=not network_disk(path.parent), patience=patience))
+        rights.inherit(*(f"{path}{end}" for end in ("", "-wal", "-shm")))
+        return made
 
     def close(self) -> None:
         self.database.close()

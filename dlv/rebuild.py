@@ -13,6 +13,7 @@ import dlv.archiving.superseded as superseded
 import dlv.bounds as bounds
 import dlv.catalogue as catalogue
 import dlv.durable as durable
+import dlv.rights as rights
 from dlv.archiving.generations import Found
 from dlv.errors import Damaged, DlvError
 from dlv.fact import Fact, decode_fact
@@ -227,6 +228,7 @@ def _keep(repository: Repository, db: Database) -> None:
 def _swap(repository: Repository, fresh: Path) -> None:
     """The old catalogue stays beside as `dlv.db.old`: it may be wanted, and is small."""
     old = repository.database_file
+    rights.inherit(fresh)
     durable.sync_path(fresh)
     if old.exists():
         shutil.copyfile(old, old.with_name("dlv.db.old"))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import dlv.durable as durable
 import dlv.locks as locks
 import dlv.repository_format as repository_format
+import dlv.rights as rights
 from dlv.canonical import dumps, hash_bytes
 from dlv.errors import Conflict, Damaged, UnsafeInput
 from dlv.lazy import lazy
@@ -119,8 +120,16 @@ class Repository:
         return cls(path)
 
     @classmethod
-    def init(cls, directory: Path) -> tuple[Repository, bool]:
-        """Make a repository, or complete one that is there: (it, whether it is new)."""
+    def init(cls, directory: Path, *, shared: str | None = None) -> tuple[Repository, bool]:
+        """Make a repository, or complete one that is there: (it, whether it is new). `shared` with
+        a `group` or with `all`: so are all files then, and those to come."""
+        found, new = cls._made(directory)
+        if shared is not None:
+            rights.share(found.path, others=shared == "all")
+        return found, new
+
+    @classmethod
+    def _made(cls, directory: Path) -> tuple[Repository, bool]:
         path = directory.resolve() / FOLDER
         for place in (path, *path.parents):
             if place.exists():
@@ -141,6 +150,8 @@ class Repository:
         repository = cls(path)
         new = not path.exists()
         durable.make_directory(path)
+        if new:
+            rights.begin(path)
         for name in _FOLDERS:
             durable.make_directory(path / name)
         for name in (GC_LOCK, "files.lock"):
@@ -158,6 +169,7 @@ class Repository:
             )
         wal = not network_disk(path)
         Database(repository.database_file, wal=wal, create=not filled).close()
+        rights.inherit(repository.database_file)
         # Last: only now is it a repository.
         repository_format.write(path)
         return repository, new
@@ -234,7 +246,11 @@ class Repository:
     @contextmanager
     def _locked(self, name: str, kind: int) -> Iterator[None]:
         try:
-            descriptor = os.open(self.path / name, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                descriptor = os.open(self.path / name, os.O_RDWR | os.O_CREAT, 0o666)
+                rights.inherit(self.path / name)
+            except PermissionError:  # of another user; to lock it, it need not be written
+                descriptor = os.open(self.path / name, os.O_RDONLY)
         except OSError as error:
             raise durable.storage_error("lock", self.path / name, error) from error
         try:

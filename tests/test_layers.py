@@ -13,7 +13,7 @@ import pytest
 # The table. A part is a module or a package directly under dlv; a new one is one word here.
 LEVELS: dict[float, str] = {
     1: "network pas events record manifest fact lanes demo_training bounds_columns own_code"
-    " children holders warden",
+    " children holders rights warden",
     2: "metadata adapters durable ignore locks config_text paths folders arrays mounts"
     " repository_format",
     3: "ballast quarantine repository revisions staging files config pack_files weights"
@@ -56,7 +56,7 @@ EXTRA = {
     "version": "lazy evaluate logged_curves",
     "evaluation": "lazy",
     "staging": "lazy",
-    "durable": "lazy",
+    "durable": "lazy rights",
     "repository": "lazy",
     "repository_format": "durable",
     "config": "lazy",

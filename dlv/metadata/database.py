@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dlv.errors import Conflict, Damaged, NewerFormat, StorageError
+from dlv.errors import Conflict, Damaged, NewerFormat, StorageError, denied
 from dlv.locks import Patience, Wait
 from dlv.metadata import migrations
 from dlv.metadata.functions import Aggregates, Calls, Functions
@@ -325,11 +325,12 @@ def translate(error: sqlite3.Error, path: Path) -> Exception:
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return _damaged(path, error)
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN")):
-        return StorageError(
-            f"cannot use the catalogue {path}",
-            why=str(error),
-            hint="check free space and permissions; nothing was changed",
+        found = None if os.access(path, os.R_OK) or not path.exists() else denied(path)
+        why, hint = found or (
+            str(error),
+            "check free space and permissions; nothing was changed",
         )
+        return StorageError(f"cannot use the catalogue {path}", why=why, hint=hint)
     if any(sign in str(error) for sign in _DAMAGE):
         return _damaged(path, error)
     return error
