@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlv.errors import StorageError, UsageError
+from dlv.errors import StorageError, UsageError, denied
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
@@ -28,7 +28,9 @@ def lines_of(path: Path) -> list[str]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        raise StorageError(f"cannot read `{path}`", why=error.strerror, hint=_way(path)) from error
+        found = denied(path) if isinstance(error, PermissionError) else None
+        why, hint = found or (error.strerror, _way(path))
+        raise StorageError(f"cannot read `{path}`", why=why, hint=hint) from error
     if len(data) > MAX_BYTES:
         why = f"the limit is {MAX_BYTES} bytes"
         raise UsageError(f"{path} is too large", why=why, hint=_way(path))

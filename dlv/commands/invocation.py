@@ -119,7 +119,7 @@ class Invocation:
     def _configured(self, key: str) -> str | None:
         """A value for printing, which must not fail on, warn of or wait for the files."""
         if not self._config_read:
-            with suppress(DlvError):
+            with suppress(DlvError, OSError):
                 self._read_config()
         if self._silent is None or self._silent.origin(key).level == "default":
             return None
