@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -14,11 +15,12 @@ import dlv.live_model as live_model
 import dlv.revisions as revisions
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.commit import Committed
-from dlv.config import Config
+from dlv.config import WAIT, Config
 from dlv.errors import NotFound, UsageError
 from dlv.events.series import Scalars
 from dlv.lazy import lazy
 from dlv.live_model import unwrapped
+from dlv.locks import SECONDS, Patience
 from dlv.manifest import check_name
 from dlv.metadata import staged, versions
 from dlv.metadata.staged import StagedFile
@@ -39,11 +41,26 @@ else:  # what few programs need
 __all__ = ["Repo", "Version", "log_model", "open", "unwrapped"]
 
 
-def open(path: str | os.PathLike[str] = ".", *, create: bool = False) -> Repo:  # noqa: A001
-    """The repository around `path`; with `create`, made there if there is none."""
+def open(  # noqa: A001
+    path: str | os.PathLike[str] = ".", *, create: bool = False, wait: float | None = None
+) -> Repo:
+    """The repository around `path`; with `create`, made there if there is none.
+
+    `wait`: for how many seconds to wait for others at work on it, if not for core.wait; after
+    one second the logger `dlv` says for whom.
+    """
     if create:
-        return Repo(Repository.init(Path(path))[0])
-    return Repo(Repository.find(Path(path), os.environ.get("DLV_DIR")))
+        found = Repository.init(Path(path))[0]
+    else:
+        found = Repository.find(Path(path), os.environ.get("DLV_DIR"))
+
+    def seconds() -> float:
+        if wait is not None:
+            return wait
+        return float(Config.load(found.config_file, os.environ).given(WAIT, None) or SECONDS)
+
+    found.patience = Patience(seconds, logging.getLogger("dlv").warning)
+    return Repo(found)
 
 
 def log_model(

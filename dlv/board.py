@@ -7,6 +7,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ from dlv.events.graph_def import (
 from dlv.events.points import BLOBS, BlobPoint, Metadata
 from dlv.events.provider import CAP, Provider
 from dlv.events.store import Store
+from dlv.locks import Patience
 from dlv.metadata import curve_writing as rows
 from dlv.metadata import versions
 from dlv.metadata.versions import Version
@@ -56,8 +58,8 @@ class _Opened(NamedTuple):
     file: int
 
     @classmethod
-    def at(cls, path: Path, restarts: str | None = None) -> _Opened:
-        store = CurveStore.open(path)
+    def at(cls, path: Path, patience: Patience, restarts: str | None = None) -> _Opened:
+        store = CurveStore.open(path, patience)
         return cls(store, under(store, restarts), path, _file(path))
 
     @property
@@ -94,6 +96,8 @@ class Board(ABC):
         self._told: set[str] = set()
         self._advised = False
         self._scratch = tempfile.TemporaryDirectory(prefix="dlv-board-", ignore_cleanup_errors=True)
+        patience = Patience() if repository is None else repository.patience
+        self._patience = replace(patience, tell=self.tell_once)
         kept = None if repository is None else curves_of(repository.path)
         self.path = kept or self.scratch / LIVE
         self._thread = threading.Thread(target=self._keep_up, daemon=True)
@@ -135,7 +139,7 @@ class Board(ABC):
             try:
                 found = self._idle.pop()
             except IndexError:
-                return _Opened.at(self.path, self._restarts)
+                return _Opened.at(self.path, self._patience, self._restarts)
             if found.current:
                 return found
             found.store.close()
@@ -167,7 +171,7 @@ class Board(ABC):
     def _keep_up(self) -> None:
         while not self._ended.is_set():
             try:
-                opened = _Opened.at(self.path)
+                opened = _Opened.at(self.path, self._patience)
                 with closing(opened.store):
                     while not self._ended.is_set() and opened.current:
                         self.look(opened.store)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,9 +16,10 @@ import dlv.durable as durable
 import dlv.files as files
 import dlv.reachable as reachable
 import dlv.rebuild as rebuilding
+import dlv.repairing.small_files as small_files
 import dlv.repository as repositories
 import dlv.revisions as revisions
-from dlv.canonical import dumps, hasher
+from dlv.canonical import dumps, hash_bytes, hasher
 from dlv.errors import Damaged, DlvError, NewerFormat
 from dlv.manifest import Manifest
 from dlv.metadata import dump, facts, versions
@@ -93,22 +95,25 @@ def check(
 ) -> Report:
     """Look at everything, or at all that the named versions need; `quick` reads no weights."""
     report = Report()
+    for kind, name, why in small_files.faults(repository):
+        report.add(kind, name, why)
     db = repository.database
     chosen = [revisions.version(db, text).id for text in references]
     # Of one moment: what is committed meanwhile is no fault.
-    with repository.holding(), db.snapshot(), TemporaryDirectory(prefix="dlv-fsck-") as folder:
-        fresh = Database(Path(folder) / "fresh.db")
-        try:
-            sound = _catalogue(repository, fresh, report)
-            # Where the catalogue cannot be believed, the one from the files says what there is.
-            objects = _Objects(repository, db if sound else fresh, report, progress)
-            if not objects.packs(quick=quick):
-                objects.believe(fresh)
-            objects.check(chosen, quick=quick)
-            for problem in dump.ledger_problems(repository.trials_path):
-                report.add("trials", "trials.db", problem)
-        finally:
-            fresh.close()
+    with (
+        repository.holding(),
+        db.snapshot(),
+        TemporaryDirectory(prefix="dlv-fsck-") as folder,
+        closing(Database(Path(folder) / "fresh.db")) as fresh,
+    ):
+        sound = _catalogue(repository, fresh, report)
+        # Where the catalogue cannot be believed, the one from the files says what there is.
+        objects = _Objects(repository, db if sound else fresh, report, progress)
+        if not objects.packs(quick=quick):
+            objects.believe(fresh)
+        objects.check(chosen, quick=quick)
+        for problem in dump.ledger_problems(repository.trials_path):
+            report.add("trials", "trials.db", problem)
     return report
 
 
@@ -141,7 +146,8 @@ def _catalogue(repository: Repository, fresh: Database, report: Report) -> bool:
                 if table == "pack":
                     filled.dangling.append((table, str(row[0])))
             elif not explained(table, row):
-                report.add("catalogue", f"{table} {_short(row)}", f"the row is {what}")
+                short = " ".join(str(value)[:16] for value in row[:3])
+                report.add("catalogue", f"{table} {short}", f"the row is {what}")
     except Damaged as error:
         report.add("catalogue", "dlv.db", error)
     sound = len(report.faults) == before
@@ -169,10 +175,6 @@ def _explained(repository: Repository, filled: Filled) -> Callable[[str, Sequenc
     if names:
         tables |= dump.OF_NETWORKS | {"tensor"}
     return lambda table, row: table in tables or not names.isdisjoint(row[:4])
-
-
-def _short(row: Sequence[Any]) -> str:
-    return " ".join(str(value)[:16] for value in row[:3])
 
 
 def _filled(db: Database, report: Report, filled: Filled) -> None:
@@ -381,12 +383,10 @@ def _member(piece: PieceRow) -> tuple[str, int, int, int, str]:
 
 
 def _intact(descriptor: int, offset: int, length: int, blake3: str) -> bool:
-    running = hasher()
     try:
-        running.update(read_exactly(descriptor, length, offset, "a chunk"))
+        return hash_bytes(read_exactly(descriptor, length, offset, "a chunk")) == blake3
     except DlvError:
         return False
-    return running.hexdigest() == blake3
 
 
 def hash_file(path: Path, progress: Progress) -> str:

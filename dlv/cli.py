@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from dlv.commands.options import EXITS, Option, global_options
-from dlv.errors import DlvError, StorageError, UsageError, nearest
+from dlv.errors import DlvError, StorageError, UsageError, denied, nearest
 from dlv.lazy import lazy
 
 # `dlv --help` loads none of these.
@@ -355,9 +355,10 @@ def _hidden(parameter: click.Parameter) -> bool:
 
 
 def _io(error: OSError) -> StorageError:
-    reason = error.strerror or str(error) or type(error).__name__
+    found = denied(os.fsdecode(error.filename)) if isinstance(error, PermissionError) else None
+    reason, hint = found or (error.strerror or str(error) or type(error).__name__, None)
     where = f" `{os.fsdecode(error.filename)}`" if isinstance(error.filename, (str, bytes)) else ""
-    return StorageError(f"the system refused{where}", why=reason)
+    return StorageError(f"the system refused{where}", why=reason, hint=hint)
 
 
 def _internal(argv: Sequence[str], error: Exception) -> DlvError:

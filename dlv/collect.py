@@ -36,7 +36,6 @@ from dlv.repository import Repository
 from dlv.restoring import Restored
 
 GRACE = datetime.timedelta(days=14)
-PATIENCE = 30.0  # seconds to wait for readers and writers
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ def plan(repository: Repository, request: Request) -> Collected:
         return outcome
     # Only what would be hidden needs a transaction that others have to wait for.
     moment = db.atomic() if request.policy else db.snapshot()
-    with contextlib.suppress(_RehearsedError), repository.holding(PATIENCE), moment:
+    with contextlib.suppress(_RehearsedError), repository.holding(), moment:
         _hide(repository, request, outcome, rehearsal=True)
         roots = finding.roots(db, repository.head, request.grace)
         marked = marking.mark(repository, roots)
@@ -132,14 +131,14 @@ def collect(repository: Repository, request: Request, *, progress: Progress) -> 
         if (waiting := quarantine.restoring(repository)) is not None:
             # Nothing else: without a grace all that comes back would be taken again at once.
             outcome.interrupted = waiting.place
-            with superseded.removing(repository, PATIENCE):
+            with superseded.removing(repository):
                 outcome.restored = restoring.finish(repository, waiting)
             outcome.kept = quarantine.places(repository)
             outcome.after = storage.size_of_packs(repository.database)
             return outcome
         with repository.writing():
             _hide(repository, request, outcome)
-        with superseded.removing(repository, PATIENCE):
+        with superseded.removing(repository):
             marked = _sweep(repository, request, outcome)
         _delete(repository, request, outcome)
         if rewriting.mostly_dead(marked):
@@ -279,7 +278,7 @@ def _rewrite(
     except StorageError as error:
         outcome.stuck = error.why or error.message
         outcome.rewritten = (0, 0, 0)
-    with superseded.removing(repository, PATIENCE):
+    with superseded.removing(repository):
         marked = _sweep(repository, request, None)
         outcome.count(marked)
 

@@ -88,6 +88,8 @@ def commit(repository: Repository, request: Request) -> Committed:
             packs = writer.finish(lambda: prove(draft))
         store_files(repository, draft, name)
         made = _manifest(repository, draft, request, name, parents, kind)
+        if not (taken or request.allow_empty) and (same := _already(repository, made)):
+            return same
         version_id = repository.write_manifest(made)
         if versions.by_id(db, version_id) is not None:
             raise Conflict("this very version exists already", why=version_id[:12])
@@ -201,6 +203,38 @@ def _manifest(
             for index, parent in enumerate(parents)
         ),
         environment=environment.describe(repository.root),
+    )
+
+
+def _already(repository: Repository, made: Manifest) -> Committed | None:
+    """HEAD, if it has all that is given now: the command that made it was killed before it could
+    say so, and is repeated."""
+    head = None if repository.head is None else versions.by_id(repository.database, repository.head)
+    if head is None or head.number is None:
+        return None
+    there = repository.manifest(head.id)
+    told = (made.name, made.message, made.author)
+    if told != (there.name, there.message, there.author):
+        return None
+    if made.parents != there.parents and not (made.parents and made.parents[0].id == head.id):
+        return None
+    if not set(made.series) <= set(there.series):
+        return None
+    if not made.hyperparameters.items() <= there.hyperparameters.items():
+        return None
+    return Committed(
+        id=head.id,
+        name=there.name,
+        number=head.number,
+        parents=tuple(parent.id for parent in there.parents),
+        raw=0,
+        stored=0,
+        matrices=len({d for s in there.snapshots for d in s.hashes if d is not None}),
+        new=0,
+        snapshots=len(there.snapshots),
+        seconds=0.0,
+        base=None,
+        warnings=(f"{head.label} has all of this already: nothing was committed again",),
     )
 
 

@@ -10,21 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlv.errors import StorageError, UsageError, nearest
+import dlv.config_text as files
+from dlv.errors import UsageError, nearest
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
-    import tomllib
+    import getpass
+else:  # who commits is said by a setting or a variable, as a rule
+    getpass = lazy("getpass")
 
-    import dlv.user_files as user_files
-else:  # most files are empty, and few are written
-    tomllib = lazy("tomllib")
-    user_files = lazy("dlv.user_files")
-
-MAX_BYTES = 1 << 20
 SYSTEM_FILE = Path("/etc/dlv/config.toml")
 
 Value = str | int | float | bool
+WAIT = "core.wait"
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,7 @@ KEYS: dict[str, Key] = {
     "core.color": Key("when to colour output", "auto", ("auto", "always", "never")),
     "core.jobs": Key("threads to use; 0 = one per processor", 0),
     "core.singlehost": Key("allow a repository on a network disk that one host uses", False),
+    WAIT: Key("seconds to wait for others at work on the repository", 30.0),
     "commit.recheck": Key("how reused objects are checked", "hash", ("hash", "stat")),
     "commit.scheme": Key("lossy scheme for weights, such as fp16 or uniform:8; empty = exact", ""),
     "commit.archive": Key("store a new version and its parents smaller at once", False),
@@ -138,6 +137,13 @@ class Config:
         said = self.get(key) if value is None else check(key, value, "")
         return None if value is None and self.origin(key).level == "default" else str(said)
 
+    def author(self, environ: Mapping[str, str]) -> str:
+        """Who stands in commits and facts: user.name and user.email, else the login."""
+        login = ""
+        with contextlib.suppress(OSError, KeyError):
+            login = environ.get("USER") or getpass.getuser()
+        return author_of(str(self.get("user.name")), str(self.get("user.email")), login)
+
     def origin(self, key: str) -> Origin:
         return self.setting(key).origin
 
@@ -158,29 +164,29 @@ class Config:
                 hint=f"dlv config --user {key} ...",
             )
         parsed = parse(key, value)
-        lines = _lines(path)
+        lines = files.lines_of(path)
         table, _, name = key.partition(".")
         line = f"{name} = {_toml(parsed)}"
-        at, end = _find(lines, table, name)
+        at, end = files.find(lines, table, name)
         if at is not None:
-            lines[at] = _left(lines[at]) + _toml(parsed) + _comment(lines[at])
+            lines[at] = files.left(lines[at]) + _toml(parsed) + files.comment(lines[at])
         elif end is not None:
             lines.insert(end, line)
         else:
             lines += ["", f"[{table}]", line] if lines else [f"[{table}]", line]
-        _write(path, lines, key, parsed)
-        return Setting(key, parsed, Origin(level, str(path), _line_of(lines, table, name)))
+        files.write(path, lines, key, parsed)
+        return Setting(key, parsed, Origin(level, str(path), files.line_of(lines, table, name)))
 
     def unset(self, level: str, key: str) -> bool:
         """Take a key out of a file; whether it was there."""
         known(key)
         path = self._path(level)
-        lines = _lines(path)
-        at, _ = _find(lines, *key.split(".", 1))
+        lines = files.lines_of(path)
+        at, _ = files.find(lines, *key.split(".", 1))
         if at is None:
             return False
         del lines[at]
-        _write(path, lines, key, None)
+        files.write(path, lines, key, None)
         return True
 
     def _path(self, level: str) -> Path:
@@ -193,15 +199,15 @@ class Config:
         return self.files[level]
 
     def _read_file(self, level: str, path: Path) -> None:
-        lines = _lines(path)
-        document = _parse_toml(path, lines)
+        lines = files.lines_of(path)
+        document = files.parsed(path, lines)
         for table, content in document.items():
             if not isinstance(content, dict):
-                self._unknown(table, f"{path}:{_line_of(lines, '', table)}")
+                self._unknown(table, f"{path}:{files.line_of(lines, '', table)}")
                 continue
             for name, value in content.items():
                 key = f"{table}.{name}"
-                origin = Origin(level, str(path), _line_of(lines, table, name))
+                origin = Origin(level, str(path), files.line_of(lines, table, name))
                 if key not in KEYS:
                     self._unknown(key, str(origin))
                 elif KEYS[key].program and level == "repository":
@@ -212,7 +218,7 @@ class Config:
                     self._settings[key] = Setting(key, check(key, value, str(origin)), origin)
 
     def _read_environ(self, environ: Mapping[str, str]) -> None:
-        names = {variable(key): key for key in KEYS}
+        names = {variable(key): key for key in KEYS} | {"DLV_WAIT": WAIT}
         tables = tuple({variable(key.split(".")[0]) + "_" for key in KEYS})
         for name in sorted(environ):
             if name in names:
@@ -286,72 +292,6 @@ def check(key: str, value: object, where: str) -> Value:
     )
 
 
-def _lines(path: Path) -> list[str]:
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise StorageError(f"cannot read `{path}`", why=error.strerror) from error
-    if len(data) > MAX_BYTES:
-        raise UsageError(f"{path} is too large", why=f"the limit is {MAX_BYTES} bytes")
-    try:
-        text = data.decode("utf-8").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8", why=str(error)) from error
-    return text.removesuffix("\n").split("\n") if text else []
-
-
-def _parse_toml(path: Path, lines: list[str]) -> dict[str, Any]:
-    if all(not line.strip() or line.startswith("#") for line in lines):
-        return {}
-    try:
-        return tomllib.loads("\n".join(lines))
-    except (ValueError, RecursionError) as error:  # a number may have too many digits, too
-        raise UsageError(f"{path} is not TOML", why=str(error)) from error
-
-
-_HEADER = re.compile(r"""\s*\[\s*["']?([A-Za-z0-9-]+)["']?\s*\]\s*(?:#.*)?$""")
-_ENTRY = re.compile(r"""\s*(?:["']?([A-Za-z0-9-]+)["']?\s*\.\s*)?["']?([A-Za-z0-9-]+)["']?\s*=""")
-
-
-def _find(lines: list[str], table: str, name: str) -> tuple[int | None, int | None]:
-    """Index of the key's line, and of where a new line of its table would go."""
-    inside, at, end = "", None, None
-    for i, text in enumerate(lines):
-        header = _HEADER.match(text)
-        if header or text.lstrip().startswith("["):
-            inside = header.group(1) if header else "\0"
-            end = i + 1 if inside == table else end
-            continue
-        entry = _ENTRY.match(text)
-        if entry is None:
-            continue
-        if (entry.group(1) or inside, entry.group(2)) == (table, name):
-            at = i
-        if inside == table:
-            end = i + 1
-    return at, end
-
-
-def _line_of(lines: list[str], table: str, name: str) -> int | None:
-    at = _find(lines, table, name)[0]
-    return None if at is None else at + 1
-
-
-def _left(line: str) -> str:
-    """The key as it is written in the file, up to its value."""
-    found = _ENTRY.match(line)
-    return f"{found.group()} " if found else ""
-
-
-def _comment(line: str) -> str:
-    """The comment behind a value that stays, if one can be told from the value."""
-    found = re.match(r"""[^#"']*=\s*(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^#"']*?)(\s*#.*)$""", line)
-    return found.group(1) if found else ""
-
-
 def shown(value: Value) -> str:
     """The value as `parse` reads it."""
     if isinstance(value, float):
@@ -369,16 +309,12 @@ def _toml(value: Value) -> str:
     return json.dumps(value)
 
 
-def _write(path: Path, lines: list[str], key: str, expected: Value | None) -> None:
-    """Replace the file at once, after reading the new text back."""
-    document = _parse_toml(path, lines)
-    table, _, name = key.partition(".")
-    if document.get(table, {}).get(name) != expected:
+def author_of(name: str, email: str, environ_user: str) -> str:
+    """How an author stands in manifests; who has no name configured is known by the login."""
+    who = name or environ_user or "unknown"
+    if any(c in who + email for c in "\n\r<>\0"):
         raise UsageError(
-            f"cannot change `{key}` in {path}",
-            why="the file is written in a way this does not understand",
-            hint=f"edit {path} by hand",
+            "user.name or user.email holds a character that is not allowed",
+            hint="dlv config --user user.name 'Your Name'",
         )
-    user_files.write(
-        path, "".join(f"{line}\n" for line in lines).encode(), mode=0o644, folders=True
-    )
+    return f"{who} <{email}>" if email else who

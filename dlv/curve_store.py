@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 
 import dlv.durable as durable
 import dlv.locks as locks
+import dlv.rights as rights
 from dlv.events import chunks
 from dlv.events.chunks import Scalars
 from dlv.events.store import BlobRow, ChunkRow, Columns, RunRow, SeriesRow, TensorRow
+from dlv.locks import Patience
 from dlv.metadata import curves
 from dlv.metadata.curve_database import CurveDatabase, open_curves
 from dlv.mounts import network_disk
@@ -33,9 +35,11 @@ class CurveStore:
         self.database = database
 
     @classmethod
-    def open(cls, path: Path) -> CurveStore:
+    def open(cls, path: Path, patience: Patience | None = None) -> CurveStore:
         """Of a repository this is `.dlv/live.db`; made if it is not there."""
-        return cls(open_curves(path, wal=not network_disk(path.parent)))
+        made = cls(open_curves(path, wal=not network_disk(path.parent), patience=patience))
+        rights.inherit(*(f"{path}{end}" for end in ("", "-wal", "-shm")))
+        return made
 
     def close(self) -> None:
         self.database.close()
@@ -56,7 +60,7 @@ class CurveStore:
         except OSError as error:
             raise durable.storage_error("lock", held, error) from error
         with file:
-            locks.take(file.fileno(), fcntl.LOCK_EX, None, path.name)
+            locks.take(file.fileno(), fcntl.LOCK_EX, self.database.patience.for_lock(held))
             yield
 
     def experiments(self) -> list[tuple[int, str]]:

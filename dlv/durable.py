@@ -11,8 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
+import dlv.rights as rights
 from dlv.canonical import hash_bytes, hasher
-from dlv.errors import StorageError
+from dlv.errors import StorageError, denied
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ _settled: set[Path] = set()
 def storage_error(doing: str, path: str | os.PathLike[str], error: OSError) -> StorageError:
     """What the file system said, with what was being done to which path."""
     why, hint = _ADVICE.get(error.errno or 0, (error.strerror or str(error), None))
+    if error.errno in (errno.EACCES, errno.EPERM):
+        why, hint = denied(path) or (why, hint)
     return StorageError(f"cannot {doing} {os.fspath(path)}", why=why, hint=hint)
 
 
@@ -127,6 +130,8 @@ def _settle(directories: Iterable[Path]) -> None:
                 raise
             if directory.absolute() in _settled:
                 continue
+        else:
+            rights.inherit(directory)
         fresh.append(directory)
     for parent in dict.fromkeys(directory.parent for directory in fresh):
         fsync_directory(parent)
@@ -220,6 +225,7 @@ def _create(tmp_dir: Path, suffix: str) -> tuple[Path, int]:
         descriptor = _call("create", "create", path, os.open, path, flags, 0o666)
         try:
             _call("lock", "lock", path, fcntl.flock, descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            rights.inherit(path)
             if os.fstat(descriptor).st_nlink:
                 return path, descriptor
         except StorageError as error:

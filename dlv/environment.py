@@ -13,8 +13,11 @@ from dlv.lazy import lazy
 
 if TYPE_CHECKING:
     import subprocess
+
+    import dlv.children as children
 else:  # few models lie in a git repository
     subprocess = lazy("subprocess")
+    children = lazy("dlv.children")
 
 # Whose versions explain a training result; read from their folders' names, nothing is imported.
 PACKAGES = (
@@ -54,14 +57,14 @@ def git_environment(environ: Mapping[str, str]) -> dict[str, str]:
 def run_git(arguments: list[str], directory: Path) -> subprocess.CompletedProcess[bytes] | None:
     """One git command, hardened; None where there is no git or it hangs."""
     try:
-        return subprocess.run(
+        return children.run(
             ["git", *arguments],
             cwd=directory,
             env=git_environment(os.environ),
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             timeout=60,
-            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

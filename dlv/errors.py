@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
 from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import NamedTuple
@@ -112,6 +114,27 @@ class StorageError(DlvError):
 class UnsafeInput(DlvError):
     exit_code = 9
     kind = "unsafe"
+
+
+def denied(path: str | os.PathLike[str]) -> tuple[str, str] | None:
+    """(why, hint) where a file may not be used by this user: whose it is, and who can change it."""
+    place = os.path.abspath(path)
+    while not os.path.lexists(place) and place != os.path.dirname(place):
+        place = os.path.dirname(place)
+    try:
+        status = os.stat(place)
+    except OSError:
+        return None
+    name = str(status.st_uid)
+    with contextlib.suppress(ImportError, KeyError, AttributeError):
+        name = importlib.import_module("pwd").getpwuid(status.st_uid).pw_name
+    why = f"permission denied: {place} belongs to {name}, its mode is {status.st_mode & 0o777:03o}"
+    if status.st_uid == os.getuid():
+        return why, f"chmod u+rwX {place}"
+    if ".dlv" in place.split(os.sep):
+        root = place.split(f"{os.sep}.dlv")[0]
+        return why, f"{name} can share the repository: dlv init --shared group {root}"
+    return why, f"{name} can let others read it: chmod go+rX {place}"
 
 
 def nearest(word: str, candidates: Iterable[str], *, most: int = 3) -> list[str]:

@@ -79,7 +79,7 @@ def import_tensorboard(repository: Repository, request: Request) -> Imported:
             why="their names hold `tfevents`",
         )
     done = Imported()
-    with CurveStore.open(repository.path / LIVE) as store:
+    with CurveStore.open(repository.path / LIVE, repository.patience) as store:
         read = ingest.scan(store, folder, progress=request.progress)
         done.warnings += [f"{path}: {what}" for path, what in read.remarks]
         if back := advice(store, read.experiment):

@@ -213,4 +213,4 @@ def _opened(repository: Repository) -> tuple[CurveStore, ExitStack]:
     path = curves_of(repository.path)
     if path is None:
         path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dlv-curves-")), LIVE)
-    return stack.enter_context(CurveStore.open(path)), stack
+    return stack.enter_context(CurveStore.open(path, repository.patience)), stack

@@ -19,10 +19,15 @@ from dlv.table import CUT, Cell, Table, escape, full, raw, short, style_of
 if TYPE_CHECKING:
     import shlex
     import shutil
+    import signal
     import subprocess
+
+    import dlv.children as children
 else:  # only for the pager
     shlex = lazy("shlex")
     shutil = lazy("shutil")
+    children = lazy("dlv.children")
+    signal = lazy("signal")
     subprocess = lazy("subprocess")
 
 MAX_ERROR_LINES = 6
@@ -239,7 +244,10 @@ class Output:
             return
         environ = {"LESS": "FRX", **self.environ}
         try:
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environ)
+            # A pager that is told to end leaves the terminal as it was.
+            process = children.start(
+                command, ends_by=signal.SIGTERM, stdin=subprocess.PIPE, env=environ
+            )
         except OSError:
             self.write(text)
             return

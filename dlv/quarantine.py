@@ -10,7 +10,7 @@ import datetime
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from dlv.repository import Repository
 FOLDER = "quarantine"
 LIST = "origins.json"
 FORMAT = "dlv/quarantine/1"
+UNREAD = "its list cannot be read"
 _REFERENCES = "files.git/refs/"
 MARK = "restore.json"  # there while a folder of quarantine is brought back
 
@@ -173,7 +174,14 @@ def _read(path: Path) -> Place:
     held = [child for child in path.rglob("*") if child.is_file() and child.name != LIST]
     moved = datetime.datetime.fromtimestamp(path.stat().st_mtime, datetime.UTC)
     objects = tuple((child.relative_to(path).as_posix(), child.stat().st_size) for child in held)
-    return Place(path, timestamp(moved), "its list cannot be read", objects)
+    return Place(path, timestamp(moved), UNREAD, objects)
+
+
+def list_again(repository: Repository, path: Path) -> None:
+    """A list for a folder that has lost its own: what lies there tells where it came from."""
+    if (path / LIST).is_dir():
+        (path / LIST).rename(path / f"{LIST}-{os.urandom(4).hex()}")
+    _write(repository, replace(_read(path), reason="repair"))
 
 
 def _inside(name: str) -> bool:

@@ -14,6 +14,7 @@ import dlv.bounds as bounds
 import dlv.catalogue as catalogue
 import dlv.durable as durable
 import dlv.quarantine as quarantine
+import dlv.rights as rights
 from dlv.archiving.generations import Found
 from dlv.errors import Damaged, DlvError
 from dlv.fact import Fact, decode_fact
@@ -244,6 +245,7 @@ def _keep(repository: Repository, db: Database) -> None:
 def _swap(repository: Repository, fresh: Path) -> None:
     """The old catalogue stays beside as `dlv.db.old`: it may be wanted, and is small."""
     old = repository.database_file
+    rights.inherit(fresh)
     durable.sync_path(fresh)
     if old.exists():
         shutil.copyfile(old, old.with_name("dlv.db.old"))

@@ -24,8 +24,6 @@ from dlv.pas.packs import SUFFIX
 from dlv.repairing.copies import Copies, mend_files
 from dlv.repository import Repository
 
-PATIENCE = 30.0
-
 
 @dataclass
 class Repaired:
@@ -47,14 +45,14 @@ def repair(
     first = _check(repository, progress)
     if first is not None and not first.damaged:
         return Repaired(first, 0)
-    with superseded.removing(repository, PATIENCE):
+    with superseded.removing(repository):
         _whole(repository, copies, first)
         _ledger(copies, first)
     mended = list(copies.found)
     if first is None or any(f.kind == "catalogue" for f in first.faults) or mended:
         rebuilding.rebuild(repository)
     outcome = Repaired(checking.check(repository), len(first.faults) if first else 1, mended)
-    with superseded.removing(repository, PATIENCE):
+    with superseded.removing(repository):
         _contents(repository, other, author, outcome)
         copies.found.clear()
         mend_files(copies, _manifests(repository))

@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING
 
 import dlv.durable as durable
 import dlv.locks as locks
-from dlv.canonical import WRITER, dumps, hash_bytes, read_json
-from dlv.errors import Conflict, Damaged, NewerFormat, NotARepository, UnsafeInput, UsageError
+import dlv.repository_format as repository_format
+import dlv.rights as rights
+from dlv.canonical import dumps, hash_bytes
+from dlv.errors import Conflict, Damaged, UnsafeInput
 from dlv.lazy import lazy
 from dlv.metadata import facts, staged
 from dlv.metadata.database import Database
 from dlv.metadata.staged import StagedFile
 from dlv.mounts import network_disk
+from dlv.repository_format import FOLDER
 
 if TYPE_CHECKING:
     import dlv.fact as fact_format
@@ -33,8 +36,8 @@ else:  # `list` and `log` need neither
     manifest_format = lazy("dlv.manifest")
     series_figures = lazy("dlv.series_figures")
 
-FORMAT = 1
-FOLDER = ".dlv"
+GC_LOCK = "gc.lock"
+NO_SETTINGS = "# dlv config --repo KEY VALUE writes here\n"
 HEAD, NEXT = "HEAD", "next"
 _STATE_KEYS = (HEAD, NEXT)
 _FOLDERS = ("packs", "manifests", "facts", "tmp", "cache")
@@ -101,59 +104,34 @@ class Repository:
         self.trials_path, self.trials_folder = path / "trials.db", path / "trials"
         # Whether the user vouches that no other host writes; asked only on a network disk.
         self.single_host: Callable[[], bool] = lambda: False
-        self.patience: float | None = None  # seconds to wait for a lock; None: till it is free
-        self.waiting: Callable[[], None] | None = None  # called when a lock is waited for
+        self.patience = locks.Patience()  # with others that are at work on it
         self._decoded: dict[str, Manifest] = {}
         self._opened: tuple[int, int] | None = None  # which file the catalogue was when opened
         self._outdated: list[Database] = []
         self._alone: set[str] = set()  # locks held exclusively
 
     @classmethod
-    def find(cls, start: Path, dlv_dir: str | None = None) -> Repository:
-        """The repository around `start`, or the one that DLV_DIR names."""
-        if dlv_dir:
-            # Files are named from the real folder, but `.dlv` itself may be a link.
-            path = Path(dlv_dir).absolute()
-            path = path.parent.resolve() / path.name
-            if not (path / "format.json").is_file():
-                raise NotARepository(
-                    f"DLV_DIR names no repository: {dlv_dir}", hint="unset DLV_DIR, or dlv init"
-                )
-            return cls._checked(path)
-        here = start.resolve()
-        for folder in (here, *here.parents):
-            if (folder / FOLDER / "format.json").is_file():
-                return cls._checked(folder / FOLDER)
-        for folder in (here, *here.parents):
-            if (folder / FOLDER / "packs").is_dir():
-                raise Damaged(
-                    f"{folder / FOLDER} has lost its format.json",
-                    hint=f"dlv init {folder} writes it again; nothing else is touched",
-                )
-        raise NotARepository(
-            f"no repository in {start} or above it",
-            why="a repository is a folder with a .dlv inside",
-            hint="dlv init",
-        )
-
-    @classmethod
-    def _checked(cls, path: Path) -> Repository:
-        file = path / "format.json"
-        data = read_json(file.read_bytes(), str(file))
-        number = data.get("format") if isinstance(data, dict) else None
-        if type(number) is not int or number < 1:
-            raise Damaged(f"{file} tells no format", hint="move it away; dlv init writes it again")
-        if number != FORMAT:
-            raise NewerFormat(
-                f"{path} has the repository format {number}",
-                why=f"this dlv knows format {FORMAT}; it was made by {data.get('writer')}",
-                hint="pip install --upgrade dlv",
-            )
+    def find(cls, start: Path, dlv_dir: str | None = None, *, mending: bool = False) -> Repository:
+        """The repository around `start`, or the one that DLV_DIR names; for `mending`, also one
+        whose format.json is broken."""
+        path = repository_format.named(dlv_dir) if dlv_dir else repository_format.around(start)
+        if mending:
+            repository_format.fault(path)
+        else:
+            repository_format.check(path)
         return cls(path)
 
     @classmethod
-    def init(cls, directory: Path) -> tuple[Repository, bool]:
-        """Make a repository, or complete one that is there: (it, whether it is new)."""
+    def init(cls, directory: Path, *, shared: str | None = None) -> tuple[Repository, bool]:
+        """Make a repository, or complete one that is there: (it, whether it is new). `shared` with
+        a `group` or with `all`: so are all files then, and those to come."""
+        found, new = cls._made(directory)
+        if shared is not None:
+            rights.share(found.path, others=shared == "all")
+        return found, new
+
+    @classmethod
+    def _made(cls, directory: Path) -> tuple[Repository, bool]:
         path = directory.resolve() / FOLDER
         for place in (path, *path.parents):
             if place.exists():
@@ -162,8 +140,9 @@ class Repository:
                         f"{place} is a file", why="the repository would go there", hint="move it"
                     )
                 break
-        if (path / "format.json").is_file():
-            repository = cls._checked(path)
+        if (path / repository_format.NAME).exists():
+            repository_format.check(path)
+            repository = cls(path)
             if not repository.database_file.exists():
                 raise Damaged(
                     f"the catalogue {repository.database_file} is missing",
@@ -173,15 +152,16 @@ class Repository:
         repository = cls(path)
         new = not path.exists()
         durable.make_directory(path)
+        if new:
+            rights.begin(path)
         for name in _FOLDERS:
             durable.make_directory(path / name)
-        for name in ("gc.lock", "files.lock"):
+        for name in (GC_LOCK, "files.lock"):
             (path / name).touch()
         # The user's git must not see it, and `git clean` must ask before it takes it.
         durable.replace(path / ".gitignore", b"*\n", tmp_dir=repository.tmp)
         if not repository.config_file.exists():
-            said = b"# dlv config --repo KEY VALUE writes here\n"
-            durable.replace(repository.config_file, said, tmp_dir=repository.tmp)
+            durable.replace(repository.config_file, NO_SETTINGS.encode(), tmp_dir=repository.tmp)
         # An `init` that was interrupted may have left an empty catalogue, and nothing else.
         filled = any(repository.manifests.glob("*/*.json"))
         if filled and not repository.database_file.exists():
@@ -191,12 +171,9 @@ class Repository:
             )
         wal = not network_disk(path)
         Database(repository.database_file, wal=wal, create=not filled).close()
+        rights.inherit(repository.database_file)
         # Last: only now is it a repository.
-        durable.replace(
-            path / "format.json",
-            dumps({"format": FORMAT, "writer": WRITER}),
-            tmp_dir=repository.tmp,
-        )
+        repository_format.write(path)
         return repository, new
 
     @cached_property
@@ -213,6 +190,7 @@ class Repository:
             self.database_file,
             wal=not network_disk(self.path),
             create=False,
+            patience=self.patience,
             figures=lambda db, series: series_figures.read(self, db, series),
         )
 
@@ -233,7 +211,7 @@ class Repository:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Hold off gc, and sweep away what killed writers left in tmp."""
-        if "gc.lock" in self._alone:  # by gc itself
+        if GC_LOCK in self._alone:  # by gc itself
             yield
             return
         if network_disk(self.path) and not self.single_host():
@@ -242,23 +220,22 @@ class Repository:
                 why="its locks do not reach other hosts: two that write at once would lose data",
                 hint="if only this host writes there: dlv config --user core.singlehost true",
             )
-        with self._locked("gc.lock", fcntl.LOCK_SH):
+        with self._locked(GC_LOCK, fcntl.LOCK_SH):
             self.check_current()
             durable.clear_dead(self.tmp)
             yield
 
     @contextmanager
-    def holding(self, patience: float | None = None) -> Iterator[None]:
+    def holding(self) -> Iterator[None]:
         """Let no pack go meanwhile; where the lock cannot be had, nobody could remove one."""
         try:
-            descriptor = os.open(self.path / "gc.lock", os.O_RDONLY)
+            descriptor = os.open(self.path / GC_LOCK, os.O_RDONLY)
         except OSError:
             yield
             return
         try:
-            patience = self.patience if patience is None else patience
-            locks.take(descriptor, fcntl.LOCK_SH, patience, "gc.lock", self.waiting)
-            yield
+            with self._taken(descriptor, GC_LOCK, fcntl.LOCK_SH):
+                yield
         finally:
             os.close(descriptor)
 
@@ -276,16 +253,30 @@ class Repository:
     @contextmanager
     def _locked(self, name: str, kind: int) -> Iterator[None]:
         try:
-            descriptor = os.open(self.path / name, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                descriptor = os.open(self.path / name, os.O_RDWR | os.O_CREAT, 0o666)
+                rights.inherit(self.path / name)
+            except PermissionError:  # of another user; to lock it, it need not be written
+                descriptor = os.open(self.path / name, os.O_RDONLY)
         except OSError as error:
             raise durable.storage_error("lock", self.path / name, error) from error
         try:
-            locks.take(descriptor, kind, self.patience, name, self.waiting)
-            self._alone |= {name} if kind == fcntl.LOCK_EX else set()
-            yield
+            with self._taken(descriptor, name, kind):
+                self._alone |= {name} if kind == fcntl.LOCK_EX else set()
+                yield
         finally:
             self._alone.discard(name)
             os.close(descriptor)
+
+    @contextmanager
+    def _taken(self, descriptor: int, name: str, kind: int) -> Iterator[None]:
+        wait = self.patience.for_lock(self.path / name)
+        if name == GC_LOCK:
+            with locks.fairly(descriptor, kind, wait, self.path / locks.GATE):
+                yield
+        else:
+            locks.take(descriptor, kind, wait)
+            yield
 
     def alone(self, name: str) -> contextlib.AbstractContextManager[None]:
         """Hold an exclusive lock until the block ends or the process dies."""
@@ -385,14 +376,3 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return status.st_dev, status.st_ino
-
-
-def author_of(name: str, email: str, environ_user: str) -> str:
-    """How an author stands in manifests; who has no name configured is known by the login."""
-    who = name or environ_user or "unknown"
-    if any(c in who + email for c in "\n\r<>\0"):
-        raise UsageError(
-            "user.name or user.email holds a character that is not allowed",
-            hint="dlv config --user user.name 'Your Name'",
-        )
-    return f"{who} <{email}>" if email else who

@@ -34,9 +34,9 @@ class Restored:
     before: bool = False
 
 
-def restore(repository: Repository, wanted: str, author: str, patience: float) -> Restored:
+def restore(repository: Repository, wanted: str, author: str) -> Restored:
     """Move everything back, take back that gc took it, and make the catalogue again."""
-    with superseded.alone(repository, "gc"), superseded.removing(repository, patience):
+    with superseded.alone(repository, "gc"), superseded.removing(repository):
         waiting = quarantine.restoring(repository)
         if waiting is not None:
             done = finish(repository, waiting)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dlv.rights as rights
 from dlv.errors import StorageError
 from dlv.metadata.trials import Trials
 from dlv.mounts import network_disk
@@ -19,4 +20,6 @@ def open_store(repository: Repository) -> Trials:
             why="processes share the ledger of trials through the memory of one machine",
             hint="evaluate in a clone on a local disk, and push the versions that it makes",
         )
-    return Trials(repository.trials_path)
+    store = Trials(repository.trials_path, patience=repository.patience)
+    rights.inherit(*(f"{repository.trials_path}{end}" for end in ("", "-wal", "-shm")))
+    return store

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import getpass
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -24,7 +22,7 @@ from dlv.manifest import Manifest, Snapshot
 from dlv.metadata import metrics, versions
 from dlv.network.graph import Network
 from dlv.reading.reader import Reader
-from dlv.repository import Repository, author_of
+from dlv.repository import Repository
 from dlv.weights import MatrixStore
 
 if TYPE_CHECKING:
@@ -44,11 +42,7 @@ _MODEL_ROLES = ("weight", "buffer")
 
 def author(repository: Repository) -> str:
     """Who stands in commits and facts that Python makes: user.name and user.email, or the login."""
-    config = Config.load(repository.config_file, os.environ)
-    login = ""
-    with contextlib.suppress(OSError, KeyError):
-        login = getpass.getuser()
-    return author_of(str(config.get("user.name")), str(config.get("user.email")), login)
+    return Config.load(repository.config_file, os.environ).author({})
 
 
 class Version:

@@ -415,26 +415,26 @@ def _(place: Place) -> Collection[str]:
     return ()
 
 
-@damage("a list of quarantine that is broken")
+@damage("a list of quarantine that is broken", "quarantine")
 def _(place: Place) -> Collection[str]:
     for path in place.dlv.glob("quarantine/*/origins.json"):
         path.write_text("{")
     return ()
 
 
-@damage("no format.json", refused=6)
+@damage("no format.json", "format")
 def _(place: Place) -> Collection[str]:
     (place.dlv / "format.json").unlink()
     return ()
 
 
-@damage("format.json of garbage", refused=6)
+@damage("format.json of garbage", "format")
 def _(place: Place) -> Collection[str]:
     (place.dlv / "format.json").write_text('{"format": ')
     return ()
 
 
-@damage("a format that cannot be", refused=6)
+@damage("a format that cannot be", "format")
 def _(place: Place) -> Collection[str]:
     (place.dlv / "format.json").write_text('{"format": "x"}')
     return ()
@@ -446,7 +446,7 @@ def _(place: Place) -> Collection[str]:
     return ()
 
 
-@damage("settings that cannot be read")
+@damage("settings that cannot be read", "settings")
 def _(place: Place) -> Collection[str]:
     (place.dlv / "config.toml").write_text("= not toml")
     return ()

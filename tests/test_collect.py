@@ -15,6 +15,7 @@ import pytest
 import dlv.check as check
 import dlv.collect as collecting
 import dlv.durable as durable
+import dlv.locks as locks
 import dlv.quarantine as quarantine
 import dlv.remove as remove
 import dlv.restoring as restoring
@@ -291,7 +292,7 @@ def test_nothing_is_taken_where_something_cannot_be_read(four: Repository) -> No
 
 
 def test_others_at_work_are_waited_for(four: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collecting, "PATIENCE", 0.1)
+    monkeypatch.setattr(locks, "SECONDS", 0.1)
     with Repository.find(four.root) as other, other.writing(), pytest.raises(Conflict):
         collecting.collect(four, Request(NOW), progress=silent)
     # One that takes packs away, as an archive does, holds off the plan as well.

@@ -32,6 +32,7 @@ SAMPLES: dict[str, tuple[str, str, str, str]] = {
     "core.color": ("always", "never", "always", "never"),
     "core.jobs": ("1", "2", "3", "4"),
     "core.singlehost": ("true", "false", "true", "false"),
+    "core.wait": ("3", "0.5", "0", "inf"),
     "gc.grace": ("1d", "12h", "0", "30d"),
     "commit.recheck": ("stat", "hash", "stat", "hash"),
     "commit.optimizer": ("drop", "keep", "drop", "keep"),

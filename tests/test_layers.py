@@ -12,8 +12,10 @@ import pytest
 
 # The table. A part is a module or a package directly under dlv; a new one is one word here.
 LEVELS: dict[float, str] = {
-    1: "network pas events record manifest fact lanes demo_training bounds_columns own_code",
-    2: "metadata adapters durable ignore locks paths folders arrays mounts unfinished user_files",
+    1: "network pas events record manifest fact lanes demo_training bounds_columns own_code"
+    " children holders rights warden",
+    2: "metadata adapters durable ignore locks config_text paths folders arrays mounts"
+    " repository_format unfinished user_files",
     3: "ballast quarantine repository revisions staging files config pack_files weights"
     " weight_writer snapshots catalogue environment bounds_norms live_model weight_statistics"
     " processors series_figures",
@@ -38,7 +40,9 @@ LEVELS: dict[float, str] = {
 EXTRA = {
     "network": "lazy",
     "manifest": "record",
-    "metadata": "lazy",
+    "holders": "children",
+    "locks": "holders lazy",
+    "metadata": "lazy locks",
     "catalogue": "lazy",
     "structure": "lazy",
     "copying": "lazy",
@@ -50,15 +54,17 @@ EXTRA = {
     "unfinished": "ignore",
     "user_files": "durable paths lazy unfinished",
     "files": "lazy",
-    "adapters": "lazy own_code user_files",
+    "adapters": "lazy own_code user_files children",
     "live_model": "lazy",
     "version": "lazy evaluate logged_curves",
     "evaluation": "lazy",
     "staging": "lazy",
-    "durable": "lazy",
+    "durable": "lazy rights",
     "repository": "lazy series_figures",
+    "repository_format": "durable",
     "series_figures": "catalogue weights",
-    "config": "lazy user_files",
+    "config": "lazy",
+    "config_text": "lazy user_files",
     "check": "rebuild",
     "collect": "rebuild restoring",
     "restoring": "rebuild",
@@ -84,7 +90,7 @@ ALLOWED: dict[str, set[str]] = {
     **{part: set() for part, level in PARTS.items() if level == 1},
     **{part: {"network", "manifest", "fact"} for part, level in PARTS.items() if level == 2},
     **{part: below(level) for part, level in PARTS.items() if 3 <= level <= 4},
-    "training": {"network", "durable", "lazy", "own_code", "processors"},
+    "training": {"network", "durable", "lazy", "own_code", "processors", "children"},
     "hub": below(5),
     "report": below(5) | {"lazy"},
     # Outcomes of queries are laid out too.
@@ -94,7 +100,7 @@ ALLOWED: dict[str, set[str]] = {
     "api": below(6) | {"lazy"},
     "integrations": {"api"},
     "cli": {"commands", "lazy", "completion"},
-    "output": {"table", "carets", "lazy"},
+    "output": {"table", "carets", "lazy", "children"},
     "carets": {"table"},
     "table": set(),
     "screen": set(),

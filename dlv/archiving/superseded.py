@@ -18,7 +18,7 @@ from dlv.pas.packs import SUFFIX
 from dlv.repository import Repository
 
 INTENT = "archive.json"
-PATIENCE = 2.0  # seconds to wait for readers and writers before old packs go
+PATIENCE = 2.0  # seconds to wait for others where it can be left to the next archive
 
 
 def settle(repository: Repository) -> bool:
@@ -30,15 +30,16 @@ def settle(repository: Repository) -> bool:
     used = set(matrices.packs(db)).difference(matrices.unused_packs(db))
     if {name for name, _ in used}.issuperset(intended(repository)):
         return False
-    with contextlib.suppress(Conflict), removing(repository):
+    with contextlib.suppress(Conflict), removing(repository, PATIENCE):
         finish(repository)
     return True
 
 
 @contextlib.contextmanager
-def _patient(repository: Repository, seconds: float = PATIENCE) -> Iterator[None]:
+def _patient(repository: Repository, seconds: float | None) -> Iterator[None]:
     before = repository.patience
-    repository.patience = seconds
+    if seconds is not None:
+        repository.patience = before.at_most(seconds)
     try:
         yield
     finally:
@@ -47,26 +48,27 @@ def _patient(repository: Repository, seconds: float = PATIENCE) -> Iterator[None
 
 @contextlib.contextmanager
 def alone(repository: Repository, what: str = "archive") -> Iterator[None]:
-    """One archive or gc at a time: it may take hours, so that another one does not wait."""
+    """One archive or gc at a time."""
     with contextlib.ExitStack() as held:
         try:
-            with _patient(repository):
-                held.enter_context(repository.alone("archive.lock"))
+            held.enter_context(repository.alone("archive.lock"))
         except Conflict as error:
             raise Conflict(
                 "another dlv archive is at work on the repository"
                 if what == "archive"
                 else "a dlv archive or another gc is at work on the repository",
                 why=error.why,
-                hint="repeat it when that has ended",
+                hint=error.hint,
             ) from error
         yield
 
 
 @contextlib.contextmanager
-def removing(repository: Repository, patience: float = PATIENCE) -> Iterator[None]:
-    """Nobody else reads or writes meanwhile: packs may go."""
-    with _patient(repository, patience), repository.alone("gc.lock"):
+def removing(repository: Repository, most: float | None = None) -> Iterator[None]:
+    """Nobody else reads or writes meanwhile: packs may go. `most`: seconds to wait for that."""
+    with contextlib.ExitStack() as held:
+        with _patient(repository, most):
+            held.enter_context(repository.alone("gc.lock"))
         repository.check_current()  # a rebuild may have put all packs that it found into a new one
         yield
 
@@ -94,7 +96,7 @@ def intended(repository: Repository) -> list[str]:
     try:
         packs = json.loads(path.read_bytes())["packs"]
         return [name for name in packs if is_hash(name)]
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):  # fsck names the latter
         return []
     except OSError as error:  # or the packs that it names would stay for ever
         raise durable.storage_error("read", path, error) from error
@@ -112,7 +114,7 @@ def clear(repository: Repository) -> tuple[int, int]:
     """Remove packs that nothing uses any more: (bytes that went, packs that must wait)."""
     db = repository.database
     try:
-        with removing(repository):
+        with removing(repository, PATIENCE):
             unused = matrices.unused_packs(db)
             if unused:
                 intend(repository, [name for name, _ in unused])

@@ -15,9 +15,11 @@ from dlv.table import Cell, Column, Id, Items, Table, Text
 if TYPE_CHECKING:
     import dlv.check as check
     import dlv.repair as repairing
+    import dlv.repairing.small_files as small_files
 else:
     check = lazy("dlv.check")
     repairing = lazy("dlv.repair")
+    small_files = lazy("dlv.repairing.small_files")
 
 
 @command(
@@ -54,13 +56,16 @@ def run(
         raise UsageError("--repair goes with --from only", hint="dlv fsck --repair")
     if source is not None and not repair:
         raise UsageError("--from is for --repair", hint=f"dlv fsck --repair --from {source}")
+    call.mending = True
     repository = call.repository
     total = sum(path.lstat().st_size for path in repository.packs.glob("??/*"))
     with call.progress("check", total) as bar:
         mended = None
         if repair:
             path = None if source is None else call.directory / source
+            small = small_files.mend(repository)  # first: settings may be among them
             mended = repairing.repair(repository, path, call.author, progress=bar.advance)
+            mended.mended[:0] = small
             report = mended.report
         elif rebuild:
             report = check.rebuild(repository, progress=bar.advance)

@@ -70,7 +70,7 @@ def run(
     if restore is not None:
         if keep_last is not None or keep_best or grace is not None or dry_run:
             raise UsageError("--restore goes with no other option", hint="dlv gc --restore ID")
-        found = restoring.restore(repository, restore, call.author, collect.PATIENCE)
+        found = restoring.restore(repository, restore, call.author)
         document, blocks = view.restored(found)
         call.output.emit("gc", document, *blocks)
         call.output.hint("versions are removed as before gc; dlv undo --list shows how to go on")

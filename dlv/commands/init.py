@@ -5,34 +5,44 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from dlv.commands.invocation import Invocation
-from dlv.commands.options import argument, command
+from dlv.commands.options import argument, command, option
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
     import dlv.repository as repository
+    import dlv.repository_format as repository_format
 else:
     repository = lazy("dlv.repository")
+    repository_format = lazy("dlv.repository_format")
 
 
 @command(
     "init",
-    examples=["dlv init", "dlv init models"],
+    examples=["dlv init", "dlv init models", "dlv init --shared group"],
     exits={5: "a file stands where the repository would go"},
 )
 @argument("directory", metavar="[DIR]", required=False)
-def run(call: Invocation, directory: str | None) -> None:
+@option(
+    "--shared",
+    type=click.Choice(["group", "all"]),
+    help="Let the group of DIR write; all: and everybody read.",
+)
+def run(call: Invocation, directory: str | None, shared: str | None) -> None:
     """Make a repository here or in DIR.
 
     It is one folder, .dlv; git is not needed, and where there is git it does not see that
-    folder. Doing it again is harmless: what is missing is added, nothing is lost.
+    folder. Doing it again is harmless: what is missing is added, nothing is lost. Whatever is
+    written there later has the rights that .dlv gives, whatever the umask of who writes.
     """
-    made, new = repository.Repository.init(Path(call.directory, directory or "."))
+    made, new = repository.Repository.init(Path(call.directory, directory or "."), shared=shared)
     with made:
         word = "empty repository in" if new else "the repository is there already:"
         call.output.emit(
             "init",
-            {"path": str(made.path), "format": repository.FORMAT, "created": new},
+            {"path": str(made.path), "format": repository_format.FORMAT, "created": new},
             f"{word} {made.path}",
             ids=[str(made.path)],
         )

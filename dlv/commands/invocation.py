@@ -15,16 +15,15 @@ from dlv.lazy import lazy
 from dlv.output import Output
 
 if TYPE_CHECKING:
-    import getpass
-
     import dlv.canonical as canonical
     import dlv.config as config_module
+    import dlv.locks as locks
     import dlv.repository as repository_module
     import dlv.screen as screen
 else:
-    getpass = lazy("getpass")
     canonical = lazy("dlv.canonical")
     config_module = lazy("dlv.config")
+    locks = lazy("dlv.locks")
     repository_module = lazy("dlv.repository")
     screen = lazy("dlv.screen")
 
@@ -56,7 +55,8 @@ class Invocation:
         self.pager = not given.get("no_pager")
         self.colour: str | None = given.get("color")
         self._jobs: int | None = given.get("jobs")
-        self._config_read = False
+        self._wait: float | str | None = given.get("wait")
+        self.mending = self._config_read = False
         self._silent: config_module.Config | None = None
         # A fixed time for tests and for reproducible examples.
         fixed = environ.get("DLV_NOW") if strict else None
@@ -78,12 +78,17 @@ class Invocation:
     @cached_property
     def repository(self) -> repository_module.Repository:
         """The repository that the directory lies in; exit 3 where there is none."""
-        found = repository_module.Repository.find(self.directory, self.environ.get("DLV_DIR"))
-        found.single_host = lambda: bool(self.config.get("core.singlehost"))
-        found.waiting = lambda: self.output.message(
-            "waiting for another dlv that is at work on the repository ..."
+        found = repository_module.Repository.find(
+            self.directory, self.environ.get("DLV_DIR"), mending=self.mending
         )
+        found.single_host = lambda: bool(self.config.get("core.singlehost"))
+        found.patience = locks.Patience(self._seconds, self.output.message)
         return found
+
+    def _seconds(self) -> float:
+        """For how long to wait for others."""
+        said = self._configured(config_module.WAIT) if self._wait is None else self._wait
+        return locks.SECONDS if said is None else float(said)
 
     @cached_property
     def config(self) -> config_module.Config:
@@ -109,17 +114,12 @@ class Invocation:
 
     @property
     def author(self) -> str:
-        """Who stands in commits and facts: user.name and user.email, else the login."""
-        login = ""
-        with suppress(OSError, KeyError):
-            login = self.environ.get("USER") or getpass.getuser()
-        name, email = self.config.get("user.name"), self.config.get("user.email")
-        return repository_module.author_of(str(name), str(email), login)
+        return self.config.author(self.environ)
 
     def _configured(self, key: str) -> str | None:
         """A value for printing, which must not fail on, warn of or wait for the files."""
         if not self._config_read:
-            with suppress(DlvError):
+            with suppress(DlvError, OSError):
                 self._read_config()
         if self._silent is None or self._silent.origin(key).level == "default":
             return None

@@ -18,13 +18,14 @@ else:
     completion = lazy("dlv.completion")
 
 F = TypeVar("F", bound=Callable[..., Any])
-_PREFIX = "global_"
+_PREFIX, _WAIT = "global_", "Wait so long for others; 0: not at all."
 
 EXITS = {
     0: "done, or nothing to do",
     2: "wrong usage: an option, an argument, a configuration value",
     3: "not in a repository, or it needs a newer dlv",
     4: "something named was not found",
+    5: "others are at work on the repository for too long",
     6: "damaged data; see dlv fsck",
     8: "the disk or the file system refused",
     130: "interrupted",
@@ -90,6 +91,7 @@ def global_options() -> list[click.Parameter]:
         ),
         add("--no-pager", to="no_pager", is_flag=True, help="Never start a pager."),
         add("-j", to="jobs", metavar="N", type=click.IntRange(min=1), help="Threads to use."),
+        add("--wait", to="wait", metavar="SECONDS", type=click.FloatRange(0), help=_WAIT),
     ]
 
 
@@ -99,7 +101,7 @@ def chosen(ctx: click.Context) -> dict[str, Any]:
     scope: click.Context | None = ctx
     while scope is not None:
         for name, value in scope.params.items():
-            if name.startswith(_PREFIX) and value not in (None, False):
+            if name.startswith(_PREFIX) and value is not None and value is not False:
                 found.setdefault(name.removeprefix(_PREFIX), value)
         scope = scope.parent
     return found
@@ -117,14 +119,12 @@ class Command(click.Command):
         return (self.callback and ctx.invoke(self.callback, call, **values)) or 0
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        own: list[tuple[str, str]] = []
-        common: list[tuple[str, str]] = []
+        rows: dict[bool, list[tuple[str, str]]] = {False: [], True: []}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None and not isinstance(parameter, click.Argument):
-                is_common = (parameter.name or "").startswith(_PREFIX)
-                (common if is_common else own).append(record)
-        for title, records in (("Options", own), ("Global options", common)):
+                rows[(parameter.name or "").startswith(_PREFIX)].append(record)
+        for title, records in (("Options", rows[False]), ("Global options", rows[True])):
             with formatter.section(title):
                 formatter.write_dl(records)
 

@@ -14,6 +14,7 @@ from dlv.lazy import lazy
 if TYPE_CHECKING:
     import dlv.adapters.data as data
     import dlv.adapters.data_parts as data_parts
+    import dlv.children as children
     import dlv.events.tail as tail
     import dlv.metadata.trials as trials
     import dlv.training.fingerprints as fingerprints
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 else:
     data = lazy("dlv.adapters.data")
     data_parts = lazy("dlv.adapters.data_parts")
+    children = lazy("dlv.children")
     tail = lazy("dlv.events.tail")
     trials = lazy("dlv.metadata.trials")
     fingerprints = lazy("dlv.training.fingerprints")
@@ -38,6 +40,7 @@ def run(call: Invocation, run: str, name: str) -> None:
     """Train trials of a run until standard input is closed."""
     repository = call.repository
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides what Ctrl-C means
+    children.end_with_parent(partial(os.killpg, os.getpgrp(), signal.SIGKILL))
     lifeline = worker.Lifeline(worker.private(0, os.O_RDONLY))
     voice = worker.Voice(worker.private(1, os.O_WRONLY))
     prints = fingerprints.Fingerprints(repository.cache / fingerprints.CACHE, data.fingerprint)

@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import dlv.dql.keep as keep
 import dlv.dql.ranking as ranking
 import dlv.dql.tidying as tidying
 import dlv.dql.winners as winners
@@ -46,12 +47,10 @@ if TYPE_CHECKING:
 else:  # most work on one machine
     ray_pool = lazy("dlv.training.ray_pool")
 
-
 LAST = "last"
 
 
-def _nobody(_: Any) -> None:
-    """Nobody listens."""
+def _nobody(_: Any) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -150,15 +149,28 @@ class Evaluating:
             ledger = Ledger(store)
             if self.how.fresh:
                 self._forget(ledger, run)
-            picking.preparing.write(planned)
+            mended = picking.preparing.write(planned, self._finished(store))
             begun = self._open(ledger, run, planned)
             self.how.say(self._header(begun))
-            if self.how.retry_failed and ledger.retry_failed(run):
+            if ledger.retry_failed(run, None if self.how.retry_failed else mended):
                 self.how.say("failed trials are tried again")
             picking.replay(ledger.run(run))
+            return self._carried_out(store, ledger, run, begun)
+
+    def _carried_out(self, store: Store, ledger: Ledger, run: str, begun: int) -> Trials:
+        """What has lost its checkpoint is trained again, once."""
+        again: set[str] = set()
+        while True:
             if ledger.run(run).state == "running":
                 self._train(store, ledger, run)
-            return self._found(ledger, run, begun)
+            try:
+                return self._found(ledger, run, begun)
+            except winners.LostCheckpoint as lost:
+                if lost.trial in again:
+                    raise
+                again.add(lost.trial)
+                self.how.say(f"{lost.message}: it is trained again from step {lost.step}")
+                ledger.go_back(run, lost.trial, lost.step)
 
     def planned(self) -> Trials:
         """What there would be; nothing is trained or written."""
@@ -182,7 +194,7 @@ class Evaluating:
         chosen = self.work.sampling
         if chosen.kind != "grid":
             lines.append(f"  using {chosen.kind}, {chosen.n} configurations for each network")
-        lines += [f"  keep {_said_rule(rule)}" for rule in self.work.rules]
+        lines += [f"  keep {keep.said(rule)}" for rule in self.work.rules]
         if self.work.budget:
             lines.append("  budget " + ", ".join(f"{k} {v:g}" for k, v in self.work.budget.items()))
         if self.work.into is not None:
@@ -231,6 +243,13 @@ class Evaluating:
     def _most_steps(self) -> int:
         known = [trial.config.steps for trial in self.picking.trials.values()]
         return sum(known) + (self._count - len(known)) * max(known, default=0)
+
+    def _finished(self, store: Store) -> set[str]:
+        """Trials that nobody will read again: they are done, and none is committed."""
+        if self.work.into is not None:
+            return set()
+        rows = map(store.trial, self.picking.trials)
+        return {row["id"] for row in rows if row is not None and row["state"] == "done"}
 
     def _done_before(self) -> int:
         if not self.repository.trials_path.exists():
@@ -381,8 +400,3 @@ def _store(repository: Repository) -> Iterator[Store]:
     store = trial_store.open_store(repository)
     with contextlib.closing(store):
         yield store
-
-
-def _said_rule(rule: Mapping[str, Any]) -> str:
-    told = ", ".join(f"{key} {value}" for key, value in rule.items() if key != "rule")
-    return f"{rule['rule']}: {told}"

@@ -146,3 +146,8 @@ def _threshold(reading: Reading, names: Sequence[str], argument: ast.Argument) -
     if not number or not math.isfinite(value):
         raise reading.fault(right.span, f"{reading.short(right)} is no number", hint=example)
     return {"metric": tag, "op": operator, "value": float(value)}
+
+
+def said(rule: Mapping[str, Any]) -> str:
+    told = ", ".join(f"{key} {value}" for key, value in rule.items() if key != "rule")
+    return f"{rule['rule']}: {told}"

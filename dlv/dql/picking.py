@@ -98,7 +98,7 @@ class Picking:
             del self.trials[name]
 
     def more(
-        self, ledger: Ledger, run: str, write: Callable[[Sequence[Planned]], None]
+        self, ledger: Ledger, run: str, write: Callable[[Sequence[Planned]], object]
     ) -> Callable[[], None]:
         """What a driver calls when a growing run has nothing left to train."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -169,13 +169,19 @@ class Preparing:
 
     # What the workers find
 
-    def write(self, trials: Sequence[Planned]) -> None:
-        """The folders of trials that have none yet; of the others gc sees that they are wanted."""
+    def write(self, trials: Sequence[Planned], done: Container[str] = ()) -> list[str]:
+        """The folders of trials that have none yet, and what is damaged in others: their ids. gc
+        sees that they are wanted. Of those that are `done` nothing is read."""
         folder = self.repository.trials_folder
         for each in trials:
-            with suppress(FileNotFoundError):
+            with suppress(OSError):
                 os.utime(folder / each.id)
-        missing = [each for each in trials if not TrialFiles(folder / each.id).exists()]
+        files = {each.id: TrialFiles(folder / each.id) for each in trials}
+        missing = [
+            each
+            for each in trials
+            if not (files[each.id].exists() if each.id in done else files[each.id].whole())
+        ]
         self._check_room(missing)
         for each in missing:
             start = {tensor.name: tensor for tensor in each.candidate.start(each.config)}
@@ -188,6 +194,7 @@ class Preparing:
             )
         for each in trials if self.keep_all else ():
             checkpoints.keep_all(TrialFiles(folder / each.id).checkpoints)
+        return [each.id for each in missing]
 
     def _check_room(self, trials: Sequence[Planned]) -> None:
         wanted = sum(

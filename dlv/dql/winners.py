@@ -45,6 +45,18 @@ class _Made:
     summaries: Sequence[Summary]
 
 
+class LostCheckpoint(Damaged):
+    """What a trial had come to cannot be read; up to `step` it can."""
+
+    def __init__(self, trial: str, reached: int, step: int) -> None:
+        super().__init__(
+            f"the trial {trial[:7]} has no checkpoint at step {reached}",
+            why="it is damaged or gone, and training it again does not bring it",
+            hint="dlv query --fresh with the same query begins anew",
+        )
+        self.trial, self.step = trial, step
+
+
 def commit(
     repository: Repository,
     ledger: Ledger,
@@ -166,13 +178,12 @@ def _weights(
     reached = 0 if trial.view is None else trial.view.step
     if found is None or found.step < reached:
         beyond = checkpoints.newest(files.checkpoints)
-        more = beyond is not None and beyond.step > trial.steps
+        if beyond is None or beyond.step <= trial.steps:
+            raise LostCheckpoint(trial.id, reached, 0 if found is None else found.step)
         raise Damaged(
             f"the trial {trial.id[:7]} has no checkpoint at step {reached}",
-            why=f"another run has trained it on to {beyond.step}" if more and beyond else None,
-            hint=f"config.steps = {beyond.step} takes it as it is now"
-            if more and beyond
-            else f"dlv trials {trial.id[:7]}",
+            why=f"another run has trained it on to {beyond.step}",
+            hint=f"config.steps = {beyond.step} takes it as it is now",
         )
     own = _stored(files, found, writer, name)
     if not own.snapshots or not every:

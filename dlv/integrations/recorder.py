@@ -18,7 +18,6 @@ from dlv.errors import DlvError
 
 log = logging.getLogger("dlv")
 
-PATIENCE = 30.0  # seconds that a commit waits for another dlv
 MOST_FAILURES = 3  # snapshots in a row that fail before no more are tried
 MOST_TEXT = 1000
 MOST_SETTINGS = 1000
@@ -108,8 +107,11 @@ class Recorder:
                     del self._kept[other]
                     self._run.forget(other)
 
-    def finish(self, error: BaseException | None = None) -> None:
-        """Commit what was recorded; nothing was, nothing is."""
+    def finish(self, error: BaseException | None = None, *, stopped: str | None = None) -> None:
+        """Commit what was recorded; nothing was, nothing is.
+
+        What ended by an error, or `stopped` otherwise before its end, is marked, and that is said.
+        """
         run, self._run, self._over = self._run, None, True
         atexit.unregister(self._at_exit)
         if run is None:
@@ -117,20 +119,30 @@ class Recorder:
         with self.unharmed("committing the run", again=True):
             run.parameters.update(self._parameters())
             kind = None if error is None else type(error)
+            if kind is not None:
+                stopped = f"by {kind.__name__}"
+            elif stopped is not None:
+                run.message += f" (stopped {stopped})"
             try:
                 run.__exit__(kind, error, None)
             finally:
                 with contextlib.suppress(Exception):
                     self._repo.close()
             self.version = run.version
-            if run.version is not None:
+            if run.version is not None and stopped is not None:
+                said = "dlv: training was stopped %s; what it had come to is committed as %s"
+                log.warning(said, stopped, run.version)
+            elif run.version is not None:
                 log.info("dlv: committed %s", run.version)
             elif notes := getattr(error, "__notes__", []):  # that is how a `Run` says why
                 self._warn("committing the run", str(notes[-1]), again=True)
+            elif stopped is not None:
+                said = "dlv: training was stopped %s; no weights were kept, so there is no version"
+                log.warning(said, stopped)
 
     def begin_again(self) -> None:
         """A recorder serves one run after the other; one that has not ended well is committed."""
-        self.finish()
+        self.finish(stopped="before its end")
         self._over, self._failures, self.step, self.best = False, 0, -1, None
         self._kept = {}
 
@@ -158,7 +170,6 @@ class Recorder:
             self._over = True  # unless it goes well
             name = _version_name(self.name)
             repo = api.open(self.path)
-            repo.repository.patience = PATIENCE
             with api.open(self.path) as other:  # so that nothing is open when workers are forked
                 if name not in other.names and name in other:
                     name += "-run"  # a tag is called so
@@ -171,11 +182,9 @@ class Recorder:
     def _at_exit(self) -> None:
         """The program ends, perhaps by an exception, and nobody has said that the run is over."""
         kind = getattr(sys, "last_type", None)
-        if kind is not None and self._run is not None:
-            self._run.message += f" (stopped by {kind.__name__})"
         with self.unharmed("keeping a snapshot"):
             self.before_end()
-        self.finish()
+        self.finish(stopped="before its end" if kind is None else f"by {kind.__name__}")
 
     def _numbers(self, values: Mapping[str, Any]) -> dict[str, float]:
         numbers = {}

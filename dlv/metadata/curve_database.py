@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 
 from dlv.errors import Damaged, NewerFormat, StorageError
+from dlv.locks import Patience
 from dlv.metadata.database import Database
 from dlv.metadata.migrations import statements
 
@@ -16,26 +17,30 @@ PAGE = 16384  # a chunk of points takes a few pages, not dozens
 _OBJECTS = "SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name, type"
 
 
-def open_curves(path: Path, *, wal: bool = True) -> CurveDatabase:
+def open_curves(path: Path, *, wal: bool = True, patience: Patience | None = None) -> CurveDatabase:
     """The curves in `path`; what cannot be used is thrown away, as logs and packs have it all."""
     with contextlib.suppress(Damaged, NewerFormat):
-        return CurveDatabase(path, wal=wal)
+        return CurveDatabase(path, wal=wal, patience=patience)
     for file in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal"))):
         file.unlink(missing_ok=True)
-    return CurveDatabase(path, wal=wal)
+    return CurveDatabase(path, wal=wal, patience=patience)
 
 
 class CurveDatabase(Database):
     """A machine that crashes may cost its last moments: they are read again."""
 
-    def __init__(self, path: Path, *, wal: bool = True) -> None:
-        super().__init__(path, wal=wal)
+    def __init__(self, path: Path, *, wal: bool = True, patience: Patience | None = None) -> None:
+        super().__init__(path, wal=wal, patience=patience)
         self.execute("PRAGMA synchronous = NORMAL")
 
     def _connect(self, *options: str) -> sqlite3.Connection:
         made = super()._connect(*options)
         made.execute(f"PRAGMA page_size = {PAGE}")  # of a file that is not there yet
         return made
+
+    @property
+    def _busy(self) -> str:
+        return "the file of curves is busy"
 
     def _migrate(self, create: bool) -> None:
         found = self.value("PRAGMA user_version")

@@ -5,20 +5,19 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from dlv.errors import Conflict, Damaged, NewerFormat, StorageError
+from dlv.errors import Conflict, Damaged, NewerFormat, StorageError, denied
+from dlv.locks import Patience, Wait
 from dlv.metadata import migrations
 from dlv.metadata.functions import Aggregates, Calls, Functions
 from dlv.metadata.leaving import give_up
 
-BUSY_SECONDS = 30.0
-
 Row = tuple[Any, ...]
+T = TypeVar("T")
 
 # What SQLite says of a damaged file as if the statement had been wrong.
 _DAMAGE = ("no such table", "unsupported file format", "malformed", "Could not decode to UTF-8")
@@ -37,7 +36,7 @@ class Database:
         self,
         path: Path,
         *,
-        busy_seconds: float = BUSY_SECONDS,
+        patience: Patience | None = None,
         wal: bool = True,
         create: bool = True,
         figures: Callable[[Database, str], migrations.Figures | None] | None = None,
@@ -45,20 +44,17 @@ class Database:
         """`figures`: reads a series out of the packs, for a catalogue that knows less of it."""
         self.path = path
         self._figures = figures
+        self.patience = Patience() if patience is None else patience
         self._depth = 0
         self._turn = threading.RLock()  # a transaction belongs to one thread
         self._calls = Calls()
-        self._busy_seconds = busy_seconds
-        try:
-            self._connection = self._connect()
-        except _REFUSED as error:
-            raise self._translated(error) from error
+        self._connection = self._patiently(self._connect)
         try:
             wal = wal and not self.read_only
             # A network disk has no shared memory for WAL; the rollback journal is safe there.
             journal, synchronous = ("WAL", "FULL") if wal else ("DELETE", "EXTRA")
             if wal and self.value("PRAGMA journal_mode") != "wal":
-                self._patiently(f"PRAGMA journal_mode = {journal}")
+                self.execute(f"PRAGMA journal_mode = {journal}")
             self.execute(f"PRAGMA synchronous = {synchronous}")
             self.execute("PRAGMA trusted_schema = OFF")
             self.execute("PRAGMA foreign_keys = OFF")  # a table that is made again is away a moment
@@ -82,7 +78,7 @@ class Database:
             name = f"{self.path.absolute().as_uri()}?{'&'.join(('mode=ro', *options))}"
         made = sqlite3.connect(
             name,
-            timeout=self._busy_seconds,
+            timeout=0,  # `_ask` waits, and tells for whom
             isolation_level=None,
             check_same_thread=False,
             uri=isinstance(name, str),
@@ -98,18 +94,25 @@ class Database:
                 raise
         return made
 
-    def _patiently(self, sql: str) -> None:
-        """For what SQLite refuses at once, without waiting, while another process writes."""
-        until = time.monotonic() + self._busy_seconds
+    def _ask(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> sqlite3.Cursor:
+        return self._patiently(lambda: self._connection.execute(sql, parameters))
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """After those that are in the way of a statement: nothing of it was done till then."""
+        wait: Wait | None = None
         while True:
             try:
-                self.execute(sql)
-            except Conflict:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(0.01)
-            else:
-                return
+                return ask()
+            except _REFUSED as error:
+                if not is_busy(error):
+                    raise self._translated(error) from error
+                wait = self.patience.for_database(self.path) if wait is None else wait
+                if not wait.again():
+                    raise wait.conflict(self._busy) from error
+
+    @property
+    def _busy(self) -> str:
+        return "the catalogue is busy"
 
     def _translated(self, error: sqlite3.Error | UnicodeDecodeError) -> BaseException:
         if raised := self._calls.raised(error):
@@ -123,7 +126,7 @@ class Database:
             unread = None if schema and not self.as_made() else _unread(self.path)
             if unread is not None:
                 return unread
-        found = translate(error, self.path, self._busy_seconds)
+        found = translate(error, self.path)
         # Our own SQL fits the schema; what does not fit is a file that is not as we made it.
         return _damaged(self.path, error) if found is error and not self.as_made() else found
 
@@ -209,10 +212,7 @@ class Database:
         self.many(f"INSERT OR REPLACE INTO {name}({', '.join(columns)}) VALUES ({places})", rows)
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> sqlite3.Cursor:
-        try:
-            return self._connection.execute(sql, parameters)
-        except _REFUSED as error:
-            raise self._translated(error) from error
+        return self._ask(sql, parameters)
 
     def many(self, sql: str, rows: Iterator[Sequence[Any]] | Sequence[Sequence[Any]]) -> None:
         try:
@@ -222,13 +222,13 @@ class Database:
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         try:
-            return self._connection.execute(sql, parameters).fetchall()
+            return self._ask(sql, parameters).fetchall()
         except _REFUSED as error:
             raise self._translated(error) from error
 
     def row(self, sql: str, parameters: Sequence[Any] = ()) -> Row | None:
         try:
-            found: Row | None = self._connection.execute(sql, parameters).fetchone()
+            found: Row | None = self._ask(sql, parameters).fetchone()
         except _REFUSED as error:
             raise self._translated(error) from error
         return found
@@ -247,8 +247,8 @@ class Database:
     ) -> Generator[Row, None, None]:
         """The rows as they are found, not all at once."""
         try:
-            with closing(self._connection.cursor()) as cursor:
-                yield from cursor.execute(sql, parameters)
+            with closing(self._ask(sql, parameters)) as cursor:
+                yield from cursor
         except _REFUSED as error:
             raise self._translated(error) from error
 
@@ -313,29 +313,36 @@ class Database:
                 self._connection.rollback()
 
 
-def translate(error: sqlite3.Error, path: Path, waited: float = BUSY_SECONDS) -> Exception:
+def is_busy(error: Exception) -> bool:
+    """Whether others are in the way of a statement that may be run again."""
+    name = _name(error)
+    return name.startswith("SQLITE_BUSY") and name != "SQLITE_BUSY_SNAPSHOT"
+
+
+def translate(error: sqlite3.Error, path: Path) -> Exception:
     """What SQLite says, as an error with an exit code; a fault of our own SQL stays as it is."""
     name = _name(error)
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return Conflict(
             "the catalogue is busy",
-            why=f"another dlv has been writing for more than {waited:.0f} s",
-            hint="wait for it to end and repeat the command",
+            why=f"another dlv has written to {path} meanwhile",
+            hint="repeat the command",
         )
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return _damaged(path, error)
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN")):
-        return StorageError(
-            f"cannot use the catalogue {path}",
-            why=str(error),
-            hint="check free space and permissions; nothing was changed",
+        found = None if os.access(path, os.R_OK) or not path.exists() else denied(path)
+        why, hint = found or (
+            str(error),
+            "check free space and permissions; nothing was changed",
         )
+        return StorageError(f"cannot use the catalogue {path}", why=why, hint=hint)
     if any(sign in str(error) for sign in _DAMAGE):
         return _damaged(path, error)
     return error
 
 
-def _name(error: sqlite3.Error) -> str:
+def _name(error: Exception) -> str:
     return getattr(error, "sqlite_errorname", None) or ""
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from dlv.errors import Conflict, Damaged, NewerFormat, StorageError
+from dlv.locks import Patience, Wait
+from dlv.metadata.database import is_busy
 from dlv.metadata.leaving import give_up
 
-BUSY_SECONDS = 60.0
 SCHEMA_VERSION = 1
 
 Row = dict[str, Any]
@@ -27,11 +28,12 @@ _MEMBER = (
 class Trials:
     """One connection. SQLite's WAL, and no sync for each commit: a power cut costs a log row."""
 
-    def __init__(self, path: Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
+    def __init__(self, path: Path, *, patience: Patience | None = None) -> None:
         self.path = path
+        self._patience = Patience() if patience is None else patience
         try:
             self._connection = sqlite3.connect(
-                path, timeout=busy_seconds, isolation_level=None, check_same_thread=False
+                path, timeout=0, isolation_level=None, check_same_thread=False
             )
         except sqlite3.Error as error:
             raise _translated(error, path) from error
@@ -91,14 +93,21 @@ class Trials:
             self._connection.rollback()
 
     def _do(self, sql: str, parameters: Sequence[Any] = ()) -> sqlite3.Cursor:
-        try:
-            return self._connection.execute(sql, parameters)
-        except sqlite3.Error as error:
-            raise _translated(error, self.path) from error
+        """Run a statement, after those that are in its way."""
+        wait: Wait | None = None
+        while True:
+            try:
+                return self._connection.execute(sql, parameters)
+            except sqlite3.Error as error:
+                if not is_busy(error):
+                    raise _translated(error, self.path) from error
+                wait = self._patience.for_database(self.path) if wait is None else wait
+                if not wait.again():
+                    raise wait.conflict("the ledger of trials is busy") from error
 
     def _rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         try:
-            return self._connection.execute(sql, parameters).fetchall()
+            return self._do(sql, parameters).fetchall()
         except sqlite3.Error as error:
             raise _translated(error, self.path) from error
 
@@ -349,7 +358,7 @@ def _translated(error: sqlite3.Error, path: Path) -> Exception:
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return Conflict(
             "the ledger of trials is busy",
-            why=f"another process has been writing to {path} for more than {BUSY_SECONDS:.0f} s",
+            why=f"another process has written to {path} meanwhile",
             hint="repeat the command",
         )
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or "malformed" in str(error):

@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,17 @@ def steps(folder: Path, most_step: int) -> Iterator[Checkpoint]:
 def newest(folder: Path, most_step: int | None = None) -> Checkpoint | None:
     """The valid one of the highest step, and of that step of the highest token."""
     return _first(p for p in listed(folder) if most_step is None or _place(p)[0] <= most_step)
+
+
+def resumed(folder: Path) -> Checkpoint | None:
+    """The newest, to go on from. Damaged ones of later steps go, or they would be kept instead of
+    those that are to come."""
+    found = newest(folder)
+    for path in listed(folder):
+        if found is None or _place(path)[0] > found.step:
+            with suppress(StorageError):
+                durable.unlink(path)
+    return found
 
 
 def _first(paths: Iterable[Path]) -> Checkpoint | None:

@@ -7,17 +7,31 @@ other side died, the program and all that it started are killed. SIGTERM is hand
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from types import FrameType
+
+
+def _tied() -> Callable[[], object] | None:
+    """On Linux the program ends, too, when somebody kills this process."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl
+    return lambda: prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
 
 
 def main(words: list[str]) -> int:
     """The program's exit code; 128 + N if signal N ended it."""
-    program = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
+    # Whoever started this may ignore Ctrl-C for its own reasons.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    program = subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_tied()
+    )
 
     def tell(number: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import dlv.training.settling as settling
@@ -159,20 +159,23 @@ class Ledger:
         row = self.store.run(run)
         return row is None or row["state"] != "running"
 
-    def retry_failed(self, run: str) -> int:
-        """Failed trials get another chance, and all verdicts are given anew: how many there are."""
+    def retry_failed(self, run: str, only: Collection[str] | None = None) -> int:
+        """Failed trials get another chance, and all verdicts are given anew: how many there are.
+        `only`: of these."""
         with self.store.atomic():
             row = self._run(run)
-            failed = [m["trial"] for m in self.store.members(run) if m["state"] == "failed"]
-            for trial in failed:
-                again = {"state": "ready", "attempts": 0, "error": None}
-                self.store.change_trial(trial, again)
-                settling.changed(self.store, trial)
-            if failed:
-                self.store.drop_marks(run)
-                self.store.change_run(run, {"state": "running", "why": "", "changed": 1})
-                settling.refresh(self.store, row)
+            failed = [
+                m["trial"]
+                for m in self.store.members(run)
+                if m["state"] == "failed" and (only is None or m["trial"] in only)
+            ]
+            settling.again(self.store, row, {trial: {} for trial in failed})
         return len(failed)
+
+    def go_back(self, run: str, trial: str, step: int) -> None:
+        """Train a trial again from there: what it had come to since is lost, but for its logs."""
+        with self.store.atomic():
+            settling.again(self.store, self._run(run), {trial: {"step": step}})
 
     def forget(self, run: str) -> list[str]:
         """Drop a run, and the trials that no other run has: their ids."""

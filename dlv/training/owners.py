@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import dlv.children as children
+
 PROCESSES = Path("/proc")
 
 
@@ -61,14 +63,13 @@ def start_of(pid: int) -> float | None:
 
 
 def _start_by_ps(pid: int) -> float | None:
-    done = subprocess.run(
+    done = children.run(
         ["ps", "-o", "stat=,lstart=", "-p", str(pid)],
-        capture_output=True,
-        text=True,
-        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         env={**os.environ, "LC_ALL": "C"},
     )
-    state, _, began = done.stdout.strip().partition(" ")
+    state, _, began = done.stdout.decode("utf-8", "replace").strip().partition(" ")
     if not state or state.startswith("Z"):
         return None
     return time.mktime(time.strptime(" ".join(began.split()), "%a %b %d %H:%M:%S %Y"))

@@ -128,6 +128,7 @@ class Program:
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
+                start_new_session=True,  # what kills this process must not kill the guard
             )
         assert program.stdin is not None
         try:

@@ -10,11 +10,12 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import dlv.children as children
 from dlv.errors import DlvError, StorageError, UsageError, require
 from dlv.processors import VARIABLES
 from dlv.training.claims import RENEW, Claim, LeaseLost
@@ -64,6 +65,10 @@ def train(
     once at most.
     """
     ray = require("ray", "ray")
+    held = ExitStack()
+    if not address and not ray.is_initialized():
+        # Ray's agents outlive a driver that was killed; those of a cluster are not ours.
+        held.enter_context(children.ended_with_this())
     started = _connect(ray, address)
     here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
         ray.get_runtime_context().get_node_id(), soft=False
@@ -85,6 +90,7 @@ def train(
         driver.close()
         if started:
             ray.shutdown()
+        held.close()
 
 
 def _connect(ray: Any, address: str | None) -> bool:

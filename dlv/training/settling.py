@@ -6,7 +6,7 @@ All of it happens inside a transaction of the caller.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import dlv.training.verdicts as verdicts
@@ -194,6 +194,17 @@ def changed(store: TrialStore, trial: str) -> list[Row]:
     for row in found:
         store.change_run(row["id"], {"changed": 1})
     return found
+
+
+def again(store: TrialStore, run: Row, trials: Mapping[str, Row]) -> None:
+    """Trials of a run are trained again, with these changes, and all verdicts given anew."""
+    for trial, changes in trials.items():
+        store.change_trial(trial, {"state": "ready", "attempts": 0, "error": None, **changes})
+        changed(store, trial)
+    if trials:
+        store.drop_marks(run["id"])
+        store.change_run(run["id"], {"state": "running", "why": "", "changed": 1})
+        refresh(store, run)
 
 
 def wanted(memberships: Iterable[Row], step: int) -> list[Row]:

@@ -72,7 +72,7 @@ class Slice:
     def _train(self, folder: Path) -> str:
         trial = TrialFiles(folder).load()
         trial = replace(trial.with_(log_every=self.claim.log_every), token=self.claim.token)
-        begun = checkpoints.newest(trial.checkpoints) or Checkpoint()
+        begun = checkpoints.resumed(trial.checkpoints) or Checkpoint()
         log = Recorder(trial, begun, self.claim.target, self._row, self._idle)
         if not log.replay():
             if self.stop():

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 import dlv.durable as durable
 from dlv.canonical import HashedFile, dumps, hash_bytes, hasher, matrix_hash, read_json
-from dlv.errors import Conflict, Damaged, NotFound, StorageError, UsageError, nearest
+from dlv.errors import Conflict, Damaged, DlvError, NotFound, StorageError, UsageError, nearest
 from dlv.network.graph import Network
 from dlv.training.checkpoints import Checkpoint
 from dlv.training.config import Config
@@ -193,12 +193,12 @@ class TrialFiles:
         *,
         constants: Mapping[str, Weights] | None = None,
     ) -> None:
-        """Write what the trial begins with, all of it or nothing; what is there already stays.
+        """Write what the trial begins with, all of it or nothing; what is there already stays, but
+        for files that are damaged.
 
         `start`: weights by name, of which `role` and `tied` count where they are told.
         """
-        if self.exists():
-            self.load()
+        if self.whole():
             return
         parent = durable.make_directory(self.folder.parent)
         made = parent / f"tmp-{os.urandom(8).hex()}"
@@ -221,15 +221,41 @@ class TrialFiles:
             for name in (START, TRIAL):
                 durable.sync_path(made / name)
             durable.fsync_directory(made)
-            durable.move_all([(made, self.folder)])
+            self._take(made)
         except OSError as error:
             raise durable.storage_error("write", made, error) from error
         except StorageError:
-            if not self.exists():
+            if not self.whole():  # nor has another query done it
                 raise
-            self.load()  # another query was faster
         finally:
             shutil.rmtree(made, ignore_errors=True)
+
+    def _take(self, made: Path) -> None:
+        """The new files into place. A folder that is there keeps what the trial has come to."""
+        if not self.folder.is_dir():
+            self.folder.unlink(missing_ok=True)  # no folder, and of no use to anybody
+            durable.move_all([(made, self.folder)])
+            return
+        self.folder.chmod(self.folder.stat().st_mode | 0o700)
+        for name in (START, TRIAL):  # the one that makes it a trial comes last
+            place = self.folder / name
+            if place.is_dir() and not place.is_symlink():
+                shutil.rmtree(place)
+            durable.move_all([(made / name, place)])
+        for place in (self.checkpoints, self.folder / "events"):
+            if place.is_dir():
+                place.chmod(place.stat().st_mode | 0o700)
+            elif os.path.lexists(place):
+                place.unlink()
+
+    def whole(self) -> bool:
+        """Whether it could be trained: what it begins with is right, and there is a place to go."""
+        places = [self.folder / "events", self.checkpoints]
+        try:
+            self.load()
+        except (DlvError, OSError):
+            return False
+        return all(p.is_dir() and os.access(p, 7) for p in places if os.path.lexists(p))
 
     def load(self) -> Trial:
         """Checked against its hashes; Damaged names what is wrong."""

@@ -14,6 +14,7 @@ import pytest
 import dlv.archiving.superseded as superseded
 import dlv.archiving.tryouts as tryouts
 import dlv.check as check
+import dlv.locks as locks
 from dlv.archive import Archived, archive
 from dlv.archiving.attempts import Attempt
 from dlv.archiving.budgets import Policy
@@ -188,8 +189,7 @@ def test_a_pack_that_is_damaged_is_named(repository: Repository, spoil: str) -> 
 
 
 def test_one_archive_at_a_time(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says so, instead of waiting for hours."""
-    monkeypatch.setattr(superseded, "PATIENCE", 0.1)
+    monkeypatch.setattr(locks, "SECONDS", 0.1)
     other = Repository.find(repository.root)
     with other.alone("archive.lock"), pytest.raises(Conflict, match="another dlv archive"):
         run(repository)

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+import dlv.holders as holders
 import dlv.locks as locks
+from dlv.holders import Holder
 from dlv.output import Output
 
 Dlv = Callable[..., Any]
@@ -75,6 +77,7 @@ def test_who_waits_for_another_is_told(
     dlv: Dlv, snapshot: Dlv, filled: Path, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     monkeypatch.setattr(locks, "TELL_AFTER", 0.0)
+    monkeypatch.setattr(holders, "of_lock", lambda _: [Holder(4711, "dlv gc -y")])
     descriptor = os.open(filled / ".dlv/gc.lock", os.O_RDWR)
     fcntl.flock(descriptor, fcntl.LOCK_EX)  # as a long gc does
     message = Output.message

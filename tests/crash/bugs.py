@@ -317,7 +317,7 @@ def _gc_without_lock() -> None:
     """gc marks and moves while others write."""
 
     @contextlib.contextmanager
-    def removing(repository: Any, patience: float = 0) -> Iterator[None]:
+    def removing(repository: Any, most: float | None = None) -> Iterator[None]:
         repository._alone.add("gc.lock")
         yield
         repository._alone.discard("gc.lock")

@@ -121,7 +121,6 @@ def archive(repository: Repository, who: int, rng: random.Random) -> None:
 
 def collect(repository: Repository, who: int) -> None:
     """Others may read and write for longer than it waits."""
-    collecting.PATIENCE = 5.0
     request = collecting.Request(datetime.timedelta(0), author=f"worker {who}")
     try:
         collecting.collect(repository, request, progress=silent)

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import dlv.cli as cli
-import dlv.collect as collect
 import dlv.durable as durable
-from dlv.metadata import database
+import dlv.locks as locks
 from tests.crash.bugs import BUGS
 from tests.crash.driver import _child, _look, _works
 
@@ -92,13 +91,8 @@ def _call(root: Path, command: list[str], bugs: list[str], out: Path) -> int:
     for number in (1, 2):
         os.dup2(os.open(f"{out}{number}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
     sys.stdout, sys.stderr = open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
-    collect.PATIENCE = 0.0
     if command[0] == "gc":
-        # The other command waits for gc to end.
-        database.BUSY_SECONDS = 0.1
-        defaults = database.Database.__init__.__kwdefaults__
-        assert defaults is not None
-        defaults["busy_seconds"] = 0.1
+        locks.SECONDS = 0.1  # the other command waits for gc to end
     for bug in bugs:
         BUGS[bug]()
     code = cli.run(command)

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 import dlv.api as api
-import dlv.integrations.recorder as recorder
 from dlv.repository import Repository
 from dlv.runs import Spool
 
@@ -49,7 +48,7 @@ def failing(
     request: pytest.FixtureRequest, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[str]:
     """Nothing can be recorded, or what was recorded cannot be committed: the word to expect."""
-    monkeypatch.setattr(recorder, "PATIENCE", 0.1)
+    monkeypatch.setattr(api, "SECONDS", 0.1)
     if request.param == "no repository":
         (project / "elsewhere").mkdir()
         monkeypatch.chdir(project / "elsewhere")

@@ -121,7 +121,7 @@ def test_once_more_goes_on(project: Path) -> None:
         assert second.steps == [10]
 
 
-def test_a_training_that_fails(project: Path) -> None:
+def test_a_training_that_fails(project: Path, said: Said) -> None:
     model, callback = small(), DlvCallback("net", every_epochs=None)
     with pytest.raises(KeyError, match="here"):
         fit(model, callback, Stop())
@@ -129,6 +129,8 @@ def test_a_training_that_fails(project: Path) -> None:
     assert not callback.version
     callback.recorder._at_exit()
     assert callback.version.steps == [5]
+    assert " (stopped " in callback.version.message  # and that is said
+    assert any("training was stopped" in text for text in said())
 
 
 def test_a_failure_does_not_stop_it(failing: str, said: Said) -> None:

@@ -23,6 +23,7 @@ from dlv.runs import Spool
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import dlv.integrations.torch as hooks  # noqa: E402
+from dlv.integrations.recorder import Recorder  # noqa: E402
 
 HOME = str(Path(dlv.__file__).parent.parent)
 Said = Callable[[], list[str]]
@@ -200,6 +201,27 @@ def test_a_full_disk_is_not_tried_for_ever(
     with hooks.track(small(), "x", every=1) as run:
         train(small(), log=run.log)
     assert (len(tries), len(said())) == (3, 1)
+
+
+def test_what_did_not_end_is_marked_by_who_comes_next(project: Path, said: Said) -> None:
+    """A recorder that serves one run after the other: of the first nobody said that it is over."""
+    recorder = Recorder("x")
+    recorder.log({"loss": 0.5}, 1)
+    recorder.snapshot(lambda run, step: run.snapshot({"w": np.ones(3)}, step), 1)
+    recorder.begin_again()
+    assert recorder.version.message == "training of x (stopped before its end)"
+    assert any("training was stopped before its end" in text for text in said())
+    recorder.log({"loss": 0.25}, 1)
+    recorder.finish()
+    assert recorder.version.message == "training of x"
+
+
+def test_without_weights_there_is_no_version_and_that_is_said(project: Path, said: Said) -> None:
+    recorder = Recorder("x")
+    recorder.log({"loss": 0.5}, 1)
+    recorder.finish(KeyboardInterrupt())
+    assert recorder.version is None
+    assert any("stopped by KeyboardInterrupt; no weights" in text for text in said())
 
 
 def test_a_training_that_is_stopped(project: Path) -> None:

@@ -122,7 +122,7 @@ def test_going_on_from_a_checkpoint(project: Path) -> None:
         assert second.steps == [9]
 
 
-def test_a_training_that_fails(project: Path) -> None:
+def test_a_training_that_fails(project: Path, said: Said) -> None:
     callback = DlvCallback("gpt", every_steps=2)
     with pytest.raises(KeyError, match="here"):
         train(callback, project / "out", fail_at=5)
@@ -130,6 +130,8 @@ def test_a_training_that_fails(project: Path) -> None:
     assert not callback.version
     callback.recorder._at_exit()
     assert callback.version.steps == [2, 4, 5]
+    assert " (stopped " in callback.version.message  # and that is said
+    assert any("training was stopped" in text for text in said())
 
 
 def test_a_failure_does_not_stop_it(failing: str, said: Said, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ import dlv
 import dlv.metadata.database as database
 import dlv.metadata.dump as dump
 from dlv.errors import Conflict, Damaged, DlvError, NewerFormat, StorageError
+from dlv.locks import Patience
 from dlv.metadata.database import SCHEMA_VERSION, Database
 from dlv.metadata.migrations import number_of
 
@@ -401,7 +402,7 @@ def test_processes_take_turns(path: Path) -> None:
 
 def test_busy_is_a_conflict_after_the_time(path: Path) -> None:
     holder = Database(path)
-    waiting = Database(path, busy_seconds=0.3)
+    waiting = Database(path, patience=Patience(lambda: 0.3))
     started = time.monotonic()
     with holder.atomic():
         put(holder, "a")
@@ -419,7 +420,7 @@ def test_busy_is_a_conflict_after_the_time(path: Path) -> None:
 
 def test_the_lock_is_taken_at_the_start(path: Path) -> None:
     """Not at the first write: that one would fail at once if another had written since."""
-    first, second = Database(path), Database(path, busy_seconds=0.1)
+    first, second = Database(path), Database(path, patience=Patience(lambda: 0.1))
     with first.atomic():
         first.rows("SELECT * FROM state")
         with pytest.raises(Conflict), second.atomic():
@@ -446,7 +447,7 @@ with db.atomic():
     assert writer.stdout.readline() == b"in\n"
     writer.send_signal(signal.SIGKILL)
     writer.communicate(timeout=30)
-    db = Database(path, busy_seconds=1)
+    db = Database(path, patience=Patience(lambda: 1.0))
     assert keys(db) == ["done"]
     with db.atomic():
         put(db, "next")

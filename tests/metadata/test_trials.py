@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from dlv.errors import Conflict, Damaged, NewerFormat, StorageError
+from dlv.locks import Patience
 from dlv.metadata.trials import SCHEMA_VERSION, Trials
 from dlv.training.ledger import OVER, Budget, Claim, Ledger, NewTrial, Owner
 
@@ -141,7 +142,7 @@ def test_a_file_that_cannot_be_made(tmp_path: Path) -> None:
 
 def test_who_waits_for_too_long_is_told(tmp_path: Path) -> None:
     path = tmp_path / "trials.db"
-    with Trials(path) as first, Trials(path, busy_seconds=0.01) as second:
+    with Trials(path) as first, Trials(path, patience=Patience(lambda: 0.01)) as second:
         with first.atomic(), pytest.raises(Conflict, match="ledger of trials is busy"):
             second.next_token()
         assert second.next_token() == 1

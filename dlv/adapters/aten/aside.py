@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import dlv.children as children
 from dlv.adapters import exported
 from dlv.adapters.aten import factory
 from dlv.adapters.checkpoint import Checkpoint
@@ -38,7 +39,7 @@ def network_of(file_and_name: str, shapes: Sequence[str], result: Path) -> Check
     command += [f"{path}:{name}", *shapes]
     try:
         # Ctrl-C reaches both processes; should this one be first, it ends the other.
-        done = subprocess.run(command, stdout=_stderr(), check=False)
+        done = children.run(command, stdout=_stderr())
     except OSError as error:
         raise StorageError("cannot start Python", why=error.strerror) from error
     if done.returncode in (_INTERRUPTED, -signal.SIGINT):

@@ -7,6 +7,7 @@ import faulthandler
 import io
 import json
 import os
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -30,6 +31,8 @@ def main() -> NoReturn:
     file = code.rpartition(":")[0]
     sys.argv[:] = [file]  # the code may read arguments that it takes for its own
     faulthandler.enable()
+    # Also where dlv was started with Ctrl-C ignored, as by nohup: it ends this by a signal then.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     status = 1
     try:
         found = from_factory(code, shapes)
