@@ -239,3 +239,14 @@ def is_time(value: Any) -> bool:
         return isinstance(value, str) and bool(moment_of(value))
     except ValueError:
         return False
+
+
+def author_of(name: str, email: str, environ_user: str) -> str:
+    """How an author stands in manifests; who has no name configured is known by the login."""
+    who = name or environ_user or "unknown"
+    if any(c in who + email for c in "\n\r<>\0"):
+        raise UsageError(
+            "user.name or user.email holds a character that is not allowed",
+            hint="dlv config --user user.name 'Your Name'",
+        )
+    return f"{who} <{email}>" if email else who

@@ -18,6 +18,7 @@ import dlv.collecting.policy as policies
 import dlv.collecting.rewrite as rewriting
 import dlv.collecting.roots as finding
 import dlv.collecting.trials as trials
+import dlv.comparing as comparing
 import dlv.quarantine as quarantine
 import dlv.rebuild as rebuilding
 from dlv.archiving.proposal import Progress
@@ -27,7 +28,7 @@ from dlv.collecting.policy import Choice, Policy
 from dlv.collecting.roots import Hidden, Roots
 from dlv.collecting.trials import Unneeded
 from dlv.errors import StorageError
-from dlv.metadata import collected, facts, storage
+from dlv.metadata import collected, dump, facts, storage
 from dlv.metadata.facts import newest
 from dlv.quarantine import Place
 from dlv.repository import Repository
@@ -89,6 +90,7 @@ class _RehearsedError(Exception):
 def plan(repository: Repository, request: Request) -> Collected:
     """What `collect` would do now; what it would hide is hidden in a transaction that fails."""
     outcome = Collected(request.grace)
+    comparing.demand(repository, "gc")
     db = repository.database
     # Only what would be hidden needs a transaction that others have to wait for.
     moment = db.atomic() if request.policy else db.snapshot()
@@ -116,10 +118,13 @@ def collect(repository: Repository, request: Request, *, progress: Progress) -> 
     outcome = Collected(request.grace, done=True)
     with superseded.alone(repository, "gc"):
         ballast.give_up(repository)
+        comparing.demand(repository, "gc")
         with repository.writing():
             _hide(repository, request, outcome)
         with superseded.removing(repository, PATIENCE):
             marked = _sweep(repository, request, outcome)
+            db = repository.database
+            repository.marks.sweep(dump.committed_facts(db) | collected.numbered(db))
         _delete(repository, request, outcome)
         if rewriting.mostly_dead(marked):
             _count_rewriting(outcome, marked)

@@ -18,7 +18,7 @@ from dlv.errors import Damaged, DlvError
 from dlv.fact import Fact, decode_fact
 from dlv.manifest import Manifest, decode
 from dlv.metadata import bounds as bounds_rows
-from dlv.metadata import dump, facts, matrices, versions
+from dlv.metadata import collected, dump, facts, matrices, versions
 from dlv.metadata.database import Database
 from dlv.mounts import network_disk
 from dlv.pas.packs import SUFFIX, Pack
@@ -188,14 +188,49 @@ def rebuild(repository: Repository) -> Filled:
             leftover.unlink(missing_ok=True)
         db = Database(fresh, wal=not network_disk(repository.path))
         try:
-            filled = fill(repository, db)
+            known = _known(repository)
+            filled = fill(repository, db, _believed(repository, known))
             _keep(repository, db)
+            if known is not None:
+                _follow(repository, db, known)
+            told = dump.committed_facts(db) | collected.numbered(db)
             db.checkpoint()
         finally:
             db.close()
         repository.close()
         _swap(repository, fresh)
+        repository.marks.sweep(told)
     return filled
+
+
+def _known(repository: Repository) -> set[str] | None:
+    """The facts of the old catalogue, if it can be asked."""
+    try:
+        return dump.committed_facts(repository.database)
+    except DlvError:
+        return None
+
+
+def _believed(repository: Repository, known: Set[str] | None) -> set[str] | None:
+    """All facts but those of changes that never came to their commit; where there is no old
+    catalogue to tell, all: a change that was acknowledged is not lost, another one may reappear."""
+    standing = repository.marks.read()
+    if known is None or not (standing.open_facts or standing.open_versions):
+        return None
+    return {*known & standing.facts, *standing.lost(known)}
+
+
+def _follow(repository: Repository, db: Database, known: Set[str]) -> None:
+    """HEAD goes on to what was committed upon it, if the old catalogue had lost that."""
+    standing = repository.marks.read()
+    made = [fact for fact in map(repository.marks.fact, standing.lost(known)) if fact is not None]
+    for fact in sorted(made, key=lambda fact: fact.created):
+        version = None if fact.kind != "number" else versions.by_id(db, str(fact.subject))
+        if version is not None and version.state == "live":
+            parents = repository.manifest(version.id).parents
+            if facts.state(db, HEAD) == (parents[0].id if parents else None):
+                facts.set_state(db, HEAD, version.id)
+                facts.set_state(db, NEXT, None)
 
 
 def _journals(path: Path) -> list[Path]:

@@ -21,13 +21,13 @@ from dlv.errors import (
     NewerFormat,
     NotARepository,
     UnsafeInput,
-    UsageError,
 )
 from dlv.lazy import lazy
 from dlv.metadata import facts, staged
 from dlv.metadata.database import Database
 from dlv.metadata.staged import StagedFile
 from dlv.mounts import network_disk
+from dlv.unfinished import Marks
 
 if TYPE_CHECKING:
     import dlv.fact as fact_format
@@ -99,6 +99,7 @@ class Repository:
         self.packs = path / "packs"
         self.manifests = path / "manifests"
         self.facts = path / "facts"
+        self.marks = Marks(self.manifests, self.facts)
         self.tmp, self.cache = path / "tmp", path / "cache"
         self.files_git = path / "files.git"
         self.config_file = path / "config.toml"
@@ -302,8 +303,8 @@ class Repository:
             if change.cancelled:
                 raise _CancelledError
             # Not before the block has ended well: a rebuild believes every fact that it finds.
-            for fact in () if rehearsal else change.facts:
-                self.write_fact(fact)
+            if not rehearsal:
+                self.write_facts(change.facts)
             made, consumed = [fact.hash for fact in change.facts], staged.as_json(change.consumed)
             facts.log_operation(
                 db, verb, change.summary, made, before, self._state(), change.undoes, consumed
@@ -343,7 +344,15 @@ class Repository:
             raise Damaged(
                 "the manifest does not read back as it was meant", hint="report this fault"
             )
+        self.marks.begin_version(hash_bytes(data))
         return durable.write_once(self.tmp, self.manifests, data, suffix=".json")
+
+    def write_facts(self, found: Sequence[Fact]) -> None:
+        """Within the transaction that they are part of."""
+        self.marks.begin(found)
+        for fact in found:
+            self.write_fact(fact)
+        self.database.afterwards(lambda: self.marks.end(found))
 
     def write_fact(self, fact: Fact) -> str:
         data = fact.encode()
@@ -384,14 +393,3 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return status.st_dev, status.st_ino
-
-
-def author_of(name: str, email: str, environ_user: str) -> str:
-    """How an author stands in manifests; who has no name configured is known by the login."""
-    who = name or environ_user or "unknown"
-    if any(c in who + email for c in "\n\r<>\0"):
-        raise UsageError(
-            "user.name or user.email holds a character that is not allowed",
-            hint="dlv config --user user.name 'Your Name'",
-        )
-    return f"{who} <{email}>" if email else who

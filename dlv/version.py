@@ -15,6 +15,7 @@ import dlv.catalogue as catalogue
 import dlv.reading.retrieval as retrieval
 import dlv.revisions as revisions
 from dlv.adapters.checkpoint import Raw
+from dlv.canonical import author_of
 from dlv.config import Config, check
 from dlv.errors import NotFound, nearest
 from dlv.events.series import Scalars
@@ -24,7 +25,7 @@ from dlv.manifest import Manifest, Snapshot
 from dlv.metadata import metrics, versions
 from dlv.network.graph import Network
 from dlv.reading.reader import Reader
-from dlv.repository import Repository, author_of
+from dlv.repository import Repository
 from dlv.weights import MatrixStore
 
 if TYPE_CHECKING:

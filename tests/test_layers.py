@@ -13,13 +13,15 @@ import pytest
 # The table. A part is a module or a package directly under dlv; a new one is one word here.
 LEVELS: dict[float, str] = {
     1: "network pas events record manifest fact lanes demo_training bounds_columns own_code",
-    2: "metadata adapters durable ignore locks paths folders arrays mounts",
-    3: "ballast quarantine repository revisions staging files config pack_files weights"
-    " weight_writer snapshots catalogue environment bounds_norms live_model weight_statistics"
-    " processors",
+    2: "metadata adapters durable unfinished ignore locks paths folders arrays mounts",
+    3: "ballast catalogue_log quarantine repository revisions staging files config pack_files"
+    " weights weight_writer snapshots catalogue environment bounds_norms live_model"
+    " weight_statistics processors",
     3.2: "trials runs artifacts rounding structure reading given_data bounds curve_store"
     " network_graphs projections text_logs",
     3.3: "archiving curve_writer restart_views",
+    3.36: "rebuild",
+    3.38: "comparing",
     3.4: "bounding ingest frozen_curves",
     3.45: "event_logs",
     # What several verbs share.
@@ -28,7 +30,7 @@ LEVELS: dict[float, str] = {
     3.7: "approximate_files carrying collecting repairing matrix_pairs evaluation",
     4: "board add commit archive explain diff describe evaluate activations check status history"
     " checkout tags remove collect intake intake_mlflow intake_tensorboard transfer curves stats"
-    " doctor demo rebuild named_boards"
+    " doctor demo named_boards"
     " show undo version copying lossy repair logged_curves",
     5: "training hub report dql views",
     6: "commands api integrations",
@@ -54,10 +56,9 @@ EXTRA = {
     "staging": "lazy",
     "durable": "lazy",
     "repository": "lazy",
+    "unfinished": "durable lazy",
     "config": "lazy",
-    "check": "rebuild",
-    "collect": "rebuild",
-    "repair": "check rebuild",
+    "repair": "check",
     "quarantine": "repository",
     "ballast": "repository",
     "arrays": "adapters",

@@ -15,6 +15,7 @@ import pytest
 
 import dlv
 import dlv.canonical as canonical
+from dlv.canonical import author_of
 from dlv.errors import (
     Conflict,
     Damaged,
@@ -28,7 +29,7 @@ from dlv.errors import (
 from dlv.fact import decode_fact
 from dlv.manifest import Manifest
 from dlv.metadata import facts, versions
-from dlv.repository import Repository, author_of, read_object, stored
+from dlv.repository import Repository, read_object, stored
 
 HOME = str(Path(dlv.__file__).parent.parent)
 MADE = Manifest("net", "m", "me", "2026-01-01T00:00:00.000000Z")

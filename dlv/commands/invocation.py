@@ -114,7 +114,7 @@ class Invocation:
         with suppress(OSError, KeyError):
             login = self.environ.get("USER") or getpass.getuser()
         name, email = self.config.get("user.name"), self.config.get("user.email")
-        return repository_module.author_of(str(name), str(email), login)
+        return canonical.author_of(str(name), str(email), login)
 
     def _configured(self, key: str) -> str | None:
         """A value for printing, which must not fail on, warn of or wait for the files."""

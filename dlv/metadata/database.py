@@ -6,7 +6,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ class Database:
     ) -> None:
         self.path = path
         self._depth = 0
+        self._afterwards: list[Callable[[], None]] = []
         self._turn = threading.RLock()  # a transaction belongs to one thread
         self._calls = Calls()
         self._busy_seconds = busy_seconds
@@ -269,10 +270,12 @@ class Database:
         self.execute(f"SAVEPOINT {name}" if self._depth else "BEGIN IMMEDIATE")
         outer = self._depth == 0
         self._depth += 1
+        before = len(self._afterwards)
         try:
             yield
         except BaseException:
             self._depth -= 1
+            del self._afterwards[before:]
             # An I/O error may have ended the transaction already.
             if self._connection.in_transaction:
                 if outer:
@@ -285,6 +288,7 @@ class Database:
         try:
             self.execute("COMMIT" if outer else f"RELEASE {name}")
         except BaseException as error:
+            del self._afterwards[before:]
             if outer and self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             if outer and isinstance(error, StorageError):
@@ -292,6 +296,14 @@ class Database:
                 # open the catalogue finds it there.
                 error.hint = "free space or check the disk; whether it was done, dlv log shows"
             raise
+        if outer:
+            afterwards, self._afterwards = self._afterwards, []
+            for call in afterwards:
+                call()
+
+    def afterwards(self, call: Callable[[], None]) -> None:
+        """Do this when the transaction has committed, and never if it does not."""
+        self._afterwards.append(call)
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
