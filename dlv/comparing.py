@@ -21,7 +21,7 @@ from dlv.canonical import dumps
 from dlv.catalogue_log import Log
 from dlv.errors import Damaged, DlvError
 from dlv.fact import Fact
-from dlv.metadata import dump
+from dlv.metadata import collected, dump
 from dlv.metadata.database import Database
 from dlv.pas.footer import PieceRow, pieces_of
 from dlv.pas.packs import SUFFIX, Pack
@@ -80,7 +80,7 @@ def compare(repository: Repository, fresh: Database, standing: Standing) -> Comp
     lost: set[str] = set()
     try:
         committed = dump.committed_facts(db)
-        lost = standing.lost(committed)
+        lost = standing.lost(committed, collected.numbered(db))
         for problem in [*dump.integrity(db), *dump.local_problems(db)]:
             compared.add("dlv.db", problem)
     except Damaged as error:

@@ -23,6 +23,7 @@ from dlv.metadata.database import Database
 from dlv.mounts import network_disk
 from dlv.pas.packs import SUFFIX, Pack
 from dlv.repository import HEAD, NEXT, Repository, read_object, stored
+from dlv.unfinished import Standing
 from dlv.weights import MatrixStore
 
 # What only the old catalogue knows; kept where it can still be read.
@@ -189,10 +190,10 @@ def rebuild(repository: Repository) -> Filled:
         db = Database(fresh, wal=not network_disk(repository.path))
         try:
             known = _known(repository)
-            filled = fill(repository, db, _believed(repository, known))
+            filled = fill(repository, db, _believed(known))
             _keep(repository, db)
             if known is not None:
-                _follow(repository, db, known)
+                _follow(repository, db, known.lost)
             told = dump.committed_facts(db) | collected.numbered(db)
             db.checkpoint()
         finally:
@@ -203,27 +204,37 @@ def rebuild(repository: Repository) -> Filled:
     return filled
 
 
-def _known(repository: Repository) -> set[str] | None:
-    """The facts of the old catalogue, if it can be asked."""
+@dataclass(frozen=True)
+class _Known:
+    """What the old catalogue says has committed, and what lies there that it has lost."""
+
+    facts: set[str]
+    lost: set[str]
+    standing: Standing
+
+
+def _known(repository: Repository) -> _Known | None:
+    """None: it cannot be asked."""
+    standing = repository.marks.read()
     try:
-        return dump.committed_facts(repository.database)
+        db = repository.database
+        known = dump.committed_facts(db)
+        return _Known(known, standing.lost(known, collected.numbered(db)), standing)
     except DlvError:
         return None
 
 
-def _believed(repository: Repository, known: Set[str] | None) -> set[str] | None:
+def _believed(known: _Known | None) -> set[str] | None:
     """All facts but those of changes that never came to their commit; where there is no old
     catalogue to tell, all: a change that was acknowledged is not lost, another one may reappear."""
-    standing = repository.marks.read()
-    if known is None or not (standing.open_facts or standing.open_versions):
+    if known is None or not (known.standing.open_facts or known.standing.open_versions):
         return None
-    return {*known & standing.facts, *standing.lost(known)}
+    return (known.facts & known.standing.facts) | known.lost
 
 
-def _follow(repository: Repository, db: Database, known: Set[str]) -> None:
+def _follow(repository: Repository, db: Database, lost: Set[str]) -> None:
     """HEAD goes on to what was committed upon it, if the old catalogue had lost that."""
-    standing = repository.marks.read()
-    made = [fact for fact in map(repository.marks.fact, standing.lost(known)) if fact is not None]
+    made = [fact for fact in map(repository.marks.fact, lost) if fact is not None]
     for fact in sorted(made, key=lambda fact: fact.created):
         version = None if fact.kind != "number" else versions.by_id(db, str(fact.subject))
         if version is not None and version.state == "live":
@@ -240,8 +251,11 @@ def _journals(path: Path) -> list[Path]:
 def _keep(repository: Repository, db: Database) -> None:
     """HEAD, staging and the operation log, if the old catalogue still gives them."""
     try:
-        old = Database(repository.database_file) if repository.database_file.exists() else None
-        rows = {} if old is None else {name: old.table(name) for name in _KEPT}
+        there = repository.database_file.exists()
+        old = Database(repository.database_file, lenient=True) if there else None
+        foreign = [] if old is None else old.foreign()
+        kept = [name for name in _KEPT if f"table {name}" not in foreign]
+        rows = {} if old is None else {name: old.table(name) for name in kept}
         if old is not None:
             old.close()
     except DlvError:

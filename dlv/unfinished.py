@@ -109,15 +109,18 @@ class Standing:
     open_facts: frozenset[str]
     open_versions: frozenset[str]
 
-    def lost(self, committed: Set[str]) -> set[str]:
-        """Those that have committed, and that the catalogue does not know any more."""
-        return {name for name in self.facts - committed if not self._open(name)}
+    def lost(self, committed: Set[str], numbered: Set[str]) -> set[str]:
+        """Those that have committed, and that the catalogue does not know any more.
 
-    def _open(self, name: str) -> bool:
-        if name in self.open_facts:
-            return True
-        fact = self.marks.fact(name) if self.open_versions else None
-        return fact is not None and fact.kind == "number" and fact.subject in self.open_versions
+        A second number of a version that it has was not written by dlv, and hides nothing.
+        """
+        hidden = self.open_versions | numbered
+        found = set()
+        for name in self.facts - committed - self.open_facts:
+            fact = self.marks.fact(name)
+            if fact is None or fact.kind != "number" or fact.subject not in hidden:
+                found.add(name)
+        return found
 
 
 def _names(root: Path, suffix: str) -> list[str]:

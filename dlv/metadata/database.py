@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 import time
@@ -13,6 +12,7 @@ from typing import Any
 
 from dlv.errors import Conflict, Damaged, NewerFormat, StorageError
 from dlv.metadata import migrations
+from dlv.metadata.connecting import connect, is_read_only
 from dlv.metadata.functions import Aggregates, Calls, Functions
 from dlv.metadata.leaving import give_up
 
@@ -40,9 +40,11 @@ class Database:
         busy_seconds: float = BUSY_SECONDS,
         wal: bool = True,
         create: bool = True,
+        lenient: bool = False,
     ) -> None:
         self.path = path
         self._depth = 0
+        self._lenient = lenient  # to read what can be read of one with foreign things in it
         self._afterwards: list[Callable[[], None]] = []
         self._turn = threading.RLock()  # a transaction belongs to one thread
         self._calls = Calls()
@@ -61,6 +63,8 @@ class Database:
             self.execute("PRAGMA trusted_schema = OFF")
             self.execute("PRAGMA foreign_keys = OFF")  # a table that is made again is away a moment
             self._migrate(create)
+            if not lenient:
+                self._refuse(self.foreign())
             self.execute("PRAGMA temp_store = MEMORY")  # a query's own tables, on no disk
             self.execute("PRAGMA foreign_keys = ON")
         except BaseException as error:
@@ -70,31 +74,10 @@ class Database:
     @property
     def read_only(self) -> bool:
         """Whether the file, or the folder that WAL needs, may not be written."""
-        return self.path.is_file() and not (
-            os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK)
-        )
+        return is_read_only(self.path)
 
-    def _connect(self, *options: str) -> sqlite3.Connection:
-        name: str | Path = self.path
-        if self.read_only:
-            name = f"{self.path.absolute().as_uri()}?{'&'.join(('mode=ro', *options))}"
-        made = sqlite3.connect(
-            name,
-            timeout=self._busy_seconds,
-            isolation_level=None,
-            check_same_thread=False,
-            uri=isinstance(name, str),
-        )
-        if isinstance(name, str) and not options:
-            try:
-                made.execute("SELECT 1 FROM sqlite_schema").fetchone()
-            except sqlite3.OperationalError as error:
-                made.close()
-                if _name(error).startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
-                    # Nobody has it open, and what WAL needs cannot be made: it is all in one file.
-                    return self._connect("immutable=1")
-                raise
-        return made
+    def _connect(self) -> sqlite3.Connection:
+        return connect(self.path, self._busy_seconds)
 
     def _patiently(self, sql: str) -> None:
         """For what SQLite refuses at once, without waiting, while another process writes."""
@@ -158,6 +141,8 @@ class Database:
             raise self._newer(found)
         if found == SCHEMA_VERSION:
             return
+        if not self._lenient:
+            self._refuse(migrations.acting(self))
         if self.read_only:
             raise StorageError(
                 f"the catalogue {self.path} is that of an older dlv, and may not be written",
@@ -174,6 +159,18 @@ class Database:
         if 0 < found < SCHEMA_VERSION:
             with suppress(Conflict, StorageError):
                 self.execute("VACUUM")  # tables that were made again left their room behind
+
+    def foreign(self) -> list[str]:
+        """What of the schema dlv did not make, or makes otherwise."""
+        return migrations.foreign(self)
+
+    def _refuse(self, foreign: Sequence[str]) -> None:
+        if foreign:
+            raise Damaged(
+                f"the catalogue {self.path} is not as dlv made it",
+                why=f"this in its schema is foreign: {', '.join(foreign[:5])}",
+                hint="dlv fsck --rebuild makes it again from manifests and packs",
+            )
 
     def _newer(self, schema: int) -> NewerFormat:
         writer = self.value("PRAGMA application_id")
