@@ -86,7 +86,7 @@ def archive(
         with repository.writing():  # where this cannot be, nothing may be cleared either
             pass
         if not dry_run:
-            comparing.demand(repository, "archive")
+            comparing.demand(repository, "archive", rows=not request.local)
         resumed = superseded.settle(repository)
         with repository.writing(), Trials(repository, request) as (planner, tried):
             plan = propose(repository, planner, request, progress)

@@ -187,10 +187,16 @@ def _member(piece: PieceRow) -> tuple[str, int, int, int, str]:
     return piece.object, piece.at, piece.start, piece.count, dumps(piece.codec).decode()
 
 
-def demand(repository: Repository, doing: str) -> None:
-    """For whoever takes files away: not as long as the catalogue is not that of the files."""
+def demand(repository: Repository, doing: str, *, rows: bool = True) -> None:
+    """For whoever takes files away: not as long as the catalogue is not that of the files.
+
+    Without `rows` only what it lacks is looked for, which is quick.
+    """
     log = log_of(repository)
-    problem = (log.path.name, log.why) if log is not None and log.lost else _problem(repository)
+    if log is not None and log.lost:
+        problem: tuple[str, str] | None = (log.path.name, log.why)
+    else:
+        problem = _lacking(repository) or (_problem(repository) if rows else None)
     if problem is not None:
         name, why = problem
         raise Damaged(
@@ -198,6 +204,15 @@ def demand(repository: Repository, doing: str) -> None:
             why=f"{name}: {why}",
             hint="dlv fsck lists all that is wrong, dlv fsck --repair mends it",
         )
+
+
+def _lacking(repository: Repository) -> tuple[str, str] | None:
+    db = repository.database
+    standing = repository.marks.read()
+    with repository.holding(), db.snapshot():
+        lost = standing.lost(dump.committed_facts(db), collected.numbered(db))
+        called = sorted(_called(repository, db, lost))
+    return (called[0], LOST) if called else None
 
 
 def _problem(repository: Repository) -> tuple[str, str] | None:

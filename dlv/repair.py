@@ -79,6 +79,9 @@ def _other(repository: Repository, source: Path) -> Repository:
 
 def _log(repository: Repository) -> list[tuple[str, str]]:
     """A byte of the catalogue's log that is wrong is put right before anybody reads it."""
+    log = comparing.log_of(repository)
+    if log is None or not log.changes:
+        return []
     with superseded.removing(repository, PATIENCE):
         log = comparing.log_of(repository)
         if log is not None and catalogue_log.mend(log):

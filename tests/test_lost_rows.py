@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ def still(*_: Any) -> None:
 
 
 @pytest.fixture
-def lost(lived: Repository, commit_model: Commit) -> Iterator[Repository]:
+def lost(lived: Repository, commit_model: Commit) -> Repository:
     """The catalogue of some time ago: what came since lies in files only, as when SQLite has
     ended its log at a wrong bit and written it over."""
     saved = lived.path / "saved.db"

@@ -104,6 +104,7 @@ class Flips:
 
     @staticmethod
     def _bit(lot: random.Random, kind: str, data: bytes) -> int:
+        at: int
         if kind == "log" and lot.random() < 0.3:  # a header, or what every frame begins with
             at = lot.choice([0, *range(32, len(data), 24 + 4096)]) + lot.randrange(24)
         elif lot.random() < 0.8:  # most of a small database is free space, all zeros
