@@ -14,9 +14,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Set
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import dlv.durable as durable
 from dlv.errors import DlvError
@@ -96,8 +95,7 @@ class Marks:
             return None
 
 
-@dataclass(frozen=True)
-class Standing:
+class Standing(NamedTuple):
     """The facts on the disk, and which of them may be of changes that did not commit.
 
     Read before the moment at which the catalogue is looked at: what has no mark by then has

@@ -14,7 +14,7 @@ from dlv.errors import Conflict, Damaged, NewerFormat, StorageError
 from dlv.metadata import migrations
 from dlv.metadata.connecting import connect, is_read_only
 from dlv.metadata.functions import Aggregates, Calls, Functions
-from dlv.metadata.leaving import give_up
+from dlv.metadata.leaving import give_up, leave
 
 BUSY_SECONDS = 30.0
 
@@ -44,6 +44,7 @@ class Database:
     ) -> None:
         self.path = path
         self._depth = 0
+        self._refused = False  # by the disk: then SQLite is to sync nothing of it again
         self._lenient = lenient  # to read what can be read of one with foreign things in it
         self._afterwards: list[Callable[[], None]] = []
         self._turn = threading.RLock()  # a transaction belongs to one thread
@@ -105,6 +106,7 @@ class Database:
             if unread is not None:
                 return unread
         found = translate(error, self.path, self._busy_seconds)
+        self._refused |= isinstance(found, StorageError) and not self.read_only
         # Our own SQL fits the schema; what does not fit is a file that is not as we made it.
         return _damaged(self.path, error) if found is error and not self.as_made() else found
 
@@ -183,7 +185,11 @@ class Database:
         )
 
     def close(self) -> None:
-        self._connection.close()
+        """Whoever is the last puts the log into the one file, and removes it."""
+        if self._refused:
+            leave(self._connection)
+        else:
+            self._connection.close()
 
     def checkpoint(self) -> None:
         """Bring everything into the one file, so that it can be moved."""

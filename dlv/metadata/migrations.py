@@ -59,7 +59,7 @@ def statements(name: str = "schema.sql") -> Iterator[str]:
             statement = ""
 
 
-_END = re.compile(r";\s*(--[^\n]*\s*)?\Z")
+_END = re.compile(r";[ \t]*(?:--[^\n]*)?$", re.MULTILINE)  # of a statement
 _CREATED = re.compile(r"^CREATE (?:UNIQUE )?(TABLE|INDEX) (\w+)", re.MULTILINE)
 
 
@@ -87,11 +87,10 @@ def missing(database: Rows, name: str) -> list[str]:
 
 def _wanted(name: str) -> dict[str, tuple[str, str]]:
     """Name of an object of a schema -> (kind, text) as SQLite keeps them."""
-    heads = [(text, _CREATED.search(text)) for text in statements(name)]
+    texts = _END.split(Path(__file__).with_name(name).read_text("utf-8"))
+    heads = [(text, _CREATED.search(text)) for text in texts]
     return {
-        head[2]: (head[1].lower(), _END.sub("", text[head.start() :]))
-        for text, head in heads
-        if head is not None
+        head[2]: (head[1].lower(), text[head.start() :]) for text, head in heads if head is not None
     }
 
 
