@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import dlv.archiving.reencode as reencode
 import dlv.archiving.superseded as superseded
 import dlv.archiving.tryouts as tryouts
+import dlv.comparing as comparing
 from dlv.archiving.planning import Planner
 from dlv.archiving.proposal import (
     Progress,
@@ -84,6 +85,8 @@ def archive(
     with superseded.alone(repository):
         with repository.writing():  # where this cannot be, nothing may be cleared either
             pass
+        if not dry_run:
+            comparing.demand(repository, "archive", rows=not request.local)
         resumed = superseded.settle(repository)
         with repository.writing(), Trials(repository, request) as (planner, tried):
             plan = propose(repository, planner, request, progress)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import dlv.bounding.checking as checking
+import dlv.comparing as comparing
 import dlv.durable as durable
 import dlv.files as files
 import dlv.reachable as reachable
@@ -19,15 +18,16 @@ import dlv.rebuild as rebuilding
 import dlv.repairing.small_files as small_files
 import dlv.repository as repositories
 import dlv.revisions as revisions
-from dlv.canonical import dumps, hash_bytes, hasher
+from dlv.canonical import hash_bytes, hasher
+from dlv.catalogue_log import Log
+from dlv.change_marks import Standing
 from dlv.errors import Damaged, DlvError, NewerFormat
 from dlv.manifest import Manifest
 from dlv.metadata import dump, facts, versions
 from dlv.metadata.database import Database
 from dlv.metadata.matrices import PackIndex
 from dlv.metadata.versions import Version
-from dlv.pas.footer import PieceRow, pieces_of
-from dlv.pas.packs import SUFFIX, Pack, open_pack, read_exactly
+from dlv.pas.packs import SUFFIX, open_pack, read_exactly
 from dlv.paths import open_regular
 from dlv.rebuild import Filled
 from dlv.repository import Repository
@@ -97,16 +97,17 @@ def check(
     report = Report()
     for kind, name, why in small_files.faults(repository):
         report.add(kind, name, why)
+    log = comparing.log_of(repository)  # before SQLite makes of it what it can
     db = repository.database
     chosen = [revisions.version(db, text).id for text in references]
+    standing = repository.marks.read()
     # Of one moment: what is committed meanwhile is no fault.
     with (
         repository.holding(),
         db.snapshot(),
-        TemporaryDirectory(prefix="dlv-fsck-") as folder,
-        closing(Database(Path(folder) / "fresh.db")) as fresh,
+        comparing.fresh_catalogue(repository) as fresh,
     ):
-        sound = _catalogue(repository, fresh, report)
+        sound = _catalogue(repository, fresh, standing, log, report)
         # Where the catalogue cannot be believed, the one from the files says what there is.
         objects = _Objects(repository, db if sound else fresh, report, progress)
         if not objects.packs(quick=quick):
@@ -126,55 +127,25 @@ def rebuild(repository: Repository, *, progress: Progress = lambda _: None) -> R
     return report
 
 
-def _catalogue(repository: Repository, fresh: Database, report: Report) -> bool:
+def _catalogue(
+    repository: Repository,
+    fresh: Database,
+    standing: Standing,
+    log: Log | None,
+    report: Report,
+) -> bool:
     """SQLite's own checks, then row by row against a catalogue made afresh from the files."""
-    db = repository.database
-    committed = None
-    before = len(report.faults)
-    try:
-        committed = dump.committed_facts(db)
-        for problem in [*dump.integrity(db), *dump.local_problems(db)]:
-            report.add("catalogue", "dlv.db", problem)
-    except Damaged as error:
-        report.add("catalogue", "dlv.db", error)
-    filled = rebuilding.fill(repository, fresh, committed)
-    try:
-        explained = _explained(repository, filled)
-        for table, row, what in dump.differences(db, fresh):
-            # Objects that no committed version refers to are not the catalogue's business.
-            if what == "missing" and table in dump.OF_PACKS:
-                if table == "pack":
-                    filled.dangling.append((table, str(row[0])))
-            elif not explained(table, row):
-                short = " ".join(str(value)[:16] for value in row[:3])
-                report.add("catalogue", f"{table} {short}", f"the row is {what}")
-    except Damaged as error:
-        report.add("catalogue", "dlv.db", error)
-    sound = len(report.faults) == before
-    _filled(db if sound else fresh, report, filled)
-    report.count("facts", sum(1 for _ in repositories.stored(repository.facts, ".json")))
+    compared = comparing.compare(repository, fresh, standing)
+    for name, why, labels in compared.faults:
+        report.add("catalogue", name, why, labels)
+    sound = not compared.faults
+    if log is not None and log.lost:
+        report.add("catalogue", log.path.name, log.why)
+    elif log is not None and log.behind:
+        compared.filled.dangling.append(("log", f"{log.path.name}, frame {log.broken}"))
+    _filled(repository.database if sound else fresh, report, compared.filled)
+    report.count("facts", len(standing.facts))
     return sound
-
-
-def _explained(repository: Repository, filled: Filled) -> Callable[[str, Sequence[Any]], bool]:
-    """Whether a row differs because of a fault of the files, which is listed by itself."""
-    kinds = {kind for kind, _, _ in filled.faults}
-    names = {name for kind, name, _ in filled.faults if kind in ("fact", "manifest")}
-    tables: set[str] = set()
-    for kind, name, _ in filled.faults:
-        about = dump.about(repository.database, name) if kind == "fact" else None
-        if about is not None:
-            names.add(about[1])
-            if about[0] == "undo":
-                tables |= {"version", "snapshot", "tag"}
-    present = {name for name, _ in repositories.stored(repository.packs, SUFFIX)}
-    if kinds & {"pack", "network", "series", "bounds"} or dump.packs(repository.database) - present:
-        tables |= dump.OF_PACKS | dump.OF_NETWORKS | {"metric"}
-    if "network" in kinds:
-        tables.add("version")
-    if names:
-        tables |= dump.OF_NETWORKS | {"tensor"}
-    return lambda table, row: table in tables or not names.isdisjoint(row[:4])
 
 
 def _filled(db: Database, report: Report, filled: Filled) -> None:
@@ -264,9 +235,7 @@ class _Objects:
         """Each pack's name, footer and, row by row, what the catalogue says lies in it; whether
         all of the latter was right."""
         right = True
-        rows: dict[str, list[tuple[Any, ...]]] = {}
-        for name, row in dump.chunk_rows(self.db):
-            rows.setdefault(name, []).append(row)
+        rows = comparing.chunks_of_packs(self.db)
         packs = self.repository.packs
         present = {name for name, _ in repositories.stored(packs, SUFFIX)}
         for name in sorted(present | set(rows) | dump.packs(self.db)):
@@ -285,16 +254,10 @@ class _Objects:
     def _pack(self, path: Path, name: str, rows: list[tuple[Any, ...]], *, quick: bool) -> bool:
         if not path.exists():
             raise Damaged("the file is missing")
-        with Pack(path) as pack:
-            known = {
-                (*(p.kind, p.plane, p.offset, p.length, p.raw, p.blake3), *_member(p))
-                for p in pieces_of(pack.footer, name)
-            }
+        wrong = comparing.wrong_chunks(path, name, rows)
         if not quick and hash_file(path, self.progress) != name:
             raise Damaged("its content has another hash than its name")
-        wrong = [row for row in rows if row not in known]
-        for row in wrong:
-            where = f"chunk {row[2]} of pack {name[:12]}"
+        for where in wrong:
             self.report.add("catalogue", where, "it is not in the pack")
         return not wrong
 
@@ -376,10 +339,6 @@ def _coded_with(lost: Mapping[str, str], rows: Mapping[str, Sequence[tuple[Any, 
         for row in found
         if json.loads(row[10]).get("table") in tables
     }
-
-
-def _member(piece: PieceRow) -> tuple[str, int, int, int, str]:
-    return piece.object, piece.at, piece.start, piece.count, dumps(piece.codec).decode()
 
 
 def _intact(descriptor: int, offset: int, length: int, blake3: str) -> bool:

@@ -253,6 +253,8 @@ def run(argv: Sequence[str]) -> int:
     try:
         code = _run(argv, state)
         sys.stdout.flush()
+        if code != StorageError.exit_code:  # else as a killed process would leave it
+            _put_away(state)
     except BrokenPipeError:
         # Whoever read our output has gone: that is no error. The null device takes what is
         # still in the buffer when the interpreter flushes it.
@@ -262,6 +264,14 @@ def run(argv: Sequence[str]) -> int:
         os.close(null)
         return 0
     return code
+
+
+def _put_away(state: Mapping[str, invocation.Invocation]) -> None:
+    """The catalogue's log goes into its file: a short log has few bits to go wrong, and who may
+    not write needs no copy of it."""
+    for call in state.values():
+        if (repository := vars(call).get("repository")) is not None:
+            repository.close()
 
 
 def _run(argv: Sequence[str], state: dict[str, invocation.Invocation]) -> int:

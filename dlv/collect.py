@@ -19,6 +19,7 @@ import dlv.collecting.policy as policies
 import dlv.collecting.rewrite as rewriting
 import dlv.collecting.roots as finding
 import dlv.collecting.trials as trials
+import dlv.comparing as comparing
 import dlv.quarantine as quarantine
 import dlv.restoring as restoring
 import dlv.unfinished as unfinished
@@ -29,7 +30,7 @@ from dlv.collecting.policy import Choice, Policy
 from dlv.collecting.roots import Hidden, Roots
 from dlv.collecting.trials import Unneeded
 from dlv.errors import StorageError
-from dlv.metadata import collected, storage
+from dlv.metadata import collected, dump, storage
 from dlv.metadata.facts import newest
 from dlv.quarantine import Place
 from dlv.repository import Repository
@@ -101,6 +102,7 @@ def plan(repository: Repository, request: Request) -> Collected:
         outcome.interrupted = waiting.place
         outcome.kept, outcome.after = quarantine.places(repository), storage.size_of_packs(db)
         return outcome
+    comparing.demand(repository, "gc")
     # Only what would be hidden needs a transaction that others have to wait for.
     moment = db.atomic() if request.policy else db.snapshot()
     with contextlib.suppress(_RehearsedError), repository.holding(), moment:
@@ -136,10 +138,13 @@ def collect(repository: Repository, request: Request, *, progress: Progress) -> 
             outcome.kept = quarantine.places(repository)
             outcome.after = storage.size_of_packs(repository.database)
             return outcome
+        comparing.demand(repository, "gc")
         with repository.writing():
             _hide(repository, request, outcome)
         with superseded.removing(repository):
             marked = _sweep(repository, request, outcome)
+            db = repository.database
+            repository.marks.sweep(dump.committed_facts(db) | collected.numbered(db))
         _delete(repository, request, outcome)
         if rewriting.mostly_dead(marked):
             _count_rewriting(outcome, marked)

@@ -301,6 +301,12 @@ def _settled_copy(path: Path, name: str) -> bool:
     return True
 
 
+def touch(path: Path) -> None:
+    """An empty file, for its name alone; the folder is synced with whatever comes next there."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+    os.close(_call("create", "create", path, os.open, path, flags, 0o666))
+
+
 def remove(path: str | os.PathLike[str]) -> None:
     """Unlink a file and make that durable."""
     _call("unlink", "remove", path, os.unlink, path)

@@ -16,11 +16,12 @@ import dlv.durable as durable
 import dlv.quarantine as quarantine
 import dlv.rights as rights
 from dlv.archiving.generations import Found
+from dlv.change_marks import Standing
 from dlv.errors import Damaged, DlvError
 from dlv.fact import Fact, decode_fact
 from dlv.manifest import Manifest, decode
 from dlv.metadata import bounds as bounds_rows
-from dlv.metadata import dump, facts, matrices, versions
+from dlv.metadata import collected, dump, facts, matrices, versions
 from dlv.metadata.database import Database
 from dlv.mounts import network_disk
 from dlv.pas.packs import SUFFIX, Pack
@@ -190,7 +191,13 @@ def _insert(
 def rebuild(repository: Repository) -> Filled:
     """Make the catalogue again beside the old one, and put it in its place."""
     with repository.alone("gc.lock"):
-        return remake(repository)
+        known = _known(repository)
+
+        def follow(db: Database) -> None:
+            if known is not None:
+                _follow(repository, db, known.lost)
+
+        return remake(repository, _believed(known), follow)
 
 
 def remake(
@@ -208,12 +215,64 @@ def remake(
         _keep(repository, db)
         with db.atomic():
             last(db)
+        told = dump.committed_facts(db) | collected.numbered(db)
         db.checkpoint()
     finally:
         db.close()
     repository.close()
     _swap(repository, fresh)
+    repository.marks.sweep(told)
     return filled
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What the old catalogue says has committed, and what lies there that it has lost."""
+
+    facts: set[str]
+    lost: set[str]
+    standing: Standing
+
+
+def lost_facts(
+    repository: Repository, standing: Standing, db: Database, committed: Set[str]
+) -> set[str]:
+    """Facts that have committed and that the catalogue does not know any more."""
+    waiting = quarantine.restoring(repository)
+    # Of a restore from quarantine they count when it has come to its end.
+    pending = {fact.hash for fact in waiting.facts} if waiting else set()
+    return standing.lost(committed, collected.numbered(db)) - pending
+
+
+def _known(repository: Repository) -> _Known | None:
+    """None: it cannot be asked."""
+    standing = repository.marks.read()
+    try:
+        db = repository.database
+        known = dump.committed_facts(db)
+        return _Known(known, lost_facts(repository, standing, db, known), standing)
+    except DlvError:
+        return None
+
+
+def _believed(known: _Known | None) -> set[str] | None:
+    """All facts but those of changes that never came to their commit; where there is no old
+    catalogue to tell, all: a change that was acknowledged is not lost, another one may reappear."""
+    if known is None or not (known.standing.open_facts or known.standing.open_versions):
+        return None
+    return (known.facts & known.standing.facts) | known.lost
+
+
+def _follow(repository: Repository, db: Database, lost: Set[str]) -> None:
+    """HEAD goes on to what was committed upon it, if the old catalogue had lost that."""
+    made = [fact for fact in map(repository.marks.fact, lost) if fact is not None]
+    for fact in sorted(made, key=lambda fact: fact.created):
+        version = None if fact.kind != "number" else versions.by_id(db, str(fact.subject))
+        if version is not None and version.state == "live":
+            parents = repository.manifest(version.id).parents
+            if facts.state(db, HEAD) == (parents[0].id if parents else None):
+                facts.set_state(db, HEAD, version.id)
+                facts.set_state(db, NEXT, None)
 
 
 def _journals(path: Path) -> list[Path]:
@@ -223,8 +282,11 @@ def _journals(path: Path) -> list[Path]:
 def _keep(repository: Repository, db: Database) -> None:
     """HEAD, staging and the operation log, if the old catalogue still gives them."""
     try:
-        old = Database(repository.database_file) if repository.database_file.exists() else None
-        rows = {} if old is None else {name: old.table(name) for name in _KEPT}
+        there = repository.database_file.exists()
+        old = Database(repository.database_file, lenient=True) if there else None
+        foreign = [] if old is None else old.foreign()
+        kept = [name for name in _KEPT if f"table {name}" not in foreign]
+        rows = {} if old is None else {name: old.table(name) for name in kept}
         if old is not None:
             old.close()
     except DlvError:

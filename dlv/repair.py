@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import dlv.archiving.superseded as superseded
+import dlv.catalogue_log as catalogue_log
 import dlv.check as checking
+import dlv.comparing as comparing
 import dlv.quarantine as quarantine
 import dlv.rebuild as rebuilding
 import dlv.repairing.contents as contents
@@ -42,13 +44,14 @@ def repair(
     """The other repository is only read; nothing in it is believed without its hash."""
     other = None if source is None else _other(repository, source)
     copies = Copies(repository, None if other is None else other.path)
+    log = _log(repository)
     first = _check(repository, progress)
     if first is not None and not first.damaged:
-        return Repaired(first, 0)
+        return Repaired(first, len(log), log)
     with superseded.removing(repository):
         _whole(repository, copies, first)
         _ledger(copies, first)
-    mended = list(copies.found)
+    mended = log + list(copies.found)
     if first is None or any(f.kind == "catalogue" for f in first.faults) or mended:
         rebuilding.rebuild(repository)
     outcome = Repaired(checking.check(repository), len(first.faults) if first else 1, mended)
@@ -70,6 +73,19 @@ def _other(repository: Repository, source: Path) -> Repository:
     if found.path == repository.path:
         raise UsageError("--from names this very repository", hint="give the path of a copy")
     return found
+
+
+def _log(repository: Repository) -> list[tuple[str, str]]:
+    """A byte of the catalogue's log that is wrong is put right before anybody reads it."""
+    log = comparing.log_of(repository)
+    if log is None or not log.changes:
+        return []
+    with superseded.removing(repository):
+        log = comparing.log_of(repository)
+        if log is not None and catalogue_log.mend(log):
+            many = f"{log.behind} commit{'' if log.behind == 1 else 's'}"
+            return [(log.path.name, f"its checksums: {many} can be read again")]
+    return []
 
 
 def _check(repository: Repository, progress: Progress) -> Report | None:

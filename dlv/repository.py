@@ -17,6 +17,7 @@ import dlv.locks as locks
 import dlv.repository_format as repository_format
 import dlv.rights as rights
 from dlv.canonical import dumps, hash_bytes
+from dlv.change_marks import Marks
 from dlv.errors import Conflict, Damaged, UnsafeInput
 from dlv.lazy import lazy
 from dlv.metadata import facts, staged
@@ -97,6 +98,7 @@ class Repository:
         self.packs = path / "packs"
         self.manifests = path / "manifests"
         self.facts = path / "facts"
+        self.marks = Marks(self.manifests, self.facts)
         self.tmp, self.cache = path / "tmp", path / "cache"
         self.files_git = path / "files.git"
         self.config_file = path / "config.toml"
@@ -294,8 +296,8 @@ class Repository:
             if change.cancelled:
                 raise _CancelledError
             # Not before the block has ended well: a rebuild believes every fact that it finds.
-            for fact in () if rehearsal else change.facts:
-                self.write_fact(fact)
+            if not rehearsal:
+                self.write_facts(change.facts)
             made, consumed = [fact.hash for fact in change.facts], staged.as_json(change.consumed)
             facts.log_operation(
                 db, verb, change.summary, made, before, self._state(), change.undoes, consumed
@@ -335,7 +337,15 @@ class Repository:
             raise Damaged(
                 "the manifest does not read back as it was meant", hint="report this fault"
             )
+        self.marks.begin_version(hash_bytes(data))
         return durable.write_once(self.tmp, self.manifests, data, suffix=".json")
+
+    def write_facts(self, found: Sequence[Fact]) -> None:
+        """Within the transaction that they are part of."""
+        self.marks.begin(found)
+        for fact in found:
+            self.write_fact(fact)
+        self.database.afterwards(lambda: self.marks.end(found))
 
     def write_fact(self, fact: Fact) -> str:
         data = fact.encode()

@@ -203,7 +203,7 @@ def test_quarantine_and_back(four: Repository, monkeypatch: pytest.MonkeyPatch) 
     held = {path for place in places for path, _ in place.objects}
     assert names <= everything(four) | held
     for place in reversed(places):
-        restoring.restore(four, place.id, AUTHOR, 0)
+        restoring.restore(four, place.id, AUTHOR)
     assert labels(four, "removed") == {"net@2"}
     assert sound(four)
     assert rebuilt(four)
@@ -212,9 +212,9 @@ def test_quarantine_and_back(four: Repository, monkeypatch: pytest.MonkeyPatch) 
     assert labels(four) == {"net@1", "net@2", "net@3", "net@4"}
     assert sound(four)
     assert quarantine.places(four) == []
-    assert restoring.restore(four, places[0].id, AUTHOR, 0).before
+    assert restoring.restore(four, places[0].id, AUTHOR).before
     with pytest.raises(NotFound):
-        restoring.restore(four, "20260101T000000-abcdef", AUTHOR, 0)
+        restoring.restore(four, "20260101T000000-abcdef", AUTHOR)
 
 
 def aged(repository: Repository, by: datetime.timedelta, monkeypatch: pytest.MonkeyPatch) -> None:

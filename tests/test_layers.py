@@ -14,14 +14,16 @@ import pytest
 LEVELS: dict[float, str] = {
     1: "network pas events record manifest fact lanes demo_training bounds_columns own_code"
     " children holders rights warden",
-    2: "metadata adapters durable ignore locks config_text paths folders arrays mounts"
+    2: "metadata adapters durable change_marks ignore locks config_text paths folders arrays mounts"
     " repository_format unfinished user_files",
-    3: "ballast quarantine repository revisions staging files config pack_files weights"
-    " weight_writer snapshots catalogue environment bounds_norms live_model weight_statistics"
-    " processors series_figures",
+    3: "ballast catalogue_log quarantine repository revisions staging files config pack_files"
+    " weights weight_writer snapshots catalogue environment bounds_norms live_model"
+    " weight_statistics processors series_figures",
     3.2: "trials runs artifacts rounding structure reading given_data bounds curve_store"
     " network_graphs projections text_logs",
     3.3: "archiving curve_writer restart_views",
+    3.36: "rebuild",
+    3.38: "comparing",
     3.4: "bounding ingest frozen_curves",
     3.45: "event_logs",
     # What several verbs share.
@@ -31,7 +33,7 @@ LEVELS: dict[float, str] = {
     3.8: "draft",
     4: "board add commit archive explain diff describe evaluate activations check status history"
     " checkout tags remove collect intake intake_mlflow intake_tensorboard transfer curves stats"
-    " doctor demo rebuild named_boards"
+    " doctor demo named_boards"
     " show undo version copying lossy repair logged_curves restoring",
     5: "training hub report dql views",
     6: "commands api integrations",
@@ -63,12 +65,11 @@ EXTRA = {
     "repository": "lazy series_figures",
     "repository_format": "durable",
     "series_figures": "catalogue weights",
+    "change_marks": "durable lazy",
     "config": "lazy",
     "config_text": "lazy user_files",
-    "check": "rebuild",
-    "collect": "rebuild restoring",
-    "restoring": "rebuild",
-    "repair": "check rebuild",
+    "collect": "restoring",
+    "repair": "check",
     "quarantine": "repository",
     "ballast": "repository",
     "arrays": "adapters",
@@ -154,7 +155,8 @@ HOMES = {
     "pytorch_lightning": "integrations/lightning.py",
     "transformers": "integrations/transformers.py",
     "keras": "integrations/keras.py adapters/keras_check/",
-    "onnxruntime": "evaluation/engines.py evaluation/original.py adapters/keras_check/ adapters/aten/guard.py",
+    "onnxruntime": "evaluation/engines.py evaluation/original.py adapters/keras_check/"
+    " adapters/aten/guard.py",
     "matplotlib": "report/picture.py",
     "optuna": "training/sampling.py",
     "ray": "training/ray_pool.py",

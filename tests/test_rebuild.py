@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,7 @@ import dlv.undo as undo
 from dlv.errors import Conflict, Damaged
 from dlv.metadata import dump, facts, staged, versions
 from dlv.metadata.database import Database
-from dlv.repository import HEAD, Repository
+from dlv.repository import HEAD, Repository, stored
 
 
 def lose(repository: Repository) -> None:
@@ -99,14 +98,23 @@ def test_life_goes_on(lived: Repository, commit_model: Callable[..., str]) -> No
     assert label(lived, "wide@1").state == "removed"
 
 
+class _KilledError(BaseException):
+    """Where a process dies, the rest of the test goes on."""
+
+
 def _unacknowledged(repository: Repository, commit_model: Callable[..., str], **given: Any) -> str:
     """A commit that dies between its fact and its transaction: all files, no rows."""
-    saved = repository.path / "saved.db"
-    repository.database.checkpoint()
-    shutil.copyfile(repository.database_file, saved)
-    made = commit_model(repository, "lenet", {"w": np.full((3, 3), 7, "f4")}, **given)
-    lose(repository)
-    saved.rename(repository.database_file)
+    before = {name for name, _ in stored(repository.manifests, ".json")}
+
+    def die(*_: Any, **__: Any) -> int:
+        raise _KilledError
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(facts, "log_operation", die)
+        with pytest.raises(_KilledError):
+            commit_model(repository, "lenet", {"w": np.full((3, 3), 7, "f4")}, **given)
+    (made,) = {name for name, _ in stored(repository.manifests, ".json")} - before
+    repository.close()
     return made
 
 

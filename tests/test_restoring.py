@@ -93,7 +93,7 @@ def calls(taken: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     with Repository.find(root) as repository, monkeypatch.context() as patched:
         (place,) = quarantine.places(repository)
         patched.setattr(durable, "failpoints", counting)
-        restoring.restore(repository, place.id, AUTHOR, 0)
+        restoring.restore(repository, place.id, AUTHOR)
     return counting.count
 
 
@@ -106,14 +106,14 @@ def broken_off(taken: Path, at: int, monkeypatch: pytest.MonkeyPatch, *, dead: b
         with monkeypatch.context() as patched:
             patched.setattr(durable, "failpoints", Stops(at, dead=dead))
             with contextlib.suppress(StorageError):
-                restoring.restore(repository, place.id, AUTHOR, 0)
+                restoring.restore(repository, place.id, AUTHOR)
         repository.close()
         assert check.check(repository).faults == [], at
         started = quarantine.restoring(repository) is not None
         # With a mark all comes back, and without one nothing has gone anywhere.
         done = gc(repository, NOW if started else datetime.timedelta(days=14))
         assert (done.restored is not None) == started
-        again = restoring.restore(repository, place.id, AUTHOR, 0)
+        again = restoring.restore(repository, place.id, AUTHOR)
         assert again.id == place.id
         assert states(repository) == {
             "net@1": "removed",
@@ -161,7 +161,7 @@ def test_what_was_marked_is_not_believed_before_its_end(taken: Path) -> None:
             repository.write_fact(fact)
         assert check.rebuild(repository).faults == []
         assert set(states(repository)) == {"net@2", "net@4"}
-        restoring.restore(repository, place.id, AUTHOR, 0)
+        restoring.restore(repository, place.id, AUTHOR)
         assert set(states(repository)) == {"net@1", "net@2", "net@3", "net@4"}
 
 
@@ -171,6 +171,6 @@ def test_a_mark_that_cannot_be_read_stops_nothing(taken: Path, content: bytes) -
         (repository.path / quarantine.MARK).write_bytes(content)
         (place,) = quarantine.places(repository)
         assert check.check(repository).faults == []
-        done = restoring.restore(repository, place.id, AUTHOR, 0)
+        done = restoring.restore(repository, place.id, AUTHOR)
         assert set(done.versions) == {"net@1", "net@3"}
         assert not (repository.path / quarantine.MARK).exists()

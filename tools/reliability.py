@@ -16,12 +16,16 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from tests import conftest as tests_conftest  # noqa: E402
 from tests.crash import conftest, shim, test_concurrency, test_kill_ingest  # noqa: E402
+from tests.crash.flips import KINDS as FLIPPED  # noqa: E402
+from tests.crash.flips import Flips  # noqa: E402
 from tests.crash.test_bit_flips import KINDS  # noqa: E402
 from tests.crash.test_powerloss import COMMANDS as CUT  # noqa: E402
 from tests.crash.verbs import VERBS  # noqa: E402
@@ -33,7 +37,8 @@ ERRORS = [
     for code in (errno.ENOSPC, errno.EIO, errno.EMFILE)
 ]
 BITS = [(shim.SPOIL, 0)]
-KINDS_OF_ROWS = ("kills", "errors", "bits", "power", "crowd")
+FLIPS = {"log": 1500, "catalogue": 1500}
+KINDS_OF_ROWS = ("kills", "errors", "bits", "flips", "power", "crowd")
 
 
 def run(
@@ -77,6 +82,23 @@ def crowd(below: Path, many: int, turns: int) -> dict[str, Any]:
     return {"points": many * turns, "reached": many, "bad": len(wrong), "examples": wrong}
 
 
+def flip(flips: Flips, kind: str, many: int) -> dict[str, Any]:
+    """So many bits flipped, each in a fresh copy, in which then gc, fsck and a repair run."""
+    wrong = list(flips.run(kind, many, seed=2))
+    return {"points": many, "reached": many, "bad": len(wrong), "examples": wrong[:3]}
+
+
+def flips_of(below: Path) -> Flips:
+    """The repository that they happen to."""
+    commit = tests_conftest.commit_model.__wrapped__()  # type: ignore[attr-defined]
+    folders = SimpleNamespace(mktemp=lambda name: below / name)
+    (below / "lived").mkdir()
+    lived = tests_conftest.lived_once.__wrapped__(folders, commit)  # type: ignore[attr-defined]
+    place = below / "flips"
+    place.mkdir()
+    return Flips(lived, place, commit)
+
+
 def _shim(below: Path) -> Path:
     return shim.library(below / "shim")
 
@@ -115,6 +137,11 @@ def main() -> None:
             row("errors", verb, partial(run, below, verb, ERRORS, given.points))
         for verb in VERBS:
             row("bits", verb, partial(run, below, verb, BITS, given.points))
+        flips = flips_of(below)
+        for kind in FLIPPED:
+            # 5,250 in all without a limit: most in what was found to hide something.
+            most = FLIPS.get(kind, 250)
+            row("flips", kind, partial(flip, flips, kind, min(given.points or most, most)))
         for verb in CUT:
             row("power", verb, partial(run, below, verb, images=images))
         row("crowd", given.crowd, partial(crowd, below, many, turns))

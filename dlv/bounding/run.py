@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import dlv.archiving.superseded as superseded
 import dlv.catalogue as catalogue
+import dlv.comparing as comparing
 import dlv.revisions as revisions
 from dlv.archiving.proposal import Progress
 from dlv.bounding.calibration import Asked, rows_for
@@ -86,6 +87,7 @@ def bound(repository: Repository, request: Request, *, progress: Progress) -> Ou
     with superseded.alone(repository):
         with repository.writing():
             pass
+        comparing.demand(repository, "bound")
         superseded.settle(repository)
         for version in _chosen(repository, request):
             try:

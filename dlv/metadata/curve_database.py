@@ -8,21 +8,26 @@ from pathlib import Path
 
 from dlv.errors import Damaged, NewerFormat, StorageError
 from dlv.locks import Patience
+from dlv.metadata import migrations
 from dlv.metadata.database import Database
-from dlv.metadata.migrations import statements
 
 SCHEMA_VERSION = 2
 PAGE = 16384  # a chunk of points takes a few pages, not dozens
-
-_OBJECTS = "SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name, type"
 
 
 def open_curves(path: Path, *, wal: bool = True, patience: Patience | None = None) -> CurveDatabase:
     """The curves in `path`; what cannot be used is thrown away, as logs and packs have it all."""
     with contextlib.suppress(Damaged, NewerFormat):
         return CurveDatabase(path, wal=wal, patience=patience)
-    for file in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal"))):
-        file.unlink(missing_ok=True)
+    for end in ("", "-wal", "-shm", "-journal"):
+        try:
+            path.with_name(path.name + end).unlink(missing_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"the curves in {path} cannot be read, nor made again",
+                why=error.strerror,
+                hint="run the command once as a user who may write there",
+            ) from error
     return CurveDatabase(path, wal=wal, patience=patience)
 
 
@@ -33,8 +38,8 @@ class CurveDatabase(Database):
         super().__init__(path, wal=wal, patience=patience)
         self.execute("PRAGMA synchronous = NORMAL")
 
-    def _connect(self, *options: str) -> sqlite3.Connection:
-        made = super()._connect(*options)
+    def _connect(self) -> sqlite3.Connection:
+        made = super()._connect()
         made.execute(f"PRAGMA page_size = {PAGE}")  # of a file that is not there yet
         return made
 
@@ -47,22 +52,21 @@ class CurveDatabase(Database):
         if not found and create and not self.read_only:
             with self.atomic():
                 if not self.value("PRAGMA user_version"):
-                    for statement in statements("curves.sql"):
+                    for statement in migrations.statements("curves.sql"):
                         self.execute(statement)
                     self.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             found = SCHEMA_VERSION
         if found != SCHEMA_VERSION or not self.as_made():
             raise Damaged(f"{self.path} does not hold curves as this dlv keeps them")
 
+    def foreign(self) -> list[str]:
+        return migrations.foreign(self, "curves.sql")
+
     def as_made(self) -> bool:
-        plain = sqlite3.connect(":memory:")
         try:
-            plain.executescript("".join(statements("curves.sql")))
-            return self.rows(_OBJECTS) == plain.execute(_OBJECTS).fetchall()
+            return not self.foreign() and not migrations.missing(self, "curves.sql")
         except Damaged:
             return False
-        finally:
-            plain.close()
 
     def _translated(self, error: sqlite3.Error | UnicodeDecodeError) -> BaseException:
         found = super()._translated(error)

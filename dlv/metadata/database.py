@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 from dlv.errors import Conflict, Damaged, NewerFormat, StorageError, denied
 from dlv.locks import Patience, Wait
 from dlv.metadata import migrations
+from dlv.metadata.connecting import connect, is_read_only
 from dlv.metadata.functions import Aggregates, Calls, Functions
-from dlv.metadata.leaving import give_up
+from dlv.metadata.leaving import give_up, leave
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
@@ -40,12 +41,16 @@ class Database:
         wal: bool = True,
         create: bool = True,
         figures: Callable[[Database, str], migrations.Figures | None] | None = None,
+        lenient: bool = False,
     ) -> None:
         """`figures`: reads a series out of the packs, for a catalogue that knows less of it."""
         self.path = path
         self._figures = figures
         self.patience = Patience() if patience is None else patience
         self._depth = 0
+        self._refused = False  # by the disk: then SQLite is to sync nothing of it again
+        self._lenient = lenient  # to read what can be read of one with foreign things in it
+        self._afterwards: list[Callable[[], None]] = []
         self._turn = threading.RLock()  # a transaction belongs to one thread
         self._calls = Calls()
         self._connection = self._patiently(self._connect)
@@ -59,6 +64,8 @@ class Database:
             self.execute("PRAGMA trusted_schema = OFF")
             self.execute("PRAGMA foreign_keys = OFF")  # a table that is made again is away a moment
             self._migrate(create)
+            if not lenient:
+                self._refuse(self.foreign())
             self.execute("PRAGMA temp_store = MEMORY")  # a query's own tables, on no disk
             self.execute("PRAGMA foreign_keys = ON")
         except BaseException as error:
@@ -68,31 +75,10 @@ class Database:
     @property
     def read_only(self) -> bool:
         """Whether the file, or the folder that WAL needs, may not be written."""
-        return self.path.is_file() and not (
-            os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK)
-        )
+        return is_read_only(self.path)
 
-    def _connect(self, *options: str) -> sqlite3.Connection:
-        name: str | Path = self.path
-        if self.read_only:
-            name = f"{self.path.absolute().as_uri()}?{'&'.join(('mode=ro', *options))}"
-        made = sqlite3.connect(
-            name,
-            timeout=0,  # `_ask` waits, and tells for whom
-            isolation_level=None,
-            check_same_thread=False,
-            uri=isinstance(name, str),
-        )
-        if isinstance(name, str) and not options:
-            try:
-                made.execute("SELECT 1 FROM sqlite_schema").fetchone()
-            except sqlite3.OperationalError as error:
-                made.close()
-                if _name(error).startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
-                    # Nobody has it open, and what WAL needs cannot be made: it is all in one file.
-                    return self._connect("immutable=1")
-                raise
-        return made
+    def _connect(self) -> sqlite3.Connection:
+        return connect(self.path, 0)  # `_ask` waits, and tells for whom
 
     def _ask(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> sqlite3.Cursor:
         return self._patiently(lambda: self._connection.execute(sql, parameters))
@@ -127,6 +113,7 @@ class Database:
             if unread is not None:
                 return unread
         found = translate(error, self.path)
+        self._refused |= isinstance(found, StorageError) and not self.read_only
         # Our own SQL fits the schema; what does not fit is a file that is not as we made it.
         return _damaged(self.path, error) if found is error and not self.as_made() else found
 
@@ -163,6 +150,8 @@ class Database:
             raise self._newer(found)
         if found == SCHEMA_VERSION:
             return
+        if not self._lenient:
+            self._refuse(migrations.acting(self))
         if self.read_only:
             raise StorageError(
                 f"the catalogue {self.path} is that of an older dlv, and may not be written",
@@ -183,6 +172,18 @@ class Database:
     def figures(self, series: str) -> migrations.Figures | None:
         return None if self._figures is None else self._figures(self, series)
 
+    def foreign(self) -> list[str]:
+        """What of the schema dlv did not make, or makes otherwise."""
+        return migrations.foreign(self)
+
+    def _refuse(self, foreign: Sequence[str]) -> None:
+        if foreign:
+            raise Damaged(
+                f"the catalogue {self.path} is not as dlv made it",
+                why=f"this in its schema is foreign: {', '.join(foreign[:5])}",
+                hint="dlv fsck --rebuild makes it again from manifests and packs",
+            )
+
     def _newer(self, schema: int) -> NewerFormat:
         writer = self.value("PRAGMA application_id")
         newer = writer > migrations.number_of()
@@ -194,7 +195,11 @@ class Database:
         )
 
     def close(self) -> None:
-        self._connection.close()
+        """Whoever is the last puts the log into the one file, and removes it."""
+        if self._refused:
+            leave(self._connection)
+        else:
+            self._connection.close()
 
     def checkpoint(self) -> None:
         """Bring everything into the one file, so that it can be moved."""
@@ -275,10 +280,12 @@ class Database:
         self.execute(f"SAVEPOINT {name}" if self._depth else "BEGIN IMMEDIATE")
         outer = self._depth == 0
         self._depth += 1
+        before = len(self._afterwards)
         try:
             yield
         except BaseException:
             self._depth -= 1
+            del self._afterwards[before:]
             # An I/O error may have ended the transaction already.
             if self._connection.in_transaction:
                 if outer:
@@ -291,6 +298,7 @@ class Database:
         try:
             self.execute("COMMIT" if outer else f"RELEASE {name}")
         except BaseException as error:
+            del self._afterwards[before:]
             if outer and self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             if outer and isinstance(error, StorageError):
@@ -298,6 +306,14 @@ class Database:
                 # open the catalogue finds it there.
                 error.hint = "free space or check the disk; whether it was done, dlv log shows"
             raise
+        if outer:
+            afterwards, self._afterwards = self._afterwards, []
+            for call in afterwards:
+                call()
+
+    def afterwards(self, call: Callable[[], None]) -> None:
+        """Do this when the transaction has committed, and never if it does not."""
+        self._afterwards.append(call)
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:

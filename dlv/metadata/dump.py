@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+from dlv.errors import Conflict, Damaged, NewerFormat, StorageError
+from dlv.locks import Patience
 from dlv.metadata import facts, staged, versions
 from dlv.metadata.database import Database, Row
+from dlv.metadata.trials import Trials
 
 STATES = ("live", "removed", "recovered")
 
@@ -100,11 +103,15 @@ def integrity(db: Database) -> list[str]:
 
 def ledger_problems(path: Path) -> list[str]:
     """What SQLite finds wrong with the ledger of trials; nothing if it is not to be had now."""
-    try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
-            rows = db.execute("PRAGMA integrity_check(20)").fetchall()
-    except sqlite3.OperationalError:
+    if not path.exists():
         return []
+    try:
+        with closing(Trials(path, patience=Patience().at_most(1))) as ledger:
+            rows = ledger.rows("PRAGMA integrity_check(20)")
+    except (Conflict, StorageError, NewerFormat):
+        return []
+    except Damaged as error:
+        return [error.why or error.message]
     except (sqlite3.Error, UnicodeDecodeError) as error:
         return [str(error)]
     return [str(row[0]) for row in rows if row[0] != "ok"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -45,12 +46,16 @@ class Figures(Protocol):
     def max_step(self) -> int | None: ...
 
 
-class Catalogue(Protocol):
+class Rows(Protocol):
+    """Whoever may be asked for rows."""
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]: ...
+
+
+class Catalogue(Rows, Protocol):
     """What is asked of a `Database`."""
 
     def execute(self, sql: str) -> object: ...
-
-    def rows(self, sql: str) -> list[tuple[Any, ...]]: ...
 
     def functions(
         self, functions: Functions, aggregates: Aggregates
@@ -72,6 +77,52 @@ def statements(name: str = "schema.sql") -> Iterator[str]:
         if sqlite3.complete_statement(statement):
             yield statement
             statement = ""
+
+
+_END = re.compile(r";[ \t]*(?:--[^\n]*)?$", re.MULTILINE)  # of a statement
+_CREATED = re.compile(r"^CREATE (?:UNIQUE )?(TABLE|INDEX) (\w+)", re.MULTILINE)
+
+
+def foreign(database: Rows, name: str = "schema.sql") -> list[str]:
+    """What is in a database, and not in that file as it stands there; something may be missing.
+
+    Triggers, views, virtual tables and computed columns run with every statement that touches
+    them: who planted one could empty a table while a command says that all is well.
+    """
+    wanted = _wanted(name)
+    # Indexes without a text are those of a UNIQUE or a PRIMARY KEY.
+    return [
+        f"{kind} {name}"
+        for name, kind, sql in database.rows("SELECT name, type, sql FROM sqlite_schema")
+        if wanted.get(name) != (kind, sql)
+        and not (kind == "index" and sql is None and str(name).startswith("sqlite_autoindex_"))
+    ]
+
+
+def missing(database: Rows, name: str) -> list[str]:
+    """What should be there and is not."""
+    found = {row[0] for row in database.rows("SELECT name FROM sqlite_schema")}
+    return [each for each in _wanted(name) if each not in found]
+
+
+def _wanted(name: str) -> dict[str, tuple[str, str]]:
+    """Name of an object of a schema -> (kind, text) as SQLite keeps them."""
+    texts = _END.split(Path(__file__).with_name(name).read_text("utf-8"))
+    heads = [(text, _CREATED.search(text)) for text in texts]
+    return {
+        head[2]: (head[1].lower(), text[head.start() :]) for text, head in heads if head is not None
+    }
+
+
+def acting(database: Rows) -> list[str]:
+    """Triggers and views, which no schema of dlv ever had."""
+    return [
+        f"{kind} {name}"
+        for kind, name in database.rows(
+            "SELECT type, name FROM sqlite_schema"
+            " WHERE type NOT IN ('table', 'index') ORDER BY name"
+        )
+    ]
 
 
 def _create(database: Catalogue) -> None:

@@ -11,12 +11,17 @@ from typing import Any
 
 from dlv.errors import Conflict, Damaged, NewerFormat, StorageError
 from dlv.locks import Patience, Wait
+from dlv.metadata import migrations
+from dlv.metadata.connecting import connect, is_read_only
 from dlv.metadata.database import is_busy
 from dlv.metadata.leaving import give_up
 
 SCHEMA_VERSION = 1
 
 Row = dict[str, Any]
+
+# What SQLite says of a damaged file as if the statement had been wrong.
+_DAMAGE = ("malformed", "no such", "unsupported file format", "Could not decode to UTF-8")
 
 _MEMBER = (
     "t.id AS trial, t.network, t.config, t.seed, t.log_every, t.state, t.step, t.attempts,"
@@ -32,10 +37,8 @@ class Trials:
         self.path = path
         self._patience = Patience() if patience is None else patience
         try:
-            self._connection = sqlite3.connect(
-                path, timeout=0, isolation_level=None, check_same_thread=False
-            )
-        except sqlite3.Error as error:
+            self._connection = connect(path, 0)
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise _translated(error, path) from error
         try:
             self._connection.row_factory = _as_dict
@@ -45,14 +48,15 @@ class Trials:
             raise
 
     def _open(self) -> None:
-        self._do("PRAGMA journal_mode = WAL")
+        if not is_read_only(self.path):
+            self._do("PRAGMA journal_mode = WAL")
         self._do("PRAGMA synchronous = NORMAL")
         self._do("PRAGMA trusted_schema = OFF")
         version = self._number("PRAGMA user_version")
         if not version:
             with self.atomic():
                 if not self._number("PRAGMA user_version"):  # nobody was faster
-                    for statement in _schema():
+                    for statement in migrations.statements("trials.sql"):
                         self._do(statement)
                     self._do(f"PRAGMA user_version = {SCHEMA_VERSION}")
         elif version != SCHEMA_VERSION:
@@ -61,6 +65,16 @@ class Trials:
                 why=f"its schema is number {version}, this dlv knows {SCHEMA_VERSION}",
                 hint="pip install --upgrade dlv",
             )
+        if foreign := migrations.foreign(self, "trials.sql"):
+            raise Damaged(
+                f"the ledger of trials {self.path} is not as dlv made it",
+                why=f"this in its schema is foreign: {', '.join(foreign[:5])}",
+                hint="dlv fsck --repair sets it aside, and trials begin anew",
+            )
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """As `migrations` wants them."""
+        return [tuple(row.values()) for row in self._rows(sql)]
 
     def close(self) -> None:
         self._connection.close()
@@ -98,7 +112,7 @@ class Trials:
         while True:
             try:
                 return self._connection.execute(sql, parameters)
-            except sqlite3.Error as error:
+            except (sqlite3.Error, UnicodeDecodeError) as error:
                 if not is_busy(error):
                     raise _translated(error, self.path) from error
                 wait = self._patience.for_database(self.path) if wait is None else wait
@@ -108,7 +122,7 @@ class Trials:
     def _rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         try:
             return self._do(sql, parameters).fetchall()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise _translated(error, self.path) from error
 
     def _row(self, sql: str, parameters: Sequence[Any] = ()) -> Row | None:
@@ -328,15 +342,6 @@ class Trials:
         self._do("DELETE FROM log WHERE trial_id = ?", (trial,))
 
 
-def _schema() -> Iterator[str]:
-    statement = ""
-    for line in Path(__file__).with_name("trials.sql").read_text("utf-8").splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
-
-
 def _as_dict(cursor: sqlite3.Cursor, row: tuple[Any, ...]) -> Row:
     return {column[0]: value for column, value in zip(cursor.description, row, strict=True)}
 
@@ -353,7 +358,7 @@ def _valued(row: Row) -> Row:
     return row
 
 
-def _translated(error: sqlite3.Error, path: Path) -> Exception:
+def _translated(error: sqlite3.Error | UnicodeDecodeError, path: Path) -> Exception:
     name = getattr(error, "sqlite_errorname", None) or ""
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return Conflict(
@@ -361,11 +366,12 @@ def _translated(error: sqlite3.Error, path: Path) -> Exception:
             why=f"another process has written to {path} meanwhile",
             hint="repeat the command",
         )
-    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or "malformed" in str(error):
+    unread = isinstance(error, UnicodeDecodeError) or any(sign in str(error) for sign in _DAMAGE)
+    if unread or name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return Damaged(
             f"the ledger of trials {path} is damaged",
             why=str(error),
-            hint=f"committed versions are not in it: move {path} away, and trials begin anew",
+            hint="dlv fsck --repair sets it aside; committed versions are not in it",
         )
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN")):
         return StorageError(

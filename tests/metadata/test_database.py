@@ -465,14 +465,14 @@ def test_a_migration_runs_once_and_with_its_number(
 
     def later(db: Database) -> None:
         ran.append(db.value("PRAGMA user_version"))
-        db.execute("CREATE TABLE later(x)")
+        db.execute("INSERT INTO state(key, value) VALUES ('later', '1')")
 
     monkeypatch.setattr(database, "MIGRATIONS", (*database.MIGRATIONS, later))
     monkeypatch.setattr(database, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
     for _ in range(2):
         db = Database(path, create=False)
         assert db.value("PRAGMA user_version") == SCHEMA_VERSION + 1
-        assert db.rows("SELECT * FROM later") == []
+        assert db.rows("SELECT value FROM state WHERE key = 'later'") == [("1",)]
         db.close()
     assert ran == [SCHEMA_VERSION]
 
@@ -621,7 +621,7 @@ def test_what_may_not_be_written_can_be_read(
     writer = Database(path)
     writer.execute("INSERT INTO state(key, value) VALUES ('a', '1')")
     # Permissions do not hold the superuser, whom tests may run as.
-    monkeypatch.setattr("dlv.metadata.database.os.access", lambda *_: False)
+    monkeypatch.setattr("dlv.metadata.connecting.os.access", lambda *_: False)
     beside = Database(path)
     assert beside.value("SELECT value FROM state WHERE key = 'a'") == "1"
     writer.execute("UPDATE state SET value = '2'")
@@ -641,8 +641,7 @@ def test_what_cannot_be_opened_whole_keeps_its_log(
 ) -> None:
     """Closed by SQLite, a log that it could not read would be deleted with all commits in it."""
     with closing(Database(path)) as db:
-        db.execute("CREATE TABLE kept(x)")
-        db.execute("INSERT INTO kept VALUES (1)")
+        db.execute("INSERT INTO state(key, value) VALUES ('kept', '1')")
         left = tmp_path / "left"
         left.mkdir()
         for name in ("dlv.db", "dlv.db-wal"):  # as after kill -9
@@ -658,7 +657,7 @@ def test_what_cannot_be_opened_whole_keeps_its_log(
             Database(left / "dlv.db")
     assert (left / "dlv.db-wal").stat().st_size == log
     with closing(Database(left / "dlv.db")) as db:
-        assert db.value("SELECT x FROM kept") == 1
+        assert db.value("SELECT value FROM state WHERE key = 'kept'") == "1"
 
 
 def test_another_word_in_the_schema_is_damage(path: Path) -> None:
