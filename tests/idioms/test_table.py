@@ -1,6 +1,6 @@
 """No idiom of the table gives another number without a word, and none a traceback.
 
-`python -m tests.idioms.run` shows the table; refused.txt lists what may be refused.
+`python -m tests.idioms.run` shows the table, `--refused FILE` writes what is refused anew.
 """
 
 from __future__ import annotations
