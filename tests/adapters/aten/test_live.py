@@ -724,6 +724,11 @@ def test_long_chains_are_fast() -> None:
 class _Frozen(nn.Module):
     """Statistics that no layer of the vocabulary takes, and some that nothing reads."""
 
+    weight: Any
+    bias: Any
+    running_mean: Any
+    running_var: Any
+
     def __init__(self) -> None:
         super().__init__()
         self.fc, self.aux = nn.Linear(4, 4), nn.BatchNorm1d(4)
