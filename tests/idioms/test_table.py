@@ -1,6 +1,6 @@
 """No idiom of the table gives another number without a word, and none a traceback.
 
-`python -m tests.idioms.run` shows the table; refused.txt lists what may be refused.
+`python -m tests.idioms.run` shows the table, `--refused FILE` writes what is refused anew.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ QUICK = {
     "DetectionHead", "LayerDrop", "DropoutAlways", "Sampled", "RunningMeanByHand",
     "KeyValueCache", "FrozenNorm", "ClippedWeights", "dict_out", "batch_in_arithmetic",
     "batch_specialised_three", "branch_on_values", "item_of_a_value", "CrossAttention",
-    "EncoderPadded",
+    "EncoderPadded", "scatter_added", "FrozenBatchNorm",
 }  # fmt: skip
 MAY = {
     tuple(line.split()) for line in Path(__file__).with_name("refused.txt").read_text().splitlines()

@@ -719,3 +719,29 @@ def test_long_chains_are_fast() -> None:
     assert time.process_time() - start < 5  # 3 s for 1,000 layers
     assert len(converted.network.nodes) == 300
     assert problems == []
+
+
+class _Frozen(nn.Module):
+    """Statistics that no layer of the vocabulary takes, and some that nothing reads."""
+
+    weight: Any
+    bias: Any
+    running_mean: Any
+    running_var: Any
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.aux = nn.Linear(4, 4), nn.BatchNorm1d(4)
+        for name in ("weight", "bias", "running_mean", "running_var"):
+            self.register_buffer(name, torch.rand(4))
+
+    def forward(self, x: Any) -> Any:
+        scale = self.weight * (self.running_var + 1e-5).rsqrt()
+        return self.fc(x) * scale + (self.bias - self.running_mean) * scale
+
+
+def test_buffers_that_are_no_layers_statistics_are_told() -> None:
+    network = live(_Frozen(), torch.randn(3, 4)).network
+    assert network is not None
+    own = ["weight", "bias", "running_mean", "running_var"]
+    assert (network.origin or {})["buffers"] == [*own, "aux.running_mean", "aux.running_var"]
