@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -254,7 +255,8 @@ def run(argv: Sequence[str]) -> int:
         code = _run(argv, state)
         sys.stdout.flush()
         if code != StorageError.exit_code:  # else as a killed process would leave it
-            _put_away(state)
+            with suppress(KeyboardInterrupt):  # all is done, and said
+                _put_away(state)
     except BrokenPipeError:
         # Whoever read our output has gone: that is no error. The null device takes what is
         # still in the buffer when the interpreter flushes it.
@@ -270,8 +272,10 @@ def _put_away(state: Mapping[str, invocation.Invocation]) -> None:
     """The catalogue's log goes into its file: a short log has few bits to go wrong, and who may
     not write needs no copy of it."""
     for call in state.values():
-        if (repository := vars(call).get("repository")) is not None:
-            repository.close()
+        repository = vars(call).get("repository")
+        database = None if repository is None else vars(repository).get("database")
+        if database is not None:
+            database.put_log_away()
 
 
 def _run(argv: Sequence[str], state: dict[str, invocation.Invocation]) -> int:

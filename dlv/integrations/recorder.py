@@ -44,8 +44,12 @@ class Recorder:
         parents: Sequence[str] = (),
         monitor: str | None = None,
         mode: str = "min",
+        open_end: bool = False,
     ) -> None:
-        """`monitor` names a metric: the snapshot at its best value (`mode`) is kept."""
+        """`monitor` names a metric: the snapshot at its best value (`mode`) is kept.
+
+        `open_end`: the end of the program is an end of the training like any other.
+        """
         if mode not in ("min", "max"):
             raise ValueError(f"mode is {mode!r}, not 'min' or 'max'")
         self.name = name
@@ -54,6 +58,7 @@ class Recorder:
         self.parameters = dict(parameters or {})
         self.parents = tuple(parents)
         self.monitor, self.mode = monitor, mode
+        self.open_end = open_end
         self.before_end: Callable[[], object] = lambda: None  # keeps the last weights at exit
         self.version: Any = None  # the dlv.api.Version, once it is committed
         self.step = -1  # of what was recorded last
@@ -184,7 +189,8 @@ class Recorder:
         kind = getattr(sys, "last_type", None)
         with self.unharmed("keeping a snapshot"):
             self.before_end()
-        self.finish(stopped="before its end" if kind is None else f"by {kind.__name__}")
+        early = None if self.open_end else "before its end"
+        self.finish(stopped=early if kind is None else f"by {kind.__name__}")
 
     def _numbers(self, values: Mapping[str, Any]) -> dict[str, float]:
         numbers = {}

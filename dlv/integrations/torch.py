@@ -45,6 +45,7 @@ def track(
         parents=parents,
         monitor=monitor,
         mode=mode,
+        open_end=True,  # the loop is the user's own, and may say nothing of its end
     )
     return Tracker(model, recorder, every, example)
 

@@ -201,6 +201,15 @@ class Database:
         else:
             self._connection.close()
 
+    def put_log_away(self) -> None:
+        """Empty the log into the one file, unless others are in the way. The files of the log stay:
+        on a full disk they could not be made again, and nobody could read.
+        """
+        log = self.path.with_name(self.path.name + "-wal")
+        with suppress(OSError, Conflict, Damaged, StorageError):
+            if log.stat().st_size and not (self.read_only or self._refused):
+                self.checkpoint()
+
     def checkpoint(self) -> None:
         """Bring everything into the one file, so that it can be moved."""
         self.execute("PRAGMA wal_checkpoint(TRUNCATE)")

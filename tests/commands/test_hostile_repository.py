@@ -40,7 +40,9 @@ def forge(folder: Path, change: Callable[[Manifest], Manifest]) -> str:
         repository.write_manifest(made)
         moment = "2026-06-15T13:00:00.000000Z"
         number = {"name": "evil", "number": 1}
-        repository.write_fact(Fact("number", made.id, "Eve", moment, number))
+        fact = Fact("number", made.id, "Eve", moment, number)
+        repository.write_fact(fact)
+        repository.marks.end([fact])
         check.rebuild(repository)
     return made.id
 

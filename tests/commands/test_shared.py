@@ -109,7 +109,7 @@ def as_nobody(out: Path, *words: str) -> tuple[int, str]:
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
 @pytest.mark.parametrize("what", ["format.json", "config.toml", "dlv.db", "manifests", ".dlv"])
 def test_who_is_kept_out_is_told_by_whom(dlv: Dlv, filled: Path, tmp_path: Path, what: str) -> None:
-    for folder in (filled, tmp_path, *list(tmp_path.parents)[:2]):
+    for folder in (filled, tmp_path, *list(tmp_path.parents)[:3]):
         folder.chmod(0o755)
     place = filled / ".dlv" if what == ".dlv" else filled / ".dlv" / what
     place.chmod(0o700 if place.is_dir() else 0o600)

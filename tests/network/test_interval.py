@@ -56,7 +56,7 @@ class Case:
     @property
     def known(self) -> dict[Any, Ball]:
         zc = self.h @ self.centre_weight.T + self.bias
-        wide = np.full(len(zc), np.inf)
+        wide = np.full(len(zc), 1e300)  # finite, and no help
         return {("x", 0): Ball(self.h, self.radius), ("f", 0): Ball(zc, wide)}
 
     def scores(self, reference: Reference) -> Array:

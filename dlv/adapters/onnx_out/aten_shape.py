@@ -285,11 +285,13 @@ def gather(g: Graph, x: Item, dim: int, index: Item, sparse_grad: bool = False) 
 def take_along_dim(g: Graph, x: Item, indices: Item, dim: int) -> Value:
     own, other = g.value(x), g.value(indices)
     axis = axis_of(dim, own.rank, "axis")
-    sides = [
-        None if item.shape is None else (*item.shape[:axis], *item.shape[axis + 1 :])
-        for item in (own, other)
-    ]
-    if sides[0] is None or sides[0] != sides[1]:
+    lengths = zip(own.shape or (), other.shape or (), strict=False)
+    widened = any(
+        isinstance(here, int) and isinstance(there, int) and here != there
+        for place, (here, there) in enumerate(lengths)
+        if place != axis
+    )
+    if own.rank != other.rank or widened:
         raise UsageError("take_along_dim is exported where both have the same other axes only")
     return gather(g, x, dim, indices)
 

@@ -622,7 +622,7 @@ def test_cuts_and_rolls(data: st.DataObject) -> None:
     [
         ("aten.fft_fft.default", "no counterpart"),
         ("aten.relu_.default", "in place"),
-        ("aten.rand_like.default", "at random"),
+        ("aten.rand_like.default", "draws random numbers"),
         ("aten.gelu.default", "with these arguments"),
     ],
 )
