@@ -124,7 +124,7 @@ def _blaming(files: Sequence[StagedFile]) -> Iterator[None]:
     try:
         yield
     except (Damaged, NotFound, UnsafeInput, UsageError) as error:
-        there = [file for file in files if file.role != "removed"]
+        there = [file for file in files if file.role not in ("removed", "file", "data")]
         named = [file for file in there if file.path in error.message]
         named += [file for file in there if Path(file.path).name in error.message]
         for file in named[:1]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import dlv.archiving.superseded as superseded
+import dlv.durable as durable
 import dlv.quarantine as quarantine
 import dlv.rebuild as rebuilding
 from dlv.errors import NotFound, StorageError
@@ -37,6 +38,7 @@ class Restored:
 def restore(repository: Repository, wanted: str, author: str) -> Restored:
     """Move everything back, take back that gc took it, and make the catalogue again."""
     with superseded.alone(repository, "gc"), superseded.removing(repository):
+        durable.clear_dead(repository.tmp)
         waiting = quarantine.restoring(repository)
         if waiting is not None:
             done = finish(repository, waiting)

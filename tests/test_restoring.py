@@ -174,3 +174,11 @@ def test_a_mark_that_cannot_be_read_stops_nothing(taken: Path, content: bytes) -
         done = restoring.restore(repository, place.id, AUTHOR)
         assert set(done.versions) == {"net@1", "net@3"}
         assert not (repository.path / quarantine.MARK).exists()
+
+
+def test_what_a_killed_restore_left_in_tmp_goes(taken: Path) -> None:
+    with Repository.find(taken) as repository:
+        (repository.tmp / "half.json").write_bytes(b"{")
+        (place,) = quarantine.places(repository)
+        restoring.restore(repository, place.id, AUTHOR)
+        assert list(repository.tmp.iterdir()) == []

@@ -99,7 +99,7 @@ def test_writing_where_nothing_can_be_written(dlv: Dlv, workspace: Path) -> None
     (workspace.parent / "home" / ".config").write_text("a file where a folder must be")
     result = dlv("config", "--user", "user.name", "Ada")
     assert result.code == 8
-    assert "cannot write" in result.stderr
+    assert "cannot create" in result.stderr
 
 
 def test_on_a_real_terminal(dlv_pty: Dlv, repository: Path) -> None:
