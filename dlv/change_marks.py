@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import dlv.durable as durable
-from dlv.errors import DlvError
+from dlv.canonical import hash_bytes
+from dlv.errors import DlvError, StorageError
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
@@ -86,12 +87,27 @@ class Marks:
         except OSError:
             return []
 
+    def whole(self, name: str) -> bool:
+        """Whether a file of that name has the content that its name says."""
+        return hash_bytes(self._bytes(name)) == name
+
+    def _bytes(self, name: str) -> bytes:
+        """Nothing, if it has gone meanwhile; no fault of the disk is taken for one of the file."""
+        path = durable.path_of(self.facts, name, ".json")
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise durable.storage_error("read", path, error) from error
+
     def fact(self, name: str) -> Fact | None:
         """None: it cannot be read."""
         try:
-            data = durable.path_of(self.facts, name, ".json").read_bytes()
-            return fact_format.decode_fact(data, f"fact {name[:12]}")
-        except (OSError, DlvError):
+            return fact_format.decode_fact(self._bytes(name), f"fact {name[:12]}")
+        except StorageError:
+            raise
+        except DlvError:
             return None
 
 
@@ -116,7 +132,11 @@ class Standing(NamedTuple):
         found = set()
         for name in self.facts - committed - self.open_facts:
             fact = self.marks.fact(name)
-            if fact is None or fact.kind != "number" or fact.subject not in hidden:
+            if fact is None:
+                lost = not self.marks.whole(name)  # what is whole and yet no fact never was one
+            else:
+                lost = fact.kind != "number" or fact.subject not in hidden
+            if lost:
                 found.add(name)
         return found
 

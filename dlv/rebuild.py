@@ -197,7 +197,10 @@ def rebuild(repository: Repository) -> Filled:
             if known is not None:
                 _follow(repository, db, known.lost)
 
-        return remake(repository, _believed(known), follow)
+        believed, waiting = _believed(known), quarantine.restoring(repository)
+        if believed is not None and waiting is not None:
+            believed -= {fact.hash for fact in waiting.facts}
+        return remake(repository, believed, follow)
 
 
 def remake(
@@ -256,11 +259,11 @@ def _known(repository: Repository) -> _Known | None:
 
 
 def _believed(known: _Known | None) -> set[str] | None:
-    """All facts but those of changes that never came to their commit; where there is no old
-    catalogue to tell, all: a change that was acknowledged is not lost, another one may reappear."""
-    if known is None or not (known.standing.open_facts or known.standing.open_versions):
+    """All facts but tags, removals and the like of changes that never came to their commit; where
+    there is no old catalogue to tell, those as well. A version may reappear: it hides nothing."""
+    if known is None or known.standing.open_facts <= known.facts:
         return None
-    return (known.facts & known.standing.facts) | known.lost
+    return set(known.standing.facts - (known.standing.open_facts - known.facts))
 
 
 def _follow(repository: Repository, db: Database, lost: Set[str]) -> None:

@@ -121,27 +121,37 @@ def prepare(fast: Path) -> Prepare:
         home = fast / "home"
         home.mkdir(exist_ok=True)
         speeds.keep(home / ".cache" / "dlv", speeds.ORDINARY)
-        folder.mkdir()
+        making = fast / "making" / folder.name / "work"
+        making.mkdir(parents=True)
         if git:
-            subprocess.run(["git", "init", "-q"], cwd=folder, check=True, env=environment(home))
-        (folder / "network.json").write_text(json.dumps(NETWORK))
-        _write(folder, 1)
-        for first in (["init"], ["add", "."], ["commit", "-m", "first", "--name", "lenet"]):
-            _run(folder, home, first)
-        _write(folder, 2)
-        for command in commands:
-            if isinstance(command, int):
-                _write(folder, command)
-            elif isinstance(command, str):
-                for path, content in FILES[command].items():
-                    (folder / path).parent.mkdir(parents=True, exist_ok=True)
-                    data = content.encode() if isinstance(content, str) else content
-                    (folder / path).write_bytes(data)
-            else:
-                _run(folder, home, command)
+            subprocess.run(["git", "init", "-q"], cwd=making, check=True, env=environment(home))
+        (making / "network.json").write_text(json.dumps(NETWORK))
+        _write(making, 1)
+        _run(making, home, ["init"])
+        # Somebody looks on, so that the log of the catalogue stays, as after a kill.
+        with closing(sqlite3.connect(making / ".dlv" / "dlv.db")) as watching:
+            watching.execute("SELECT 1 FROM sqlite_schema").fetchone()
+            for first in (["add", "."], ["commit", "-m", "first", "--name", "lenet"]):
+                _run(making, home, first)
+            _write(making, 2)
+            for command in commands:
+                _prepared(making, home, command)
+            shutil.copytree(making, folder, symlinks=True)
         return folder
 
     return make
+
+
+def _prepared(folder: Path, home: Path, command: Sequence[str] | int | str) -> None:
+    if isinstance(command, int):
+        _write(folder, command)
+    elif isinstance(command, str):
+        for path, content in FILES[command].items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            data = content.encode() if isinstance(content, str) else content
+            (folder / path).write_bytes(data)
+    else:
+        _run(folder, home, command)
 
 
 def _released(name: str, folder: Path) -> Path:

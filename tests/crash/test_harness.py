@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -78,14 +76,7 @@ def test_sees_in_others(prepare: Prepare, drive: Drive, name: str) -> None:
 @pytest.mark.parametrize("bug", sorted(OF_OPENING))
 def test_sees_in_opening(prepare: Prepare, drive: Drive, bug: str) -> None:
     verb = VERBS["undo"]
-    template = prepare("undo with a log", *verb.before)
-    # As a process that was killed right after its commit leaves it.
-    code = (
-        "import os, sys, dlv.cli as cli; cli._put_away = lambda state: None;"
-        "os._exit(cli.run(sys.argv[1:]))"
-    )
-    command = ["-C", str(template), "commit", "-m", "third", "--allow-empty"]
-    subprocess.run([sys.executable, "-c", code, *command], check=True, stdout=subprocess.DEVNULL)
+    template = prepare("undo", *verb.before)
     assert (template / ".dlv" / "dlv.db-wal").stat().st_size, "there is nothing to lose"
     assert bad(drive(template, verb.command, [(FAIL_FROM, errno.ENOSPC)], bug=bug))
 
