@@ -6,7 +6,6 @@ lost are named, and nobody who takes files away may believe it before.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ import dlv.repository as repositories
 from dlv.canonical import dumps
 from dlv.catalogue_log import Log
 from dlv.change_marks import Standing
-from dlv.errors import Damaged, DlvError, StorageError
+from dlv.errors import Damaged, DlvError
 from dlv.fact import Fact
 from dlv.metadata import dump
 from dlv.metadata.database import Database
@@ -31,8 +30,6 @@ from dlv.rebuild import Filled
 from dlv.repository import Repository
 
 LOST = "in the repository, missing from the database"
-_CODE = re.compile(r"error code=([0-9]+)")
-_IO_ERROR = 10  # the lower byte of SQLite's codes for it
 LARGE = 64 << 20  # bytes of a catalogue of which a second one goes to the disk
 
 Rows = list[tuple[Any, ...]]
@@ -85,7 +82,6 @@ def compare(repository: Repository, fresh: Database, standing: Standing) -> Comp
         committed = dump.committed_facts(db)
         lost = rebuilding.lost_facts(repository, standing, db, committed)
         for problem in [*dump.integrity(db), *dump.local_problems(db)]:
-            _check_read(repository.database_file, problem)
             compared.add("dlv.db", problem)
     except Damaged as error:
         compared.add("dlv.db", error.why or error.message)
@@ -103,17 +99,6 @@ def compare(repository: Repository, fresh: Database, standing: Standing) -> Comp
     except Damaged as error:
         compared.add("dlv.db", error.why or error.message)
     return compared
-
-
-def _check_read(path: Path, problem: str) -> None:
-    """A page that the disk does not give is no fault of the catalogue."""
-    code = _CODE.search(problem)
-    if code is not None and int(code[1]) & 0xFF == _IO_ERROR:
-        raise StorageError(
-            f"cannot read {path}",
-            why=problem,
-            hint="repeat the command; if it fails again, the disk is at fault",
-        )
 
 
 def _called(repository: Repository, db: Database, lost: set[str]) -> dict[str, str]:

@@ -64,7 +64,7 @@ def test_series_and_their_summaries() -> None:
     assert (found.run, found.tag, len(found)) == ("run", "loss", 5000)
     summary = catalogue.summary_of(found, digest)
     assert (summary.name, summary.hash, summary.n) == ("run/loss", digest, 5000)
-    assert (summary.last, summary.max, summary.nonfinite) == (None, 4998.0, 1)
+    assert (str(summary.last), summary.max, summary.nonfinite) == ("nan", 4998.0, 1)
 
 
 def test_figures_count_parameters() -> None:

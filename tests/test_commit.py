@@ -156,7 +156,8 @@ def test_a_training_folder(project: Project) -> None:
     assert (row.label, row.state, row.message) == ("lenet@1", "live", "first\n\nbody")
     assert row.network == manifest.network.id
     found = {summary.name: summary for summary in metrics.of_version(db, row.key)}
-    assert (found["loss"].last, found["loss"].min, found["loss"].nonfinite) == (None, 2.0, 1)
+    last, least = found["loss"].last, found["loss"].min
+    assert (str(last), least, found["loss"].nonfinite) == ("nan", 2.0, 1)
     assert project.repository.head == made.id
     assert staged.everything(db) == []
     assert [(o.verb, o.summary) for o in facts.operations(db)] == [("commit", "lenet@1")]

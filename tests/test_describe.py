@@ -60,7 +60,7 @@ def test_parts(repository: Repository) -> None:
     ]
     metrics = {item.name: item for item in found.metrics}
     assert (metrics["loss"].last, metrics["loss"].min, metrics["loss"].min_step) == (0.75, 0.5, 2)
-    assert (metrics["acc"].last, metrics["acc"].nonfinite) == (None, 1)
+    assert (str(metrics["acc"].last), metrics["acc"].nonfinite) == ("nan", 1)
     assert found.curves == {}
     assert found.statistics == {}
 

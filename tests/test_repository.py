@@ -155,7 +155,7 @@ def test_a_damaged_format_file(repository: Repository, content: bytes) -> None:
 def test_a_lost_format_file_is_written_again(repository: Repository) -> None:
     made = enter(repository)
     (repository.path / "format.json").unlink()
-    with pytest.raises(Damaged, match=r"lost its format\.json"):
+    with pytest.raises(Damaged, match=r"format\.json is lost"):
         Repository.find(repository.root)
     repository.close()
     assert Repository.init(repository.root)[0].head == made

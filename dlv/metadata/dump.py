@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -73,6 +74,9 @@ CONTENT = {
     "fact": "SELECT hash, kind, subject, created, data FROM fact",
 }
 
+_CODE = re.compile(r"error code=(\d+)")
+_SQLITE_IOERR = 10
+
 OF_PACKS = {"pack", "encoding", "named_object", "share", "bounds", "bounds_matrix"}
 OF_NETWORKS = {"net", "node", "layer_pair", "edge", "raw_edge", "net_pair", "layer_stat"}
 
@@ -95,6 +99,12 @@ def differences(found: Database, expected: Database) -> Iterator[tuple[str, Row,
 def integrity(db: Database) -> list[str]:
     """What SQLite itself finds wrong."""
     problems = [row[0] for row in db.rows("PRAGMA integrity_check(20)") if row[0] != "ok"]
+    for problem in problems:
+        code = _CODE.search(problem)
+        if code is not None and int(code[1]) & 0xFF == _SQLITE_IOERR:
+            raise StorageError(
+                f"cannot read the catalogue {db.path}", why=problem, hint="check the disk"
+            )
     if not db.as_made():
         problems.append("its tables are not those of this version of dlv")
     broken = db.rows("PRAGMA foreign_key_check")
