@@ -86,7 +86,7 @@ def _summary(store: CurveStore, row: SeriesRow, run: str, digest: str) -> Summar
     """As `metadata.metrics.summarise` makes it of all points, out of the chunks' figures."""
     parts = store.scalar_chunks(row.id)
     if any(part.nonfinite for part in parts):  # of which these figures do not tell
-        points = chunks.joined(list(store.written(row.id)))
+        points = store.points_at(row.id, range(row.n))
         return summarise(run, row.tag, digest, points.steps.tolist(), points.values.tolist())
     low = high = None
     for part in parts:

@@ -115,7 +115,7 @@ def test_refused(repository: Repository) -> None:
     assert not (repository.root / "w.2-planes.safetensors").exists()
     checkout(repository, 2)
     checkout(repository, 2)  # it is there already
-    (repository.root / "w.2-planes.safetensors").write_bytes(b"of the user")
+    (repository.root / "out" / "w.2-planes.safetensors").write_bytes(b"of the user")
     with pytest.raises(Conflict, match="would be overwritten"):
         checkout(repository, 2)
     checkout(repository, 2, force=True)
