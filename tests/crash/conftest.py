@@ -130,6 +130,7 @@ def prepare(fast: Path) -> Prepare:
         _run(making, home, ["init"])
         # Somebody looks on, so that the log of the catalogue stays, as after a kill.
         with closing(sqlite3.connect(making / ".dlv" / "dlv.db")) as watching:
+            watching.execute("BEGIN")
             watching.execute("SELECT 1 FROM sqlite_schema").fetchone()
             for first in (["add", "."], ["commit", "-m", "first", "--name", "lenet"]):
                 _run(making, home, first)
