@@ -1,4 +1,4 @@
-"""In-place operations as functions: every write is handed on to whoever reads that memory later.
+"""Replaces in-place operations by functions, so that data edges alone carry every write.
 
 A value is a chain of views of a base. A write into one gives a new value; the base is made anew
 around it, and views of the base that are read afterwards are taken again. What cannot be put this
