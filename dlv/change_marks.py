@@ -92,7 +92,7 @@ class Marks:
         return hash_bytes(self._bytes(name)) == name
 
     def _bytes(self, name: str) -> bytes:
-        """Nothing, if it has gone meanwhile; no fault of the disk is taken for one of the file."""
+        """The content of a fact; empty if it was deleted. Raises if the disk cannot be read."""
         path = durable.path_of(self.facts, name, ".json")
         try:
             return path.read_bytes()

@@ -1,7 +1,7 @@
 """The catalogue against the files that it is an index of, both ways.
 
 A version is what a fact on the disk has numbered, whatever the catalogue says: rows that it has
-lost are named, and nobody who takes files away may believe it before.
+lost are named, and no command removes files before the catalogue has been checked.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def fresh_catalogue(repository: Repository) -> Iterator[Database]:
 
 
 def log_of(repository: Repository) -> Log | None:
-    """The catalogue's log, if there is one; whoever opens the catalogue may put it away."""
+    """The WAL of the catalogue, if any; read it before the catalogue is opened and empties it."""
     path = catalogue_log.beside(repository.database_file)
     try:
         return catalogue_log.read(path)
@@ -188,7 +188,7 @@ def _member(piece: PieceRow) -> tuple[str, int, int, int, str]:
 
 
 def demand(repository: Repository, doing: str, *, rows: bool = True) -> None:
-    """For whoever takes files away: not as long as the catalogue is not that of the files.
+    """Raise Damaged unless the catalogue agrees with the files; called before files are removed.
 
     Without `rows` only what it lacks is looked for, which is quick.
     """

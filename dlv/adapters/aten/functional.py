@@ -1,8 +1,8 @@
 """Replaces in-place operations by functions, so that data edges alone carry every write.
 
-A value is a chain of views of a base. A write into one gives a new value; the base is made anew
-around it, and views of the base that are read afterwards are taken again. What cannot be put this
-way is refused by name, since nobody who follows the data alone would see the write.
+A value is a base or a chain of views of it. A write into a view yields a new value for the base,
+and views that are read later are derived from it again. Engines follow data edges only and would
+miss a write in place, so an operation that has no functional form is refused by name.
 """
 
 from __future__ import annotations
@@ -382,7 +382,7 @@ class _Rewriting:
         return name
 
     def _put(self, lies: _Place, new: str) -> None:
-        """The base, made anew around what was written into it."""
+        """Set the new value of the base after a write into one of its views."""
         now = new
         for count in range(len(lies.steps) - 1, -1, -1):
             step = lies.steps[count]
@@ -422,7 +422,7 @@ class _Rewriting:
 
     def _resolved(self, name: str) -> str:
         lies = self._place(name)
-        # What nobody has written since it was made stays as it is.
+        # A value whose base has not been written since keeps its name.
         if self.times.get(lies.base, 0) == self.since.get(name, 0):
             return name
         return self._now(lies)

@@ -125,7 +125,7 @@ class Graph:
     placeholders: list[Placeholder] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     outputs: list[Argument] = field(default_factory=list)
-    # Of these, the place of each among all that the module gives; what is no value is left out.
+    # Position of each output among all values that the module returns; None outputs are left out.
     places: list[int] = field(default_factory=list)
     values: dict[str, Value] = field(default_factory=dict)
     training: bool = False  # it is what the module does in training

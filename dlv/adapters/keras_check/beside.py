@@ -36,7 +36,7 @@ _FOUND: dict[str, Verdict] = {}  # by network: many files of a folder have the s
 
 
 def held_against(opened: Checkpoint, path: Path, format_: str) -> Verdict:
-    """What came out; nothing to say where there is no Keras, or a layer that no engine runs."""
+    """The verdict; it is empty without Keras, or if no engine runs one of the layers."""
     network = opened.network
     if network is None or (network.origin or {}).get("importer") != "keras":
         return Verdict()

@@ -11,7 +11,7 @@ from dlv.adapters.onnx.model import Operator
 
 
 class Attributes:
-    """What nobody asks for, no rule has understood."""
+    """Attributes that no rule has read count as not understood."""
 
     def __init__(self, operator: Operator) -> None:
         self.operator = operator
