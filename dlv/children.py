@@ -30,6 +30,15 @@ if sys.platform == "linux":
 _WATCH = 'read _ || kill -"$2" "$1"'
 
 
+def python(module: str, *arguments: str) -> list[str]:
+    """The command that calls `main` of a module of dlv in a new Python process.
+
+    The folder of dlv comes last in its path, so that no module beside dlv hides an installed one.
+    """
+    code = f"import sys; sys.path.append(sys.argv.pop(1)); from {module} import main; main()"
+    return [sys.executable, "-P", "-c", code, str(Path(__file__).absolute().parents[1]), *arguments]
+
+
 def start(command: Sequence[str], *, ends_by: int = signal.SIGKILL, **how: Any) -> Child:
     """As `subprocess.Popen`; `ends_by` is sent to it when this process dies.
 

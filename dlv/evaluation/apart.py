@@ -13,15 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import dlv.children as children
 import dlv.evaluation.imported as imported
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.adapters.onnx import files
 from dlv.evaluation.original import there
 
-# At the end of the path, so that nothing beside dlv comes before what is there already.
-_START = (
-    "import sys; sys.path.append(sys.argv.pop(1)); from dlv.evaluation.apart import main; main()"
-)
 _MOST_SECONDS = 120
 _NOT = "the network was not compared with the file"
 
@@ -52,16 +49,14 @@ def follow(
 
 def _asked(path: str) -> dict[str, Any] | str:
     """What the other process finds; a text: why it finds nothing."""
-    root = str(Path(__file__).absolute().parents[2])
-    command = [sys.executable, "-P", "-c", _START, root, str(Path(path).absolute())]
+    command = children.python("dlv.evaluation.apart", str(Path(path).absolute()))
     try:
-        done = subprocess.run(
+        done = children.run(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             timeout=_MOST_SECONDS,
-            check=False,
         )
     except subprocess.TimeoutExpired:
         return f"it took more than {_MOST_SECONDS} s"

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
+import dlv.children as children
 import dlv.evaluation.apart as apart
 from dlv.adapters.onnx import files, network
 from dlv.adapters.onnx.call import Call
@@ -63,7 +64,7 @@ def test_odd_answers(
     def ended(command: Any, **_: Any) -> subprocess.CompletedProcess[bytes]:
         return subprocess.CompletedProcess(command, code, out)
 
-    monkeypatch.setattr(subprocess, "run", ended)
+    monkeypatch.setattr(children, "run", ended)
     path = file(tmp_path, relu())
     opened, [note] = apart.checked(path, files.open(path), set())
     assert opened.network is not None

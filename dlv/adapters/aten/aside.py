@@ -6,7 +6,6 @@ import os
 import signal
 import stat
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,6 @@ from dlv.adapters.checkpoint import Checkpoint
 from dlv.canonical import read_json
 from dlv.errors import DlvError, NotFound, StorageError, UnsafeInput, UsageError
 
-# At the end of the path, so that nothing beside dlv comes before what is there already.
-_START = (
-    "import sys; sys.path.append(sys.argv.pop(1)); from dlv.adapters.aten.child import main; main()"
-)
 _INTERRUPTED = 130
 _MOST_ERROR = 64 << 10
 _MOST_TEXT = 2000
@@ -35,8 +30,8 @@ def network_of(file_and_name: str, shapes: Sequence[str], result: Path) -> Check
     it ends is told in one error. The caller closes what comes back.
     """
     path, name = factory.place(file_and_name)
-    command = [sys.executable, "-P", "-c", _START, _root(), str(result.absolute())]
-    command += [f"{path}:{name}", *shapes]
+    arguments = (str(result.absolute()), f"{path}:{name}", *shapes)
+    command = children.python("dlv.adapters.aten.child", *arguments)
     try:
         # Ctrl-C reaches both processes; should this one be first, it ends the other.
         done = children.run(command, stdout=_stderr())
@@ -52,11 +47,6 @@ def network_of(file_and_name: str, shapes: Sequence[str], result: Path) -> Check
             hint="what it said is above; dlv looks at the model that is returned",
         )
     return exported.open(str(result))
-
-
-def _root() -> str:
-    """The folder that dlv is imported from."""
-    return str(Path(__file__).absolute().parents[3])
 
 
 def _stderr() -> int:

@@ -10,18 +10,14 @@ import importlib.util
 import json
 import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import dlv.children as children
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.network.agreement import too_long
 
 MOST_SECONDS = 120
-_START = (
-    "import sys; sys.path.append(sys.argv.pop(1));"
-    " from dlv.adapters.keras_check.child import main; main()"
-)
 
 
 @dataclass(frozen=True)
@@ -54,15 +50,14 @@ def held_against(opened: Checkpoint, path: Path, format_: str) -> Verdict:
 
 
 def _asked(path: Path, format_: str) -> Verdict:
-    command = [sys.executable, "-P", "-c", _START, _root(), str(path.absolute()), format_]
+    command = children.python("dlv.adapters.keras_check.child", str(path.absolute()), format_)
     try:
-        done = subprocess.run(
+        done = children.run(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             timeout=MOST_SECONDS,
-            check=False,
             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         )
     except subprocess.TimeoutExpired:
@@ -84,8 +79,3 @@ def _asked(path: Path, format_: str) -> Verdict:
             f" Keras ({found['why']}{first})"
         )
     return Verdict()
-
-
-def _root() -> str:
-    """The folder that dlv is imported from."""
-    return str(Path(__file__).absolute().parents[3])
