@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -204,3 +205,21 @@ def test_a_factory_may_be_interrupted_where_dlv_ignores_it(tmp_path: Path, numbe
     until(lambda: _read(numbers))
     os.kill(_read(numbers)[0], signal.SIGINT)
     assert parent.wait(SECONDS) == 130
+
+
+# These tie what they start by means of their own; all others go through `children`.
+OWN_WAYS = {
+    *("children.py", "warden.py"),
+    *("training/crew.py", "training/guard.py", "training/process.py"),
+}
+
+
+def test_no_other_module_starts_a_process() -> None:
+    calls = re.compile(r"subprocess\.(run|Popen|call|check_\w+)\(|os\.(fork|spawn\w+|popen)\(")
+    folder = Path(children.__file__).parent
+    found = {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*.py")
+        if calls.search(path.read_text(encoding="utf-8"))
+    }
+    assert found == OWN_WAYS
