@@ -54,7 +54,7 @@ def beside(database: Path) -> Path:
 
 
 def read(path: Path) -> Log | None:
-    """None without a log. If one is written meanwhile, that of one moment."""
+    """Read the log, or return None if there is none. A log being written is read at one moment."""
     for _ in range(TRIES):
         try:
             with path.open("rb") as file:
@@ -63,13 +63,13 @@ def read(path: Path) -> Log | None:
                 again = file.read(HEADER)
         except FileNotFoundError:
             return None
-        if data[:HEADER] == again:  # nobody has begun it anew
+        if data[:HEADER] == again:  # it was not restarted while it was read
             return _Reading(path, data).log if len(data) >= HEADER else None
     return None
 
 
 def mend(log: Log) -> bool:
-    """Put right what is known; whether there was anything."""
+    """Correct the bytes whose right value is known; return whether there were any."""
     if not log.changes:
         return False
     descriptor = os.open(log.path, os.O_WRONLY | os.O_CLOEXEC)

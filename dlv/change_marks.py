@@ -70,7 +70,7 @@ class Marks:
         )
 
     def sweep(self, known: Set[str]) -> None:
-        """Remove marks of what is known to have committed, and of what is no more; the caller
+        """Remove marks of committed or deleted objects; the caller
         holds the exclusive lock."""
         found = [(name, self.facts / FOLDER / name, self.facts) for name in self._open()]
         for name in _names(self.manifests, SUFFIX):

@@ -105,7 +105,7 @@ def _tied(parent: int, ends_by: int) -> Callable[[], None]:
 
 @contextlib.contextmanager
 def ended_with_this() -> Iterator[None]:
-    """What a library starts meanwhile, however deep, ends when this process is killed."""
+    """Processes that a library starts in this block end, with theirs, if this one is killed."""
     words = [sys.executable, "-I", "-S", str(WARDEN), str(os.getpid())]
     try:
         watch = subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)

@@ -200,7 +200,7 @@ def write(
 
 
 def _see(repository: Repository, todo: Sequence[Target], made: Mapping[str, Written]) -> None:
-    """What the files are, so that nobody has to read them; only a help."""
+    """Record sizes and times of the files, so that they need not be read again."""
     items = [
         target.item
         if target.make is None

@@ -206,7 +206,7 @@ def _weights(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Re
 
 
 def _agreeing(draft: Draft, file: StagedFile, opened: Checkpoint) -> Checkpoint:
-    """The file with a network that computes what it does, or without; each is tried once."""
+    """Return the file with a verified network, or without one; each network is compared once."""
     if opened.format == "onnx" and opened.network is not None:
         draft.agreed |= {draft.base.network.id} if draft.base and draft.base.network else set()
         opened, notes = apart.checked(file.source, opened, draft.agreed)

@@ -66,7 +66,7 @@ def _locking(path: Path, kind: str, byte: int | None = None, *, written: bool = 
 
 
 def _known(found: set[int], paths: Sequence[Path]) -> list[Holder]:
-    """With what is known of each; where the kernel lists no locks, those that have it open."""
+    """Return the holders of a lock, or without a kernel list those that have the file open."""
     if not found and not (PROCESSES / "locks").exists():
         for path in paths:
             found = found or _opening(path)

@@ -125,7 +125,7 @@ def _taken(descriptor: int, kind: int) -> bool:
 
 @contextlib.contextmanager
 def fairly(descriptor: int, kind: int, wait: Wait, gate: Path) -> Iterator[None]:
-    """Hold a lock that many share and one wants alone: nobody is passed over for long."""
+    """Hold a lock fairly: a waiting exclusive holder is not overtaken for long."""
     status = os.fstat(descriptor)
     file = status.st_dev, status.st_ino
     closer = _opened(gate)
@@ -152,7 +152,7 @@ def fairly(descriptor: int, kind: int, wait: Wait, gate: Path) -> Iterator[None]
 
 
 def _opened(gate: Path) -> int | None:
-    """Where it cannot be made nobody waits at it."""
+    """Skip the gate if its file cannot be created."""
     for flags in (os.O_RDWR | os.O_CREAT, os.O_RDONLY):
         with contextlib.suppress(OSError):
             return os.open(gate, flags | os.O_CLOEXEC, 0o666)

@@ -142,7 +142,7 @@ class Folder:
 
 
 def read_back(out: BinaryIO, digest: str, path: Path) -> None:
-    """What was written holds what was meant for `path`, or StorageError."""
+    """Read back what was written for `path`; raise StorageError if it differs."""
     out.flush()
     durable.read_back(out.fileno(), digest, path)
 

@@ -208,7 +208,7 @@ def remake(
     committed: Set[str] | None = None,
     last: Callable[[Database], None] = lambda _: None,
 ) -> Filled:
-    """The same for whoever holds the lock; `committed` as `fill` has it, `last` adds to it."""
+    """As `rebuild`, for a caller that holds the lock; `last` adds rows to the new catalogue."""
     fresh = repository.path / "dlv.db.new"
     for leftover in (fresh, *_journals(fresh)):
         leftover.unlink(missing_ok=True)
@@ -267,7 +267,7 @@ def _believed(known: _Known | None) -> set[str] | None:
 
 
 def _follow(repository: Repository, db: Database, lost: Set[str]) -> None:
-    """HEAD goes on to what was committed upon it, if the old catalogue had lost that."""
+    """Move HEAD to a version committed on top of it that the old catalogue had lost."""
     made = [fact for fact in map(repository.marks.fact, lost) if fact is not None]
     for fact in sorted(made, key=lambda fact: fact.created):
         version = None if fact.kind != "number" else versions.by_id(db, str(fact.subject))

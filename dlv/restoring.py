@@ -104,7 +104,7 @@ def _said(place: str) -> str:
 
 
 def _taking(repository: Repository, place: Place) -> list[str]:
-    """The facts by which gc took what is in the folder: they came right after its list."""
+    """Return the facts by which gc removed these objects, written right after its list."""
     ids = {str(row["id"]) for row in place.versions}
     later = [other.created for other in quarantine.places(repository)]
     end = min((created for created in later if created > place.created), default=None)

@@ -37,7 +37,7 @@ else:  # most files are of one kind, and a commit does not look for it again
 
 ROLES = ("weights", "snapshot", "network", "config", "log", "data", "file")
 LARGE_FILE = 100 << 20
-# So much is read as the commit will read it, to find damage at once; what is larger it may meet.
+# Up to these sizes `add` reads all data to find damage; in larger files the commit finds it.
 READ_FILE, READ_ALL = 8 << 20, 16 << 20
 RUNS = ".dlv/runs"
 _HELD = ("keras", "hdf5")
@@ -274,7 +274,7 @@ def _check_weights(
 def _holds(
     opened: checkpoint.Checkpoint, path: Path, name: str, kind: str, request: Request, added: Added
 ) -> bool:
-    """Whether the network of a file computes what its own framework computes, as far as asked."""
+    """Compare the network of a file with its own framework; return whether it may be used."""
     if opened.network is None or kind not in _HELD or request.known(opened.network.id):
         return True
     verdict = beside.held_against(opened, path, kind)
@@ -289,7 +289,7 @@ def opened(file: StagedFile) -> checkpoint.Checkpoint:
 
 
 def _read_little(opened: checkpoint.Checkpoint, added: Added) -> None:
-    """Of what is small every checksum counts: to read it takes no longer than to look at it."""
+    """Verify the checksums of a small file by reading it."""
     size = sum(tensor.nbytes for tensor in opened.tensors if tensor.tied is None)
     if size <= READ_FILE and added.read + size <= READ_ALL:
         added.read += size

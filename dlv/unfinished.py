@@ -43,7 +43,7 @@ def clear(folder: Path) -> None:
 
 
 def remove(found: Iterable[Path]) -> list[Path]:
-    """Remove those of these parts that no living writer has; which ones."""
+    """Remove the parts whose writer has died; return them."""
     return [path for path in found if _dead(path, remove=True)]
 
 
@@ -93,7 +93,7 @@ def _dead(path: Path, *, remove: bool) -> bool:
         if remove:
             path.unlink()
     except OSError:
-        return False  # held, or nobody can know
+        return False  # held, or impossible to tell
     finally:
         os.close(descriptor)
     return True

@@ -80,7 +80,7 @@ def replacing(
 
 
 def write(path: Path, data: bytes, *, mode: int = 0o666, folders: bool = False) -> None:
-    """The same for what is at hand already; `folders` that are missing are made."""
+    """As `replacing`, for bytes in memory; `folders`: create missing folders."""
     if folders and not path.parent.is_dir():
         durable.make_directory(path.parent)
     with replacing(path, mode=mode) as out:
@@ -177,7 +177,7 @@ class Batch:
                 if unfinished.held(descriptor):
                     out = cast(BinaryIO, io.BufferedRandom(_Raw(descriptor, "r+")))
                     return _Part(path, aside, out, late=not self._parts)
-                os.close(descriptor)  # whoever clears the folder was quicker
+                os.close(descriptor)  # it was cleared by another process
 
     def _own(self) -> None:
         """One lock for all parts, of which most cannot stay open."""
@@ -234,7 +234,7 @@ class Batch:
         self._sync_folders()
 
     def _keep_old(self, part: _Part, parent: int, name: str) -> None:
-        """A second name for what is there, where the file system has such."""
+        """Hard-link the existing file, if the file system supports links."""
         try:
             os.stat(name, dir_fd=parent, follow_symlinks=False)
         except FileNotFoundError:

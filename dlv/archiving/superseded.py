@@ -65,7 +65,7 @@ def alone(repository: Repository, what: str = "archive") -> Iterator[None]:
 
 @contextlib.contextmanager
 def removing(repository: Repository, most: float | None = None) -> Iterator[None]:
-    """Nobody else reads or writes meanwhile: packs may go. `most`: seconds to wait for that."""
+    """Hold the exclusive lock, so that packs may be removed; wait at most `most` seconds for it."""
     with contextlib.ExitStack() as held:
         with _patient(repository, most):
             held.enter_context(repository.alone("gc.lock"))

@@ -115,7 +115,7 @@ def run(call: Invocation, no_save: bool, **given: Any) -> None:
         call.output.emit("eval", document, *blocks, ids=[each.id for each in found.results])
         for path in found.written:
             call.output.detail(f"wrote {path}")
-    except BaseException:  # nobody reads on: the files are there nevertheless
+    except BaseException:  # the output was closed, but the files are written
         found.until.close()
         raise
     with found:

@@ -1,4 +1,4 @@
-"""Whether trials will log what they are to be judged, ordered and picked by."""
+"""Checks that trials will log the metrics by which they are judged, ordered and picked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dlv.training.config import TRAINER
 
 
 def check_metrics(work: Evaluation, trials: Iterable[Planned]) -> None:
-    """Before anything starts, as far as it is known: other trainers log what they like."""
+    """Check before anything starts. Only the torch trainer's metrics are known in advance."""
     configs = [trial.config for trial in trials]
     if not configs or any(config.trainer != TRAINER for config in configs):
         return

@@ -1,6 +1,6 @@
 """`imported.checked` in a process of its own: some files that are not sound end onnxruntime.
 
-What that process finds is a few words of JSON; the file is read here once more where they say so.
+The child prints its findings as one line of JSON; this process reopens the file if they require it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def checked(path: str, opened: Checkpoint, known: set[str]) -> tuple[Checkpoint,
 def follow(
     path: str, opened: Checkpoint, known: set[str], found: Mapping[str, Any]
 ) -> tuple[Checkpoint, list[str]]:
-    """The file as what was found wants it."""
+    """Open the file again as the comparison requires."""
     if found["raw"]:
         opened.close()
         opened = files.open(path, raw=frozenset(found["raw"]))
@@ -48,7 +48,7 @@ def follow(
 
 
 def _asked(path: str) -> dict[str, Any] | str:
-    """What the other process finds; a text: why it finds nothing."""
+    """Return the findings of the child process, or the reason why there are none."""
     command = children.python("dlv.evaluation.apart", str(Path(path).absolute()))
     try:
         done = children.run(
@@ -75,7 +75,7 @@ def _asked(path: str) -> dict[str, Any] | str:
 
 
 def answer(path: str) -> dict[str, Any]:
-    """What the process says."""
+    """Return the findings that the child process prints."""
     opened = files.open(path)
     raw: set[str] = set()
     opened, notes = imported.checked(path, opened, set(), raw)

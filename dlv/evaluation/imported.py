@@ -43,7 +43,7 @@ class _Fault:
 def checked(
     path: str, opened: Checkpoint, known: set[str], raw: set[str] | None = None
 ) -> tuple[Checkpoint, list[str]]:
-    """The same file with a network that agrees with it, or without one, and what was done.
+    """Return the file with a network that agrees with it, or without one, and notes.
 
     `known`: ids of networks that were found to agree before; this one is added. `raw` takes the
     values whose operators were kept as they are.
@@ -79,7 +79,7 @@ def _told(fault: _Fault, named: tuple[str, str, Difference] | None) -> str:
 
 
 def _compared(path: str, opened: Checkpoint, network: Network) -> tuple[_Fault | None, str | None]:
-    """What differs, and what is to be told where nothing was compared."""
+    """Return the difference, and notes on anything that was not compared."""
     tensors = {t.name: (t.dtype, t.shape) for t in [*opened.tensors, *opened.constants]}
     why = too_long(network, tensors, sum(_BATCHES))
     if why is not None:

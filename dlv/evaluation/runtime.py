@@ -1,4 +1,4 @@
-"""onnxruntime as dlv runs it: what of it is switched off, and what it is not asked to compute."""
+"""Sessions of onnxruntime: optimizers that are switched off, and operators that it must not run."""
 
 from __future__ import annotations
 

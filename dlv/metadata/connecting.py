@@ -39,7 +39,7 @@ def connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
         name = getattr(error, "sqlite_errorname", None) or ""
         if not name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
             raise
-        # Nobody has it open, and what its log needs cannot be made beside it.
+        # No process has it open, and the shared memory for its log cannot be created here.
         if any(_size(path, end) for end in BESIDE[1:]):
             return _copied(path, busy_seconds)
         return _open(f"{uri}&immutable=1", busy_seconds)
@@ -57,7 +57,7 @@ def _open(name: str | Path, busy_seconds: float) -> sqlite3.Connection:
 
 
 def _copied(path: Path, busy_seconds: float) -> sqlite3.Connection:
-    """A copy with what is in the log; its file has lost its name when this returns."""
+    """Open a private copy of database and log; its file is unlinked before this returns."""
     try:
         with tempfile.TemporaryDirectory(prefix="dlv-read-") as folder:
             copy = Path(folder) / path.name

@@ -195,15 +195,16 @@ class Database:
         )
 
     def close(self) -> None:
-        """Whoever is the last puts the log into the one file, and removes it."""
+        """Close; the last connection merges the log into the database file and removes it."""
         if self._refused:
             leave(self._connection)
         else:
             self._connection.close()
 
     def put_log_away(self) -> None:
-        """Empty the log into the one file, unless others are in the way. The files of the log stay:
-        on a full disk they could not be made again, and nobody could read.
+        """Merge the log into the database file, unless other connections are in the way.
+
+        The empty log stays: on a full disk it could not be created again, even by a reader.
         """
         log = self.path.with_name(self.path.name + "-wal")
         with suppress(OSError, Conflict, Damaged, StorageError):

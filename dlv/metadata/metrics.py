@@ -16,7 +16,7 @@ from dlv.metadata.nan import known, stored
 
 @dataclass(frozen=True)
 class Summary:
-    """One series in figures. Infinities are values; NaN is an extreme only of what is all NaN."""
+    """Figures of one series. Infinity is a value; NaN is an extreme only if all values are NaN."""
 
     run: str
     tag: str

@@ -32,7 +32,7 @@ _TABLES = {
 
 
 class Figures(Protocol):
-    """Of a `Summary`, what is read again."""
+    """The fields of a `Summary` that a migration reads again."""
 
     @property
     def last(self) -> float | None: ...
@@ -47,7 +47,7 @@ class Figures(Protocol):
 
 
 class Rows(Protocol):
-    """Whoever may be asked for rows."""
+    """Anything that runs a query."""
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]: ...
 
@@ -194,7 +194,7 @@ def _take_over(database: Catalogue, name: str) -> None:
 
 
 def _measure(database: Catalogue) -> None:
-    """NaN and infinities were null: what they are is read again, or NaN where it cannot be."""
+    """Replace nulls that stood for NaN and infinities by the values, or NaN if unreadable."""
     for column in ("last", "min", "max"):
         database.execute(f"UPDATE metric SET {column} = {NAN} WHERE {column} IS NULL AND n > 0")
     odd = "SELECT DISTINCT lower(hex(series_hash)) FROM metric WHERE nonfinite > 0"

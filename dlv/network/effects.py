@@ -1,6 +1,6 @@
-"""What a network does beside its answer: nodes that change memory, or draw random numbers.
+"""Side effects of a network: nodes that change memory or draw random numbers.
 
-Who follows the data from the inputs to the answer passes such nodes by. Networks of earlier
+Engines follow data edges and would skip such nodes. Networks of earlier
 imports may hold writes that others depend on; importers of today leave none but those that keep a
 buffer's new content at the end.
 """

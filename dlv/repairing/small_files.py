@@ -60,7 +60,7 @@ def faults(repository: Repository) -> list[Wrong]:
 
 
 def _places(path: Path) -> Iterator[Wrong]:
-    """What is of another kind than it must be, or may be read by nobody."""
+    """Yield entries that are of the wrong kind or unreadable."""
     kinds = dict.fromkeys(FOLDERS, "folder") | dict.fromkeys((*DATABASES, INTENT, BALLAST), "file")
     kinds |= dict.fromkeys(LOCKS, "lock")
     kinds |= {CONFIG: "settings", repository_format.NAME: "format"}
@@ -99,7 +99,7 @@ def _no_json(path: Path) -> bool:
 
 
 def mend(repository: Repository) -> list[tuple[str, str]]:
-    """Put each in order: (name, what was done)."""
+    """Repair each; yield (name, action)."""
     found = faults(repository)
     if not found:
         return []

@@ -46,13 +46,13 @@ class Disagreement(UsageError):
 
 @dataclass(frozen=True)
 class Batch:
-    """The arguments of one call of the module."""
+    """Arguments of one call of the module."""
 
     arguments: tuple[Any, ...]
     named: Mapping[str, Any]
 
     def copy(self) -> Batch:
-        """For a call that may write into what it is given."""
+        """Clone all tensors, for a call that may write into its arguments."""
         clone = torch.utils._pytree.tree_map_only(torch.Tensor, torch.clone, self.arguments)
         named = torch.utils._pytree.tree_map_only(torch.Tensor, torch.clone, dict(self.named))
         return Batch(clone, named)
@@ -72,7 +72,7 @@ def compare(
     *,
     writes_parameters: bool = False,
 ) -> list[str]:
-    """Notes on what was not compared; Disagreement says where the two part.
+    """Compare module and network; return notes, or raise Disagreement at the first difference.
 
     `outputs`: the places of the network's outputs among all that the module gives. The module is
     left in the mode that its submodules have; its buffers are as before.
@@ -434,7 +434,7 @@ def _first(value: Any) -> Any:
 
 
 def _other(example: Batch, size: int, length: int | None) -> Batch:
-    """Other numbers like those of the example; an axis of `size` rows has `length`."""
+    """A batch with other numbers than the example; axis 0 gets `length` if it had `size` rows."""
     seeds = iter(range(1, 1 << 20))
 
     def changed(tensor: Any) -> Any:

@@ -100,7 +100,7 @@ class _Traced:
 
 
 def _traced(torch: Any, module: Any, arguments: Any, named: Any, dynamic_batch: bool) -> _Traced:
-    """The module as it is tested; with what its layers do in training, where they alone differ."""
+    """The graph in evaluation mode, or the training graph if only mode switches tell them apart."""
     tested = _in_mode(torch, module, arguments, named, training=False, dynamic=dynamic_batch)
     if tested.static and dynamic_batch:
         tested.notes.append(STATIC)
@@ -138,7 +138,7 @@ def _traced(torch: Any, module: Any, arguments: Any, named: Any, dynamic_batch: 
 
 
 def _own_train(torch: Any, module: Any) -> str:
-    """The class of a submodule that does something of its own when it is told to train."""
+    """Return the name of a submodule class that overrides train(), or an empty string."""
     for each in module.modules():
         kind = type(each)
         if kind.train is not torch.nn.Module.train and not kind.__module__.startswith("torch."):

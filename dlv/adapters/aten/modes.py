@@ -1,4 +1,4 @@
-"""Whether a module does the same in training as in testing, but for what its layers switch."""
+"""Compares the training graph of a module with its evaluation graph, mode switches aside."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class _Reading:
         given = {
             argument.name or f"{place}": self._value(argument.value)
             for place, argument in enumerate(call.arguments)
-            # torch leaves out what is the default, and so does one mode what the other has.
+            # torch omits defaults, so an argument of None in one mode may be missing in the other.
             if argument.value is not None and argument.name not in (*_SWITCHES, _SHARE)
         }
         for port, name in enumerate(call.outputs):

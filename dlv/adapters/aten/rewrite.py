@@ -30,7 +30,7 @@ def unfold(graph: Graph) -> None:
 def join(graph: Graph) -> None:
     """A product with a transposed weight is a linear layer; the calls of a response norm are one.
 
-    Of a graph without writes: calls are joined by what they read alone.
+    Call this on a graph without writes: calls are matched by their inputs alone.
     """
     _join_linear(graph)
     _join_response_norms(graph)

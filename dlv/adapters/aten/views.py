@@ -11,7 +11,7 @@ _END = (1 << 63) - 1  # how torch writes that a slice has no end
 Emit = Callable[[str, Sequence[Given], Value], str]
 Size = Callable[[str, Value], list[Argument]]
 
-# They give the tensor itself.
+# These return the tensor itself.
 _SAME = frozenset({"detach", "alias", "lift_fresh", "positive", "resolve_conj", "resolve_neg"})
 DROPOUTS = frozenset({"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"})
 # The same elements in the same order, under another shape.
@@ -209,7 +209,7 @@ def _part(
     value: Value,
     emit: Emit,
 ) -> str | None:
-    """The tensor with one part of it replaced: what is before and behind is joined to it."""
+    """Replace one part of a tensor: join the slices before and after it with the new part."""
     axis, rank = told.get("dim", 0), len(value.shape)
     if type(axis) is not int or not -rank <= axis < rank:
         return None

@@ -36,7 +36,7 @@ class Builder:
         return len(self.nodes), dict(self.taken), len(self.notes)
 
     def back_to(self, mark: tuple[int, dict[str, int], int]) -> None:
-        """Take out what was put in since."""
+        """Remove all nodes added since the mark."""
         nodes, self.taken, notes = mark
         del self.nodes[nodes:], self.notes[notes:]
 

@@ -333,7 +333,7 @@ def _read(name: str, span: Span, blobs: list[list[Blob]]) -> Message:
     """As deep as the table of messages, whatever the file is like."""
     schema, ours = _SCHEMAS[name]
     result = Message(span.file.name)
-    if name.endswith("_param"):  # what is not known is not passed over
+    if name.endswith("_param"):  # an unknown parameter message is reported, not skipped
         for number, _, _ in span.fields():
             if number not in _FIELDS[name] and number not in _HARMLESS.get(name, ()):
                 result.add(f"field_{number}", number)

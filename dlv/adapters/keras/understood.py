@@ -102,7 +102,7 @@ class Settings(Mapping[str, Any]):
         return len(self._config)
 
     def finish(self, kind: str) -> None:
-        """Unsayable where something is left that nobody asked for and that may mean something."""
+        """Raise Unsayable if a setting that may change the result was not read."""
         for key, value in self._config.items():
             if key in self._asked or key in _HARMLESS or key.endswith(OF_TRAINING):
                 continue
@@ -156,7 +156,7 @@ def check_call(layer: Layer, call: Call, training: bool) -> None:
 
 
 def in_training(call: Call, outside: bool) -> bool:
-    """Whether a call computes as in training, from which what it calls inherits."""
+    """Whether a call runs in training mode, which the layers it calls inherit."""
     given = call.kwargs.get("training")
     return outside if given is None else bool(given)
 

@@ -20,7 +20,7 @@ _IN_CALLS = ("__keras_tensor__", "__slice__")
 
 
 def bare(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The model without anything else; Unsayable names what is left over."""
+    """Return the bare model configuration; raise Unsayable for anything else in it."""
     kind, config = data.get("class_name"), data.get("config")
     if isinstance(config, list):
         config = {"name": "sequential", "layers": config}

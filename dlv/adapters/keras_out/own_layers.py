@@ -110,7 +110,7 @@ def _given_on(model: Model, node: Node, out: Out, *, masked: bool) -> Held:
 
 
 def _foreign(value: Any) -> Iterator[str]:
-    """What in the settings is no object of Keras' own."""
+    """Return the objects in the settings that are not Keras' own."""
     if isinstance(value, list):
         for item in value:
             yield from _foreign(item)

@@ -52,7 +52,7 @@ class Built:
 
 
 def build(model: Model, raw: Collection[str] = ()) -> Built:
-    """The network, and the tensors that it and nobody uses; small settings became attributes.
+    """Return the network and its tensors, unused ones included; small constants become attributes.
 
     `raw`: values whose operators are kept as they are, whatever rules there may be.
     """

@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-# What an operator means in a later version, nobody here has looked at.
+# Operators of later opsets have not been reviewed.
 NEWEST_OPSET = 28
 _NEWEST = {"": NEWEST_OPSET}
 # How runtimes of 2017 shared memory; it changes no number.
@@ -54,7 +54,7 @@ def form(domain: str, kind: str, version: int) -> Form | None:
 
 
 def unknown(found: Form | None, attrs: Mapping[str, Any], read: Collection[str] = ()) -> str | None:
-    """The first attribute that says something that nobody has read."""
+    """Return the first attribute that is not at its default and that no rule has read."""
     for name, value in attrs.items():
         told = None if found is None else found.attributes.get(name)
         if told is None:

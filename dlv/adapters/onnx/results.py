@@ -1,4 +1,4 @@
-"""Of which type the outputs of an ONNX operator are: by its schema, and what its inputs are.
+"""Types of the outputs of an ONNX operator, from its schema and the types of its inputs.
 
 Types are dtypes, or `raw:seq(..)` and `raw:optional(..)` of them: ONNX's own words.
 """
@@ -49,7 +49,7 @@ def body_types(kind: str, body: Span) -> list[Type]:
         return []
     try:
         given = [read_value(part)[1] for part in _BODY.read(body)["output"]]
-    except DlvError:  # of a type that nobody knows yet: nothing is told
+    except DlvError:  # a type without a rule: leave it undeclared
         return []
     types = [None if value is None else value.dtype for value in given]
     if kind == "SequenceMap":

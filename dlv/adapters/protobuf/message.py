@@ -51,7 +51,7 @@ class Message:
 
     @property
     def left(self) -> list[str]:
-        """Fields that are there, and that nobody asked for."""
+        """Return the fields of the message that no reader has requested."""
         return [name for name in self.fields if name not in self.asked]
 
     def at(self, name: str | None = None, index: int = 0) -> str:
