@@ -155,8 +155,7 @@ HOMES = {
     "pytorch_lightning": "integrations/lightning.py",
     "transformers": "integrations/transformers.py",
     "keras": "integrations/keras.py adapters/keras_check/",
-    "onnxruntime": "evaluation/engines.py evaluation/original.py adapters/keras_check/"
-    " adapters/aten/guard.py",
+    "onnxruntime": "evaluation/engines.py evaluation/original.py adapters/engine_runs.py",
     "matplotlib": "report/picture.py",
     "optuna": "training/sampling.py",
     "ray": "training/ray_pool.py",

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 import dlv.processors as processors
 from dlv.adapters.checkpoint import Beside, Tensor
+from dlv.adapters.engine_runs import in_memory, session
 from dlv.adapters.onnx_out.writer import save_network
 from dlv.errors import UsageError, nearest, require
-from dlv.evaluation.runtime import check, session, widened
+from dlv.evaluation.runtime import check, widened
 from dlv.network.forward import Forward, sizes_of
 from dlv.network.graph import Network, Port
 from dlv.network.program import Program
@@ -226,8 +227,8 @@ class OnnxRuntime(_Other):
             )
         super().__init__(program, tensor, precision)
         names = sorted(self.network.tensor_names())
-        tensors = [_stored(name, x) for name, x in self.held(names).items()]
-        constants = [_stored(n, x) for n, x in self.held(list(self.network.constants)).items()]
+        tensors = [in_memory(name, x) for name, x in self.held(names).items()]
+        constants = [in_memory(n, x) for n, x in self.held(list(self.network.constants)).items()]
         check(self.network, self.tensor)
         # Nodes outside the vocabulary are written, too, where ONNX has a word for them.
         with contextlib.ExitStack() as stack:
@@ -255,11 +256,6 @@ class OnnxRuntime(_Other):
                 "onnxruntime cannot run this batch", why=str(error).strip()[:300]
             ) from error
         return widened(found, [item.type for item in self._session.get_outputs()])
-
-
-def _stored(name: str, x: Array) -> Tensor:
-    raw = np.ascontiguousarray(x).tobytes()
-    return Tensor(name, str(x.dtype), x.shape, len(raw), lambda: raw)
 
 
 def _written(

@@ -8,9 +8,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from dlv.adapters.engine_runs import session
 from dlv.errors import require
 from dlv.evaluation.engines import threads
-from dlv.evaluation.runtime import session, widened
+from dlv.evaluation.runtime import widened
 
 Array = NDArray[Any]
 Values = dict[str, Array]

@@ -1,4 +1,4 @@
-"""Sessions of onnxruntime: optimizers that are switched off, and operators that it must not run."""
+"""What onnxruntime must not be asked to compute, and its outputs of narrow floats."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from dlv.network.graph import Network, Node
 
 Array = NDArray[Any]
 
-# It moves padding into a pool that takes the maximum, where zeros then count as -infinity.
-_WRONG_OPTIMIZERS = ["Pad_Fusion"]
 _RANDOM = frozenset(
     ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial")
 )
@@ -27,19 +25,6 @@ _NARROW = {
     "tensor(float8e5m2)": "float8_e5m2",
     "tensor(float8e5m2fnuz)": "float8_e5m2fnuz",
 }
-
-
-def session(runtime: Any, model: bytes | str, threads: int) -> Any:
-    """A session on the processor that says nothing."""
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.log_severity_level = 4
-    return runtime.InferenceSession(
-        model,
-        options,
-        providers=["CPUExecutionProvider"],
-        disabled_optimizers=_WRONG_OPTIMIZERS,
-    )
 
 
 def widened(outputs: list[Array], types: list[str]) -> list[Array]:

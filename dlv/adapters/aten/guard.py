@@ -8,7 +8,6 @@ else `dlv eval` and `dlv export` offer for it.
 from __future__ import annotations
 
 import contextlib
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,13 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.adapters.checkpoint import Tensor
-from dlv.adapters.onnx_out.writer import save_network
-from dlv.errors import DlvError, UsageError, require
+from dlv.adapters.engine_runs import numpy_outputs, onnxruntime_outputs
+from dlv.errors import DlvError, UsageError
 from dlv.network.agreement import another, differing, distance, tolerance, too_long
 from dlv.network.effects import draws
-from dlv.network.forward import Forward
 from dlv.network.graph import Network
-from dlv.network.program import program
 from dlv.network.torch_module import build
 from dlv.network.torch_types import dtype_of, torch
 
@@ -355,50 +352,14 @@ class _Comparison:
     def _numpy(self, batch: Batch) -> Iterator[tuple[int, Array]]:
         def tensor(name: str) -> Array:
             kept = self.network.aliases.get(name, name)
-            held = self.constants.get(name, self.tensors.get(name, self.tensors.get(kept)))
-            return _array(held)
+            return _array(self.constants.get(name, self.tensors.get(name, self.tensors.get(kept))))
 
-        for place, port in enumerate(self.network.outputs):
-            try:
-                steps = program(replace(self.network, outputs=(port,)), until=[port[0]])
-                if port[1] or port[0] not in self.network:
-                    continue
-                found = Forward(steps, tensor).values(self._inputs(batch))
-            except (DlvError, KeyError):
-                continue  # `dlv eval` says so
-            yield place, np.asarray(found[steps.kept[port[0]]])
+        return numpy_outputs(self.network, tensor, self._inputs(batch))
 
     def _onnxruntime(self, batch: Batch) -> Iterator[tuple[int, Array]]:
-        out = io.BytesIO()
-        try:
-            onnxruntime: Any = require("onnxruntime", "onnxruntime")
-            save_network(
-                out, self.network, self._stored(self.tensors), self._stored(self.constants)
-            )
-        except DlvError:
-            return  # it is not there, or `dlv export` says what is missing
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
-        try:
-            session = onnxruntime.InferenceSession(
-                out.getvalue(),
-                options,
-                providers=["CPUExecutionProvider"],
-                disabled_optimizers=["Pad_Fusion"],
-            )
-        except Exception:
-            return  # `dlv eval` says so
-        names = [item.name for item in session.get_inputs()]
-        given = [np.ascontiguousarray(value) for value in self._inputs(batch).values()]
-        try:
-            found = session.run(None, dict(zip(names, given, strict=True)))
-        except Exception:
-            return
-        for place, value in enumerate(found):
-            yield place, np.asarray(value)
-
-    def _stored(self, tensors: Mapping[str, Any]) -> list[Tensor]:
-        return [_stored(name, _array(value)) for name, value in tensors.items()]
+        tensors = {name: _array(tensor) for name, tensor in self.tensors.items()}
+        constants = {name: _array(tensor) for name, tensor in self.constants.items()}
+        return onnxruntime_outputs(self.network, tensors, constants, self._inputs(batch))
 
 
 def _slopes(outputs: Sequence[Any], parameters: Mapping[str, Any]) -> dict[str, Array]:
@@ -415,11 +376,6 @@ def _slopes(outputs: Sequence[Any], parameters: Mapping[str, Any]) -> dict[str, 
         name: _array(torch.zeros_like(tensor) if slope is None else slope)
         for (name, tensor), slope in zip(parameters.items(), slopes, strict=True)
     }
-
-
-def _stored(name: str, x: Array) -> Tensor:
-    raw = np.ascontiguousarray(x).tobytes()
-    return Tensor(name, str(x.dtype), x.shape, len(raw), lambda: raw)
 
 
 def _paths(name: str) -> Iterator[str]:

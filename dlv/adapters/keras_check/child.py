@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import io
 import json
 import os
 import sys
@@ -18,15 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dlv.adapters.keras_check.bare as bare
-from dlv.adapters.checkpoint import Tensor
+from dlv.adapters.engine_runs import numpy_outputs, onnxruntime_outputs
 from dlv.adapters.keras import files, h5
 from dlv.adapters.keras.understood import Unsayable
-from dlv.adapters.onnx_out.writer import save_network
 from dlv.errors import DlvError, require
 from dlv.network.agreement import TOLERANCE, differing, drawn, rows_of
-from dlv.network.forward import Forward
 from dlv.network.graph import Network
-from dlv.network.program import program
 
 Array = NDArray[Any]
 # How many rows, and how long axes are of which nothing is said.
@@ -129,9 +125,9 @@ def _ways(
     # What an engine does not run, it refuses when it is asked to.
     with contextlib.suppress(Exception):
         yield "torch", dict(enumerate(_torch(network, held, given)))
-    yield "numpy", dict(_numpy(network, held, given))
     with contextlib.suppress(Exception):
-        yield "onnxruntime", dict(enumerate(_onnxruntime(network, held, given)))
+        yield "numpy", dict(numpy_outputs(network, held.__getitem__, given))
+    yield "onnxruntime", dict(onnxruntime_outputs(network, held, {}, given))
 
 
 def _torch(
@@ -146,43 +142,6 @@ def _torch(
     with torch.no_grad():
         found = module(*(torch.from_numpy(value) for value in given.values()))
     return [each.numpy() for each in (found if isinstance(found, tuple) else (found,))]
-
-
-def _numpy(
-    network: Network, held: Mapping[str, Array], given: Mapping[str, Array]
-) -> Iterator[tuple[int, Array]]:
-    for place, port in enumerate(network.outputs):
-        with contextlib.suppress(Exception):
-            if port[0] in network and not port[1]:
-                steps = program(replace(network, outputs=(port,)), until=[port[0]])
-                found = Forward(steps, lambda name: held[name]).values(given)
-                yield place, np.asarray(found[steps.kept[port[0]]])
-
-
-def _onnxruntime(
-    network: Network, held: Mapping[str, Array], given: Mapping[str, Array]
-) -> Sequence[Array]:
-    if importlib.util.find_spec("onnxruntime") is None:
-        return ()
-    runtime: Any = require("onnxruntime", "onnxruntime")
-    out = io.BytesIO()
-    save_network(out, network, [_stored(name, value) for name, value in held.items()], [])
-    options = runtime.SessionOptions()
-    options.log_severity_level = 4
-    session = runtime.InferenceSession(
-        out.getvalue(),
-        options,
-        providers=["CPUExecutionProvider"],
-        disabled_optimizers=["Pad_Fusion"],
-    )
-    names = [item.name for item in session.get_inputs()]
-    found = session.run(None, dict(zip(names, given.values(), strict=True)))
-    return [np.asarray(value) for value in found]
-
-
-def _stored(name: str, value: Array) -> Tensor:
-    raw = np.ascontiguousarray(value).tobytes()
-    return Tensor(name, str(value.dtype), value.shape, len(raw), lambda: raw)
 
 
 def _first(
