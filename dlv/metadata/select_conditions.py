@@ -7,12 +7,13 @@ from typing import Any
 
 from dlv.metadata import relations as r
 from dlv.metadata import select_nodes
-from dlv.metadata.nan import NAN, known, none_of, options, possible
-from dlv.metadata.nan import compared as numbers_compared
+from dlv.metadata.nan import NAN, known
 from dlv.metadata.select_deep import deep, folded
 from dlv.metadata.select_functions import like_test, pieces_of_like, selector_test
 from dlv.metadata.select_layers import compared, prefix_range
 from dlv.metadata.select_lineage import related
+from dlv.metadata.select_nan import compared as numbers_compared
+from dlv.metadata.select_nan import none_of, options, possible
 from dlv.metadata.select_scope import FALSE, TRUE, Expression, Statement, joined
 from dlv.metadata.select_values import value
 from dlv.metadata.versions import BASE_HASH

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from dlv.errors import UsageError
 from dlv.metadata import relations as r
-from dlv.metadata.nan import NAN, possible
+from dlv.metadata.nan import NAN
+from dlv.metadata.select_nan import possible
 from dlv.metadata.select_plan import variables, where
 from dlv.metadata.select_scope import Expression, Range, Statement, joined
 from dlv.metadata.select_values import aggregates, column, shown, value, version_shown

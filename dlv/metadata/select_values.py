@@ -8,9 +8,10 @@ from typing import Any
 
 from dlv.metadata import relations as r
 from dlv.metadata import select_nodes
-from dlv.metadata.nan import NAN, possible
+from dlv.metadata.nan import NAN
 from dlv.metadata.select_deep import deep, folded
 from dlv.metadata.select_metrics import figure
+from dlv.metadata.select_nan import possible
 from dlv.metadata.select_scope import Expression, Range, Statement, encoded
 from dlv.metadata.versions import BASE_HASH
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 from dlv.dql.trees import changed
-from dlv.metadata.nan import possible
 from dlv.metadata.relations import (
     All,
     Compare,
@@ -20,6 +19,7 @@ from dlv.metadata.relations import (
     Not,
     Query,
 )
+from dlv.metadata.select_nan import possible
 
 _CONTRARY = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
