@@ -156,9 +156,9 @@ class _Rewriting:
         if self._counts(call):
             return
         if _inner(call):
-            raise self._refused("it runs a part of forward that writes")
+            raise self._refused("it calls a subgraph that writes")
         if _writes(call) and not in_place(call):
-            raise self._refused("it writes into one of its arguments")
+            raise self._refused("it writes into an argument")
         if call.base[:-1] in DROPOUTS and call.base.endswith("_"):
             # Where it drops nothing, it writes nothing.
             given = tuple(
@@ -227,13 +227,17 @@ class _Rewriting:
     def _write(self, place: int, call: Call) -> None:
         target = call.arguments[0].value
         if not isinstance(target, Ref) or target.name not in self.graph.values:
-            raise self._refused("what it writes into is not known")
+            raise self._refused("its target is unknown")
         lies = self._place(target.name)
+        if call.base == "copy_" and self._copies_itself(call, lies):
+            for name in filter(None, call.outputs):
+                self.places[name], self.since[name] = lies, -1
+            return
         for other, op in self.doubtful.get(lies.base, ()):
             if self._read_after(place, other):
-                raise self._refused(f"whether {op} gave a copy of it or a view is not known")
+                raise self._refused(f"{op} may have returned a copy of it or a view")
         if call.base in _NO_FUNCTION:
-            raise self._refused("no function gives the same")
+            raise self._refused("torch has no function for it")
         new = self._function(call, target)
         for name in filter(None, call.outputs):
             self.places[name] = lies
@@ -264,17 +268,19 @@ class _Rewriting:
         result = self._emit(f"aten.{op}", given, replace(own, dtype=dtype))
         return self._cast(result, own)
 
+    def _copies_itself(self, call: Call, lies: _Place) -> bool:
+        """Whether source and target are the same part: x[..] += y ends with such a copy."""
+        source = call.arguments[1].value if len(call.arguments) > 1 else None
+        return isinstance(source, Ref) and self._place(source.name) == lies
+
     def _copied(self, call: Call, target: Ref, own: Value) -> str:
         """`copy_`: the source itself, in the target's dtype and shape."""
         source = call.arguments[1].value if len(call.arguments) > 1 else None
         if not isinstance(source, Ref):
-            raise self._refused("what it copies is not known")
-        # x[..] += y reads the part, adds in place, and copies it onto itself.
-        if self._place(source.name) == self._place(target.name):
-            return self._now(self._place(source.name))
+            raise self._refused("its source is unknown")
         name, value = self._resolved(source.name), self._value(source.name)
         if value is None:
-            raise self._refused("what it copies is not known")
+            raise self._refused("its source is unknown")
         if value.shape != own.shape:
             size = self._size(self._resolved(target.name), own)
             given = [Given("self", Ref(name)), Given("size", size)]
@@ -289,7 +295,7 @@ class _Rewriting:
         if number is None:
             one = given[1].value
             if not isinstance(one, Ref):
-                raise self._refused("what it fills with is not known")
+                raise self._refused("its fill value is unknown")
             value = self._value(one.name)
             name = one.name
             if value is not None and value.dtype is None:
@@ -390,7 +396,7 @@ class _Rewriting:
             value = self._value(above)
             made = value and inverse(step, above, now, value, self._emit_value, self._size)
             if not made:
-                raise self._refused(f"a write through {step.op} cannot be handed on")
+                raise self._refused(f"a write through {step.op} cannot be carried back to its base")
             now = made
         self.times[lies.base] = self.times.get(lies.base, 0) + 1
         self.content[lies.base] = now
@@ -411,7 +417,7 @@ class _Rewriting:
         above = self._now(_Place(lies.base, lies.steps[:-1]))
         step = lies.steps[-1]
         if step.arguments is None or step.value is None:
-            raise self._refused(f"what {step.op} shows of it cannot be taken again")
+            raise self._refused(f"the view by {step.op} cannot be repeated")
         given = [Given("self", Ref(above)), *step.arguments]
         name = self._emit(step.op, given, step.value)
         self.known[lies] = (times, name)
@@ -466,7 +472,7 @@ class _Rewriting:
         where = f" in {self.call.path}" if self.call.path else ""
         return Inseparable(
             f"{self.call.op}{where} changes a tensor in place",
-            why=f"{why}, so that the network would leave the write out",
+            why=f"{why}, so the write cannot be expressed as a function",
             hint=f"write it as a function, such as x = torch.where(..); or {HINT}",
         )
 

@@ -31,10 +31,10 @@ _OFTEN = 32
 
 
 _NONE: Array = np.zeros(())
-_NOT_COMPARED = "only torch's own run of the network was compared with the module: {}"
-_NOT_RUN = "the network was not compared with the module, as nothing here runs it: {}"
-_FROZEN = "{} parameters that are frozen in the module, such as {}, train with the network"
-_GRADIENTS = "the gradient of {} is another one in the module: training the network is not the same"
+_NOT_COMPARED = "the network was compared with the module in torch only: {}"
+_NOT_RUN = "the network was not compared with the module, because torch cannot run it: {}"
+_FROZEN = "{} parameters are frozen in the module, such as {}; training the network changes them"
+_GRADIENTS = "the gradient of {} differs from the module's, so training gives other results"
 
 
 class Disagreement(UsageError):
@@ -212,8 +212,8 @@ class _Comparison:
         )
         if off is not None:
             raise Disagreement(
-                "the module gives another answer each time that it is called",
-                why="it draws random numbers in evaluation, too, and not by operations of torch",
+                "the module gives another result on each call",
+                why="it draws random numbers in evaluation by other means than torch operations",
             )
 
     def _held(self, batch: Batch, wanted: Sequence[Any]) -> None:
@@ -221,7 +221,7 @@ class _Comparison:
             found = self._rebuilt(batch)
         except Exception as error:
             raise Disagreement(
-                "the network that was traced does not run on a batch that the module takes",
+                "the traced network fails on a batch that the module accepts",
                 why=" ".join([_line(error), *getattr(error, "__notes__", [])]),
             ) from error
         names = [f"output {place}" for place in range(len(wanted))]
@@ -237,7 +237,7 @@ class _Comparison:
             with contextlib.suppress(Exception):  # only the message is poorer
                 layer = self._first_layer(batch)
             raise Disagreement(
-                "the network that was traced computes something else than the module",
+                "the traced network does not compute what the module computes",
                 why=f"{off}, first {layer}" if layer else str(off),
             )
 
@@ -251,8 +251,8 @@ class _Comparison:
         got = dict(zip(names, map(_array, found), strict=True))
         if differing(names, got, wanted, tolerance(*self._dtypes())) is None:
             raise Disagreement(
-                "the module gives something else in evaluation with gradients than without",
-                why="torch's fast path for transformer encoders leaves what is padded at zero",
+                "the module gives other results in evaluation with gradients than without",
+                why="torch's fast path for transformer encoders sets padded positions to zero",
                 hint="torch.nn.TransformerEncoder(.., enable_nested_tensor=False)",
             )
 
@@ -323,7 +323,7 @@ class _Comparison:
         if off <= _OFTEN * distance(self._output(moved, place), wanted):
             return
         raise Disagreement(
-            f"{engine} computes something else than the module",
+            f"{engine} does not compute what the module computes",
             why=f"output {place} is off by {off:.2g} of its size",
         )
 

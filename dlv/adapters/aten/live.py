@@ -25,12 +25,12 @@ from dlv.network.effects import draws
 
 FORMAT = "torch.export"
 MOST_BATCH = 4096
-_TESTED = "the network is the module in evaluation; {}, which training the network leaves out"
-_OWN_TRAIN = "{} has a train() of its own: what it does is not in the network, nor when that trains"
-_FIXED = "{} keeps its statistics in training, too: those of the network change when it trains"
+_TESTED = "the network is the module in evaluation; {}, and training it leaves out the difference"
+_OWN_TRAIN = "{} overrides train(): training the network does not do what that method does"
+_FIXED = "{} keeps its statistics fixed in training; training the network updates them"
 _DRAWS = (
-    "{!r} draws random numbers in evaluation, too: the network is kept, but neither `dlv eval`"
-    " nor an export to ONNX takes it"
+    "{!r} draws random numbers in evaluation: the network is stored, but `dlv eval` and export to"
+    " ONNX refuse it"
 )
 STATIC = "the batch size could not be left open: sizes are those of the example"
 _HINT = "commit without a network, or export it elsewhere: dlv add F.onnx --as network"
@@ -121,7 +121,7 @@ def _traced(torch: Any, module: Any, arguments: Any, named: Any, dynamic_batch: 
         )
     except DlvError as error:
         why = error.why or error.message
-        tested.notes.append(_TESTED.format(f"in training it cannot be traced: {why}"))
+        tested.notes.append(_TESTED.format(f"in training mode the module cannot be traced ({why})"))
         return tested
     other = own or first_difference(
         trained.graph, tested.graph, trained.constants, tested.constants
@@ -132,8 +132,8 @@ def _traced(torch: Any, module: Any, arguments: Any, named: Any, dynamic_batch: 
         if fixed is not None:
             trained.notes.append(_FIXED.format(fixed.path or fixed.op))
         return trained
-    where = other.path or other.op if other is not None else "the batch"
-    tested.notes.append(_TESTED.format(f"in training the module differs, first in {where}"))
+    where = "the batch" if other is None else other.path or f"forward, at {other.op}"
+    tested.notes.append(_TESTED.format(f"in training the module differs (first in {where})"))
     return tested
 
 
