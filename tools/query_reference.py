@@ -107,9 +107,10 @@ texts, then lists. `min` and `max` pass over NaN where there is a number, `sum`,
 """
 NODES = """\
 `m["conv*"]` are the layers of these names, `m[CONV(kernel=3, out>=64)]` those of a template.
-`.next` and `.prev` go along the edges, past reshaping; `.next_raw` and `.prev_raw` do not pass
-anything. `.count` is how many there are, `[0]` one of them in topological order. A condition on a
-set holds if it holds for any of them; `every` and `no` in front ask otherwise.
+`.next` and `.prev` go along the edges, past reshaping: from a `RESHAPE` to the layers that read its
+data, and to the layer whose data it reshapes. `.next_raw` and `.prev_raw` do not pass anything.
+`.count` is how many there are, `[0]` one of them in topological order. A condition on a set holds
+if it holds for any of them; `every` and `no` in front ask otherwise.
 """
 
 

@@ -156,7 +156,33 @@ class Layers:
 
     @cached_property
     def _logical(self) -> tuple[dict[str, dict[str, None]], dict[str, dict[str, None]]]:
-        return self._both((edge.src, edge.dst) for edge in self.network.logical_edges())
+        behind, before = self._both((e.src, e.dst) for e in self.network.logical_edges())
+        for node in self.network.nodes:
+            if node.plumbing:
+                _, source = self._way_back(node.inputs[0][0] if node.inputs else "")
+                if source is not None:
+                    before.setdefault(node.name, {})[source] = None
+                continue
+            for name, _ in node.inputs:
+                for passed in self._way_back(name)[0]:
+                    behind.setdefault(passed, {})[node.name] = None
+        return behind, before
+
+    def _way_back(self, name: str) -> tuple[list[str], str | None]:
+        """Against the data: the plumbing from here on, and the layer in front of it.
+
+        Numbers about shapes end the way; so does an input of the network.
+        """
+        passed: dict[str, None] = {}
+        while name in self.network and name not in passed:
+            node = self._node(name)
+            if not node.plumbing:
+                return list(passed), name
+            passed[name] = None
+            if node.sizes_only or not node.inputs:
+                break
+            name = node.inputs[0][0]
+        return list(passed), None
 
     @cached_property
     def _raw(self) -> tuple[dict[str, dict[str, None]], dict[str, dict[str, None]]]:

@@ -228,10 +228,7 @@ def walk(reading: Reading, nodes: Nodes, rest: Sequence[ast.Trailer]) -> Thing:
         elif isinstance(trailer, ast.Index):
             nodes = replace(nodes, steps=(*nodes.steps, Pick(trailer.place)))
         elif trailer.name.lower() in HOPS and isinstance(trailer, ast.Attribute):
-            word = trailer.name.lower()
-            if not HOPS[word].raw and operation(nodes) == "RESHAPE":
-                reading.warn(f".{word} leads past RESHAPE and never from it; .{word}_raw does")
-            nodes = replace(nodes, steps=(*nodes.steps, HOPS[word]))
+            nodes = replace(nodes, steps=(*nodes.steps, HOPS[trailer.name.lower()]))
         elif isinstance(trailer, ast.Method):
             raise reading.fault(
                 trailer.span,

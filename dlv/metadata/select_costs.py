@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dlv.metadata.node_sets import Hop, Nodes
 from dlv.metadata.select_layers import LayerSet
-from dlv.metadata.select_nodes import among, edges_table, segments
+from dlv.metadata.select_nodes import (
+    among,
+    edges_table,
+    reaches_plumbing,
+    segments,
+    ways_at_plumbing,
+)
 from dlv.metadata.select_samples import Totals, totals
 from dlv.metadata.select_scope import Statement
 
@@ -53,11 +59,15 @@ def plans(s: Statement, nodes: Nodes, last: LayerSet | None, known: Totals) -> l
         return [Plan("nothing", 0, "SELECT 0 WHERE 0", 0)]
     if any(hop.raw for hop in hops) or len(hops) > 8:
         return []
+    at_plumbing = any(reaches_plumbing(s, "", sets, otherwise=False) for sets in filters[:-1])
+    if at_plumbing and len(hops) > 1:
+        return []
     ends = [_end(s, sets) for sets in filters]
     if not hops:
         return [_by_layer(s, filters[0], ends[0])]
     if len(hops) == 1:
-        return _one_hop(s, hops[0], filters, ends, known)
+        found = _one_hop(s, hops[0], filters, ends, known)
+        return [_also_at_plumbing(s, hops[0], filters, p) for p in found] if at_plumbing else found
     return [_several(s, hops, filters, ends, known)]
 
 
@@ -112,6 +122,20 @@ def _one_hop(
         cost = len(src.ids) * _SEEK + src.out * 1.3 * _ROW + met * _HIT
         found.append(Plan("scan", cost, _scan(s, sets), hits))
     return found
+
+
+def _also_at_plumbing(
+    s: Statement, hop: Hop, filters: Sequence[Sequence[LayerSet]], plan: Plan
+) -> Plan:
+    """With the networks where a hop from a node that only reshapes leads there."""
+    edge = s.name("e")
+    where = ["1"]
+    for side, sets in zip(_SIDES if hop.forward else _SIDES[::-1], filters, strict=True):
+        where += among(s, "", (f"{edge}.net_id", f"{edge}.{side}", f"{edge}.{side}_layer"), sets)
+    ways = " UNION ALL ".join(ways_at_plumbing(s, "", hop, None))
+    more = f"SELECT {edge}.net_id FROM ({ways}) AS {edge} WHERE {' AND '.join(where)}"
+    cost = plan.cost + totals(s).edges * (_ROW + _SEEK)
+    return replace(plan, cost=cost, sql=f"{plan.sql} UNION ALL {more}")
 
 
 def _joined(s: Statement, side: str, end: _End, edges: int) -> float:

@@ -19,7 +19,7 @@ from dlv.network.fields import Kind
 from dlv.network.patterns import Pattern, compare
 from dlv.network.regular import searching
 from dlv.network.selector import Choice, Fixed, Selector, Wildcard
-from dlv.network.vocabulary import OPS, RESHAPES
+from dlv.network.vocabulary import OPS, RESHAPES, SIZE_KINDS
 
 # What a node has of itself, not by its layer.
 OF_NODES = ("out_shape", "n_params")
@@ -157,6 +157,16 @@ class Layers:
                 )
             )
         return frozenset(found)
+
+    def plumbing(self, ground: str) -> tuple[frozenset[int], frozenset[int]]:
+        """The layers that only reshape, and those of them that hold sizes instead of data."""
+        key = "plumbing", ground
+        if key not in self.statement.cache:
+            rows = [*self._read(ground, "id, attrs", "WHERE op = 'RESHAPE'", ())]
+            sizes = (i for i, attrs in rows if attributes(attrs).get("kind") in SIZE_KINDS)
+            self.statement.cache[key] = frozenset(i for i, _ in rows), frozenset(sizes)
+        found: tuple[frozenset[int], frozenset[int]] = self.statement.cache[key]
+        return found
 
     def fulfilling(self, ground: str, ids: frozenset[int] | None, test: r.Condition) -> LayerSet:
         """Those of these layers (None: of all) of which the test is true."""

@@ -13,6 +13,7 @@ from dlv.metadata.select_layers import Layers, LayerSet, attributes, decided_by_
 from dlv.metadata.select_places import rank
 from dlv.metadata.select_scope import Expression, Range, Statement
 
+_COLUMNS = "net_id, src, dst, src_layer, dst_layer"
 _HOPS = 8  # in one go: SQLite joins 64 tables, and ways fork
 
 
@@ -26,6 +27,7 @@ class Chain:
     pos: str
     layer: str
     once: bool = False  # each node comes but once
+    plumbing: bool = False  # some may be nodes that only reshape
     empty: bool = False  # no network can have such a node
     before: tuple[str, ...] = ()  # steps on the way, each `name AS (..)`: SQLite nests but few
 
@@ -111,9 +113,19 @@ def _written(
         at = (f"{node}.net_id", f"{node}.pos", f"{node}.layer_id")
         if net is not None:
             conditions.append(f"{at[0]} = {net}")
+    plumbing = base is not None and base.plumbing
     for number, hop in enumerate(hops):
         edge = statement.name("e")
-        tables.append(f"{edges_table(ground, hop, net)} AS {edge}")
+        from_plumbing = reaches_plumbing(statement, ground, filters[number], plumbing)
+        table = edges_table(ground, hop, net)
+        if from_plumbing and not hop.raw:
+            both = [
+                f"SELECT {_COLUMNS} FROM {table}",
+                *ways_at_plumbing(statement, ground, hop, net),
+            ]
+            table = f"({' UNION ALL '.join(both)})"
+        tables.append(f"{table} AS {edge}")
+        plumbing = hop.raw
         near, far = ("src", "dst") if hop.forward else ("dst", "src")
         if at[0]:
             conditions += [f"{edge}.net_id = {at[0]}", f"{edge}.{near} = {at[1]}"]
@@ -125,7 +137,20 @@ def _written(
         at = (f"{edge}.net_id", f"{edge}.{far}", f"{edge}.{far}_layer")
     conditions += among(statement, ground, at, filters[-1])
     before = base.before if base else ()
-    return Chain(tuple(tables), tuple(conditions), *at, once=not hops, before=before)
+    plumbing = reaches_plumbing(statement, ground, filters[-1], plumbing or not (base or hops))
+    return Chain(
+        tuple(tables), tuple(conditions), *at, once=not hops, plumbing=plumbing, before=before
+    )
+
+
+def reaches_plumbing(
+    statement: Statement, ground: str, sets: Sequence[LayerSet], otherwise: bool
+) -> bool:
+    """Whether nodes of such layers may only reshape; `otherwise`: where no layers are asked for."""
+    if not sets:
+        return otherwise
+    reshaping, _ = layers_of(statement).plumbing(ground)
+    return all(reshaping & each.ids for each in sets)
 
 
 def _together(sets: Sequence[LayerSet]) -> list[LayerSet]:
@@ -150,16 +175,42 @@ def _table(ground: str, word: str, net: str | None, columns: str = "*") -> str:
 def edges_table(ground: str, hop: Hop, net: str | None) -> str:
     if not hop.raw:
         return _table(ground, "edge", net)
-    columns = "net_id, src, dst, src_layer, dst_layer"
     where = "1" if net is None else f"net_id = {net}"
     grounds = ("", "derived_") if ground == "any_" else (ground,)
     return "({})".format(
         " UNION ALL ".join(
-            f"SELECT {columns} FROM {each}edge WHERE direct AND {where}"
-            f" UNION ALL SELECT {columns} FROM {each}raw_edge WHERE {where}"
+            f"SELECT {_COLUMNS} FROM {each}edge WHERE direct AND {where}"
+            f" UNION ALL SELECT {_COLUMNS} FROM {each}raw_edge WHERE {where}"
             for each in grounds
         )
     )
+
+
+def ways_at_plumbing(statement: Statement, ground: str, hop: Hop, net: str | None) -> list[str]:
+    """What a hop from plumbing needs beside the edges of layers: ways past plumbing, as selects.
+
+    Data goes into plumbing by its first input, and no way leads through what holds sizes.
+    """
+    reshaping, sizes = (statement.ids(ids) for ids in layers_of(statement).plumbing(ground))
+    along = f"(e.dst_layer NOT IN {reshaping} OR (e.dst_port = 0 AND e.dst_layer NOT IN {sizes}))"
+    begin, end = f"e.src_layer IN {reshaping} AND {along}", f"dst_layer NOT IN {reshaping}"
+    if not hop.forward:
+        along, end = f"e.dst_layer IN {reshaping} AND e.dst_port = 0", "1"
+        begin = f"e.src_layer NOT IN {reshaping} AND {along}"
+    found = []
+    here = "1" if net is None else f"e.net_id = {net}"
+    for each in ("", "derived_") if ground == "any_" else (ground,):
+        way = statement.name("way")
+        found.append(
+            f"SELECT * FROM (WITH RECURSIVE {way}({_COLUMNS}) AS ("
+            f"SELECT e.net_id, e.src, e.dst, e.src_layer, e.dst_layer FROM {each}raw_edge AS e"
+            f" WHERE {here} AND {begin}"
+            f" UNION SELECT w.net_id, w.src, e.dst, w.src_layer, e.dst_layer FROM {way} AS w"
+            f" CROSS JOIN {each}raw_edge AS e ON e.net_id = w.net_id AND e.src = w.dst WHERE"
+            f" w.dst_layer IN {reshaping} AND w.dst_layer NOT IN {sizes} AND {along})"
+            f" SELECT {_COLUMNS} FROM {way} WHERE {end})"
+        )
+    return found
 
 
 def among(
@@ -200,7 +251,8 @@ def _gathered(statement: Statement, found: Chain) -> Chain:
 def _step(statement: Statement, found: Chain, sql: str) -> Chain:
     name = statement.name("step")
     at = (f"{name}.net_id", f"{name}.pos", f"{name}.layer_id")
-    return Chain((name,), (), *at, once=True, before=(*found.before, f"{name} AS ({sql})"))
+    before = (*found.before, f"{name} AS ({sql})")
+    return Chain((name,), (), *at, once=True, plumbing=found.plumbing, before=before)
 
 
 def _distinct(found: Chain) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import networkx as nx
 
 from dlv.metadata.networks import NodeFigures
-from dlv.network.graph import Network
+from dlv.network.graph import Network, Node
 from dlv.network.vocabulary import SIZE_KINDS
 
 VISIBLE = ("live", "recovered")
@@ -59,6 +59,7 @@ class Graph:
                     source = None if lost else below.inputs[0][0]
                 if source in nodes:
                     self.logical.add_edge(source, name)
+        self.reshaped = self._at_plumbing(nodes)
         self.layers: dict[str, Layer] = {}
         count: dict[str, int] = {}
         for name in order:
@@ -73,6 +74,28 @@ class Graph:
                 *(name, alias, node.op, node.variant, node.attrs, shape, parameters),
                 (node.source or {}).get("op") if node.op == "OP" else None,
             )
+
+    def _at_plumbing(self, nodes: Mapping[str, Node]) -> nx.DiGraph:
+        """Along the data, first inputs and no sizes: from each RESHAPE node, and to it."""
+
+        def kept(source: str, target: str) -> bool:
+            first = [name for name, _ in nodes[target].inputs][:1]
+            return nodes[target].op != "RESHAPE" or source in first
+
+        flow = nx.subgraph_view(self.raw, filter_edge=kept)
+        found = nx.DiGraph()
+        for name in (name for name, node in nodes.items() if node.op == "RESHAPE"):
+            for forward in (True, False):
+                step = flow.successors if forward else flow.predecessors
+                todo, seen = [*step(name)], set()
+                while todo:
+                    other = todo.pop()
+                    if nodes[other].op != "RESHAPE":
+                        found.add_edge(*((name, other) if forward else (other, name)))
+                    elif other not in seen and nodes[other].attrs["kind"] not in SIZE_KINDS:
+                        seen.add(other)
+                        todo += step(other)
+        return found
 
     @property
     def n_params(self) -> int:

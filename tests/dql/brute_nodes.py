@@ -42,10 +42,14 @@ def walked(
             found = {name for name in found if fits(graph.layers[name], trailer.template, literal)}
         else:
             assert isinstance(trailer, ast.Attribute)
-            edges = graph.raw if trailer.name.endswith("_raw") else graph.logical
-            here = [name for name in found if name in edges]
-            step = edges.successors if trailer.name.startswith("next") else edges.predecessors
-            found = {other for name in here for other in step(name)}
+            raw, forward = trailer.name.endswith("_raw"), trailer.name.startswith("next")
+            reached = set()
+            for name in found:
+                reshapes = not raw and graph.layers[name].op == "RESHAPE"
+                edges = graph.raw if raw else graph.reshaped if reshapes else graph.logical
+                if name in edges:
+                    reached.update(edges.successors(name) if forward else edges.predecessors(name))
+            found = reached
     return [graph.layers[name] for name in graph.layers if name in found]
 
 

@@ -28,6 +28,16 @@ QUICK = {
     "batch_specialised_three", "branch_on_values", "item_of_a_value", "CrossAttention",
     "EncoderPadded", "scatter_added", "FrozenBatchNorm",
 }  # fmt: skip
+# What torch says of the modules themselves.
+pytestmark = [
+    pytest.mark.filterwarnings(f"ignore:{start}")
+    for start in (
+        "`torch.nn.utils.weight_norm` is deprecated",
+        "LSTM with projections",
+        "Using padding='same'",
+        "The reduce argument of torch.scatter",
+    )
+]
 MAY = {
     tuple(line.split()) for line in Path(__file__).with_name("refused.txt").read_text().splitlines()
 }
