@@ -24,7 +24,7 @@ from dlv.repository import Repository
 FOLDER = "quarantine"
 LIST = "origins.json"
 FORMAT = "dlv/quarantine/1"
-UNREAD = "its list cannot be read"
+UNREAD, EMPTY = "its list cannot be read", "empty"
 _REFERENCES = "files.git/refs/"
 MARK = "restore.json"  # there while a folder of quarantine is brought back
 
@@ -174,7 +174,9 @@ def _read(path: Path) -> Place:
     held = [child for child in path.rglob("*") if child.is_file() and child.name != LIST]
     moved = datetime.datetime.fromtimestamp(path.stat().st_mtime, datetime.UTC)
     objects = tuple((child.relative_to(path).as_posix(), child.stat().st_size) for child in held)
-    return Place(path, timestamp(moved), UNREAD, objects)
+    # A list is written before anything moves and goes last: without both, a kill came between.
+    lost = bool(objects) or (path / LIST).exists()
+    return Place(path, timestamp(moved), UNREAD if lost else EMPTY, objects)
 
 
 def list_again(repository: Repository, path: Path) -> None:

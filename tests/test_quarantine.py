@@ -8,6 +8,7 @@ import pytest
 
 import dlv.durable as durable
 import dlv.quarantine as quarantine
+import dlv.repairing.small_files as small_files
 from dlv.errors import NotFound
 from dlv.repository import Repository
 
@@ -85,6 +86,15 @@ def test_a_list_that_cannot_be_read(lived: Repository, paths: list[Path], conten
     found = quarantine.places(lived)[0]
     assert (len(found.objects), found.id) == (2, place.id)
     assert len(quarantine.move_out(lived, found)) == 2
+
+
+def test_a_kill_before_the_list_is_no_fault(lived: Repository, paths: list[Path]) -> None:
+    """Nothing has moved yet; the same folder with an object in it has lost its list."""
+    place = quarantine.begin(lived, paths, "gc")
+    (place.path / quarantine.LIST).unlink()
+    assert small_files.faults(lived) == []
+    quarantine.move_in(lived, place, paths)
+    assert [wrong.kind for wrong in small_files.faults(lived)] == ["quarantine"]
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../outside", "packs/../../x", "", "a//b"])
