@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-import dlv.add as adding
-import dlv.commit as committing
-import dlv.staging as staging
+import dlv.versions.add as adding
+import dlv.versions.commit as committing
+import dlv.versions.staging as staging
 from dlv.adapters import network_json, safetensors
 from dlv.adapters.checkpoint import Tensor
 from dlv.network.verify import verify
-from dlv.repository import Repository
+from dlv.repository.handle import Repository
 
 WIDTH = 4
 

@@ -22,24 +22,24 @@ from typing import Any
 import numpy as np
 import torch
 
-import dlv.arrays as arrays
-import dlv.derive as derive
-import dlv.network.edit as editing
-import dlv.training.contract as contract
+import dlv.network.edits.edit as editing
+import dlv.training.trainers.contract as contract
+import dlv.versions.derive as derive
+import dlv.weights.arrays as arrays
 from dlv.adapters import network_json, safetensors
 from dlv.adapters.checkpoint import Tensor
-from dlv.adapters.data_parts import open_parts
-from dlv.network import reuse
-from dlv.network.edit import Editor
+from dlv.adapters.data.parts import open_parts
+from dlv.network.edits import reuse
+from dlv.network.edits.edit import Editor
+from dlv.network.edits.reuse import Plan
 from dlv.network.graph import Network
-from dlv.network.reuse import Plan
 from dlv.network.templates import template
-from dlv.network.torch_module import build
+from dlv.network.torch.module import build
 from dlv.training.checkpoints import Checkpoint
 from dlv.training.config import resolve
-from dlv.training.interface import Readers
-from dlv.training.recording import Recorder
+from dlv.training.trainers.interface import Readers
 from dlv.training.trial_files import TrialFiles
+from dlv.training.workers.recording import Recorder
 
 DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits"
 EPOCHS, BATCH, RATE = 3, 48, 0.05

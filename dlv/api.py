@@ -9,34 +9,34 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import dlv.add as adding
-import dlv.commit as committing
-import dlv.live_model as live_model
-import dlv.revisions as revisions
+import dlv.repository.revisions as revisions
+import dlv.versions.add as adding
+import dlv.versions.commit as committing
+import dlv.versions.live_model as live_model
 from dlv.adapters.checkpoint import Checkpoint
-from dlv.commit import Committed
 from dlv.config import WAIT, Config
+from dlv.disk.locks import SECONDS, Patience
 from dlv.errors import NotFound, UsageError
-from dlv.events.series import Scalars
+from dlv.events.formats.series import Scalars
 from dlv.lazy import lazy
-from dlv.live_model import unwrapped
-from dlv.locks import SECONDS, Patience
-from dlv.manifest import check_name
 from dlv.metadata import staged, versions
 from dlv.metadata.staged import StagedFile
-from dlv.repository import Repository
+from dlv.objects.manifest import check_name
+from dlv.repository.handle import Repository
 from dlv.runs import Run, Spool
-from dlv.staging import Request as AddRequest
-from dlv.version import Version, author
+from dlv.versions.commit import Committed
+from dlv.versions.live_model import unwrapped
+from dlv.versions.staging import Request as AddRequest
+from dlv.versions.version import Version, author
 
 if TYPE_CHECKING:
+    import dlv.curves.logged as logged_curves
     import dlv.dql.answers as answers
-    import dlv.logged_curves as logged_curves
+    from dlv.curves.logged import Curves
     from dlv.dql.answers import Answer
-    from dlv.logged_curves import Curves
 else:  # what few programs need
     answers = lazy("dlv.dql.answers")
-    logged_curves = lazy("dlv.logged_curves")
+    logged_curves = lazy("dlv.curves.logged")
 
 __all__ = ["Repo", "Version", "log_model", "open", "unwrapped"]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from dlv.commands.options import EXITS, Option, global_options
+from dlv.commands.shared.options import EXITS, Option, global_options
 from dlv.errors import DlvError, StorageError, UsageError, denied, nearest
 from dlv.lazy import lazy
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     import click.shell_completion as shell_completion
 
     import dlv.canonical as canonical
-    import dlv.commands.invocation as invocation
-    import dlv.completion as completion
+    import dlv.commands.shared.invocation as invocation
+    import dlv.terminal.completion as completion
 else:
     pathlib = lazy("pathlib")
     platform = lazy("platform")
     traceback = lazy("traceback")
-    invocation = lazy("dlv.commands.invocation")
+    invocation = lazy("dlv.commands.shared.invocation")
     canonical = lazy("dlv.canonical")
     shell_completion = lazy("click.shell_completion")
-    completion = lazy("dlv.completion")
+    completion = lazy("dlv.terminal.completion")
 
 COMPLETE_VARIABLE = "_DLV_COMPLETE"
 

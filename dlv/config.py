@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import dlv.config_text as files
+import dlv.disk.config_text as files
 from dlv.errors import UsageError, nearest
 from dlv.lazy import lazy
 

@@ -1,4 +1,4 @@
-"""`lazy("dlv.archive")`: a stand-in for a module that is imported at its first use."""
+"""`lazy("dlv.archiving.archive")`: a stand-in for a module that is imported at its first use."""
 
 from __future__ import annotations
 

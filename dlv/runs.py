@@ -12,14 +12,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Self, SupportsFloat, TypeVar
 
-import dlv.arrays as arrays
-import dlv.live_model as live_model
-import dlv.paths as paths
-import dlv.user_files as user_files
+import dlv.disk.paths as paths
+import dlv.disk.user_files as user_files
+import dlv.versions.live_model as live_model
+import dlv.weights.arrays as arrays
 from dlv.adapters import registry
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.errors import DlvError, UsageError
-from dlv.events.series import Scalars
+from dlv.events.formats.series import Scalars
 from dlv.metadata.staged import StagedFile
 
 

@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-import dlv.add as adding
-import dlv.commit as committing
-import dlv.remove as removing
-import dlv.tags as tagging
-import dlv.undo as undoing
-from dlv.archive import Archived, archive
+import dlv.repository.tags as tagging
+import dlv.repository.undo as undoing
+import dlv.versions.add as adding
+import dlv.versions.commit as committing
+import dlv.versions.remove as removing
+from dlv.archiving.archive import Archived, archive
 from dlv.archiving.budgets import Policy
 from dlv.archiving.proposal import Request as ArchiveRequest
-from dlv.commit import Request
-from dlv.repository import Repository
-from dlv.staging import Request as AddRequest
+from dlv.repository.handle import Repository
+from dlv.versions.commit import Request
+from dlv.versions.staging import Request as AddRequest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -16,7 +16,7 @@ import torch
 from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.adapters.onnx import files as adapter
 from dlv.network.graph import Network, Node
-from dlv.network.torch_module import build
+from dlv.network.torch.module import build
 from dlv.network.verify import verify
 
 Array = np.ndarray[Any, Any]

@@ -20,15 +20,15 @@ import onnx.reference
 import torch
 from onnx import numpy_helper
 
-import dlv.arrays as arrays
 import dlv.evaluation.engines as engines
+import dlv.weights.arrays as arrays
 from dlv.adapters.checkpoint import Checkpoint
-from dlv.adapters.onnx_out.writer import save_network
+from dlv.adapters.onnx.writing.writer import save_network
 from dlv.errors import DlvError
 from dlv.network.agreement import distance, tolerance
 from dlv.network.graph import Network, Port
 from dlv.network.program import program
-from dlv.network.torch_module import build
+from dlv.network.torch.module import build
 from tests.onnx_reading import opened
 from tests.onnx_runs import session
 

@@ -300,12 +300,12 @@ def test_users_see_types(tmp_path: Path) -> None:
     found = [line.split('"')[1] for line in done.stdout.splitlines() if "Revealed" in line]
     assert found == [
         "dlv.api.Repo",
-        "dlv.version.Version",
+        "dlv.versions.version.Version",
         "numpy.ndarray[tuple[Any, ...], numpy.dtype[Any]]",
         "dict[str, Any]",
-        "dlv.version.Version",
-        "dlv.runs.Run[dlv.version.Version]",
-        "dlv.version.Version | None",
+        "dlv.versions.version.Version",
+        "dlv.runs.Run[dlv.versions.version.Version]",
+        "dlv.versions.version.Version | None",
         "str",
-        "dlv.version.Version",
+        "dlv.versions.version.Version",
     ], done.stdout

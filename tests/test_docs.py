@@ -16,7 +16,7 @@ import click
 import pytest
 
 import dlv.cli as cli
-from dlv.commands.options import Command
+from dlv.commands.shared.options import Command
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVERS = {"tensorboard"}  # they run until they are told to end

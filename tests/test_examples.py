@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dlv.adapters.metric_logs as metric_logs
+import dlv.adapters.logs.files as metric_logs
 import dlv.adapters.network_json as network_json
 import dlv.adapters.registry as registry
-import dlv.add as adding
-import dlv.commit as committing
+import dlv.versions.add as adding
+import dlv.versions.commit as committing
 from dlv.network.verify import verify
-from dlv.repository import Repository
-from dlv.staging import Request
+from dlv.repository.handle import Repository
+from dlv.versions.staging import Request
 
 DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits"
 RUNS = {"base": 6, "head": 2, "five": 3, "reseed": 2}

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 import dlv.api as api
-import dlv.check as check
 import dlv.cli as cli
-import dlv.files as files
 import dlv.metadata.database as database
+import dlv.repository.git_files as files
+import dlv.upkeep.check as check
 from dlv.errors import StorageError
 from dlv.metadata import dump
 from dlv.metadata.database import SCHEMA_VERSION
-from dlv.repository import Repository
+from dlv.repository.handle import Repository
 from tests.released import NEWEST, RELEASES, Released, rows, schema, unpack
 
 # In this order in one folder; what needs a newer fixture is in the second list.

@@ -17,7 +17,7 @@ import pytest
 import dlv
 import dlv.api as api
 from dlv.errors import Conflict, UsageError
-from dlv.events.series import Scalars
+from dlv.events.formats.series import Scalars
 from dlv.metadata.staged import StagedFile
 from dlv.runs import Run, Spool
 

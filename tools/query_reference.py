@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import sys
 
-from dlv.dql.attribute_names import GENERAL
-from dlv.dql.tables import grammar_text
-from dlv.dql.values import AGGREGATES
-from dlv.metadata.relations import COLUMNS, MANY
+from dlv.dql.bind.attribute_names import GENERAL
+from dlv.dql.bind.values import AGGREGATES
+from dlv.dql.words.tables import grammar_text
+from dlv.metadata.select.relations import COLUMNS, MANY
 from dlv.network.vocabulary import OPS, RESHAPES, Attribute, Default
 
 HEAD = """\

@@ -8,7 +8,7 @@ import sys
 import click
 
 from dlv.cli import ALIASES, COMMANDS, GROUPS, program
-from dlv.commands.options import EXITS, Command
+from dlv.commands.shared.options import EXITS, Command
 
 HEAD = """\
 # Commands

@@ -151,9 +151,9 @@ def main() -> None:
         "gc within a commit": files.format("gc_race"),
         "processes at once": files.format("concurrency"),
         "faults put in on purpose": files.format("harness"),
-        "repair from a copy": "tests/test_repair.py",
+        "repair from a copy": "tests/upkeep/test_repair.py",
         "repositories of all releases": "tests/test_released.py",
-        "damage of every kind": "tests/test_damage.py",
+        "damage of every kind": "tests/upkeep/test_damage.py",
         "a full disk": files.format("full_disk"),
         "hostile files": "tests/hostile",
     }.items():

@@ -37,8 +37,8 @@ def raw(folder: Path, _: Path) -> dict[str, float]:
 
 
 def dlv(folder: Path, live: Path) -> dict[str, float]:
-    import dlv.ingest as ingest
-    from dlv.curve_store import CurveStore
+    import dlv.curves.ingest as ingest
+    from dlv.curves.store import CurveStore
 
     begun = time.process_time()
     with CurveStore.open(live) as store:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dlv.events import crc
+from dlv.events.formats import crc
 
 SEVERAL, HISTOGRAMS = 0.08, 0.02  # of all events
 START = 1_700_000_000.0

@@ -24,8 +24,8 @@ from typing import Any
 from benchmarks.curves import irregular, logs
 from benchmarks.curves.ingest import peak_mb, rustboard
 from benchmarks.dql.goals import Verdict, at_least, at_most
-from dlv.events import migrate
-from dlv.events.points import ScalarPoints
+from dlv.events.logs import migrate
+from dlv.events.logs.points import ScalarPoints
 
 STEPS, TAGS = 100_000, 10
 IRREGULAR = 200_000

@@ -18,13 +18,13 @@ from tensorboard.data import server_ingester
 from tensorboard.data.provider import RunTagFilter
 from tensorboard.util import grpc_util
 
-import dlv.ingest as ingest
+import dlv.curves.ingest as ingest
 from benchmarks.curves import logs
 from benchmarks.dql.goals import Verdict, at_most
-from dlv.curve_store import CurveStore
-from dlv.events.provider import Provider
-from dlv.events.sampling import Choice
-from dlv.events.tb_provider import data_provider
+from dlv.curves.store import CurveStore
+from dlv.events.provider.provider import Provider
+from dlv.events.provider.sampling import Choice
+from dlv.events.server.tb_provider import data_provider
 
 RUNS = 10
 POINTS = 1_000_000  # of each series

@@ -11,15 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import dlv.dql.names as names
-import dlv.dql.parser as parser
-import dlv.dql.rewrite as rewriting
-from dlv.dql import ast
-from dlv.metadata import select
+import dlv.dql.bind.names as names
+import dlv.dql.bind.rewrite as rewriting
+import dlv.dql.words.parser as parser
+from dlv.dql.words import ast
 from dlv.metadata.database import Database
 from dlv.metadata.known_names import KnownNames
-from dlv.metadata.relations import Query
-from dlv.repository import Repository
+from dlv.metadata.select import statement as select
+from dlv.metadata.select.relations import Query
+from dlv.repository.handle import Repository
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.dql.ours import bound, fastest
-from dlv.metadata import select
 from dlv.metadata.database import Database
-from dlv.metadata.relations import Query
+from dlv.metadata.select import statement as select
+from dlv.metadata.select.relations import Query
 
 NAMES = ("pair seek", "scan", "probe", "net_pair")
 

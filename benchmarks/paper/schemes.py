@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.storage import lenet, models, ours
 from benchmarks.storage.corpora import Corpus
 from benchmarks.storage.models import Matrix, Model
-from dlv.pas.schemes import Scheme, fit, suits
+from dlv.pas.layouts.schemes import Scheme, fit, suits
 
 SCHEMES = {
     "float16": [Scheme("fp16")],

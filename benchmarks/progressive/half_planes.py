@@ -24,12 +24,12 @@ from benchmarks.progressive import measure, nets
 from benchmarks.progressive.measure import Committed, Point
 from benchmarks.storage.corpora import Corpus, default_cache
 from benchmarks.storage.stores import DLV, run
-from dlv.bounding import halving
-from dlv.bounding.calibration import Asked
-from dlv.bounding.run import Request, bound
-from dlv.bounds import KIND
+from dlv.archiving.bounding import halving
+from dlv.archiving.bounding.calibration import Asked
+from dlv.archiving.bounding.run import Request, bound
 from dlv.pas.packs import SUFFIX, Pack
-from dlv.repository import Repository
+from dlv.repository.handle import Repository
+from dlv.weights.bounds import KIND
 
 WANTED = (0.90, 0.97)
 

@@ -21,10 +21,10 @@ from benchmarks.storage import models
 from benchmarks.storage.models import Model
 from benchmarks.storage.stores import DLV, run
 from dlv.adapters import network_json
-from dlv.evaluate import Request, evaluate
+from dlv.evaluation.evaluate import Request, evaluate
 from dlv.evaluation.outcome import Evaluation
 from dlv.pas import packs
-from dlv.repository import Repository
+from dlv.repository.handle import Repository
 
 Array = NDArray[Any]
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from torch.nn import functional
 from benchmarks.storage.models import Model, matrix
 from dlv.adapters import network_json
 from dlv.network.graph import Network
-from dlv.network.torch_module import NetworkModule, build
+from dlv.network.torch.module import NetworkModule, build
 
 # Part of the cached folder's name: raised whenever a recipe changes.
 VERSION = 3

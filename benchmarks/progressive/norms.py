@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dlv.network.ball import Norms
+from dlv.network.bounds.ball import Norms
 from dlv.network.program import Program, params_of
 
 Array = NDArray[Any]

@@ -6,15 +6,15 @@ from typing import Any
 
 import zstandard
 
-import dlv.bounds as bounds
+import dlv.weights.bounds as bounds
 from benchmarks.progressive import goals, measure, paper, times
 from benchmarks.progressive.goals import Verdict
 from benchmarks.progressive.measure import Committed, Told, told
 from benchmarks.storage.models import Model
 from dlv.evaluation.model import Model as Stored
-from dlv.pas.fixed import Fixed
-from dlv.pas.layouts import default_layout
-from dlv.repository import Repository
+from dlv.pas.layouts.fixed import Fixed
+from dlv.pas.layouts.registry import default_layout
+from dlv.repository.handle import Repository
 
 LAYOUTS: tuple[paper.Layout, ...] = ("ieee", "fixed")
 # Deeper networks than these are not told from less than everything for every float32 evaluation.

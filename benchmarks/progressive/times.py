@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import dlv.bounds as bounds
+import dlv.weights.bounds as bounds
 from benchmarks.progressive.measure import Committed, ratio
-from dlv.adapters.columns import Held
-from dlv.adapters.data import Data
+from dlv.adapters.data.columns import Held
+from dlv.adapters.data.sets import Data
 from dlv.evaluation import plain
 from dlv.evaluation.answers import Settings
 from dlv.evaluation.model import Model
@@ -23,10 +23,10 @@ from dlv.evaluation.progressive import (
     suffix_of,
 )
 from dlv.evaluation.rows import Rows
+from dlv.network.bounds.interval import Balls, certain
 from dlv.network.forward import Forward
-from dlv.network.interval import Balls, certain
-from dlv.network.suffix_radius import Read, SuffixBalls
-from dlv.repository import Repository
+from dlv.network.suffix.radius import Read, SuffixBalls
+from dlv.repository.handle import Repository
 
 Array = NDArray[Any]
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-import dlv.bounds as bounds
+import dlv.weights.bounds as bounds
 from benchmarks.progressive.completions import Cells
 from benchmarks.progressive.measure import Committed
 from benchmarks.progressive.nets import module_of
@@ -24,13 +24,13 @@ from benchmarks.progressive.norms import Tensor, norms_of
 from dlv.evaluation.model import Model
 from dlv.evaluation.planes import Planes
 from dlv.evaluation.progressive import depths_of, planes_of
-from dlv.network.ball import Norms
+from dlv.network.bounds.ball import Norms
+from dlv.network.bounds.interval import Balls, certain
+from dlv.network.bounds.schedule import Weights
 from dlv.network.inference import node_shapes
-from dlv.network.interval import Balls, certain
-from dlv.network.schedule import Weights
-from dlv.network.suffix import suffix_of
-from dlv.network.suffix_radius import Read, SuffixBalls
-from dlv.repository import Repository
+from dlv.network.suffix.metric import suffix_of
+from dlv.network.suffix.radius import Read, SuffixBalls
+from dlv.repository.handle import Repository
 
 Array = NDArray[Any]
 

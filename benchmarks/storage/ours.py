@@ -13,9 +13,10 @@ from unittest import mock
 from benchmarks.storage.models import Matrix, Model
 from dlv.canonical import hash_bytes, matrix_hash
 from dlv.pas import encode as coding
-from dlv.pas import small
-from dlv.pas.codecs import codec_of
-from dlv.pas.deltas import WordDelta
+from dlv.pas.coders import small
+from dlv.pas.coders.codecs import codec_of
+from dlv.pas.deltas.difference import WordDelta
+from dlv.pas.deltas.search import find_predictors
 from dlv.pas.encode import (
     Encoded,
     Part,
@@ -24,16 +25,15 @@ from dlv.pas.encode import (
     encode_object,
     encode_sub_fast,
 )
-from dlv.pas.fixed import Fixed
 from dlv.pas.floats import differences, exponents, format_of, words_in
 from dlv.pas.footer import Encoding, PieceRow, pieces_of
-from dlv.pas.layouts import default_layout
+from dlv.pas.layouts.fixed import Fixed
+from dlv.pas.layouts.registry import default_layout
+from dlv.pas.layouts.segments import Ieee
+from dlv.pas.layouts.table import fitting
 from dlv.pas.packs import PackWriter
 from dlv.pas.read import read_matrix
-from dlv.pas.search import find_predictors
-from dlv.pas.segments import Ieee
 from dlv.pas.spool import PLANES, Pending, Spool, lane_of
-from dlv.pas.table import fitting
 
 Tier = Literal["fast", "small", "slow"]
 Raw = bytes | bytearray | memoryview

@@ -15,7 +15,7 @@ from benchmarks.storage.models import Model
 from benchmarks.storage.peers import AGAINST, ALONE, Peer
 from dlv.pas.coders import compiled
 from dlv.pas.coders.context import ContextPacked
-from dlv.pas.predictors import DRIFT_BINS, Drift
+from dlv.pas.deltas.predictors import DRIFT_BINS, Drift
 
 # Checkpoints by number, as `line[number]`; None: no base.
 Pair = tuple[Callable[[], Model], Callable[[], Model] | None]

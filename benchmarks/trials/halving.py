@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.dql.goals import Verdict, at_most
 from benchmarks.trials.digits import EPOCHS, GRID, Curve, grid
 from dlv.metadata.trials import Trials
-from dlv.training.ledger import OVER, Budget, Claim, Ledger, NewTrial, Owner, Rule
+from dlv.training.ledger.ledger import OVER, Budget, Claim, Ledger, NewTrial, Owner, Rule
 
 LOSS: Rule = {"metric": "loss", "direction": "min"}
 HALVING: Rule = {**LOSS, "rule": "asha", "eta": 3, "first": 3}

@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import dlv.training.worker as workers
+import dlv.training.workers.worker as workers
 from benchmarks.dql.goals import Verdict, at_most
 from dlv.metadata.trials import Trials
 from dlv.network import json_form
 from dlv.training.config import resolve, trial_id
-from dlv.training.interface import Readers
-from dlv.training.ledger import Budget, Claim, Ledger, NewTrial, Owner
+from dlv.training.ledger.ledger import Budget, Claim, Ledger, NewTrial, Owner
+from dlv.training.trainers.interface import Readers
 from dlv.training.trial_files import Held, TrialFiles
 
 ROOT = Path(__file__).resolve().parents[2]

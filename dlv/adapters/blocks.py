@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from dlv.adapters.checkpoint import ITEM_BYTES
-from dlv.adapters.gguf_header import TYPES
+from dlv.adapters.gguf.header import TYPES
 
 # `raw:` dtype -> (elements, bytes) of a block; elements of less than a byte fill whole bytes.
 _BLOCKS = {kind.here: (kind.block, kind.size) for kind in TYPES.values()}

@@ -47,14 +47,14 @@ EVENTS = "tfevents"  # what TensorBoard reads
 # Format -> module with its adapter. Names, not modules: detecting a file loads no adapter.
 LOADERS = {
     "safetensors": "dlv.adapters.safetensors",
-    "pt": "dlv.adapters.torch",
+    "pt": "dlv.adapters.torch.reader",
     "pt2": "dlv.adapters.aten.pt2",
-    "npz": "dlv.adapters.npz",
-    "npy": "dlv.adapters.npz",
+    "npz": "dlv.adapters.numpy.npz",
+    "npy": "dlv.adapters.numpy.npz",
     "onnx": "dlv.adapters.onnx.files",
     "keras": "dlv.adapters.keras.files",
     "hdf5": "dlv.adapters.keras.h5",
-    "gguf": "dlv.adapters.gguf",
+    "gguf": "dlv.adapters.gguf.reader",
     "caffemodel": "dlv.adapters.caffe.files",
     "prototxt": "dlv.adapters.caffe.files",
 }

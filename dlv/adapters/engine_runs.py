@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.adapters.checkpoint import Tensor
-from dlv.adapters.onnx_out.writer import save_network
+from dlv.adapters.onnx.writing.writer import save_network
 from dlv.errors import DlvError, require
 from dlv.network.forward import Forward
 from dlv.network.graph import Network

@@ -14,9 +14,9 @@ from dlv.network.graph import Network
 from dlv.network.json_form import read, write
 
 if TYPE_CHECKING:
-    import dlv.user_files as user_files
+    import dlv.disk.user_files as user_files
 else:
-    user_files = lazy("dlv.user_files")
+    user_files = lazy("dlv.disk.user_files")
 
 FORMAT = "network_json"
 SUFFIX = ".json"

@@ -10,26 +10,28 @@ from dlv.errors import UnsafeInput, UsageError, nearest
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
-    from dlv.adapters import gguf, npz, torch
     from dlv.adapters.aten import pt2
     from dlv.adapters.caffe import files as caffe
+    from dlv.adapters.gguf import reader as gguf
     from dlv.adapters.keras import files as keras
     from dlv.adapters.keras import h5 as keras_h5
-    from dlv.adapters.keras_out import writer as keras_writer
+    from dlv.adapters.keras.writing import writer as keras_writer
+    from dlv.adapters.numpy import npz
     from dlv.adapters.onnx import files as onnx
-    from dlv.adapters.onnx_out import writer as onnx_writer
+    from dlv.adapters.onnx.writing import writer as onnx_writer
+    from dlv.adapters.torch import reader as torch
 else:
     # Most projects have one format, and these cost more to load than most files to look at.
     caffe = lazy("dlv.adapters.caffe.files")
-    gguf = lazy("dlv.adapters.gguf")
+    gguf = lazy("dlv.adapters.gguf.reader")
     keras = lazy("dlv.adapters.keras.files")
     keras_h5 = lazy("dlv.adapters.keras.h5")
-    keras_writer = lazy("dlv.adapters.keras_out.writer")
-    npz = lazy("dlv.adapters.npz")
+    keras_writer = lazy("dlv.adapters.keras.writing.writer")
+    npz = lazy("dlv.adapters.numpy.npz")
     onnx = lazy("dlv.adapters.onnx.files")
-    onnx_writer = lazy("dlv.adapters.onnx_out.writer")
+    onnx_writer = lazy("dlv.adapters.onnx.writing.writer")
     pt2 = lazy("dlv.adapters.aten.pt2")
-    torch = lazy("dlv.adapters.torch")
+    torch = lazy("dlv.adapters.torch.reader")
 
 ADAPTERS: dict[str, Adapter] = {
     "safetensors": safetensors,

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import IO, Any, Protocol, Self
 
 from dlv.canonical import hash_bytes
-from dlv.durable import storage_error
+from dlv.disk.durable import storage_error
 from dlv.errors import StorageError
 from dlv.pas.encode import Encoded, Part
 from dlv.pas.footer import Encoding

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import dlv.revisions as revisions
+import dlv.repository.revisions as revisions
 from dlv.archiving.planning import Held
 from dlv.errors import DlvError, UsageError
 from dlv.metadata.database import Database

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from dlv.canonical import hash_bytes
-from dlv.pack_files import PackFiles, PackRecord
 from dlv.pas.encode import Encoded, Part, encode_elements, encode_object
 from dlv.pas.footer import Encoding
-from dlv.pas.layouts import default_layout
+from dlv.pas.layouts.registry import default_layout
 from dlv.pas.packs import MAX_OBJECT_CHUNK
 from dlv.pas.spool import BUFFER, Owner, Pending, lane_of
-from dlv.weights import MatrixStore
+from dlv.weights.pack_files import PackFiles, PackRecord
+from dlv.weights.store import MatrixStore
 
 Raw = bytes | bytearray | memoryview
 

@@ -23,11 +23,11 @@ from dlv.metadata import storage, versions
 from dlv.metadata.database import Database
 from dlv.metadata.storage import HeldSnapshot, StoredMatrix
 from dlv.metadata.versions import Version
+from dlv.pas.deltas.sketch import difference_bits, sketch
 from dlv.pas.encode import SMALL
 from dlv.pas.floats import Words, format_of
 from dlv.pas.footer import Encoding
-from dlv.pas.segments import OPAQUE
-from dlv.pas.sketch import difference_bits, sketch
+from dlv.pas.layouts.segments import OPAQUE
 from dlv.pas.storage_graph import StorageGraph
 
 Raw = bytes | bytearray | memoryview

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Protocol
 
 import dlv.archiving.budgets as limits
-import dlv.revisions as revisions
-import dlv.user_files as user_files
+import dlv.disk.user_files as user_files
+import dlv.repository.revisions as revisions
 from dlv.archiving.budgets import Policy
 from dlv.archiving.planning import Held, Layout, Planner
 from dlv.archiving.speeds import ORDINARY, Speeds
 from dlv.archiving.tryouts import Matrices, Tryouts
-from dlv.bounds import pinned
 from dlv.canonical import dumps
 from dlv.metadata import storage
 from dlv.pas.footer import Encoding
@@ -23,8 +22,9 @@ from dlv.pas.plan import Planned, make_plan
 from dlv.pas.replan import replan
 from dlv.pas.storage_graph import Scheme, StorageGraph
 from dlv.pas.storage_plan import MAX_DEPTH, Infeasible, StoragePlan
-from dlv.repository import Repository
-from dlv.weights import MatrixStore
+from dlv.repository.handle import Repository
+from dlv.weights.bounds import pinned
+from dlv.weights.store import MatrixStore
 
 WORTH = 0.01  # of the bytes; for less nothing is written anew
 MEMORY = 64 << 20  # of decoded matrices kept while encodings are tried

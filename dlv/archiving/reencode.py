@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-import dlv.archiving.superseded as superseded
-import dlv.durable as durable
+import dlv.disk.durable as durable
+import dlv.recovery.superseded as superseded
 from dlv.archiving.packing import Packing
 from dlv.archiving.tryouts import Choice, Tryouts
 from dlv.errors import Damaged, DlvError
@@ -19,9 +19,9 @@ from dlv.metadata.matrices import PackIndex
 from dlv.pas.footer import Encoding, PieceRow, pieces_of
 from dlv.pas.packs import SUFFIX, Pack
 from dlv.pas.pieces import Piece
-from dlv.repository import Repository
-from dlv.weight_writer import PackRecord
-from dlv.weights import MatrixStore, gone
+from dlv.repository.handle import Repository
+from dlv.weights.store import MatrixStore, gone
+from dlv.weights.writer import PackRecord
 
 Raw = bytes | bytearray | memoryview
 Advance = Callable[[int], None]

@@ -15,15 +15,15 @@ import numpy as np
 
 from dlv.canonical import dumps, matrix_hash
 from dlv.errors import Damaged, DlvError
-from dlv.pas import small
-from dlv.pas.codecs import codec_of
+from dlv.pas.coders import small
+from dlv.pas.coders.codecs import codec_of
 from dlv.pas.encode import Part, encode_materialised, encode_sub_fast, encode_xor
-from dlv.pas.fixed import Fixed
 from dlv.pas.footer import Encoding, PieceRow
-from dlv.pas.layouts import default_layout
+from dlv.pas.layouts.fixed import Fixed
+from dlv.pas.layouts.registry import default_layout
+from dlv.pas.layouts.segments import Layout
 from dlv.pas.pieces import Piece
 from dlv.pas.read import read_matrix
-from dlv.pas.segments import Layout
 
 Raw = bytes | bytearray | memoryview
 

@@ -21,10 +21,10 @@ from typing import Any, Literal, Self
 
 from dlv.archiving.attempts import Attempt, Place
 from dlv.canonical import WRITER, dumps, hash_bytes
-from dlv.durable import storage_error
+from dlv.disk.durable import storage_error
 from dlv.errors import StorageError
-from dlv.pas import small
-from dlv.pas.codecs import choose
+from dlv.pas.coders import small
+from dlv.pas.coders.codecs import choose
 from dlv.pas.encode import (
     SMALL,
     Part,
@@ -32,11 +32,11 @@ from dlv.pas.encode import (
     encode_sub_fast,
     encode_xor,
 )
-from dlv.pas.fixed import Fixed
 from dlv.pas.floats import differences, format_of, words_in
 from dlv.pas.footer import Encoding
-from dlv.pas.layouts import default_layout
-from dlv.pas.segments import Layout
+from dlv.pas.layouts.fixed import Fixed
+from dlv.pas.layouts.registry import default_layout
+from dlv.pas.layouts.segments import Layout
 
 Raw = bytes | bytearray | memoryview
 Kind = Literal["materialise", "xor", "sub", "context"]

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import argument, command, option
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError
 from dlv.lazy import lazy
-from dlv.table import Bytes, Column, Table, Text
+from dlv.terminal.table import Bytes, Column, Table, Text
 
 if TYPE_CHECKING:
-    import dlv.add as adding
-    import dlv.staging as staging
+    import dlv.versions.add as adding
+    import dlv.versions.staging as staging
     from dlv.metadata.staged import StagedFile
 else:
-    adding = lazy("dlv.add")
-    staging = lazy("dlv.staging")
+    adding = lazy("dlv.versions.add")
+    staging = lazy("dlv.versions.staging")
 
 _ROLES = ["weights", "snapshot", "network", "config", "log", "data", "file"]
 _MOST_SKIPPED = 10

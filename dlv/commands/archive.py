@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dlv.commands import planning
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import argument, command, option
+from dlv.commands.shared import planning
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
-    import dlv.archive as archive
-    import dlv.explain as explain
-    import dlv.lossy as lossy
+    import dlv.archiving.archive as archive
+    import dlv.archiving.explain as explain
+    import dlv.versions.lossy as lossy
     import dlv.views.archive as view
     import dlv.views.bounded as bounded_view
     import dlv.views.lossy as lossy_view
 else:
-    archive = lazy("dlv.archive")
-    explain = lazy("dlv.explain")
-    lossy = lazy("dlv.lossy")
+    archive = lazy("dlv.archiving.archive")
+    explain = lazy("dlv.archiving.explain")
+    lossy = lazy("dlv.versions.lossy")
     lossy_view = lazy("dlv.views.lossy")
     view = lazy("dlv.views.archive")
     bounded_view = lazy("dlv.views.bounded")

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import argument, command, option
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import argument, command, option
 from dlv.lazy import lazy
-from dlv.table import Bytes, Column, Id, Table
+from dlv.terminal.table import Bytes, Column, Id, Table
 
 if TYPE_CHECKING:
-    import dlv.checkout as checkout
-    import dlv.staging as staging
+    import dlv.versions.checkout as checkout
+    import dlv.versions.staging as staging
     import dlv.views.bounds as bounds
 else:
-    checkout = lazy("dlv.checkout")
-    staging = lazy("dlv.staging")
+    checkout = lazy("dlv.versions.checkout")
+    staging = lazy("dlv.versions.staging")
     bounds = lazy("dlv.views.bounds")
 
 _FORMATS = {"safetensors": "safetensors", "npz": "npz", "pt": "pt", "torch": "pt"}

@@ -8,20 +8,20 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlv.commands import planning
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import command, option
+from dlv.commands.shared import planning
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import command, option
 from dlv.errors import UsageError
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
     import dlv.adapters.settings as settings
-    import dlv.commit as committing
-    import dlv.event_logs as event_logs
+    import dlv.curves.event_logs as event_logs
+    import dlv.versions.commit as committing
     import dlv.views.committed as view
 else:
-    committing = lazy("dlv.commit")
-    event_logs = lazy("dlv.event_logs")
+    committing = lazy("dlv.versions.commit")
+    event_logs = lazy("dlv.curves.event_logs")
     view = lazy("dlv.views.committed")
     settings = lazy("dlv.adapters.settings")
 

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import argument, command, option
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import argument, command, option
 from dlv.lazy import lazy
-from dlv.output import Verbatim
+from dlv.terminal.output import Verbatim
 
 if TYPE_CHECKING:
-    import dlv.completion as completion
-    import dlv.user_files as user_files
+    import dlv.disk.user_files as user_files
+    import dlv.terminal.completion as completion
 else:
-    completion = lazy("dlv.completion")
-    user_files = lazy("dlv.user_files")
+    completion = lazy("dlv.terminal.completion")
+    user_files = lazy("dlv.disk.user_files")
 
 _NEXT = {
     "bash": "open a new shell; the package bash-completion must be installed",

@@ -5,22 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import argument, command, option
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError
 from dlv.lazy import lazy
-from dlv.table import Bytes, Column, Id, Table
+from dlv.terminal.table import Bytes, Column, Id, Table
 
 if TYPE_CHECKING:
-    import dlv.copying as copying
-    import dlv.network.instructions as instructing
-    import dlv.staging as staging
+    import dlv.network.edits.instructions as instructing
+    import dlv.versions.copying as copying
+    import dlv.versions.staging as staging
     import dlv.views.derivation as view
-    from dlv.output import Block
+    from dlv.terminal.output import Block
 else:
-    copying = lazy("dlv.copying")
-    instructing = lazy("dlv.network.instructions")
-    staging = lazy("dlv.staging")
+    copying = lazy("dlv.versions.copying")
+    instructing = lazy("dlv.network.edits.instructions")
+    staging = lazy("dlv.versions.staging")
     view = lazy("dlv.views.derivation")
 
 

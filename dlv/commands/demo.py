@@ -6,16 +6,16 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import argument, command
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import argument, command
 from dlv.lazy import lazy
-from dlv.output import Heading, Verbatim
-from dlv.table import Column, Id, Items, Table, Text
+from dlv.terminal.output import Heading, Verbatim
+from dlv.terminal.table import Column, Id, Items, Table, Text
 
 if TYPE_CHECKING:
-    import dlv.demo as demo
+    import dlv.demo.run as demo
 else:
-    demo = lazy("dlv.demo")
+    demo = lazy("dlv.demo.run")
 
 
 @command(

@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import argument, command, option
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
-    import dlv.activations as activations
-    import dlv.describe as describe
+    import dlv.evaluation.activations as activations
     import dlv.processors as processors
+    import dlv.versions.describe as describe
     import dlv.views.activations as activations_view
     import dlv.views.bounds as bounds
     import dlv.views.description as view
     import dlv.views.figures as figures
     import dlv.views.version_record as record
 else:
-    activations = lazy("dlv.activations")
+    activations = lazy("dlv.evaluation.activations")
     processors = lazy("dlv.processors")
     activations_view = lazy("dlv.views.activations")
-    describe = lazy("dlv.describe")
+    describe = lazy("dlv.versions.describe")
     bounds = lazy("dlv.views.bounds")
     view = lazy("dlv.views.description")
     figures = lazy("dlv.views.figures")

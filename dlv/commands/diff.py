@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import argument, command, option
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
-    import dlv.diff as diff
+    import dlv.versions.diff as diff
     import dlv.views.difference_records as records
     import dlv.views.differences as view
-    from dlv.output import Block
+    from dlv.terminal.output import Block
 else:
-    diff = lazy("dlv.diff")
+    diff = lazy("dlv.versions.diff")
     records = lazy("dlv.views.difference_records")
     view = lazy("dlv.views.differences")
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import command
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import command
 from dlv.lazy import lazy
-from dlv.table import Cell, Column, Table, Text
+from dlv.terminal.table import Cell, Column, Table, Text
 
 if TYPE_CHECKING:
-    import dlv.doctor as doctor
+    import dlv.upkeep.doctor as doctor
 else:
-    doctor = lazy("dlv.doctor")
+    doctor = lazy("dlv.upkeep.doctor")
 
 _WORDS = {True: ("ok", "green"), False: ("fault", "red"), None: ("-", "dim")}
 

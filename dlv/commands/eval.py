@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import Option, argument, command, option
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import Option, argument, command, option
 from dlv.errors import DlvError
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
-    import dlv.evaluate as evaluate
+    import dlv.evaluation.evaluate as evaluate
     import dlv.processors as processors
     import dlv.views.evaluated as view
 else:
-    evaluate = lazy("dlv.evaluate")
+    evaluate = lazy("dlv.evaluation.evaluate")
     processors = lazy("dlv.processors")
     view = lazy("dlv.views.evaluated")
 

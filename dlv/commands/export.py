@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import argument, command, option
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import argument, command, option
 from dlv.lazy import lazy
-from dlv.output import Line
-from dlv.table import Bytes, Id
+from dlv.terminal.output import Line
+from dlv.terminal.table import Bytes, Id
 
 if TYPE_CHECKING:
-    import dlv.transfer as transfer
+    import dlv.versions.transfer as transfer
 else:
-    transfer = lazy("dlv.transfer")
+    transfer = lazy("dlv.versions.transfer")
 
 _FORMATS = {
     **{name: name for name in ("safetensors", "npz", "pt", "gguf", "onnx", "keras", "json")},

@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dlv.canonical import is_hash
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import argument, command, option
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError
 from dlv.lazy import lazy
-from dlv.output import Line
-from dlv.table import Cell, Column, Id, Items, Table, Text
+from dlv.terminal.output import Line
+from dlv.terminal.table import Cell, Column, Id, Items, Table, Text
 
 if TYPE_CHECKING:
-    import dlv.check as check
-    import dlv.repair as repairing
-    import dlv.repairing.small_files as small_files
+    import dlv.upkeep.check as check
+    import dlv.upkeep.repair as repairing
+    import dlv.upkeep.repairing.small_files as small_files
 else:
-    check = lazy("dlv.check")
-    repairing = lazy("dlv.repair")
-    small_files = lazy("dlv.repairing.small_files")
+    check = lazy("dlv.upkeep.check")
+    repairing = lazy("dlv.upkeep.repair")
+    small_files = lazy("dlv.upkeep.repairing.small_files")
 
 
 @command(

@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import command, option
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import command, option
 from dlv.errors import UsageError
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
-    import dlv.collect as collect
-    import dlv.collecting.policy as policies
-    import dlv.collecting.roots as roots
-    import dlv.restoring as restoring
+    import dlv.upkeep.collect as collect
+    import dlv.upkeep.collecting.policy as policies
+    import dlv.upkeep.collecting.roots as roots
+    import dlv.upkeep.restoring as restoring
     import dlv.views.collected as view
 else:
-    collect = lazy("dlv.collect")
-    policies = lazy("dlv.collecting.policy")
-    roots = lazy("dlv.collecting.roots")
-    restoring = lazy("dlv.restoring")
+    collect = lazy("dlv.upkeep.collect")
+    policies = lazy("dlv.upkeep.collecting.policy")
+    roots = lazy("dlv.upkeep.collecting.roots")
+    restoring = lazy("dlv.upkeep.restoring")
     view = lazy("dlv.views.collected")
 
 

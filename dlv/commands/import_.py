@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import argument, command, option
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError, nearest
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
-    import dlv.intake as intake
-    import dlv.intake_mlflow as intake_mlflow
-    import dlv.intake_tensorboard as intake_tensorboard
+    import dlv.intake.checkpoints as intake
+    import dlv.intake.mlflow as intake_mlflow
+    import dlv.intake.tensorboard as intake_tensorboard
     import dlv.views.imported as view
 else:
-    intake = lazy("dlv.intake")
-    intake_mlflow = lazy("dlv.intake_mlflow")
-    intake_tensorboard = lazy("dlv.intake_tensorboard")
+    intake = lazy("dlv.intake.checkpoints")
+    intake_mlflow = lazy("dlv.intake.mlflow")
+    intake_tensorboard = lazy("dlv.intake.tensorboard")
     view = lazy("dlv.views.imported")
 
 SOURCES = ("checkpoints", "mlflow", "tensorboard")

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import argument, command, option
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import argument, command, option
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
-    import dlv.repository as repository
-    import dlv.repository_format as repository_format
+    import dlv.repository.format as repository_format
+    import dlv.repository.handle as repository
 else:
-    repository = lazy("dlv.repository")
-    repository_format = lazy("dlv.repository_format")
+    repository = lazy("dlv.repository.handle")
+    repository_format = lazy("dlv.repository.format")
 
 
 @command(

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import argument, command, option
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import argument, command, option
 from dlv.lazy import lazy
-from dlv.table import Column, Items, Table, Text, Time
+from dlv.terminal.table import Column, Items, Table, Text, Time
 
 if TYPE_CHECKING:
-    import dlv.conditions as conditions
-    import dlv.history as history
+    import dlv.versions.conditions as conditions
+    import dlv.versions.history as history
     import dlv.views.history as view
 else:
-    conditions = lazy("dlv.conditions")
-    history = lazy("dlv.history")
+    conditions = lazy("dlv.versions.conditions")
+    history = lazy("dlv.versions.history")
     view = lazy("dlv.views.history")
 
 WIDE = 100  # columns of a terminal that has room for two metrics

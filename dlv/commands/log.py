@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import argument, command, option
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError
 from dlv.lazy import lazy
-from dlv.output import Verbatim
-from dlv.table import SHORT_ID, age, cut, escape, width
+from dlv.terminal.output import Verbatim
+from dlv.terminal.table import SHORT_ID, age, cut, escape, width
 
 if TYPE_CHECKING:
-    import dlv.history as history
-    import dlv.lanes as lanes
+    import dlv.terminal.lanes as lanes
+    import dlv.versions.history as history
     import dlv.views.history as view
 else:
-    history = lazy("dlv.history")
-    lanes = lazy("dlv.lanes")
+    history = lazy("dlv.versions.history")
+    lanes = lazy("dlv.terminal.lanes")
     view = lazy("dlv.views.history")
 
 

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import argument, command, option
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import argument, command, option
 from dlv.config import KEYS
 from dlv.errors import UsageError
 from dlv.lazy import lazy
-from dlv.output import Block, Verbatim
-from dlv.table import Cell, Column, Number, Table
+from dlv.terminal.output import Block, Verbatim
+from dlv.terminal.table import Cell, Column, Number, Table
 
 if TYPE_CHECKING:
-    import dlv.curves as curves
+    import dlv.curves.figures as curves
 else:
-    curves = lazy("dlv.curves")
+    curves = lazy("dlv.curves.figures")
 
 RESTARTS = KEYS["curves.restarts"].choices
 

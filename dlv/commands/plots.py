@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import argument, command, option
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import argument, command, option
 from dlv.config import KEYS
 from dlv.errors import UsageError
 from dlv.lazy import lazy
-from dlv.output import Verbatim
-from dlv.table import Cell, Column, Number, Table, escape
+from dlv.terminal.output import Verbatim
+from dlv.terminal.table import Cell, Column, Number, Table, escape
 
 if TYPE_CHECKING:
-    import dlv.curves as curves
+    import dlv.curves.figures as curves
     import dlv.report.curve_charts as drawing
     import dlv.report.dots as dots
 else:
-    curves = lazy("dlv.curves")
+    curves = lazy("dlv.curves.figures")
     drawing = lazy("dlv.report.curve_charts")
     dots = lazy("dlv.report.dots")
 

@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dlv.commands.asking import Session
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import argument, chosen, command, option
-from dlv.commands.query_text import typed
+from dlv.commands.shared.asking import Session
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import argument, chosen, command, option
+from dlv.commands.shared.query_text import typed
 from dlv.errors import UsageError
 from dlv.lazy import lazy
-from dlv.output import Line, Verbatim
-from dlv.table import Text
+from dlv.terminal.output import Line, Verbatim
+from dlv.terminal.table import Text
 
 if TYPE_CHECKING:
-    import dlv.completion as completion
-    import dlv.dql.completing as completing
-    import dlv.dql.given as values
     import dlv.dql.saved as saved
+    import dlv.dql.words.completing as completing
+    import dlv.dql.words.given as values
+    import dlv.terminal.completion as completion
     import dlv.views.outcomes as view
 else:
-    completion = lazy("dlv.completion")
-    completing = lazy("dlv.dql.completing")
-    values = lazy("dlv.dql.given")
+    completion = lazy("dlv.terminal.completion")
+    completing = lazy("dlv.dql.words.completing")
+    values = lazy("dlv.dql.words.given")
     saved = lazy("dlv.dql.saved")
     view = lazy("dlv.views.outcomes")
 

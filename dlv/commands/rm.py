@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import argument, command, option
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import argument, command, option
 from dlv.lazy import lazy
-from dlv.output import Line
-from dlv.table import Bytes, Cell, Column, Id, Items, Table, Text
+from dlv.terminal.output import Line
+from dlv.terminal.table import Bytes, Cell, Column, Id, Items, Table, Text
 
 if TYPE_CHECKING:
-    import dlv.remove as remove
+    import dlv.versions.remove as remove
 else:
-    remove = lazy("dlv.remove")
+    remove = lazy("dlv.versions.remove")
 
 
 @command(

@@ -6,17 +6,17 @@ import base64
 import json
 from typing import TYPE_CHECKING, Any
 
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import argument, command, option
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError
 from dlv.lazy import lazy
-from dlv.output import Block, Fields
+from dlv.terminal.output import Block, Fields
 
 if TYPE_CHECKING:
-    import dlv.show as show
+    import dlv.versions.show as show
     import dlv.views.shown as view
 else:
-    show = lazy("dlv.show")
+    show = lazy("dlv.versions.show")
     view = lazy("dlv.views.shown")
 
 

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import argument, command, option
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import argument, command, option
 from dlv.lazy import lazy
-from dlv.output import Block, Fields
-from dlv.table import Bytes, Cell, Column, Id, Number, Table, Text
+from dlv.terminal.output import Block, Fields
+from dlv.terminal.table import Bytes, Cell, Column, Id, Number, Table, Text
 
 if TYPE_CHECKING:
-    import dlv.reachable as reachable
-    import dlv.stats as stats
+    import dlv.versions.reachable as reachable
+    import dlv.versions.stats as stats
 else:
-    stats = lazy("dlv.stats")
+    stats = lazy("dlv.versions.stats")
 
 _COUNTED = {"version": "snapshots", "matrix": "contents", "codec": "objects", "layout": "objects"}
 

@@ -6,21 +6,21 @@ import os
 import shlex
 from typing import TYPE_CHECKING
 
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import command, option
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import command, option
 from dlv.lazy import lazy
-from dlv.output import Block, Line
-from dlv.table import Column, Id, Table, Text
+from dlv.terminal.output import Block, Line
+from dlv.terminal.table import Column, Id, Table, Text
 
 if TYPE_CHECKING:
     import dlv.adapters.detect as detect
-    import dlv.staging as staging
-    import dlv.status as status
-    from dlv.status import Status
+    import dlv.versions.staging as staging
+    import dlv.versions.status as status
+    from dlv.versions.status import Status
 else:
     detect = lazy("dlv.adapters.detect")
-    staging = lazy("dlv.staging")
-    status = lazy("dlv.status")
+    staging = lazy("dlv.versions.staging")
+    status = lazy("dlv.versions.status")
 
 _COMMIT = "dlv commit -m MESSAGE"
 

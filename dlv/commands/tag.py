@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import argument, command, option
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError
 from dlv.lazy import lazy
-from dlv.output import Line
-from dlv.table import Cell, Column, Id, Table, Text
+from dlv.terminal.output import Line
+from dlv.terminal.table import Cell, Column, Id, Table, Text
 
 if TYPE_CHECKING:
-    import dlv.tags as tags
+    import dlv.repository.tags as tags
 else:
-    tags = lazy("dlv.tags")
+    tags = lazy("dlv.repository.tags")
 
 
 @command(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import argument, command, option
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import argument, command, option
 from dlv.config import KEYS
 from dlv.errors import UsageError
 from dlv.lazy import lazy
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     import signal
     import webbrowser
 
-    import dlv.events.legacy_answers as legacy_answers
-    import dlv.events.security as security
-    import dlv.events.serving as serving
-    import dlv.events.site as sites
-    import dlv.named_boards as boards
+    import dlv.curves.named_boards as boards
+    import dlv.events.server.legacy_answers as legacy_answers
+    import dlv.events.server.security as security
+    import dlv.events.server.serving as serving
+    import dlv.events.server.site as sites
 else:
     signal = lazy("signal")
     webbrowser = lazy("webbrowser")
-    boards = lazy("dlv.named_boards")
-    legacy_answers = lazy("dlv.events.legacy_answers")
-    security = lazy("dlv.events.security")
-    serving = lazy("dlv.events.serving")
-    sites = lazy("dlv.events.site")
+    boards = lazy("dlv.curves.named_boards")
+    legacy_answers = lazy("dlv.events.server.legacy_answers")
+    security = lazy("dlv.events.server.security")
+    serving = lazy("dlv.events.server.serving")
+    sites = lazy("dlv.events.server.site")
 
 PORT = 6006
 KINDS = ["scalars", "histograms", "images", "audio", "text", "pr_curves", "mesh", "custom_scalars"]

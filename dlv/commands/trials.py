@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import argument, command, option
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import argument, command, option
 from dlv.errors import NotFound, UsageError
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
     import dlv.metadata.trials as trials
-    import dlv.training.ledger as ledger
+    import dlv.training.ledger.ledger as ledger
     import dlv.views.trials as view
-    from dlv.training.ledger import Ledger
-    from dlv.training.trial_store import TrialStore
+    from dlv.training.ledger.ledger import Ledger
+    from dlv.training.ledger.trial_store import TrialStore
 else:
     trials = lazy("dlv.metadata.trials")
-    ledger = lazy("dlv.training.ledger")
+    ledger = lazy("dlv.training.ledger.ledger")
     view = lazy("dlv.views.trials")
 
 

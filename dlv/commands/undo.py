@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import argument, command, option
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError
 from dlv.lazy import lazy
-from dlv.table import Column, Table, Text, Time
+from dlv.terminal.table import Column, Table, Text, Time
 
 if TYPE_CHECKING:
-    import dlv.undo as undo
+    import dlv.repository.undo as undo
     from dlv.metadata.facts import Operation
 else:
-    undo = lazy("dlv.undo")
+    undo = lazy("dlv.repository.undo")
 
 
 @command(

@@ -7,30 +7,30 @@ import signal
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import argument, command
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import argument, command
 from dlv.lazy import lazy
 
 if TYPE_CHECKING:
-    import dlv.adapters.data as data
-    import dlv.adapters.data_parts as data_parts
-    import dlv.children as children
-    import dlv.events.tail as tail
+    import dlv.adapters.data.parts as data_parts
+    import dlv.adapters.data.sets as data
+    import dlv.disk.children as children
+    import dlv.events.logs.tail as tail
     import dlv.metadata.trials as trials
     import dlv.training.fingerprints as fingerprints
-    import dlv.training.interface as interface
-    import dlv.training.owners as owners
-    import dlv.training.worker as worker
+    import dlv.training.trainers.interface as interface
+    import dlv.training.workers.owners as owners
+    import dlv.training.workers.worker as worker
 else:
-    data = lazy("dlv.adapters.data")
-    data_parts = lazy("dlv.adapters.data_parts")
-    children = lazy("dlv.children")
-    tail = lazy("dlv.events.tail")
+    data = lazy("dlv.adapters.data.sets")
+    data_parts = lazy("dlv.adapters.data.parts")
+    children = lazy("dlv.disk.children")
+    tail = lazy("dlv.events.logs.tail")
     trials = lazy("dlv.metadata.trials")
     fingerprints = lazy("dlv.training.fingerprints")
-    interface = lazy("dlv.training.interface")
-    owners = lazy("dlv.training.owners")
-    worker = lazy("dlv.training.worker")
+    interface = lazy("dlv.training.trainers.interface")
+    owners = lazy("dlv.training.workers.owners")
+    worker = lazy("dlv.training.workers.worker")
 
 
 @command("worker", examples=["dlv worker RUN NAME"])

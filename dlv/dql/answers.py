@@ -6,17 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import dlv.disk.folders as folders
 import dlv.dql.execute as execute
-import dlv.folders as folders
 from dlv.dql.outcome import Explained, Model, Networks, Outcome, Table, Trial, Trials
 from dlv.errors import UsageError, require
 from dlv.metadata import versions
 from dlv.metadata.rows import VersionCell
+from dlv.network.edits.wiring import Edit
 from dlv.network.graph import Network
 from dlv.network.verify import Problem
-from dlv.network.wiring import Edit
-from dlv.repository import Repository
-from dlv.version import Version
+from dlv.repository.handle import Repository
+from dlv.versions.version import Version
 
 TOGETHER = 500  # versions that are looked up at once
 
@@ -74,7 +74,7 @@ class Answer(Sequence[tuple[Any, ...]]):
     """The rows of a query, each a tuple; `networks` where it was slice or construct, `trials`
     and rows of them where it was evaluate.
 
-    Versions in rows are `dlv.version.Version`, networks not committed are `DerivedNetwork`.
+    Versions in rows are `Version` of dlv.versions, networks not committed are `DerivedNetwork`.
     """
 
     def __init__(

@@ -9,53 +9,54 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import dlv.dql.names as names
-import dlv.dql.parser as parser
-import dlv.dql.rewrite as rewriting
+import dlv.dql.bind.names as names
+import dlv.dql.bind.rewrite as rewriting
 import dlv.dql.saved as saving
+import dlv.dql.words.parser as parser
 from dlv.canonical import dumps
-from dlv.dql import ast
-from dlv.dql.bound import Bound, ConfigFile, Derivation, Evaluation, Rows
+from dlv.dql.bind.bound import Bound, ConfigFile, Derivation, Evaluation, Rows
+from dlv.dql.bind.trees import changed
 from dlv.dql.outcome import Defined, Explained, Model, Networks, Outcome, Table, Trials
 from dlv.dql.points import Points
 from dlv.dql.question import question
-from dlv.dql.trees import changed
+from dlv.dql.words import ast
 from dlv.errors import UsageError
 from dlv.lazy import lazy
-from dlv.metadata import derived, select, versions
+from dlv.metadata import derived, versions
 from dlv.metadata.known_names import KnownNames
-from dlv.metadata.relations import Derived, Query
 from dlv.metadata.rows import Row, VersionCell
-from dlv.repository import Repository
+from dlv.metadata.select import statement as select
+from dlv.metadata.select.relations import Derived, Query
+from dlv.repository.handle import Repository
 
 if TYPE_CHECKING:
-    import dlv.catalogue as catalogue
-    import dlv.dql.candidates as candidates
-    import dlv.dql.committing as committing
-    import dlv.dql.config_files as config_files
-    import dlv.dql.deriving as deriving
-    import dlv.dql.evaluating as evaluating
-    import dlv.dql.origins as origins
+    import dlv.dql.bind.config_files as config_files
+    import dlv.dql.derive.committing as committing
+    import dlv.dql.derive.deriving as deriving
+    import dlv.dql.derive.origins as origins
     import dlv.dql.planning as planning
     import dlv.dql.reasons as reasons
-    import dlv.dql.variations as variations
-    import dlv.weights as weights
-    from dlv.dql.candidates import Candidate
-    from dlv.dql.evaluating import Evaluating
-    from dlv.dql.origins import Origin
-    from dlv.training.progress import Progress
+    import dlv.dql.trials.candidates as candidates
+    import dlv.dql.trials.evaluating as evaluating
+    import dlv.dql.trials.variations as variations
+    import dlv.weights.catalogue as catalogue
+    import dlv.weights.store as weights
+    from dlv.dql.derive.origins import Origin
+    from dlv.dql.trials.candidates import Candidate
+    from dlv.dql.trials.evaluating import Evaluating
+    from dlv.training.ledger.progress import Progress
 else:  # select needs none of them
-    catalogue = lazy("dlv.catalogue")
-    candidates = lazy("dlv.dql.candidates")
-    committing = lazy("dlv.dql.committing")
-    config_files = lazy("dlv.dql.config_files")
-    deriving = lazy("dlv.dql.deriving")
-    evaluating = lazy("dlv.dql.evaluating")
-    origins = lazy("dlv.dql.origins")
+    catalogue = lazy("dlv.weights.catalogue")
+    candidates = lazy("dlv.dql.trials.candidates")
+    committing = lazy("dlv.dql.derive.committing")
+    config_files = lazy("dlv.dql.bind.config_files")
+    deriving = lazy("dlv.dql.derive.deriving")
+    evaluating = lazy("dlv.dql.trials.evaluating")
+    origins = lazy("dlv.dql.derive.origins")
     planning = lazy("dlv.dql.planning")
     reasons = lazy("dlv.dql.reasons")
-    variations = lazy("dlv.dql.variations")
-    weights = lazy("dlv.weights")
+    variations = lazy("dlv.dql.trials.variations")
+    weights = lazy("dlv.weights.store")
 
 
 def _nobody(_: Any) -> None:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from dlv.metadata.rows import Column, Row, VersionCell
 
 if TYPE_CHECKING:  # rows need none of it
+    from dlv.network.edits.reuse import Plan
+    from dlv.network.edits.wiring import Edit
     from dlv.network.graph import Network
-    from dlv.network.reuse import Plan
     from dlv.network.verify import Problem
-    from dlv.network.wiring import Edit
-    from dlv.training.results import TrialView
+    from dlv.training.ledger.results import TrialView
 
 
 def _no_model(cell: VersionCell) -> Model:

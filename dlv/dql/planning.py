@@ -6,11 +6,22 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dlv.dql.bound import Bound, Change, Chosen, Cut, Delete, Derivation, Insert, Making, Replace
+from dlv.dql.bind.bound import (
+    Bound,
+    Change,
+    Chosen,
+    Cut,
+    Delete,
+    Derivation,
+    Insert,
+    Making,
+    Replace,
+)
 from dlv.dql.outcome import Explained, Networks
-from dlv.metadata import select, wording
 from dlv.metadata.database import Database
-from dlv.metadata.relations import AnyNode, Query
+from dlv.metadata.select import statement as select
+from dlv.metadata.select import wording
+from dlv.metadata.select.relations import AnyNode, Query
 
 Placed = Callable[[Query], Query]
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from dlv.lazy import lazy
 from dlv.metadata import metrics, versions
-from dlv.repository import Repository
+from dlv.repository.handle import Repository
 
 if TYPE_CHECKING:
-    import dlv.catalogue as catalogue
-    import dlv.weights as weights
+    import dlv.weights.catalogue as catalogue
+    import dlv.weights.store as weights
 else:  # few queries ask for single points
-    catalogue = lazy("dlv.catalogue")
-    weights = lazy("dlv.weights")
+    catalogue = lazy("dlv.weights.catalogue")
+    weights = lazy("dlv.weights.store")
 
 _KEPT = 64  # series
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from dlv.dql import ast
+from dlv.dql.words import ast
 
 # As the grammar has them: texts, and what stands between words.
 _GAPS = re.compile(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dlv.metadata import select, wording
 from dlv.metadata.database import Database
-from dlv.metadata.relations import Query
+from dlv.metadata.select import statement as select
+from dlv.metadata.select import wording
+from dlv.metadata.select.relations import Query
 
 MOST = 20  # conditions that are told of
 

@@ -9,12 +9,12 @@ from dlv.errors import Conflict, NotFound, UsageError, nearest
 from dlv.lazy import lazy
 from dlv.metadata import saved
 from dlv.metadata.saved import SavedQuery
-from dlv.repository import Repository
+from dlv.repository.handle import Repository
 
 if TYPE_CHECKING:
-    import dlv.version as version
+    import dlv.versions.version as version
 else:  # only for who stands in the fact
-    version = lazy("dlv.version")
+    version = lazy("dlv.versions.version")
 
 LONGEST_NAME = 100
 

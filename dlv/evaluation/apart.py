@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import dlv.children as children
+import dlv.disk.children as children
 import dlv.evaluation.imported as imported
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.adapters.onnx import files

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import dlv.adapters.settings as files
-from dlv.adapters.data_settings import Settings
+from dlv.adapters.data.settings import Settings
 from dlv.errors import UnsafeInput, UsageError, nearest
 from dlv.evaluation.engines import ENGINES
 

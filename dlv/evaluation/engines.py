@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 import dlv.processors as processors
 from dlv.adapters.checkpoint import Beside, Tensor
 from dlv.adapters.engine_runs import in_memory, session
-from dlv.adapters.onnx_out.writer import save_network
+from dlv.adapters.onnx.writing.writer import save_network
 from dlv.errors import UsageError, nearest, require
 from dlv.evaluation.runtime import check, widened
 from dlv.network.forward import Forward, sizes_of
@@ -146,7 +146,7 @@ class Torch(_Other):
     """torch, which runs exported operations exactly as they were exported."""
 
     def __init__(self, program: Program, tensor: TensorOf, precision: str) -> None:
-        made: Any = require("dlv.network.torch_module", "torch")
+        made: Any = require("dlv.network.torch.module", "torch")
         self.torch = made.torch
         super().__init__(program, tensor, precision)
         if precision == "float64":

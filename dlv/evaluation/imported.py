@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import dlv.arrays as arrays
 import dlv.evaluation.engines as engines
+import dlv.weights.arrays as arrays
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.adapters.onnx import files
 from dlv.errors import DlvError

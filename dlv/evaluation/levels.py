@@ -22,7 +22,7 @@ from dlv.evaluation.answers import (
 from dlv.evaluation.open_rows import Inputs, OpenRows, Places, Rows
 from dlv.evaluation.planes import Moved, Planes
 from dlv.network.forward import Forward
-from dlv.network.layers.layer import NoRule
+from dlv.network.ops.layer import NoRule
 from dlv.network.program import Program
 
 Array = NDArray[Any]

@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-import dlv.arrays as arrays
-import dlv.catalogue as catalogue
-import dlv.inventory as inventory
-import dlv.revisions as revisions
+import dlv.repository.revisions as revisions
+import dlv.weights.arrays as arrays
+import dlv.weights.catalogue as catalogue
+import dlv.weights.inventory as inventory
 from dlv.adapters.blocks import tensor_bytes
 from dlv.errors import NotFound, UsageError, nearest
-from dlv.manifest import Manifest, Snapshot
 from dlv.metadata.versions import Version
 from dlv.network.graph import Network
 from dlv.network.program import Program, program
-from dlv.repository import Repository
-from dlv.weights import MatrixStore
+from dlv.objects.manifest import Manifest, Snapshot
+from dlv.repository.handle import Repository
+from dlv.weights.store import MatrixStore
 
 Array = NDArray[Any]
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dlv.evaluation.engines as engines
-from dlv.adapters.columns import Spooled
+from dlv.adapters.data.columns import Spooled
 from dlv.errors import UsageError
 from dlv.evaluation.model import Model
 from dlv.evaluation.outcome import Evaluation

@@ -13,16 +13,16 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dlv.arrays import to_array
 from dlv.errors import Damaged
-from dlv.pas.centre import centre
 from dlv.pas.footer import Encoding
-from dlv.pas.layouts import bits_after
+from dlv.pas.layouts.centre import centre
+from dlv.pas.layouts.registry import bits_after
+from dlv.pas.layouts.segments import element_bytes
 from dlv.pas.level import Level, Unusable, level, needed
 from dlv.pas.pieces import Piece
 from dlv.pas.read import ALL, chain, read_matrix
-from dlv.pas.segments import element_bytes
-from dlv.weights import TURNS, MatrixStore, gone
+from dlv.weights.arrays import to_array
+from dlv.weights.store import TURNS, MatrixStore, gone
 
 Raw = bytes | bytearray | memoryview
 Array = NDArray[Any]

@@ -9,22 +9,22 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dlv.bounds import KIND, NoRecord, Record
 from dlv.errors import Damaged, DlvError
 from dlv.evaluation.answers import Answers, NoBounds, Settings, Told, first_sets
 from dlv.evaluation.levels import Batches, Levels
 from dlv.evaluation.open_rows import Inputs, Places, Rows, first_row
 from dlv.evaluation.planes import Planes
-from dlv.network.adjoint import Adjoint
-from dlv.network.ball import REFERENCES, STRICT, Norms, squares
-from dlv.network.fits import misfits
+from dlv.network.bounds.adjoint import Adjoint
+from dlv.network.bounds.ball import REFERENCES, STRICT, Norms, squares
+from dlv.network.bounds.interval import Balls, certain
 from dlv.network.graph import Network
-from dlv.network.interval import Balls, certain
-from dlv.network.layers.layer import NoRule
+from dlv.network.ops.layer import NoRule
 from dlv.network.program import Program
-from dlv.network.suffix_radius import Read, SuffixBalls
-from dlv.network.suffix_record import Suffix, suffix_from_json
-from dlv.weights import MatrixStore
+from dlv.network.suffix.fits import misfits
+from dlv.network.suffix.radius import Read, SuffixBalls
+from dlv.network.suffix.record import Suffix, suffix_from_json
+from dlv.weights.bounds import KIND, NoRecord, Record
+from dlv.weights.store import MatrixStore
 
 Array = NDArray[Any]
 Shapes = tuple[tuple[int, ...], ...]

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlv.adapters.columns import Column
-from dlv.adapters.data import Data, Wanted
+from dlv.adapters.data.columns import Column
+from dlv.adapters.data.sets import Data, Wanted
 from dlv.errors import UsageError
 from dlv.network.graph import Input
 from dlv.network.program import Program

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import dlv.arrays as arrays
+import dlv.weights.arrays as arrays
 from dlv.errors import UsageError
 from dlv.network.graph import Network, Node
 

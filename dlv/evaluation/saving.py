@@ -8,7 +8,7 @@ from typing import Any
 from dlv.canonical import number
 from dlv.evaluation.answers import Level
 from dlv.evaluation.outcome import Evaluation
-from dlv.repository import Change, Repository
+from dlv.repository.handle import Change, Repository
 
 KIND = "evaluation"
 

@@ -13,9 +13,9 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-import dlv.user_files as user_files
-from dlv.adapters import npy
-from dlv.adapters.columns import Column, Held
+import dlv.disk.user_files as user_files
+from dlv.adapters.data.columns import Column, Held
+from dlv.adapters.numpy import npy
 from dlv.errors import Conflict, UsageError
 from dlv.evaluation.answers import OPEN
 from dlv.evaluation.outcome import Evaluation

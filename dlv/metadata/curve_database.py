@@ -6,8 +6,8 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
+from dlv.disk.locks import Patience
 from dlv.errors import Damaged, NewerFormat, StorageError
-from dlv.locks import Patience
 from dlv.metadata import migrations
 from dlv.metadata.database import Database
 

@@ -10,8 +10,8 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dlv.disk.locks import Patience, Wait
 from dlv.errors import Conflict, Damaged, NewerFormat, StorageError, denied
-from dlv.locks import Patience, Wait
 from dlv.metadata import migrations
 from dlv.metadata.connecting import connect, is_read_only
 from dlv.metadata.functions import Aggregates, Calls, Functions

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+from dlv.disk.locks import Patience
 from dlv.errors import Conflict, Damaged, NewerFormat, StorageError
-from dlv.locks import Patience
 from dlv.metadata import facts, staged, versions
 from dlv.metadata.database import Database, Row
 from dlv.metadata.trials import Trials

@@ -12,7 +12,7 @@ from dlv.canonical import dumps, timestamp
 from dlv.metadata.database import Database
 
 if TYPE_CHECKING:
-    from dlv.fact import Fact
+    from dlv.objects.fact import Fact
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from dlv.metadata.tree_parts import part
+from dlv.metadata.select.tree_parts import part
 
 
 @part(frozen=True)

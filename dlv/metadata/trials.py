@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dlv.disk.locks import Patience, Wait
 from dlv.errors import Conflict, Damaged, NewerFormat, StorageError
-from dlv.locks import Patience, Wait
 from dlv.metadata import migrations
 from dlv.metadata.connecting import connect, is_read_only
 from dlv.metadata.database import is_busy

@@ -14,7 +14,7 @@ from dlv.metadata.database import Database
 from dlv.metadata.metrics import Summary
 
 if TYPE_CHECKING:
-    from dlv.manifest import Manifest
+    from dlv.objects.manifest import Manifest
 
 
 @dataclass(frozen=True)

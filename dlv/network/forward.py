@@ -10,8 +10,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from dlv.errors import UsageError
 from dlv.network.graph import Network, Port
-from dlv.network.layers.layer import NotRunnable, Run
-from dlv.network.layers.registry import layer_of
+from dlv.network.ops.layer import NotRunnable, Run
+from dlv.network.ops.registry import layer_of
 from dlv.network.program import Program, Step, params_of
 from dlv.network.sizes import ShapeError, text
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from dlv.network.fields import FieldError
 from dlv.network.graph import Network, Node
-from dlv.network.layers.layer import Shapes
-from dlv.network.layers.registry import layer_of
+from dlv.network.ops.layer import Shapes
+from dlv.network.ops.registry import layer_of
 from dlv.network.sizes import MAX_RANK, Shape, ShapeError
 from dlv.network.vocabulary import OPS, attributes, complete
 

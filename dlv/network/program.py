@@ -14,8 +14,8 @@ from dlv.errors import UsageError
 from dlv.network.effects import refuse_effects
 from dlv.network.graph import Network, Node, Port
 from dlv.network.inference import Tensors, attribute_faults, enough, node_shapes
-from dlv.network.layers.layer import NotRunnable
-from dlv.network.layers.registry import layer_of
+from dlv.network.ops.layer import NotRunnable
+from dlv.network.ops.registry import layer_of
 
 Array = NDArray[Any]
 LINEAR = ("CONV", "DECONV", "FULL")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from dlv.network.fields import DTYPES
 from dlv.network.graph import Network, Node
 from dlv.network.inference import Tensors, attribute_faults, enough, input_shapes, node_shapes
-from dlv.network.layers.registry import layer_of
+from dlv.network.ops.registry import layer_of
 from dlv.network.sizes import Dim, Shape, ShapeError, elements
 from dlv.network.vocabulary import slots
 

@@ -13,7 +13,7 @@ from dlv.network.inference import (
     input_shapes,
     node_shapes,
 )
-from dlv.network.layers.registry import layer_of
+from dlv.network.ops.registry import layer_of
 from dlv.network.sizes import Shape, ShapeError, fits, text
 
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from dlv.canonical import hash_bytes
 from dlv.errors import Damaged
-from dlv.pas.choice import Effort, choose_plane, decode_plane
-from dlv.pas.codecs import choose, choose_text, codec_of
-from dlv.pas.deltas import Delta, delta_cutter, overlap_of, stretched
+from dlv.pas.coders.choice import Effort, choose_plane, decode_plane
+from dlv.pas.coders.codecs import choose, choose_text, codec_of
+from dlv.pas.deltas.difference import Delta, delta_cutter, overlap_of, stretched
 from dlv.pas.floats import words_in
 from dlv.pas.footer import Encoding
-from dlv.pas.segments import (
+from dlv.pas.layouts.segments import (
     SEGMENT,
     Layout,
     element_bytes,

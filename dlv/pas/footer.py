@@ -9,11 +9,11 @@ from typing import Any
 
 from dlv.canonical import HASH, dumps, loads
 from dlv.errors import Damaged, NewerFormat
-from dlv.pas.contexts import Scales
-from dlv.pas.deltas import delta_of
-from dlv.pas.layouts import layout_of
-from dlv.pas.segments import OPAQUE, Layout, matrix_bytes, word_shape, words_of
-from dlv.pas.side import side_length
+from dlv.pas.coders.contexts import Scales
+from dlv.pas.deltas.difference import delta_of
+from dlv.pas.deltas.side import side_length
+from dlv.pas.layouts.registry import layout_of
+from dlv.pas.layouts.segments import OPAQUE, Layout, matrix_bytes, word_shape, words_of
 
 FORMAT = "dlv/pack/1"
 MAX_FOOTER = 64 << 20

@@ -14,18 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.pas.counted import Counted
-from dlv.pas.deltas import stretched
-from dlv.pas.fixed import EMPTY, Fixed
-from dlv.pas.fixed_delta import mapped, unmapped
+from dlv.pas.deltas.difference import stretched
+from dlv.pas.deltas.links import Link, Lookup, chain, is_context, links_of
 from dlv.pas.floats import balanced, exponents, format_of, ordered, unordered
 from dlv.pas.footer import Encoding
-from dlv.pas.halved import Halved
-from dlv.pas.links import Link, Lookup, chain, is_context, links_of
+from dlv.pas.layouts.fixed import EMPTY, Fixed
+from dlv.pas.layouts.fixed_delta import mapped, unmapped
+from dlv.pas.layouts.halved import Halved
+from dlv.pas.layouts.segments import OPAQUE, SEGMENT, Layout, Words
 from dlv.pas.numbers import numbers_of
 from dlv.pas.pieces import ChunkSource, Piece
 from dlv.pas.planes import PlaneDecoder
 from dlv.pas.read import ALL, Builder, check_hash, exponents_of, far_scales, ranges
-from dlv.pas.segments import OPAQUE, SEGMENT, Layout, Words
 
 Floats = NDArray[np.float64]
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.pas.floats import format_of
-from dlv.pas.segments import Words
+from dlv.pas.layouts.segments import Words
 
 Floats = NDArray[np.float64]
 

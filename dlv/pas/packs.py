@@ -12,7 +12,7 @@ from typing import Protocol, Self
 
 from dlv.canonical import WRITER, hash_bytes
 from dlv.errors import Damaged, NewerFormat, StorageError
-from dlv.pas.codecs import codec_of
+from dlv.pas.coders.codecs import codec_of
 from dlv.pas.coders.zstd import ZstdCodec, decompress
 from dlv.pas.footer import (
     MATRIX_KINDS,

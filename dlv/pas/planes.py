@@ -7,15 +7,15 @@ from numpy.typing import NDArray
 
 from dlv.canonical import dumps
 from dlv.errors import Damaged
-from dlv.pas.codecs import context_codec_of
 from dlv.pas.coders.above import AboveCodec
+from dlv.pas.coders.codecs import context_codec_of
 from dlv.pas.coders.context import ContextCodec
+from dlv.pas.coders.contexts import Scales, numbers
 from dlv.pas.coders.rans import ContextRans
-from dlv.pas.contexts import Scales, numbers
-from dlv.pas.links import Link, PlaneReader, is_above, is_context
+from dlv.pas.deltas.links import Link, PlaneReader, is_above, is_context
+from dlv.pas.deltas.predictors import predictors_of
+from dlv.pas.layouts.segments import SEGMENT, Words
 from dlv.pas.pieces import ChunkSource, Piece, Raw
-from dlv.pas.predictors import predictors_of
-from dlv.pas.segments import SEGMENT, Words
 
 
 class PlaneDecoder:

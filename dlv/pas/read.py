@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from dlv.canonical import matrix_hasher
 from dlv.errors import Damaged, StorageError
-from dlv.pas.deltas import delta_cutter, stretched
+from dlv.pas.deltas.difference import delta_cutter, stretched
+from dlv.pas.deltas.links import MAX_CHAIN as MAX_CHAIN
+from dlv.pas.deltas.links import Link, Lookup, check_memory, links_of
+from dlv.pas.deltas.links import chain as chain
 from dlv.pas.floats import exponents, format_of
-from dlv.pas.links import MAX_CHAIN as MAX_CHAIN
-from dlv.pas.links import Link, Lookup, check_memory, links_of
-from dlv.pas.links import chain as chain
+from dlv.pas.layouts.segments import SEGMENT, UNSIGNED, Words, element_bytes, raw_of
 from dlv.pas.pieces import ChunkSource
 from dlv.pas.pieces import Piece as Piece
 from dlv.pas.pieces import join_pieces as join_pieces
 from dlv.pas.planes import PlaneDecoder
-from dlv.pas.segments import SEGMENT, UNSIGNED, Words, element_bytes, raw_of
 
 Raw = bytes | bytearray | memoryview
 Exponents = NDArray[Any]  # uint8 where that holds them, or else uint16

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from dlv.errors import StorageError
+from dlv.pas.deltas.links import Link, Lookup, chain, links_of
 from dlv.pas.footer import Encoding
-from dlv.pas.links import Link, Lookup, chain, links_of
+from dlv.pas.layouts.segments import raw_of
 from dlv.pas.pieces import ChunkSource, Raw
 from dlv.pas.read import ALL, Builder, check_hash, far_scales
-from dlv.pas.segments import raw_of
 
 
 def families(matrices: Iterable[str], lookup: Lookup) -> list[list[str]]:

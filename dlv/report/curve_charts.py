@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import dlv.disk.user_files as user_files
 import dlv.report.courses as courses
 import dlv.report.curves_page as curves_page
 import dlv.report.dots as dots
-import dlv.user_files as user_files
-from dlv.curves import Curve
+from dlv.curves.figures import Curve
 from dlv.errors import UsageError
 from dlv.lazy import lazy
 from dlv.report.courses import Chart, Course

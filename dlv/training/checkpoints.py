@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-import dlv.durable as durable
+import dlv.disk.durable as durable
 from dlv.canonical import float_of, hasher, number
 from dlv.errors import Damaged, StorageError, UsageError
 

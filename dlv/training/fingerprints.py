@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import dlv.durable as durable
+import dlv.disk.durable as durable
 from dlv.canonical import hash_of
 from dlv.errors import DlvError, NotFound
 

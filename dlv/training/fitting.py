@@ -10,12 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 
 import dlv.training.answers as answers
-import dlv.training.rows as rows
+import dlv.training.trainers.rows as rows
 from dlv.errors import UsageError
 from dlv.network.graph import Input, Network
 from dlv.network.inference import node_shapes
 from dlv.training.config import Config
-from dlv.training.datasets import Column, Part, Source
+from dlv.training.trainers.datasets import Column, Part, Source
 
 LOOKED_AT = 1 << 20  # bytes of rows
 MOST_LABELS = 64 << 20  # bytes of labels

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
-import dlv.durable as durable
+import dlv.disk.durable as durable
 from dlv.canonical import HashedFile, dumps, hash_bytes, hasher, matrix_hash, read_json
 from dlv.errors import Conflict, Damaged, DlvError, NotFound, StorageError, UsageError, nearest
 from dlv.network.graph import Network
@@ -31,7 +31,7 @@ from dlv.training.checkpoints import Checkpoint
 from dlv.training.config import Config
 
 if TYPE_CHECKING:
-    from dlv.training.datasets import Data
+    from dlv.training.trainers.datasets import Data
 
 Array = npt.NDArray[Any]
 Raw = bytes | bytearray | memoryview

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dlv.activations import Activations, Figures
-from dlv.output import Block, Line
-from dlv.table import Bytes, Cell, Count, Number, Table
+from dlv.evaluation.activations import Activations, Figures
+from dlv.terminal.output import Block, Line
+from dlv.terminal.table import Bytes, Cell, Count, Number, Table
 from dlv.views.values import percent, shape
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dlv.archive import Archived
+from dlv.archiving.archive import Archived
 from dlv.archiving.budgets import seconds
+from dlv.archiving.explain import Explained
 from dlv.archiving.proposal import Timing
-from dlv.explain import Explained
-from dlv.output import Block, Fields, Heading
-from dlv.table import Bytes, Cell, Column, Id, Number, Table, Text
+from dlv.terminal.output import Block, Fields, Heading
+from dlv.terminal.table import Bytes, Cell, Column, Id, Number, Table, Text
 
 
 def archived(outcome: Archived) -> tuple[dict[str, Any], list[Block]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dlv.bounding.run import Bounded, Outcome
-from dlv.output import Block
-from dlv.table import Bytes, Cell, Column, Id, Table, Text
+from dlv.archiving.bounding.run import Bounded, Outcome
+from dlv.terminal.output import Block
+from dlv.terminal.table import Bytes, Cell, Column, Id, Table, Text
 
 
 def bounded(outcome: Outcome) -> tuple[dict[str, Any], list[Block]]:

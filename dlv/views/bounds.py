@@ -5,10 +5,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from dlv.reading.approximation import Reading
-from dlv.reading.interval_statistics import Counts, DifferenceBounds, Interval, StatisticsBounds
-from dlv.table import Cell, Count, Range
+from dlv.terminal.table import Cell, Count, Range
 from dlv.views.values import percent
+from dlv.weights.reading.approximation import Reading
+from dlv.weights.reading.interval_statistics import (
+    Counts,
+    DifferenceBounds,
+    Interval,
+    StatisticsBounds,
+)
 
 
 def interval(held: Interval | None) -> Cell:

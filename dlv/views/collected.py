@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import dlv.collecting.roots as roots
-from dlv.collect import Collected
-from dlv.collecting.roots import Hidden
-from dlv.output import Block, Fields, Line
-from dlv.quarantine import Place
-from dlv.restoring import Restored
-from dlv.table import Bytes, Cell, Column, Id, Items, Table, Text, Time
+import dlv.upkeep.collecting.roots as roots
+from dlv.repository.quarantine import Place
+from dlv.terminal.output import Block, Fields, Line
+from dlv.terminal.table import Bytes, Cell, Column, Id, Items, Table, Text, Time
+from dlv.upkeep.collect import Collected
+from dlv.upkeep.collecting.roots import Hidden
+from dlv.upkeep.restoring import Restored
 
 
 def collected(outcome: Collected) -> tuple[dict[str, Any], list[Block]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dlv.commit import Committed
-from dlv.output import Line
-from dlv.table import Bytes, Id, Text, human_bytes
+from dlv.terminal.output import Line
+from dlv.terminal.table import Bytes, Id, Text, human_bytes
+from dlv.versions.commit import Committed
 
 
 def committed(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dlv.copying import Copied
-from dlv.network.reuse import COPY, DROPPED, INIT, OVERLAP, Plan, Reuse
-from dlv.output import Block, Heading
-from dlv.table import Cell, Column, Table, Text
+from dlv.network.edits.reuse import COPY, DROPPED, INIT, OVERLAP, Plan, Reuse
+from dlv.terminal.output import Block, Heading
+from dlv.terminal.table import Cell, Column, Table, Text
+from dlv.versions.copying import Copied
 from dlv.views.values import percent, plural, shape
 
 _WORDS = {COPY: "copied", OVERLAP: "in part", INIT: "new", DROPPED: "dropped"}

@@ -6,23 +6,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import dlv.catalogue as catalogue
-import dlv.inventory as inventory
 import dlv.views.differences as differences
-from dlv.diff import Against, Diff, Side
+import dlv.weights.catalogue as catalogue
+import dlv.weights.inventory as inventory
 from dlv.dql.outcome import Model, Networks
-from dlv.lineage import Relation
 from dlv.metadata import versions
-from dlv.network import comparison, json_form
+from dlv.network import json_form
 from dlv.network.drawing import draw
+from dlv.network.edits.reuse import COPY, DROPPED, INIT, OVERLAP
+from dlv.network.edits.wiring import Edit
 from dlv.network.inference import Tensors
-from dlv.network.reuse import COPY, DROPPED, INIT, OVERLAP
-from dlv.network.wiring import Edit
-from dlv.output import Block, Heading, Verbatim
-from dlv.repository import Repository
-from dlv.table import Cell, Column, Id, Items, Table, Text
+from dlv.network.likeness import comparison
+from dlv.repository.handle import Repository
+from dlv.repository.lineage import Relation
+from dlv.terminal.output import Block, Heading, Verbatim
+from dlv.terminal.table import Cell, Column, Id, Items, Table, Text
+from dlv.versions.diff import Against, Diff, Side
 from dlv.views.values import percent, plural
-from dlv.weights import MatrixStore
+from dlv.weights.store import MatrixStore
 
 _FOLLOWING = ("follow", "prune", "rename")  # what other changes bring with them
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dlv.adapters.blocks import tensor_bytes
-from dlv.describe import Description
-from dlv.inventory import Matrix
 from dlv.metadata.metrics import Summary as Metric
 from dlv.network.drawing import draw, operation_text
 from dlv.network.graph import Network
 from dlv.network.summary import Row
-from dlv.output import Block, Fields, Heading, Line, Output, Verbatim
-from dlv.table import Bytes, Cell, Column, Count, Id, Items, Number, Table, Text, Time
+from dlv.terminal.output import Block, Fields, Heading, Line, Output, Verbatim
+from dlv.terminal.table import Bytes, Cell, Column, Count, Id, Items, Number, Table, Text, Time
+from dlv.versions.describe import Description
 from dlv.views.values import setting, shape
+from dlv.weights.inventory import Matrix
 
 _BAR = 32  # columns of the longest one
 

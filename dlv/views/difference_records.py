@@ -7,17 +7,17 @@ from dataclasses import asdict
 from typing import Any
 
 import dlv.views.bounds as bounds
-from dlv.diff import ABSENT, Diff, Row
-from dlv.inventory import Matrix
-from dlv.matrix_pairs import MatrixPair
-from dlv.network.comparison import Change, Layer, Pair
 from dlv.network.graph import plain
-from dlv.output import Verbatim
-from dlv.reading.interval_statistics import DifferenceBounds
-from dlv.table import Cell, Column, Number, Table
+from dlv.network.likeness.comparison import Change, Layer, Pair
+from dlv.terminal.output import Verbatim
+from dlv.terminal.table import Cell, Column, Number, Table
+from dlv.versions.diff import ABSENT, Diff, Row
+from dlv.versions.matrix_pairs import MatrixPair
 from dlv.views.differences import delta, kind_of
 from dlv.views.structure import structure_rows
 from dlv.views.values import setting, shape
+from dlv.weights.inventory import Matrix
+from dlv.weights.reading.interval_statistics import DifferenceBounds
 
 _FIGURES = ("elements", "changed", "l2", "relative_l2", "max_abs", "nonfinite")
 

@@ -8,11 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import dlv.views.bounds as bounds
-from dlv.diff import ABSENT, Diff, Row
-from dlv.inventory import Matrix
-from dlv.matrix_pairs import MatrixPair
-from dlv.output import Block, Heading, Verbatim
-from dlv.table import (
+from dlv.terminal.output import Block, Heading, Verbatim
+from dlv.terminal.table import (
     Bytes,
     Cell,
     Column,
@@ -25,8 +22,11 @@ from dlv.table import (
     human_bytes,
     outwards,
 )
+from dlv.versions.diff import ABSENT, Diff, Row
+from dlv.versions.matrix_pairs import MatrixPair
 from dlv.views.structure import Hidden, equal_text, structure_rows, structure_title
 from dlv.views.values import percent, plural, setting, shape
+from dlv.weights.inventory import Matrix
 
 MARKS = {
     "added": "+",

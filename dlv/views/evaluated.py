@@ -7,11 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from dlv.evaluate import Evaluated, Told
+from dlv.evaluation.evaluate import Evaluated, Told
 from dlv.evaluation.outcome import Confusion, Evaluation
 from dlv.evaluation.saving import level_record
-from dlv.output import Block, Heading, Output
-from dlv.table import Bytes, Cell, Column, Count, Id, Items, Number, Range, Table, Text
+from dlv.terminal.output import Block, Heading, Output
+from dlv.terminal.table import (
+    Bytes,
+    Cell,
+    Column,
+    Count,
+    Id,
+    Items,
+    Number,
+    Range,
+    Table,
+    Text,
+)
 from dlv.views.values import percent, plural
 
 _WIDE = 20  # classes of which a terminal shows the whole table

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import dlv.views.bounds as bounds
-from dlv.describe import Description
-from dlv.output import Block, Fields, Output
-from dlv.reading.interval_statistics import Counts, HistogramBounds
-from dlv.table import Bytes, Cell, Column, Count, Id, Items, Number, Table, Text
+from dlv.terminal.output import Block, Fields, Output
+from dlv.terminal.table import Bytes, Cell, Column, Count, Id, Items, Number, Table, Text
+from dlv.versions.describe import Description
 from dlv.views.values import percent, shape
-from dlv.weight_statistics import Histogram, Statistics
+from dlv.weights.reading.interval_statistics import Counts, HistogramBounds
+from dlv.weights.statistics import Histogram, Statistics
 
 _FIGURES = ("min", "max", "mean", "std", "L2", "zeros")
 _BAR = 32  # columns of the longest one

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dlv.conditions import Key
-from dlv.history import Entry
 from dlv.metadata.metrics import Summary
-from dlv.table import Cell, Id, Items, Number, Text, Time, full
+from dlv.terminal.table import Cell, Id, Items, Number, Text, Time, full
+from dlv.versions.conditions import Key
+from dlv.versions.history import Entry
 
 
 def filled(cell: Cell) -> bool:

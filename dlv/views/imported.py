@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dlv.imported_runs import Imported as Runs
-from dlv.intake import Imported
-from dlv.output import Line, Output
-from dlv.table import Bytes, Column, Id, Table, Text, human_bytes
+from dlv.intake.checkpoints import Imported
+from dlv.intake.imported_runs import Imported as Runs
+from dlv.terminal.output import Line, Output
+from dlv.terminal.table import Bytes, Column, Id, Table, Text, human_bytes
 
 _MOST_SKIPPED, _MOST_LABELS = 10, 3
 

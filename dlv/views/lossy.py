@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dlv.lossy import SchemeChild
-from dlv.output import Block
-from dlv.table import Bytes, Column, Id, Table, Text
+from dlv.terminal.output import Block
+from dlv.terminal.table import Bytes, Column, Id, Table, Text
+from dlv.versions.lossy import SchemeChild
 
 
 def children(found: Sequence[SchemeChild]) -> tuple[dict[str, Any], list[Block]]:

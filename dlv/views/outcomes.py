@@ -10,17 +10,17 @@ import dlv.views.queried as queried
 from dlv.dql.outcome import Defined, Explained, Networks, Outcome, Trials
 from dlv.lazy import lazy
 from dlv.metadata.saved import SavedQuery
-from dlv.output import Block, Line, Verbatim
-from dlv.repository import Repository
-from dlv.table import Cell, Column, Table, Text, Time
+from dlv.repository.handle import Repository
+from dlv.terminal.output import Block, Line, Verbatim
+from dlv.terminal.table import Cell, Column, Table, Text, Time
 
 if TYPE_CHECKING:
-    import dlv.revisions as revisions
+    import dlv.repository.revisions as revisions
     import dlv.views.derived as derived
     import dlv.views.ranked as ranked
     from dlv.views.derived import Screen
 else:  # rows need no networks
-    revisions = lazy("dlv.revisions")
+    revisions = lazy("dlv.repository.revisions")
     derived = lazy("dlv.views.derived")
     ranked = lazy("dlv.views.ranked")
 

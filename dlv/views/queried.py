@@ -13,7 +13,7 @@ from dlv.metadata.database import Database
 from dlv.metadata.rows import Column as Told
 from dlv.metadata.rows import Row, VersionCell
 from dlv.metadata.versions import Version
-from dlv.table import Cell, Column, Id, Items, Moment, Table, Text, Time, raw
+from dlv.terminal.table import Cell, Column, Id, Items, Moment, Table, Text, Time, raw
 
 if TYPE_CHECKING:
     from dlv.dql.outcome import Table as Found

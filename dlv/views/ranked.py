@@ -8,9 +8,9 @@ from typing import Any
 
 import dlv.views.derived as derived
 from dlv.dql.outcome import Trial, Trials
-from dlv.network.wiring import Edit
-from dlv.table import Cell, Column, Count, Id, Items, Number, Table, Text
-from dlv.training.progress import group
+from dlv.network.edits.wiring import Edit
+from dlv.terminal.table import Cell, Column, Count, Id, Items, Number, Table, Text
+from dlv.training.ledger.progress import group
 from dlv.views.trials import STYLES, WORDS, assignments
 from dlv.views.values import plural, setting
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dlv.lineage import Parent
 from dlv.metadata.metrics import Summary
-from dlv.output import Block, Fields, Heading
-from dlv.show import Shown, ShownMatrix
-from dlv.table import Bytes, Cell, Column, Count, Id, Items, Number, Table, Text, Time
+from dlv.repository.lineage import Parent
+from dlv.terminal.output import Block, Fields, Heading
+from dlv.terminal.table import Bytes, Cell, Column, Count, Id, Items, Number, Table, Text, Time
+from dlv.versions.show import Shown, ShownMatrix
 from dlv.views.values import setting, shape
 
 

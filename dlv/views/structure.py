@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from dlv.diff import Diff
-from dlv.network.alignment import ordered
-from dlv.network.comparison import Change, Layer, Pair
+from dlv.network.likeness.alignment import ordered
+from dlv.network.likeness.comparison import Change, Layer, Pair
+from dlv.versions.diff import Diff
 from dlv.views.values import attribute
 
 Key = tuple[str, str]

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from dlv.canonical import timestamp
-from dlv.output import Block, Fields
-from dlv.table import Cell, Column, Count, Id, Number, Table, Text, Time, escape
-from dlv.training.owners import Owner, dead
-from dlv.training.progress import GROUPS, Course, News, Progress, group
-from dlv.training.results import RunView, TrialResult
+from dlv.terminal.output import Block, Fields
+from dlv.terminal.table import Cell, Column, Count, Id, Number, Table, Text, Time, escape
+from dlv.training.ledger.progress import GROUPS, Course, News, Progress, group
+from dlv.training.ledger.results import RunView, TrialResult
+from dlv.training.workers.owners import Owner, dead
 
 WORDS = {"ready": "to do"}
 STYLES = {

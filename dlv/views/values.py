@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dlv.network.sizes import text as shape_text
-from dlv.table import Cell, Number, Text
+from dlv.terminal.table import Cell, Number, Text
 
 
 def shape(sizes: Sequence[Any] | None) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from dlv.describe import Description
-from dlv.inventory import Matrix
 from dlv.network import json_form
 from dlv.network.graph import Network
-from dlv.reading.interval_statistics import StatisticsBounds
+from dlv.versions.describe import Description
+from dlv.weights.inventory import Matrix
+from dlv.weights.reading.interval_statistics import StatisticsBounds
 
 
 def document(found: Description) -> dict[str, Any]:

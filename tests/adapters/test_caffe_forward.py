@@ -15,7 +15,7 @@ from tests.fixtures.caffe import nets
 from tests.fixtures.caffe.proto import NetParameter
 
 torch: Any = pytest.importorskip("torch", reason="torch runs the networks: dlv[torch]")
-torch_module: Any = pytest.importorskip("dlv.network.torch_module")
+torch_module: Any = pytest.importorskip("dlv.network.torch.module")
 
 F = torch.nn.functional
 

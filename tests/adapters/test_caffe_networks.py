@@ -15,9 +15,9 @@ from dlv.adapters import registry
 from dlv.adapters.caffe import files as caffe
 from dlv.canonical import dumps
 from dlv.errors import Damaged, DlvError, UnsafeInput, UsageError
-from dlv.network.comparison import compare
 from dlv.network.graph import Network, Node
 from dlv.network.json_form import read, write
+from dlv.network.likeness.comparison import compare
 from dlv.network.summary import summary
 from dlv.network.verify import infer, verify
 from tests.fixtures.caffe import nets

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from dlv.adapters import torch_writer
 from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.hf import Advised, advise
+from dlv.adapters.torch import writer as torch_writer
 from dlv.errors import Damaged, NotFound, UnsafeInput
 
 CONFIG = {"model_type": "gpt2", "n_layer": 2}

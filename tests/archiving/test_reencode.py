@@ -10,23 +10,23 @@ import numpy as np
 import pytest
 
 import dlv.archiving.reencode as reencode
-import dlv.archiving.superseded as superseded
-import dlv.check as check
-import dlv.durable as durable
-import dlv.rebuild as rebuilding
+import dlv.disk.durable as durable
+import dlv.recovery.rebuild as rebuilding
+import dlv.recovery.superseded as superseded
+import dlv.upkeep.check as check
 from dlv.archiving.packing import Packing
 from dlv.archiving.reencode import Work, carry_out, work
 from dlv.archiving.tryouts import Choice, Tryouts
 from dlv.canonical import matrix_hash
 from dlv.metadata import matrices, storage, usage
 from dlv.metadata.matrices import PackIndex
+from dlv.pas.coders.small import encode_small
 from dlv.pas.encode import Part
 from dlv.pas.footer import Encoding
 from dlv.pas.packs import SUFFIX
-from dlv.pas.small import encode_small
-from dlv.remove import remove
-from dlv.repository import Repository
-from dlv.weights import MatrixStore
+from dlv.repository.handle import Repository
+from dlv.versions.remove import remove
+from dlv.weights.store import MatrixStore
 from tests.format.reader import Packs
 
 AUTHOR = "Ada <ada@example.org>"

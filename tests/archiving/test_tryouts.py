@@ -11,18 +11,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import dlv.archiving.superseded as superseded
 import dlv.archiving.tryouts as tryouts
-import dlv.check as check
-import dlv.locks as locks
-from dlv.archive import Archived, archive
+import dlv.disk.locks as locks
+import dlv.recovery.superseded as superseded
+import dlv.upkeep.check as check
+from dlv.archiving.archive import Archived, archive
 from dlv.archiving.attempts import Attempt
 from dlv.archiving.budgets import Policy
 from dlv.archiving.planning import _Room
 from dlv.archiving.proposal import Bar, Request
 from dlv.canonical import WRITER
 from dlv.errors import Conflict, Damaged, StorageError
-from dlv.repository import Repository
+from dlv.repository.handle import Repository
 
 ANY = Policy(math.inf, math.inf, math.inf)
 
@@ -72,7 +72,7 @@ def test_a_second_archive_measures_nothing_again(
         return iter(())
 
     monkeypatch.setattr("dlv.archiving.tryouts.Tryouts._encode", never)
-    monkeypatch.setattr("dlv.weights.MatrixStore.together", nothing)
+    monkeypatch.setattr("dlv.weights.store.MatrixStore.together", nothing)
     again = run(repository)
     assert again.changed == 0
     assert again.after == first.after

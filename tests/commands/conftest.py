@@ -32,15 +32,15 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-import dlv.add as adding
 import dlv.archiving.speeds as speeds
 import dlv.canonical as canonical
 import dlv.cli as cli
-import dlv.commit as committing
-from dlv.commit import Committed
-from dlv.commit import Request as CommitRequest
-from dlv.repository import Repository
-from dlv.staging import Request as AddRequest
+import dlv.versions.add as adding
+import dlv.versions.commit as committing
+from dlv.repository.handle import Repository
+from dlv.versions.commit import Committed
+from dlv.versions.commit import Request as CommitRequest
+from dlv.versions.staging import Request as AddRequest
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 SCHEMAS = Path(cli.__file__).parent / "schemas"
@@ -96,8 +96,8 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     # As measured on an ordinary machine, so that plans are the same on all.
     monkeypatch.setattr("dlv.archiving.speeds.measure", lambda: speeds.ORDINARY)
     # Part of every manifest, and so of every id: what is installed here is not to count.
-    monkeypatch.setattr("dlv.environment.packages", lambda: {"numpy": "2.0.0"})
-    monkeypatch.setattr("dlv.environment.platform.python_version", lambda: "3.11.0")
+    monkeypatch.setattr("dlv.repository.environment.packages", lambda: {"numpy": "2.0.0"})
+    monkeypatch.setattr("dlv.repository.environment.platform.python_version", lambda: "3.11.0")
     monkeypatch.chdir(work)
     yield work
     canonical.fix_clock(None)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from tests.bounding.nets import MLP, digits, trained
+from tests.archiving.bounding.nets import MLP, digits, trained
 
 Dlv = Callable[..., Any]
 
@@ -161,8 +161,8 @@ def test_a_lowered_norm_is_found(
 ) -> None:
     """What a writer with a fault would store."""
     with monkeypatch.context() as faulty:
-        faulty.setattr("dlv.network.norms.RAISED", 0.999)
-        faulty.setattr("dlv.bounding.make._suffix", lambda *_: (None, None))
+        faulty.setattr("dlv.network.bounds.norms.RAISED", 0.999)
+        faulty.setattr("dlv.archiving.bounding.make._suffix", lambda *_: (None, None))
         assert dlv("archive", "--bounds", "--calibration", "rows.npz").code == 0
     found = dlv("fsck")
     assert found.code == 6

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import dlv.cli as cli
-from dlv.commands.invocation import Invocation
-from dlv.commands.options import argument, command, option
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import argument, command, option
 from dlv.errors import (
     Conflict,
     Damaged,
@@ -29,7 +29,7 @@ from dlv.errors import (
     UnsafeInput,
     UsageError,
 )
-from dlv.table import Id, Table
+from dlv.terminal.table import Id, Table
 
 Dlv = Callable[..., Any]
 ROOT = Path(cli.__file__).resolve().parent.parent

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from dlv.manifest import Manifest
 from dlv.metadata import metrics, versions
 from dlv.metadata.metrics import Summary
-from dlv.repository import Repository
+from dlv.objects.manifest import Manifest
+from dlv.repository.handle import Repository
 from tests import event_bytes
 
 Dlv = Callable[..., Any]

@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 import dlv.api as api
 from dlv.errors import Damaged
-from dlv.events import heads
+from dlv.events.formats import heads
 from tests import event_bytes as logs
 
 Dlv = Callable[..., Any]

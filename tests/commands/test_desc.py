@@ -13,7 +13,7 @@ import pytest
 
 import dlv.canonical as canonical
 from dlv.network import json_form
-from dlv.repository import Repository
+from dlv.repository.handle import Repository
 
 Dlv = Callable[..., Any]
 MODES = ["pipe", "tty", "json"]

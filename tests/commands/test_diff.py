@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import dlv.canonical as canonical
-from dlv.repository import Repository
+from dlv.repository.handle import Repository
 
 Dlv = Callable[..., Any]
 Json = dict[str, Any]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dlv.repository import Repository
+from dlv.repository.handle import Repository
 
 Dlv = Callable[..., Any]
 MODES = ["pipe", "tty", "json"]

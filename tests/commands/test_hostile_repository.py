@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-import dlv.check as check
-from dlv.fact import Fact
-from dlv.manifest import Manifest
-from dlv.repository import Repository
+import dlv.upkeep.check as check
+from dlv.objects.fact import Fact
+from dlv.objects.manifest import Manifest
+from dlv.repository.handle import Repository
 
 pytestmark = pytest.mark.hostile
 

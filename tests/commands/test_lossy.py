@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import dlv.canonical as canonical
-import dlv.lossy as lossy
-from dlv.repository import Repository
+import dlv.versions.lossy as lossy
+from dlv.repository.handle import Repository
 
 Dlv = Callable[..., Any]
 MODES = ["pipe", "tty", "json"]

@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from dlv.training import pool
+from dlv.training.workers import pool
 from tests.commands.conftest import SCHEMAS
 from tests.dql import trying
 
@@ -128,7 +128,7 @@ def test_code_out_of_a_version_needs_trust(dlv: Dlv, tried: Path) -> None:
 
 def test_from_python(tried: Path) -> None:
     code = """
-        import dlv, dlv.training.pool as pool, tests.dql.trying as trying
+        import dlv, dlv.training.workers.pool as pool, tests.dql.trying as trying
         pool.train = trying.in_process
         with dlv.open(".") as repo:
             found = repo.query(text + ' keep top(1, m["loss"]) into "tuned"')

@@ -122,8 +122,8 @@ def test_in_tensorboard(sealed: Callable[..., str]) -> None:
     """What `dlv tensorboard` serves from."""
     script = """
 from pathlib import Path
-from dlv.board import VersionsBoard
-from dlv.repository import Repository
+from dlv.curves.board import VersionsBoard
+from dlv.repository.handle import Repository
 told = []
 board = VersionsBoard(Repository.find(Path(".")), [], tell=told.append)
 board._thread.start()

@@ -19,9 +19,9 @@ from hypothesis.extra import numpy as arrays
 from safetensors.numpy import save_file
 
 import dlv.cli as cli
-import dlv.staging as staging
-from dlv.adapters import torch_writer
+import dlv.versions.staging as staging
 from dlv.adapters.checkpoint import Tensor
+from dlv.adapters.torch import writer as torch_writer
 
 Tree = dict[str, Any]
 

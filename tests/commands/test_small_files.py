@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import dlv.repository_format as repository_format
+import dlv.repository.format as repository_format
 from dlv.canonical import WRITER, dumps, hash_bytes, read_json
 from dlv.errors import NewerFormat
 

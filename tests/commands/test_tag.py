@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-import dlv.holders as holders
-import dlv.locks as locks
-from dlv.holders import Holder
-from dlv.output import Output
+import dlv.disk.holders as holders
+import dlv.disk.locks as locks
+from dlv.disk.holders import Holder
+from dlv.terminal.output import Output
 
 Dlv = Callable[..., Any]
 MODES = ["pipe", "tty", "json"]

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from dlv.metadata.trials import Trials
-from dlv.training.budget import Budget
-from dlv.training.claims import Claim, NewTrial
-from dlv.training.ledger import Ledger
-from dlv.training.owners import Owner
+from dlv.training.ledger.budget import Budget
+from dlv.training.ledger.claims import Claim, NewTrial
+from dlv.training.ledger.ledger import Ledger
+from dlv.training.workers.owners import Owner
 
 Dlv = Callable[..., Any]
 MODES = ["pipe", "tty", "json"]

@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 import dlv as package
-import dlv.locks as locks
+import dlv.disk.locks as locks
 from dlv.errors import Conflict
 
 Dlv = Callable[..., Any]
-HOME = str(Path(locks.__file__).parent.parent)
+HOME = str(Path(locks.__file__).parents[2])
 
 # What a verb waits for: verb, where it holds, and what names it.
 BEHIND = {
@@ -159,7 +159,7 @@ def start(folder: Path, *words: str, wait: str = "60") -> subprocess.Popen[str]:
 def test_behind_one_that_is_suspended(logged: Path) -> None:
     """It is named, with what sets it going again."""
     code = (
-        "import os, sys; from pathlib import Path; from dlv.repository import Repository\n"
+        "import os, sys; from pathlib import Path; from dlv.repository.handle import Repository\n"
         "with Repository.find(Path('.')).alone('gc.lock'):\n"
         "    print('in', flush=True); sys.stdin.read()"
     )

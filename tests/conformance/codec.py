@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlv.errors import DlvError
-from dlv.pas.codecs import Codec, codec_of
+from dlv.pas.coders.codecs import Codec, codec_of
 
 # The suite's methods run in several subclasses, which is what this check warns of.
 INHERITED = [HealthCheck.differing_executors]

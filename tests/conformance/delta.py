@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from dlv.canonical import matrix_hash
 from dlv.errors import Damaged, DlvError
-from dlv.pas.choice import Effort
-from dlv.pas.codecs import codec_of
+from dlv.pas.coders.choice import Effort
+from dlv.pas.coders.codecs import codec_of
 from dlv.pas.encode import Part, encode_materialised, encode_sub_fast, encode_xor
 from dlv.pas.footer import Encoding, PieceRow
+from dlv.pas.layouts.segments import WORDS, Ieee, Layout, element_bytes
 from dlv.pas.pieces import Piece
 from dlv.pas.read import read_matrix, read_slice
-from dlv.pas.segments import WORDS, Ieee, Layout, element_bytes
 
 Raw = bytes | bytearray | memoryview
 LayoutOf = Callable[[Sequence[bytes], str, Sequence[int]], Layout]

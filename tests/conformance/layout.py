@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dlv.errors import Damaged
 from dlv.pas.floats import format_of
-from dlv.pas.segments import Layout, element_bytes
+from dlv.pas.layouts.segments import Layout, element_bytes
 
 SHAPES: list[tuple[int, ...]] = [
     (),

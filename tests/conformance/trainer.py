@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 import dlv.training.checkpoints as checkpoints
-import dlv.training.contract as contract
+import dlv.training.trainers.contract as contract
 from dlv.training.checkpoints import Checkpoint
-from dlv.training.interface import Readers, State
-from dlv.training.recording import Recorder
+from dlv.training.trainers.interface import Readers, State
 from dlv.training.trial_files import Trial, TrialFiles
+from dlv.training.workers.recording import Recorder
 
 
 class Killed(BaseException):

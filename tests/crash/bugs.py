@@ -13,17 +13,17 @@ from typing import Any
 
 import dlv.archiving.packing as packing
 import dlv.archiving.reencode as reencode
-import dlv.archiving.superseded as superseded
-import dlv.collect as collect
-import dlv.dql.winners as winners
-import dlv.durable as durable
-import dlv.files as files
-import dlv.pack_files as pack_files
-import dlv.quarantine as quarantine
-import dlv.rebuild as rebuild
-import dlv.repository as repositories
-import dlv.user_files as user_files
-import dlv.weight_writer as weight_writer
+import dlv.disk.durable as durable
+import dlv.disk.user_files as user_files
+import dlv.dql.trials.winners as winners
+import dlv.recovery.rebuild as rebuild
+import dlv.recovery.superseded as superseded
+import dlv.repository.git_files as files
+import dlv.repository.handle as repositories
+import dlv.repository.quarantine as quarantine
+import dlv.upkeep.collect as collect
+import dlv.weights.pack_files as pack_files
+import dlv.weights.writer as weight_writer
 from dlv.canonical import hash_bytes
 from dlv.errors import Conflict
 from dlv.metadata import collected, leaving, matrices, storage, usage

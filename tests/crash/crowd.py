@@ -22,21 +22,21 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-import dlv.archive as archiving
-import dlv.collect as collecting
-import dlv.commit as committing
-import dlv.rebuild as rebuild
-import dlv.remove as remove
-import dlv.staging as staging
-import dlv.tags as tags
-import dlv.undo as undo
+import dlv.archiving.archive as archiving
+import dlv.recovery.rebuild as rebuild
+import dlv.repository.tags as tags
+import dlv.repository.undo as undo
+import dlv.upkeep.collect as collecting
+import dlv.versions.commit as committing
+import dlv.versions.remove as remove
+import dlv.versions.staging as staging
 from dlv.archiving import proposal
 from dlv.archiving.budgets import Policy
-from dlv.commit import Request
 from dlv.errors import Conflict, NotFound, UnsafeInput
 from dlv.metadata import storage, versions
-from dlv.repository import Repository
-from dlv.weights import MatrixStore
+from dlv.repository.handle import Repository
+from dlv.versions.commit import Request
+from dlv.weights.store import MatrixStore
 
 MATRICES = 6
 NAMES = ("lenet", "wide")

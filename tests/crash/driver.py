@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 import dlv.cli as cli
-import dlv.unfinished as unfinished
+import dlv.disk.unfinished as unfinished
 from dlv.canonical import hash_bytes
 from dlv.metadata import facts, matrices, versions
 from dlv.metadata.database import SCHEMA_VERSION, Database
-from dlv.repository import Repository
+from dlv.repository.handle import Repository
 from tests import released
 from tests.crash import evaluated, powerloss, shim
 from tests.crash.bugs import BUGS

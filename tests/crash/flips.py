@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 import dlv.cli as cli
-import dlv.tags as tagging
+import dlv.repository.tags as tagging
 from dlv.errors import DlvError
 from dlv.metadata import versions
 from dlv.metadata.curve_database import open_curves
 from dlv.metadata.trials import Trials
-from dlv.repository import Repository
+from dlv.repository.handle import Repository
 
 # Kind -> its files below .dlv. What a database knows is in files too, or was never acknowledged.
 DATABASES = {

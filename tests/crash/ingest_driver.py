@@ -16,9 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import dlv.ingest as ingest
-from dlv.curve_store import CurveStore
-from dlv.events import migrate
+import dlv.curves.ingest as ingest
+from dlv.curves.store import CurveStore
+from dlv.events.logs import migrate
 from dlv.metadata import curve_writing
 from tests.crash import shim
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import dlv.cli as cli
-import dlv.durable as durable
-import dlv.locks as locks
+import dlv.disk.durable as durable
+import dlv.disk.locks as locks
 from tests.crash.bugs import BUGS
 from tests.crash.driver import _child, _look, _works
 

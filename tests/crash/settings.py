@@ -6,19 +6,19 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-import dlv.adapters.data_parts as data_parts
+import dlv.adapters.data.parts as data_parts
+import dlv.archiving.bounding.fixing as fixing
 import dlv.archiving.packing as packing
 import dlv.archiving.reencode as reencode
-import dlv.bounding.fixing as fixing
-import dlv.collecting.rewrite as rewriting
-import dlv.events.tail as tail
-import dlv.training.pool as pool
-import dlv.training.worker as worker
+import dlv.events.logs.tail as tail
+import dlv.training.workers.pool as pool
+import dlv.training.workers.worker as worker
+import dlv.upkeep.collecting.rewrite as rewriting
 from dlv.metadata.trials import Trials
 from dlv.pas.spool import BUFFER
-from dlv.training.interface import Readers
-from dlv.training.ledger import Ledger
-from dlv.training.owners import Owner
+from dlv.training.ledger.ledger import Ledger
+from dlv.training.trainers.interface import Readers
+from dlv.training.workers.owners import Owner
 
 
 def _buffer() -> None:

@@ -16,7 +16,7 @@ import dlv.cli as cli
 from dlv.errors import DlvError
 from dlv.metadata import dump
 from dlv.metadata.database import Database
-from dlv.repository import Repository
+from dlv.repository.handle import Repository
 
 # Kind -> its files below .dlv.
 KINDS = {

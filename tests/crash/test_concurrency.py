@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-import dlv.archive as archiving
-import dlv.archiving.superseded as superseded
-import dlv.check as check
+import dlv.archiving.archive as archiving
+import dlv.recovery.superseded as superseded
+import dlv.upkeep.check as check
 import tests.crash.crowd as crowding
 from dlv.archiving import proposal
 from dlv.archiving.budgets import Policy
 from dlv.metadata import dump, facts, matrices, storage, versions
-from dlv.repository import Repository
+from dlv.repository.handle import Repository
 from tests.crash.conftest import ROOT, environment
 
 STATES = ("live", "removed", "undone", "recovered")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import dlv.ballast as ballast
 import dlv.cli as cli
+import dlv.repository.ballast as ballast
 from tests.crash.conftest import Prepare
 from tests.crash.verbs import FOURTH, HIDDEN
 

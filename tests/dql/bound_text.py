@@ -9,12 +9,12 @@ from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from dlv.dql.ast import Span
-from dlv.dql.bound import Bound
+from dlv.dql.bind.bound import Bound
+from dlv.dql.words.ast import Span
 from dlv.errors import DlvError
-from dlv.metadata import wording
-from dlv.metadata.node_sets import Nodes
-from dlv.metadata.relations import Constant
+from dlv.metadata.select import wording
+from dlv.metadata.select.node_sets import Nodes
+from dlv.metadata.select.relations import Constant
 from dlv.network.patterns import Pattern
 from dlv.network.selector import Selector
 

@@ -10,7 +10,7 @@ from functools import cmp_to_key
 from typing import Any
 
 from dlv.canonical import dumps
-from dlv.dql import ast
+from dlv.dql.words import ast
 from dlv.network.patterns import compare
 from dlv.network.selector import selector
 from tests.dql import brute_nodes as nodes

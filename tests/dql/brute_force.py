@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields
 from functools import cmp_to_key
 from typing import Any, cast
 
-from dlv.dql import ast
-from dlv.dql.parser import parse
+from dlv.dql.words import ast
+from dlv.dql.words.parser import parse
 from tests.dql import brute_nodes as nodes
 from tests.dql import brute_order as order
 from tests.dql import brute_paths as paths

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dlv.dql import ast
+from dlv.dql.words import ast
 from dlv.network.patterns import compare
 from dlv.network.selector import selector
 from dlv.network.vocabulary import OPS

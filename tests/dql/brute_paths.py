@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from dlv.dql import ast
+from dlv.dql.words import ast
 from tests.dql.brute_nodes import HOPS
 
 COLUMNS = (

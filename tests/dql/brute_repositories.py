@@ -12,13 +12,13 @@ from random import Random
 from typing import Any
 
 from dlv.canonical import number, timestamp
-from dlv.catalogue import node_figures
-from dlv.fact import Fact
-from dlv.manifest import Manifest, NetworkReference, Parent
 from dlv.metadata import networks, versions
 from dlv.metadata.database import Database
 from dlv.metadata.metrics import Summary, summarise
 from dlv.network.graph import Network
+from dlv.objects.fact import Fact
+from dlv.objects.manifest import Manifest, NetworkReference, Parent
+from dlv.weights.catalogue import node_figures
 from tests.dql import brute_networks
 from tests.dql.brute_model import Graph, Repository, Series, Version
 

@@ -18,11 +18,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import dlv.dql.execute as execute
-from dlv.dql import parser
-from dlv.dql.diagnosis import SyntaxFault
 from dlv.dql.outcome import Table
+from dlv.dql.words import parser
+from dlv.dql.words.diagnosis import SyntaxFault
 from dlv.errors import DlvError
-from dlv.repository import Repository
+from dlv.repository.handle import Repository
 
 HERE = Path(__file__).resolve().parent
 SIGNS = (

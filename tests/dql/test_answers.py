@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import dlv.api as api
-import dlv.demo as demos
+import dlv.demo.run as demos
 from dlv.dql.answers import DerivedNetwork
 from dlv.errors import NotFound, UsageError
-from dlv.version import Version
+from dlv.versions.version import Version
 
 
 @pytest.fixture(scope="module")

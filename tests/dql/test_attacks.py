@@ -15,7 +15,7 @@ from dlv.dql.execute import Asked
 from dlv.dql.outcome import Table
 from dlv.errors import UsageError
 from dlv.metadata import saved
-from dlv.repository import Repository
+from dlv.repository.handle import Repository
 
 LONG = "a" * 40 + "!"
 REPEATING = "aX" * 60

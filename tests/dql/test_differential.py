@@ -12,14 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import dlv.dql.names as names
-from dlv.dql import ast
-from dlv.dql.faults import WrongQuery
-from dlv.dql.parser import parse
-from dlv.dql.rewrite import rewrite
-from dlv.metadata import select
+import dlv.dql.bind.names as names
+from dlv.dql.bind.faults import WrongQuery
+from dlv.dql.bind.rewrite import rewrite
+from dlv.dql.words import ast
+from dlv.dql.words.parser import parse
 from dlv.metadata.known_names import KnownNames
 from dlv.metadata.rows import VersionCell
+from dlv.metadata.select import statement as select
 from tests.dql import brute_force
 from tests.dql.brute_model import Version
 from tests.dql.brute_queries import REFUSED, Queries

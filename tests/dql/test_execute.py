@@ -10,13 +10,13 @@ import pytest
 
 import dlv.dql.saved as saved
 from dlv.dql import execute
+from dlv.dql.bind.faults import Faults
 from dlv.dql.execute import Asked
-from dlv.dql.faults import Faults
 from dlv.dql.outcome import Defined, Explained, Networks, Outcome, Table
 from dlv.errors import DlvError, NotFound
 from dlv.metadata import versions
 from dlv.metadata.rows import VersionCell
-from dlv.repository import Repository
+from dlv.repository.handle import Repository
 from tests.dql.brute_networks import alexnet
 
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import dlv.demo as demos
-from dlv.repository import Repository
+import dlv.demo.run as demos
+from dlv.repository.handle import Repository
 
 
 def load() -> ModuleType:

@@ -12,10 +12,10 @@ import pytest
 
 from dlv.errors import DlvError
 from dlv.metadata.trials import Trials as Store
-from dlv.repository import Repository
-from dlv.training import pool
-from dlv.training.ledger import Ledger
+from dlv.repository.handle import Repository
+from dlv.training.ledger.ledger import Ledger
 from dlv.training.trial_files import TrialFiles
+from dlv.training.workers import pool
 from tests.dql import trying
 from tests.dql.trying import ask, steps, summary
 

@@ -11,7 +11,7 @@ import pytest
 import dlv.api as api
 import dlv.cli as cli
 from dlv.metadata.database import Database
-from dlv.repository import Repository
+from dlv.repository.handle import Repository
 
 NAN, INF = math.nan, math.inf
 LOSSES: dict[str, list[float] | None] = {

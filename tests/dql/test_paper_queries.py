@@ -13,7 +13,7 @@ from dlv.dql import execute
 from dlv.dql.outcome import Networks, Table
 from dlv.metadata import versions
 from dlv.metadata.rows import VersionCell
-from dlv.repository import Repository
+from dlv.repository.handle import Repository
 from tests.dql import brute_force
 from tests.dql.brute_model import Graph, Version
 from tests.dql.brute_model import Repository as Model

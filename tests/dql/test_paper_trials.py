@@ -14,8 +14,8 @@ from dlv.dql import execute
 from dlv.dql.execute import Asked
 from dlv.dql.outcome import Trials
 from dlv.metadata import versions
-from dlv.repository import Repository
-from dlv.version import Version
+from dlv.repository.handle import Repository
+from dlv.versions.version import Version
 
 LINES = (Path(__file__).parent / "valid.txt").read_text(encoding="utf-8").splitlines()
 QUERY3, QUERY4 = (line.replace("\\n", "\n") for line in LINES[2:4])

@@ -9,7 +9,7 @@ import pytest
 from dlv.dql import execute
 from dlv.dql.outcome import Explained
 from dlv.metadata import versions
-from dlv.repository import Repository
+from dlv.repository.handle import Repository
 from tests.dql.brute_networks import alexnet
 
 

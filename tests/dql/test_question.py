@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from dlv.dql import ast, parser
 from dlv.dql.question import question
+from dlv.dql.words import ast, parser
 
 PLAIN = 'evaluate m from m with config = "b on.toml" into "x"'
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dlv.dql import reasons
-from dlv.metadata.relations import (
+from dlv.metadata.select.relations import (
     All,
     Column,
     Compare,
@@ -16,7 +16,7 @@ from dlv.metadata.relations import (
     Source,
     Whole,
 )
-from dlv.repository import Repository
+from dlv.repository.handle import Repository
 
 
 def test_each_condition_tells_how_many_it_keeps_alone(tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ from functools import cache
 
 import pytest
 
-import dlv.dql.names as names
-from dlv.dql import ast
-from dlv.dql.faults import WrongQuery
-from dlv.dql.parser import parse
-from dlv.metadata import select
+import dlv.dql.bind.names as names
+from dlv.dql.bind.faults import WrongQuery
+from dlv.dql.words import ast
+from dlv.dql.words.parser import parse
 from dlv.metadata.known_names import KnownNames
+from dlv.metadata.select import statement as select
 from tests.dql.brute_repositories import Made, make
 
 made = cache(make)

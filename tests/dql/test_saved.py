@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-import dlv.check as check
 import dlv.dql.saved as saved
-import dlv.rebuild as rebuild
-import dlv.undo as undo
+import dlv.recovery.rebuild as rebuild
+import dlv.repository.undo as undo
+import dlv.upkeep.check as check
 from dlv.errors import Conflict, NotFound, UsageError
-from dlv.repository import Repository
+from dlv.repository.handle import Repository
 
 AUTHOR = "Ada <ada@example.org>"
 

@@ -12,12 +12,12 @@ from dlv.dql import execute
 from dlv.dql.execute import Asked
 from dlv.dql.outcome import Trials
 from dlv.metadata.trials import Trials as Store
-from dlv.repository import Repository
-from dlv.training.claims import Claim
-from dlv.training.interface import Readers
-from dlv.training.ledger import Ledger
-from dlv.training.owners import Owner
-from dlv.training.slices import Slice
+from dlv.repository.handle import Repository
+from dlv.training.ledger.claims import Claim
+from dlv.training.ledger.ledger import Ledger
+from dlv.training.trainers.interface import Readers
+from dlv.training.workers.owners import Owner
+from dlv.training.workers.slices import Slice
 
 # Every weight goes to 1; the loss says how far away they are. One file counts the steps.
 TRAINER = """

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dlv.dql.bound import Change, Chosen, Cut, Derivation, Insert, Making
-from dlv.dql.origins import Origin
-from dlv.metadata.node_sets import Fitting, Hop, Named, Nodal, Nodes, Step
-from dlv.metadata.relations import Item, Query, Select, Source, Whole
+from dlv.dql.bind.bound import Change, Chosen, Cut, Derivation, Insert, Making
+from dlv.dql.derive.origins import Origin
+from dlv.metadata.select.node_sets import Fitting, Hop, Named, Nodal, Nodes, Step
+from dlv.metadata.select.relations import Item, Query, Select, Source, Whole
 from dlv.network.graph import Network
 from dlv.network.inference import Tensors, input_shapes, node_shapes
 from dlv.network.json_form import read
-from dlv.network.layers.registry import layer_of
+from dlv.network.ops.registry import layer_of
 from dlv.network.patterns import Pattern
 from dlv.network.selector import selector
 

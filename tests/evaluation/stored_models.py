@@ -16,21 +16,21 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
 from dlv.adapters import network_json
-from dlv.bounds import KIND, BoundMatrix, Record, encoding_id
-from dlv.bounds_norms import LevelNorms, NodeNorms
 from dlv.canonical import hash_bytes, matrix_hash
-from dlv.durable import path_of
+from dlv.disk.durable import path_of
 from dlv.network.graph import Network
 from dlv.network.program import Program, Step, params_of, program
-from dlv.network.torch_module import build
+from dlv.network.torch.module import build
 from dlv.pas.encode import Part, encode_materialised, encode_object, encode_sub_fast, encode_xor
-from dlv.pas.fixed import Fixed
 from dlv.pas.footer import Encoding
-from dlv.pas.layouts import default_layout
+from dlv.pas.layouts.fixed import Fixed
+from dlv.pas.layouts.registry import default_layout
+from dlv.pas.layouts.segments import Layout
 from dlv.pas.level import Level, level
 from dlv.pas.packs import SUFFIX, PackWriter
-from dlv.pas.segments import Layout
-from dlv.weights import MatrixStore
+from dlv.weights.bounds import KIND, BoundMatrix, Record, encoding_id
+from dlv.weights.bounds_norms import LevelNorms, NodeNorms
+from dlv.weights.store import MatrixStore
 from tests.memory_index import MemoryIndex
 
 Array = NDArray[Any]

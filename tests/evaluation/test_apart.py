@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
-import dlv.children as children
+import dlv.disk.children as children
 import dlv.evaluation.apart as apart
 from dlv.adapters.onnx import files, network
 from dlv.adapters.onnx.call import Call

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dlv.evaluate as evaluate
+import dlv.evaluation.evaluate as evaluate
 import dlv.pas.packs as packs
-from dlv.bounding.calibration import Asked
-from dlv.bounding.run import Request as BoundRequest
-from dlv.bounding.run import bound
-from dlv.evaluate import Request
+from dlv.archiving.bounding.calibration import Asked
+from dlv.archiving.bounding.run import Request as BoundRequest
+from dlv.archiving.bounding.run import bound
+from dlv.evaluation.evaluate import Request
 from dlv.evaluation.outcome import Evaluation
-from dlv.repository import Repository
-from tests.bounding.nets import CONV, MLP, digits, trained
+from dlv.repository.handle import Repository
+from tests.archiving.bounding.nets import CONV, MLP, digits, trained
 
 NODES = {"mlp": MLP, "conv": CONV}
 

@@ -10,13 +10,13 @@ import numpy as np
 import onnx
 import pytest
 
-import dlv.arrays as arrays
 import dlv.evaluation.imported as imported
 import dlv.evaluation.original as original
 import dlv.network.agreement as agreement
+import dlv.weights.arrays as arrays
 from dlv.adapters.onnx import files, network
 from dlv.adapters.onnx.call import Call
-from dlv.adapters.onnx_out import ops as writers
+from dlv.adapters.onnx.writing import ops as writers
 from dlv.evaluation.engines import engine
 from dlv.network.graph import Network
 from dlv.network.program import program

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import dlv.api as api
-from dlv.adapters.data import of_arrays
-from dlv.adapters.data_settings import Settings
+from dlv.adapters.data.sets import of_arrays
+from dlv.adapters.data.settings import Settings
 from dlv.api import Repo
 from dlv.errors import NotFound, UsageError
 from dlv.evaluation.model import Model

@@ -13,11 +13,11 @@ import dlv.evaluation.planes as planes_module
 import dlv.pas.packs as packs
 from dlv.errors import Damaged
 from dlv.evaluation.planes import Moved, Planes
-from dlv.pas.centre import centre
 from dlv.pas.footer import Encoding
+from dlv.pas.layouts.centre import centre
 from dlv.pas.level import Level, level
-from dlv.weight_writer import WeightWriter
-from dlv.weights import MatrixStore
+from dlv.weights.store import MatrixStore
+from dlv.weights.writer import WeightWriter
 from tests.evaluation.stored_models import StoredModel, fresh, mlp, stored_model
 from tests.memory_index import MemoryIndex
 

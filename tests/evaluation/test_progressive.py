@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 import dlv.evaluation.progressive as progressive_module
 import dlv.pas.packs as packs
 from benchmarks.progressive.completions import Cells
-from dlv.bounds import NoRecord
 from dlv.evaluation.answers import OPEN, Answers, NoBounds, Settings, Watched
 from dlv.evaluation.planes import Planes
 from dlv.evaluation.progressive import progressive
 from dlv.network.forward import Forward
 from dlv.network.graph import Network
-from dlv.network.layers.activation import Relu
-from dlv.network.layers.layer import NoRule
+from dlv.network.ops.activation import Relu
+from dlv.network.ops.layer import NoRule
 from dlv.network.program import program
-from dlv.network.torch_module import build
+from dlv.network.torch.module import build
+from dlv.weights.bounds import NoRecord
 from tests.evaluation.stored_models import (
     SmallRows,
     StoredModel,

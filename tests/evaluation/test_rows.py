@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dlv.adapters.columns import Held
-from dlv.adapters.data import Data, open_data
-from dlv.adapters.data_settings import Settings
+from dlv.adapters.data.columns import Held
+from dlv.adapters.data.sets import Data, open_data
+from dlv.adapters.data.settings import Settings
 from dlv.errors import UsageError
 from dlv.evaluation.rows import Rows, wanted
 from dlv.network.graph import Input, Network, Node

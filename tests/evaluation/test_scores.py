@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dlv.adapters.columns import Held
-from dlv.adapters.data import Data
+from dlv.adapters.data.columns import Held
+from dlv.adapters.data.sets import Data
 from dlv.errors import UsageError
 from dlv.evaluation.outcome import Evaluation
 from dlv.evaluation.rows import Rows

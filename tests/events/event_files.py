@@ -17,8 +17,10 @@ from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 from tensorboard.util import tensor_util
 
-from dlv.events import crc, migrate, restarts
-from dlv.events.points import (
+from dlv.events.formats import crc
+from dlv.events.formats.tensors import FLOATS, strings_of
+from dlv.events.logs import migrate, restarts
+from dlv.events.logs.points import (
     BLOBS,
     SCALAR,
     BlobPoint,
@@ -29,7 +31,6 @@ from dlv.events.points import (
     TensorPoint,
     Window,
 )
-from dlv.events.tensors import FLOATS, strings_of
 
 Event, Summary = event_pb2.Event, summary_pb2.Summary
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dlv.curve_store import CurveStore
-from dlv.curve_writer import Batch, RunWriter, keep_preview
-from dlv.events.points import (
+from dlv.curves.store import CurveStore
+from dlv.curves.writer import Batch, RunWriter, keep_preview
+from dlv.events.logs.points import (
     BLOBS,
     SCALAR,
     TENSOR,

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from google.protobuf.message import DecodeError
 from tensorboard.compat.proto import event_pb2, tensor_pb2
 
-from dlv.events import crc
-from dlv.events.batches import Batches
-from dlv.events.gathering import Gathering
-from dlv.events.points import BlobPoint, Hide, ScalarPoints, TensorPoint, Window
-from dlv.events.run_state import RunState
+from dlv.events.formats import crc
+from dlv.events.logs.batches import Batches
+from dlv.events.logs.gathering import Gathering
+from dlv.events.logs.points import BlobPoint, Hide, ScalarPoints, TensorPoint, Window
+from dlv.events.logs.run_state import RunState
 from tests.events.event_files import Event, Summary, metadata, scalar, session, values, version
 
 TOGETHER = 40  # bodies of one file

@@ -7,8 +7,8 @@ import struct
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from dlv.events import downsample
-from dlv.events.store import BlobRow, ChunkRow, Columns, RunRow, SeriesRow, TensorRow
+from dlv.events.provider import downsample
+from dlv.events.provider.store import BlobRow, ChunkRow, Columns, RunRow, SeriesRow, TensorRow
 
 Point = tuple[int, float, float]  # step, wall, value
 

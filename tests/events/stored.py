@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from dlv.curve_store import CurveStore
-from dlv.curve_writer import Batch, RunWriter
-from dlv.events.graph_def import RUN_GRAPH, GraphNode, graph_def
-from dlv.events.old_summaries import AUDIO_CONTENT, IMAGE_CONTENT
-from dlv.events.points import (
+from dlv.curves.store import CurveStore
+from dlv.curves.writer import Batch, RunWriter
+from dlv.events.formats.graph_def import RUN_GRAPH, GraphNode, graph_def
+from dlv.events.formats.old_summaries import AUDIO_CONTENT, IMAGE_CONTENT
+from dlv.events.logs.points import (
     BLOBS,
     SCALAR,
     TENSOR,

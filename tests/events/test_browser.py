@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from tensorboard.plugins.mesh import plugin_data_pb2
 
-from dlv.events.blob_keys import BlobKeys
-from dlv.events.graph_def import GraphNode
-from dlv.events.points import TENSOR, Metadata, TensorPoint
-from dlv.events.provider import Provider
-from dlv.events.responses import Environ, Start
-from dlv.events.security import new_token
-from dlv.events.serving import Server, address
-from dlv.events.site import Site
+from dlv.events.formats.graph_def import GraphNode
+from dlv.events.logs.points import TENSOR, Metadata, TensorPoint
+from dlv.events.provider.blob_keys import BlobKeys
+from dlv.events.provider.provider import Provider
+from dlv.events.server.responses import Environ, Start
+from dlv.events.server.security import new_token
+from dlv.events.server.serving import Server, address
+from dlv.events.server.site import Site
 from tests.events import stored
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

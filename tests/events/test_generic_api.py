@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlv.curve_store import CurveStore
+from dlv.curves.store import CurveStore
 from dlv.errors import NotFound
-from dlv.events import media
-from dlv.events.answers import BlobReference, InvalidArgument, Unreadable
-from dlv.events.blob_keys import BlobKeys, Place
-from dlv.events.points import BLOBS, SCALAR, BlobPoint, ScalarPoints
-from dlv.events.provider import Provider
-from dlv.events.sampling import Choice
+from dlv.events.logs.points import BLOBS, SCALAR, BlobPoint, ScalarPoints
+from dlv.events.provider.answers import BlobReference, InvalidArgument, Unreadable
+from dlv.events.provider.blob_keys import BlobKeys, Place
+from dlv.events.provider.provider import Provider
+from dlv.events.provider.sampling import Choice
+from dlv.events.server import media
 from tests.events import filled_store as fill
 
 EVERY = Choice(points=None)

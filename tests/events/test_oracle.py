@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("tensorboard")
 
-import dlv.ingest as ingest
-from dlv.curve_store import CurveStore
-from dlv.events.provider import Provider
-from dlv.events.tb_provider import data_provider
+import dlv.curves.ingest as ingest
+from dlv.curves.store import CurveStore
+from dlv.events.provider.provider import Provider
+from dlv.events.server.tb_provider import data_provider
 from tests.events import foreign_logs, oracle
 from tests.events.oracle import Question
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-import dlv.ingest as ingest
-from dlv.curve_store import CurveStore
-from dlv.events import downsample
-from dlv.events.provider import Provider
-from dlv.events.tb_provider import data_provider
+import dlv.curves.ingest as ingest
+from dlv.curves.store import CurveStore
+from dlv.events.provider import downsample
+from dlv.events.provider.provider import Provider
+from dlv.events.server.tb_provider import data_provider
 from dlv.metadata import curve_writing as rows
 
 THEIRS = os.environ.get("DLV_TENSORBOARD_TESTS", "")

@@ -15,10 +15,10 @@ import pytest
 
 from dlv.canonical import matrix_hash
 from dlv.pas.coders import compiled
-from dlv.pas.contexts import SEGMENT
+from dlv.pas.coders.contexts import SEGMENT
+from dlv.pas.layouts.segments import WORDS, element_bytes
 from dlv.pas.packs import Pack, read_stored
 from dlv.pas.read import join_pieces, read_matrix, read_planes, read_slice
-from dlv.pas.segments import WORDS, element_bytes
 from tests.memory_index import MemoryIndex
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlv.pas.codecs import CODECS, CONTEXT_CODECS
-from dlv.pas.deltas import DELTAS
+from dlv.pas.coders.codecs import CODECS, CONTEXT_CODECS
+from dlv.pas.deltas.difference import DELTAS
+from dlv.pas.deltas.predictors import PREDICTORS
 from dlv.pas.footer import MATRIX_KINDS, OBJECT_KINDS
-from dlv.pas.layouts import LAYOUTS
+from dlv.pas.layouts.registry import LAYOUTS
 from dlv.pas.packs import Pack
-from dlv.pas.predictors import PREDICTORS
-from dlv.repository import Repository
-from dlv.weights import MatrixStore
+from dlv.repository.handle import Repository
+from dlv.weights.store import MatrixStore
 from tests.format.coders import Unreadable, digest
 from tests.format.reader import Packs
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from dlv.pas.deltas import base_of
+from dlv.pas.deltas.difference import base_of
 from dlv.pas.footer import Chunk, Footer
 from dlv.pas.packs import Pack, PackWriter, read_stored
 

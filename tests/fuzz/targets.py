@@ -16,19 +16,21 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
-import dlv.bounds as bounds
-import dlv.fact as fact
-import dlv.ignore as ignore
-import dlv.manifest as manifest
+import dlv.disk.ignore as ignore
+import dlv.objects.fact as fact
+import dlv.objects.manifest as manifest
+import dlv.weights.bounds as bounds
 from dlv.adapters import settings
 from dlv.canonical import dumps, hash_bytes, loads, read_json
 from dlv.config import Config
-from dlv.dql import parser
+from dlv.dql.words import parser
 from dlv.errors import DlvError
-from dlv.events import migrate, series
+from dlv.events.formats import series
+from dlv.events.logs import migrate
 from dlv.network import json_form, selector, templates
 from dlv.network.graph import Network
-from dlv.pas import codecs, footer
+from dlv.pas import footer
+from dlv.pas.coders import codecs
 from dlv.pas.coders.zstd import ZstdCodec, decompress
 from dlv.pas.footer import MAX_FOOTER
 from dlv.pas.packs import END, TRAILER, Pack

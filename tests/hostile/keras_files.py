@@ -600,7 +600,7 @@ HARMLESS["custom-activation.keras"] = lambda: keras(
         "registered_name": "Popen"})])
 )  # fmt: skip
 HARMLESS["module-of-ours.keras"] = lambda: keras(
-    model([INPUT, {**DENSE, "module": "dlv.files", "class_name": "FileStore"}])
+    model([INPUT, {**DENSE, "module": "dlv.repository.git_files", "class_name": "FileStore"}])
 )
 HARMLESS["settings-odd.keras"] = lambda: keras(
     model([INPUT, layer("Conv2D", "c", [["x", 0, 0]], filters=-1, kernel_size="x", strides=[{}])])

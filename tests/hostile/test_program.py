@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dlv.metadata import staged
-from dlv.repository import Repository
+from dlv.repository.handle import Repository
 from tests.hostile import caffe_files, corpus, gguf_files, pickles
 from tests.hostile.program import CAUGHT
 

@@ -17,15 +17,16 @@ from typing import Any
 import numpy as np
 import torch as untyped_torch
 
-from dlv import derive
 from dlv.adapters import network_json
 from dlv.adapters.aten import live, pt2
 from dlv.adapters.aten.undisturbed import quiet
 from dlv.adapters.checkpoint import Tensor
 from dlv.errors import DlvError
-from dlv.network import edit, instructions, json_form, reuse, slicing, templates
+from dlv.network import json_form, templates
+from dlv.network.edits import edit, instructions, reuse, slicing
+from dlv.network.edits.wiring import Wiring
 from dlv.network.graph import Network
-from dlv.network.wiring import Wiring
+from dlv.versions import derive
 from tests.idioms.subject import NoKernel, Subject, input_names, run_onnx
 from tests.idioms.table import Idiom
 

@@ -13,12 +13,12 @@ import onnxruntime
 import torch
 
 import dlv.evaluation.engines as engines
-from dlv import arrays
 from dlv.adapters.checkpoint import Checkpoint, Tensor
-from dlv.adapters.onnx_out.writer import save_network
-from dlv.network import torch_module
+from dlv.adapters.onnx.writing.writer import save_network
 from dlv.network.graph import Network, Port
 from dlv.network.program import Program, _resolved, program
+from dlv.network.torch import module as torch_module
+from dlv.weights import arrays
 
 Arrays = Mapping[str, Any]
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import dlv.api as api
-from dlv.repository import Repository
+from dlv.repository.handle import Repository
 from dlv.runs import Spool
 
 

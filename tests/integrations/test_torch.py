@@ -16,8 +16,8 @@ import pytest
 
 import dlv
 import dlv.api as api
-import dlv.tags as tagging
-from dlv.repository import Repository
+import dlv.repository.tags as tagging
+from dlv.repository.handle import Repository
 from dlv.runs import Spool
 
 torch = pytest.importorskip("torch", reason="torch is not installed")

@@ -11,8 +11,8 @@ import pytest
 
 import dlv.canonical as canonical
 from dlv.canonical import hash_bytes, timestamp
-from dlv.manifest import Manifest, Snapshot, TensorEntry
 from dlv.metadata.database import Database
+from dlv.objects.manifest import Manifest, Snapshot, TensorEntry
 
 EPOCH = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 

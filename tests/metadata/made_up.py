@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from dlv.canonical import hash_bytes
-from dlv.metadata import metrics, networks, select
-from dlv.metadata import relations as r
+from dlv.metadata import metrics, networks
 from dlv.metadata.database import Database
 from dlv.metadata.metrics import Summary
 from dlv.metadata.networks import NodeFigures
-from dlv.metadata.node_sets import Fitting, Hop, Named, Nodes, Pick
 from dlv.metadata.rows import VersionCell
+from dlv.metadata.select import relations as r
+from dlv.metadata.select import statement as select
+from dlv.metadata.select.node_sets import Fitting, Hop, Named, Nodes, Pick
 from dlv.network.graph import Input, Network, Node
 from dlv.network.patterns import AttributeTest, Pattern
 from dlv.network.selector import selector

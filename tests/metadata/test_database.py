@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 import dlv
 import dlv.metadata.database as database
 import dlv.metadata.dump as dump
+from dlv.disk.locks import Patience
 from dlv.errors import Conflict, Damaged, DlvError, NewerFormat, StorageError
-from dlv.locks import Patience
 from dlv.metadata.database import SCHEMA_VERSION, Database
 from dlv.metadata.migrations import number_of
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-import dlv.rebuild as rebuild
+import dlv.recovery.rebuild as rebuild
 from dlv.metadata import database, dump
 from dlv.metadata.database import Database
-from dlv.repository import Repository
+from dlv.repository.handle import Repository
 
 # Known to one database alone, or only there to be joined by the others.
 LOCAL = {"state", "staged", "operation", "seen"}

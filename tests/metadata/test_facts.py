@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import dlv.canonical as canonical
-from dlv.fact import Fact
-from dlv.manifest import Manifest
 from dlv.metadata import facts, versions
 from dlv.metadata.database import Database
+from dlv.objects.fact import Fact
+from dlv.objects.manifest import Manifest
 
 T0 = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 Make = Callable[..., Manifest]

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlv.manifest import Manifest
 from dlv.metadata import metrics, versions
 from dlv.metadata.database import Database
 from dlv.metadata.metrics import Summary, summarise, typed
+from dlv.objects.manifest import Manifest
 
 NAN, INF = math.nan, math.inf
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-import dlv.check as check
-import dlv.repair as repair
-import dlv.tags as tags
+import dlv.repository.tags as tags
+import dlv.upkeep.check as check
+import dlv.upkeep.repair as repair
 from dlv.errors import Damaged
 from dlv.metadata import dump
 from dlv.metadata.curve_database import CurveDatabase, open_curves
 from dlv.metadata.database import Database
 from dlv.metadata.trials import Trials
-from dlv.repository import Repository
+from dlv.repository.handle import Repository
 
 # What is planted, with a table that the file has in place of {}.
 PLANTED = {

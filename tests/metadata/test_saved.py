@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dlv.fact import Fact
 from dlv.metadata import facts, saved
 from dlv.metadata.database import Database
 from dlv.metadata.saved import SavedQuery
+from dlv.objects.fact import Fact
 
 FIRST, SECOND = "2026-01-01T00:00:00.000000Z", "2026-01-02T00:00:00.000000Z"
 

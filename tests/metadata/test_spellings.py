@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from dlv.metadata.select_layers import spellings
+from dlv.metadata.select.layers import spellings
 from dlv.network.selector import selector
 
 SIGNS = "ab019[]*"

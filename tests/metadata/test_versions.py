@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from dlv.fact import Fact
-from dlv.manifest import FileEntry, Manifest, Parent, Snapshot, TensorEntry
 from dlv.metadata import facts, metrics, versions
 from dlv.metadata.database import Database
 from dlv.metadata.matrices import PackIndex
+from dlv.objects.fact import Fact
+from dlv.objects.manifest import FileEntry, Manifest, Parent, Snapshot, TensorEntry
 
 Make = Callable[..., Manifest]
 

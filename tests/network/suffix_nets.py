@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
+from dlv.network.bounds.schedule import Weights
 from dlv.network.graph import Port
 from dlv.network.json_form import read
 from dlv.network.program import Program, Step, params_of, program
-from dlv.network.schedule import Weights
 
 Array = NDArray[Any]
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dlv.network.graph import Node
 from dlv.network.inference import attribute_faults
-from dlv.network.layers.registry import layer_of
+from dlv.network.ops.registry import layer_of
 from dlv.network.sizes import ShapeError
 from dlv.network.vocabulary import complete
 

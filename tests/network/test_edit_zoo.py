@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-import dlv.arrays as arrays
-import dlv.derive as derive
-import dlv.network.edit as editing
+import dlv.network.edits.edit as editing
+import dlv.versions.derive as derive
+import dlv.weights.arrays as arrays
 from dlv.errors import DlvError
-from dlv.network import reuse
-from dlv.network.comparison import compare
+from dlv.network.edits import reuse
+from dlv.network.edits.slicing import slice as cut
 from dlv.network.graph import Network, Port
-from dlv.network.slicing import slice as cut
+from dlv.network.likeness.comparison import compare
 from dlv.network.templates import template
 
 torch: Any = pytest.importorskip("torch", reason="torch runs the networks: dlv[torch]")
-torch_module: Any = pytest.importorskip("dlv.network.torch_module")
+torch_module: Any = pytest.importorskip("dlv.network.torch.module")
 traced: Any = pytest.importorskip("tests.zoo.traced")
 zoo: Any = pytest.importorskip("tests.zoo.models")
 

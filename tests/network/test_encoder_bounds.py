@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dlv.network.ball import F64, STRICT, Norms, Reference
-from dlv.network.interval import Balls, certain
+from dlv.network.bounds.ball import F64, STRICT, Norms, Reference
+from dlv.network.bounds.interval import Balls, certain
 from dlv.network.program import Program, program
 
 torch: Any = pytest.importorskip("torch", reason="torch is the oracle here")

@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dlv.arrays as arrays
-import dlv.derive as derive
+import dlv.versions.derive as derive
+import dlv.weights.arrays as arrays
 from dlv.adapters.caffe import files as caffe
 from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.adapters.keras import files as keras
-from dlv.adapters.keras_out import writer as keras_writer
+from dlv.adapters.keras.writing import writer as keras_writer
 from dlv.adapters.onnx import files as onnx
-from dlv.adapters.onnx_out import writer as onnx_writer
-from dlv.network.comparison import compare
+from dlv.adapters.onnx.writing import writer as onnx_writer
 from dlv.network.graph import Network
+from dlv.network.likeness.comparison import compare
 from tests.fixtures.caffe import nets
 
 torch: Any = pytest.importorskip("torch", reason="torch makes the network: dlv[torch]")

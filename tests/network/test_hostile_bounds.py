@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dlv.network.adjoint import Adjoint
-from dlv.network.ball import F64, REFERENCES, STRICT, Ball, Norms, sealed
-from dlv.network.interval import Balls, certain
-from dlv.network.layers.layer import NoRule
+from dlv.network.bounds.adjoint import Adjoint
+from dlv.network.bounds.ball import F64, REFERENCES, STRICT, Ball, Norms, sealed
+from dlv.network.bounds.interval import Balls, certain
+from dlv.network.ops.layer import NoRule
 from dlv.network.program import program
+from tests.evaluation.progressive.random_nets import RandomNet, random_net
 from tests.evaluation.stored_models import full, network_of
-from tests.network.test_adjoint import prepared, scores_of
-from tests.progressive.random_nets import RandomNet, random_net
+from tests.network.bounds.test_adjoint import prepared, scores_of
 
 HOSTILE = [0.0, 1e-45, 1e-42, 1e-38, 1e-30, 1e20, 1e30, 3e38, np.inf, -np.inf, np.nan]
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from dlv.errors import UsageError
-from dlv.network import edit
+from dlv.network.edits import edit
+from dlv.network.edits.slicing import slice as cut
 from dlv.network.graph import Input, Network, Node, Port
-from dlv.network.slicing import slice as cut
 from dlv.network.templates import template
 
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dlv.network.program import params_of
-from dlv.network.suffix_errors import felt, head_of, matrix_of, over_torus, pairs_of, reach
-from dlv.network.suffix_form import Parameters, Peaks, walk
-from dlv.network.suffix_plan import Through, Told, plan
-from dlv.network.suffix_torus import Torus, Window, transformed
-from dlv.network.suffix_tuning import start
+from dlv.network.suffix.errors import felt, head_of, matrix_of, over_torus, pairs_of, reach
+from dlv.network.suffix.form import Parameters, Peaks, walk
+from dlv.network.suffix.plan import Through, Told, plan
+from dlv.network.suffix.torus import Torus, Window, transformed
+from dlv.network.suffix.tuning import start
 from tests.network.suffix_nets import CASES, Case, Drawing
 
 Array = NDArray[Any]

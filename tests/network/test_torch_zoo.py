@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from dlv.arrays import to_torch
 from dlv.canonical import dumps, loads
 from dlv.network.graph import Network, Node
+from dlv.weights.arrays import to_torch
 
 torch: Any = pytest.importorskip("torch", reason="torch runs the networks: dlv[torch]")
 torch_export: Any = pytest.importorskip("dlv.adapters.aten.live")
-torch_module: Any = pytest.importorskip("dlv.network.torch_module")
+torch_module: Any = pytest.importorskip("dlv.network.torch.module")
 zoo: Any = pytest.importorskip("tests.zoo.models")
 
 MOST = 1e-6

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dlv.network.graph import Input, Network, Node
 from dlv.network.inference import input_shapes, node_shapes
 from dlv.network.json_form import read
-from dlv.network.layers.registry import layer_of
+from dlv.network.ops.registry import layer_of
 from dlv.network.verify import Problem, infer, verify
 
 Json = dict[str, Any]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dlv.network.fields import FieldError, Kind
-from dlv.network.layers.registry import LAYERS
+from dlv.network.ops.registry import LAYERS
 from dlv.network.vocabulary import (
     OPS,
     RESHAPES,

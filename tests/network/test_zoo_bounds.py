@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dlv.network.ball import F64, STRICT, Norms, Reference
+from dlv.network.bounds.ball import F64, STRICT, Norms, Reference
+from dlv.network.bounds.interval import Balls
+from dlv.network.bounds.norms import level_norms, norms_of
 from dlv.network.graph import Network
 from dlv.network.inference import input_shapes, node_shapes
-from dlv.network.interval import Balls
-from dlv.network.layers.layer import NoRule
-from dlv.network.norms import level_norms, norms_of
+from dlv.network.ops.layer import NoRule
 from dlv.network.program import Program, params_of, program
 
 torch: Any = pytest.importorskip("torch", reason="torch is the reference here")

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import pytest
 
 from dlv.canonical import hash_bytes, matrix_hash
-from dlv.pas.codecs import choose_text
+from dlv.pas.coders.codecs import choose_text
 from dlv.pas.encode import encode_elements
 from dlv.pas.footer import Encoding, Footer
+from dlv.pas.layouts.segments import Ieee
 from dlv.pas.packs import PackWriter
-from dlv.pas.segments import Ieee
 
 
 @dataclass

@@ -12,10 +12,10 @@ import pytest
 from dlv.canonical import hash_bytes
 from dlv.errors import Damaged
 from dlv.pas import encode
-from dlv.pas.choice import Effort
-from dlv.pas.codecs import codec_of
+from dlv.pas.coders.choice import Effort
+from dlv.pas.coders.codecs import codec_of
 from dlv.pas.coders.zstd import ZstdCodec
-from dlv.pas.deltas import WordDelta
+from dlv.pas.deltas.difference import WordDelta
 from dlv.pas.encode import (
     Part,
     encode_elements,
@@ -24,8 +24,8 @@ from dlv.pas.encode import (
     encode_xor,
     same_bytes,
 )
-from dlv.pas.fixed import Fixed
-from dlv.pas.segments import WORDS, Ieee, Layout
+from dlv.pas.layouts.fixed import Fixed
+from dlv.pas.layouts.segments import WORDS, Ieee, Layout
 from tests.conformance.delta import MemoryStore, near
 from tests.conformance.layout import random_matrix, special_matrix
 

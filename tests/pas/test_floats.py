@@ -23,7 +23,7 @@ from dlv.pas.floats import (
     unordered,
     words_in,
 )
-from dlv.pas.segments import WORDS
+from dlv.pas.layouts.segments import WORDS
 
 DTYPES = sorted(WORDS)
 PACKED = {"float16": "<e", "float32": "<f", "float64": "<d", "int32": "<i", "int64": "<q"}

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from dlv.canonical import hash_bytes, matrix_hash
 from dlv.errors import Damaged, DlvError, NewerFormat, StorageError
 from dlv.pas.coders.zstd import ZstdCodec
-from dlv.pas.fixed import Fixed
+from dlv.pas.deltas.links import MAX_CHAIN, check_memory
 from dlv.pas.footer import Encoding, PieceRow
+from dlv.pas.layouts.fixed import Fixed
+from dlv.pas.layouts.segments import SEGMENT
 from dlv.pas.level import level
-from dlv.pas.links import MAX_CHAIN, check_memory
 from dlv.pas.read import read_matrix, read_slice
-from dlv.pas.segments import SEGMENT
 from dlv.pas.together import read_together
 from tests.conformance.delta import MemoryStore, near
 

@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlv.canonical import hash_bytes, matrix_hash
-from dlv.pas.fixed import DTYPES, Fixed
 from dlv.pas.footer import Encoding, PieceRow
+from dlv.pas.layouts.fixed import DTYPES, Fixed
+from dlv.pas.layouts.segments import SEGMENT, WORDS, Ieee, Layout, element_bytes
 from dlv.pas.level import Level, Unusable, level
-from dlv.pas.segments import SEGMENT, WORDS, Ieee, Layout, element_bytes
 from tests.conformance.delta import MemoryStore, near
 from tests.conformance.layout import finite
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlv.pas.fixed import Fixed
-from dlv.pas.segments import Layout
+from dlv.pas.layouts.fixed import Fixed
+from dlv.pas.layouts.segments import Layout
 from tests.conformance.delta import MemoryStore
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +26,7 @@ from dlv.pas import predictors, small
 from dlv.pas.encode import encode_materialised, encode_xor
 from dlv.pas.level import level
 from dlv.pas.read import read_matrix, read_slice
-from dlv.pas.segments import Ieee
+from dlv.pas.layouts.segments import Ieee
 from dlv.pas.together import read_together
 
 def peak():

@@ -12,7 +12,7 @@ from dlv.canonical import hash_bytes, matrix_hash
 from dlv.pas import spool
 from dlv.pas.encode import encode_elements, encode_object
 from dlv.pas.footer import Encoding, Footer, parse
-from dlv.pas.segments import Ieee
+from dlv.pas.layouts.segments import Ieee
 from dlv.pas.spool import Pending, Spool, lane_of
 
 

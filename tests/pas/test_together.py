@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from dlv.canonical import matrix_hash
 from dlv.errors import Damaged
+from dlv.pas.coders.small import encode_small
+from dlv.pas.deltas.links import chain
 from dlv.pas.encode import Part
-from dlv.pas.links import chain
+from dlv.pas.layouts.segments import SEGMENT
 from dlv.pas.read import read_scaled
-from dlv.pas.segments import SEGMENT
-from dlv.pas.small import encode_small
 from dlv.pas.together import families, read_together
 from tests.conformance.delta import MemoryStore, near
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from dlv.training.owners import start_of
+from dlv.training.workers.owners import start_of
 from tests.training.pooled import Place
 
 ROOT = Path(__file__).resolve().parents[2]

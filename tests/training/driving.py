@@ -10,12 +10,12 @@ import sys
 from functools import partial
 from pathlib import Path
 
-import dlv.training.pool as pool
-import dlv.training.ray_pool as ray_pool
+import dlv.training.workers.pool as pool
+import dlv.training.workers.ray_pool as ray_pool
 from dlv.metadata.trials import Trials
-from dlv.repository import Repository
-from dlv.training.interface import Readers
-from dlv.training.progress import Progress
+from dlv.repository.handle import Repository
+from dlv.training.ledger.progress import Progress
+from dlv.training.trainers.interface import Readers
 
 
 def show(progress: Progress) -> None:

@@ -17,8 +17,17 @@ from random import Random
 from typing import Any
 
 from dlv.metadata.trials import Trials
-from dlv.training.claims import ATTEMPTS, LEASE
-from dlv.training.ledger import OVER, WAIT, Budget, Claim, LeaseLost, Ledger, NewTrial, Owner
+from dlv.training.ledger.claims import ATTEMPTS, LEASE
+from dlv.training.ledger.ledger import (
+    OVER,
+    WAIT,
+    Budget,
+    Claim,
+    LeaseLost,
+    Ledger,
+    NewTrial,
+    Owner,
+)
 
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,

@@ -11,9 +11,9 @@ import sys
 import time
 from pathlib import Path
 
-import dlv.training.ledger as ledgers
+import dlv.training.ledger.ledger as ledgers
 from dlv.metadata.trials import Trials
-from dlv.training.ledger import OVER, Claim, LeaseLost, Ledger, Owner
+from dlv.training.ledger.ledger import OVER, Claim, LeaseLost, Ledger, Owner
 
 
 def value(trial: str, step: int) -> float:

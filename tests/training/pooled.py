@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 import dlv.network.json_form as json_form
-import dlv.training.pool as pool
+import dlv.training.workers.pool as pool
 from dlv.metadata.trials import Trials
-from dlv.repository import Repository
-from dlv.training.budget import Budget
-from dlv.training.claims import NewTrial
+from dlv.repository.handle import Repository
 from dlv.training.config import resolve, trial_id
-from dlv.training.ledger import Ledger
-from dlv.training.progress import Progress
-from dlv.training.results import RunView
+from dlv.training.ledger.budget import Budget
+from dlv.training.ledger.claims import NewTrial
+from dlv.training.ledger.ledger import Ledger
+from dlv.training.ledger.progress import Progress
+from dlv.training.ledger.results import RunView
 from dlv.training.trial_files import Held, TrialFiles
 
 # Goes downhill in a bowl, with noise by (seed, step); each log is told to a file, too.

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-import dlv.training.rows as rows
-from dlv.adapters.data_parts import open_parts
+import dlv.training.trainers.rows as rows
+from dlv.adapters.data.parts import open_parts
 from dlv.network import json_form
 from dlv.network.graph import Network
 from dlv.training.config import resolve, trial_id
-from dlv.training.datasets import Data
-from dlv.training.interface import Readers
+from dlv.training.trainers.datasets import Data
+from dlv.training.trainers.interface import Readers
 from dlv.training.trial_files import Held, Trial, TrialFiles, start_hash
 
 Array = npt.NDArray[Any]

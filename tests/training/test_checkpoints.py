@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-import dlv.durable as durable
+import dlv.disk.durable as durable
 import dlv.training.checkpoints as checkpoints
 from dlv.canonical import hash_bytes
 from dlv.errors import Damaged, StorageError, UsageError

@@ -413,7 +413,7 @@ def test_whatever_is_given_there_is_a_configuration_or_one_error(given: dict[str
 
 def test_it_loads_nothing_slow() -> None:
     code = (
-        "import sys, dlv.training.config, dlv.training.contract\n"
+        "import sys, dlv.training.config, dlv.training.trainers.contract\n"
         "print([m for m in ('numpy', 'torch', 'ray', 'optuna') if m in sys.modules])"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

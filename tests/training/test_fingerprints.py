@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dlv.adapters import data
+from dlv.adapters.data import sets as data
 from dlv.errors import NotFound
 from dlv.training.fingerprints import Fingerprints
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import dlv.training.fitting as fitting
-import dlv.training.rows as rows
-from dlv.adapters.columns import Held
+import dlv.training.trainers.rows as rows
+from dlv.adapters.data.columns import Held
 from dlv.errors import DlvError, UsageError
 from dlv.network.graph import Network
 from dlv.training.config import resolve

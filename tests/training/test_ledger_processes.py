@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from dlv.metadata.trials import Trials
-from dlv.training.claims import LEASE
-from dlv.training.ledger import OVER, Budget, Claim, Ledger, Owner
+from dlv.training.ledger.claims import LEASE
+from dlv.training.ledger.ledger import OVER, Budget, Claim, Ledger, Owner
 from tests.training.lockstep import Plan, new_trials, outcome
 from tests.training.mortal import value
 

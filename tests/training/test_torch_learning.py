@@ -13,9 +13,9 @@ import pytest
 
 from dlv.errors import DlvError, UsageError
 from dlv.network.graph import Network
-from dlv.training import rates
-from dlv.training.batches import Batches
-from dlv.training.datasets import Data, Rows
+from dlv.training.trainers import rates
+from dlv.training.trainers.batches import Batches
+from dlv.training.trainers.datasets import Data, Rows
 from dlv.training.trial_files import Held
 from tests.conformance.trainer import Run
 from tests.training import small

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dlv.durable as durable
+import dlv.disk.durable as durable
 from dlv.adapters.checkpoint import Tensor
 from dlv.canonical import hash_bytes
 from dlv.errors import Conflict, Damaged, NotFound, StorageError, UsageError

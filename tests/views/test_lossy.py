@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dlv.lossy import SchemeChild
 from dlv.metadata.versions import Version
+from dlv.versions.lossy import SchemeChild
 from dlv.views import lossy
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 import dlv.views.trials as view
-from dlv.training.progress import GROUPS, Course, News, Progress
+from dlv.training.ledger.progress import GROUPS, Course, News, Progress
 
 COURSE = Course("a" * 64, 7, "lenet@2", {"base_lr": 0.1}, "running", 30, 100, 0.123456, [2.0, 1.0])
 PROGRESS = Progress(

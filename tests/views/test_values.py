@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dlv.table import Text, raw
+from dlv.terminal.table import Text, raw
 from dlv.views.values import attribute, percent, plural, setting
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import dlv.children as children
+import dlv.disk.children as children
 from dlv.adapters import exported
 from dlv.adapters.aten import factory
 from dlv.adapters.checkpoint import Checkpoint

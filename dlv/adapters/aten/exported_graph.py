@@ -20,7 +20,7 @@ from dlv.adapters.aten.record import (
     Value,
     place,
 )
-from dlv.adapters.torch_tensors import DTYPES
+from dlv.adapters.torch.tensors import DTYPES
 
 _OTHER = "other"
 

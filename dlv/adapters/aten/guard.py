@@ -21,8 +21,8 @@ from dlv.errors import DlvError, UsageError
 from dlv.network.agreement import another, differing, distance, tolerance, too_long
 from dlv.network.effects import draws
 from dlv.network.graph import Network
-from dlv.network.torch_module import build
-from dlv.network.torch_types import dtype_of, torch
+from dlv.network.torch.module import build
+from dlv.network.torch.types import dtype_of, torch
 
 Array = NDArray[Any]
 

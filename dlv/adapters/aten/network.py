@@ -35,7 +35,7 @@ from dlv.canonical import matrix_hasher, number
 from dlv.network.fields import FieldError
 from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.inference import attribute_faults, enough
-from dlv.network.layers.registry import layer_of
+from dlv.network.ops.registry import layer_of
 from dlv.network.sizes import Shape, ShapeError, fits
 from dlv.network.vocabulary import complete
 

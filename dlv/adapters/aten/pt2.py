@@ -19,8 +19,8 @@ from dlv.adapters.aten.pt2_graph import item
 from dlv.adapters.aten.record import CONSTANT, Graph
 from dlv.adapters.checkpoint import ITEM_BYTES, Checkpoint, Tensor
 from dlv.adapters.source import Source
-from dlv.adapters.torch_skeleton import add_skeleton
-from dlv.adapters.torch_tensors import DTYPES, Storages, View
+from dlv.adapters.torch.skeleton import add_skeleton
+from dlv.adapters.torch.tensors import DTYPES, Storages, View
 from dlv.canonical import read_json
 from dlv.errors import Damaged, UnsafeInput, UsageError
 from dlv.network.fields import whole

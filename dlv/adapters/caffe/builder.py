@@ -13,7 +13,7 @@ from dlv.errors import Damaged, UnsafeInput
 from dlv.network.fields import FieldError
 from dlv.network.graph import Node, Port
 from dlv.network.inference import attribute_faults
-from dlv.network.layers.registry import layer_of
+from dlv.network.ops.registry import layer_of
 from dlv.network.sizes import Shape, ShapeError
 from dlv.network.vocabulary import complete
 

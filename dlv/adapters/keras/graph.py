@@ -37,7 +37,7 @@ from dlv.errors import Damaged, UnsafeInput
 from dlv.network.fields import FieldError
 from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.inference import attribute_faults, enough
-from dlv.network.layers.registry import layer_of
+from dlv.network.ops.registry import layer_of
 from dlv.network.sizes import Shape, ShapeError
 from dlv.network.vocabulary import complete
 

@@ -15,7 +15,7 @@ from dlv.adapters.onnx.values import Formula, Known, Length, Literal, Sizes
 from dlv.canonical import matrix_hasher
 from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.inference import attribute_faults, enough
-from dlv.network.layers.registry import layer_of
+from dlv.network.ops.registry import layer_of
 from dlv.network.sizes import MAX_RANK, Dim, Shape, ShapeError
 from dlv.network.vocabulary import complete
 

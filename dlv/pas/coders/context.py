@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from dlv.errors import Damaged
 from dlv.pas.coders import compiled
 from dlv.pas.coders.blocks import blocks
+from dlv.pas.coders.contexts import classes
 from dlv.pas.coders.zstd import decompress
-from dlv.pas.contexts import classes
 
 Raw = bytes | bytearray | memoryview
 Bytes = NDArray[np.uint8]

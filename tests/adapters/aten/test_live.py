@@ -588,7 +588,7 @@ class TestTraps:
     def test_it_computes_the_same(
         self, kind: type[Base], caught: Callable[[type[Base]], Traced], batch: int, training: bool
     ) -> None:
-        torch_module = pytest.importorskip("dlv.network.torch_module")
+        torch_module = pytest.importorskip("dlv.network.torch.module")
         found = caught(kind)
         state = {name: each.clone() for name, each in found.module.state_dict().items()}
         rebuilt = torch_module.build(found.network, state, found.constants)

@@ -15,7 +15,7 @@ import pytest
 from dlv.network.graph import Network, Node
 
 torch: Any = pytest.importorskip("torch", reason="torch is the oracle here: dlv[torch]")
-torch_module: Any = pytest.importorskip("dlv.network.torch_module")
+torch_module: Any = pytest.importorskip("dlv.network.torch.module")
 
 from torch import nn  # noqa: E402
 

@@ -208,7 +208,7 @@ class TestDecomposed:
 
     @pytest.mark.parametrize("name", ["lenet", "bert", "functional"])
     def test_it_computes_the_same(self, tmp_path: Path, name: str) -> None:
-        torch_module = pytest.importorskip("dlv.network.torch_module")
+        torch_module = pytest.importorskip("dlv.network.torch.module")
         live = traced(name)
         module = copy.deepcopy(live.module).eval()
         with decomposed(module, live.inputs, tmp_path) as checkpoint:

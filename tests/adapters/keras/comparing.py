@@ -11,7 +11,7 @@ from dlv.adapters.checkpoint import Checkpoint
 from dlv.adapters.keras import files, h5
 from dlv.network.agreement import distance
 from dlv.network.graph import Network
-from dlv.network.torch_module import build
+from dlv.network.torch.module import build
 
 
 def filled(model: Any, seed: int = 0) -> Any:

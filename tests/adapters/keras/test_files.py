@@ -16,7 +16,7 @@ from dlv.adapters.checkpoint import Checkpoint
 from dlv.adapters.keras import files as adapter
 from dlv.adapters.keras import h5 as keras_h5
 from dlv.errors import Damaged, UnsafeInput, UsageError
-from dlv.network.torch_module import build
+from dlv.network.torch.module import build
 from dlv.network.verify import verify
 
 torch = pytest.importorskip("torch")

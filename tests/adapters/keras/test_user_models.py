@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-import dlv.arrays as arrays
+import dlv.weights.arrays as arrays
 from dlv.adapters.checkpoint import Checkpoint
-from dlv.adapters.keras_out.writer import save_network as write_keras
+from dlv.adapters.keras.writing.writer import save_network as write_keras
 from dlv.errors import DlvError
 from dlv.evaluation import engines
 from dlv.network.agreement import distance

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from dlv.adapters.keras import files, h5, joins, weights
+from dlv.adapters.keras.check import beside
+from dlv.adapters.keras.check.bare import bare
+from dlv.adapters.keras.check.child import compared
 from dlv.adapters.keras.understood import Unsayable
-from dlv.adapters.keras_check import beside
-from dlv.adapters.keras_check.bare import bare
-from dlv.adapters.keras_check.child import compared
 from tests.adapters.keras.comparing import filled, imported
 from tests.adapters.keras.user_models import MODELS
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dlv.adapters.mlflow.store import Points, locate, typed, version_name
 from dlv.errors import NotFound, UsageError
-from dlv.manifest import check_name
+from dlv.objects.manifest import check_name
 
 RUN = "0123456789abcdef0123456789abcdef"
 

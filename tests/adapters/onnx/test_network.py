@@ -14,7 +14,7 @@ from onnx import helper
 
 from dlv.errors import Damaged, UnsafeInput
 from dlv.network.graph import Node
-from dlv.network.torch_module import build
+from dlv.network.torch.module import build
 from tests.onnx_models import MODELS, array, constant, model, op, value
 from tests.onnx_reading import (
     elements,

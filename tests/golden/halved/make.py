@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from dlv.pas.fixed import Fixed
 from dlv.pas.floats import format_of
-from dlv.pas.halved import Halved
+from dlv.pas.layouts.fixed import Fixed
+from dlv.pas.layouts.halved import Halved
 from tests.golden.weights.make import Maker, Matrix, special, weights
 
 VERSION = "1"  # of the format

@@ -15,22 +15,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.canonical import hash_bytes, matrix_hash
-from dlv.pas.codecs import choose
 from dlv.pas.coders.above import AboveCodec
+from dlv.pas.coders.codecs import choose
 from dlv.pas.coders.context import ContextPacked, ContextZstd
+from dlv.pas.coders.contexts import Measure, Scales, default_lo, numbers
 from dlv.pas.coders.rans import ContextRans, make_table
 from dlv.pas.coders.zstd import ZstdCodec
-from dlv.pas.contexts import Measure, Scales, default_lo, numbers
-from dlv.pas.deltas import Delta, delta_cutter, overlap_of, stretched
+from dlv.pas.deltas.difference import Delta, delta_cutter, overlap_of, stretched
+from dlv.pas.deltas.lowrank import pack_factors
+from dlv.pas.deltas.predictors import predictors_of
 from dlv.pas.encode import encode_object
-from dlv.pas.fixed import Fixed
 from dlv.pas.floats import differences, exponents, format_of
 from dlv.pas.footer import Encoding
-from dlv.pas.lowrank import pack_factors
+from dlv.pas.layouts.fixed import Fixed
+from dlv.pas.layouts.segments import (
+    SEGMENT,
+    UNSIGNED,
+    WORDS,
+    Ieee,
+    Layout,
+    word_shape,
+    words_of,
+)
+from dlv.pas.layouts.table import Table
 from dlv.pas.packs import PackWriter
-from dlv.pas.predictors import predictors_of
-from dlv.pas.segments import SEGMENT, UNSIGNED, WORDS, Ieee, Layout, word_shape, words_of
-from dlv.pas.table import Table
 
 VERSION = "1"  # of the format
 WRITER = "dlv 0.1.0"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from dlv.network.edit import Editor
+from dlv.network.edits.edit import Editor
 from dlv.network.templates import parse
 from tests.network.reused.labels import Labelled
 from tests.network.reused.sketch import WEIGHTED, Layer, Sketch

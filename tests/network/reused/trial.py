@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import torch
 
-import dlv.derive as derive
-import dlv.network.reuse as reuse
-import dlv.network.torch_module as torch_module
+import dlv.network.edits.reuse as reuse
+import dlv.network.torch.module as torch_module
+import dlv.versions.derive as derive
 from dlv.errors import DlvError
-from dlv.network.edit import edit
+from dlv.network.edits.edit import edit
+from dlv.network.edits.slicing import slice as cut
 from dlv.network.forward import Forward
 from dlv.network.graph import Network
 from dlv.network.inference import input_shapes, node_shapes
 from dlv.network.json_form import read
-from dlv.network.layers.registry import layer_of
+from dlv.network.ops.registry import layer_of
 from dlv.network.program import program
-from dlv.network.slicing import slice as cut
 from tests.network.reused.changes import Changes
 from tests.network.reused.labels import expected
 from tests.network.reused.sketch import Run, Sketch

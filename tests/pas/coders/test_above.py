@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlv.errors import Damaged, DlvError
-from dlv.pas.codecs import codec_of
 from dlv.pas.coders.above import MOST, AboveCodec
+from dlv.pas.coders.codecs import codec_of
 from dlv.pas.coders.zstd import ZstdCodec
 
 

@@ -18,11 +18,11 @@ from dlv.errors import Damaged
 from dlv.pas.coders import compiled
 from dlv.pas.coders.above import AboveCodec
 from dlv.pas.coders.context import ContextCodec, ContextPacked, ContextZstd
+from dlv.pas.coders.contexts import Scales, numbers
 from dlv.pas.coders.rans import ContextRans, make_table
-from dlv.pas.contexts import Scales, numbers
-from dlv.pas.deltas import WordDelta
+from dlv.pas.deltas.difference import WordDelta
+from dlv.pas.deltas.predictors import DRIFT_BINS, Drift
 from dlv.pas.floats import applied, differences, format_of
-from dlv.pas.predictors import DRIFT_BINS, Drift
 
 SCALE = "0" * 64
 CODECS: list[ContextCodec] = [ContextZstd(0, SCALE), ContextPacked(0, SCALE)]

@@ -1,0 +1,238 @@
+"""Columns of a data set: arrays with a row per example, of which stretches are read."""
+
+from __future__ import annotations
+
+import tempfile
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import IO, Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from dlv.adapters import archive
+from dlv.adapters.archive import Entry
+from dlv.adapters.numpy import npy
+from dlv.adapters.numpy.npy import Header
+from dlv.adapters.source import Source
+from dlv.errors import Damaged, UnsafeInput, UsageError
+
+Array = NDArray[Any]
+
+# An array whose rows do not lie one after the other is held in memory up to this size.
+MOST_HELD = 256 << 20
+# What is made on the way (rows of CSV, images) is held in memory, and beyond this on disk.
+MOST_SPOOLED = 64 << 20
+
+
+class Column(Protocol):
+    """`shape` is that of one row; `name` is for messages."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def count(self) -> int: ...
+
+    def read(self, start: int, stop: int) -> Array:
+        """The rows start .. stop."""
+        ...
+
+
+class Held:
+    """An array in memory."""
+
+    def __init__(self, name: str, array: Array) -> None:
+        self.name = name
+        self._array = array
+        self.dtype = array.dtype
+        self.shape = array.shape[1:]
+        self.count = len(array)
+
+    def read(self, start: int, stop: int) -> Array:
+        return self._array[start:stop]
+
+
+class Stored:
+    """An array that lies plainly in a file; read from its beginning, its checksum is compared."""
+
+    def __init__(
+        self, name: str, file: Source, offset: int, header: Header, crc: int | None = None
+    ) -> None:
+        self.name = name
+        self._file = file
+        self._offset = offset
+        self._stored = dtype_of(header, name)
+        self.dtype = self._stored.newbyteorder("=")
+        self.count, self.shape = _rows(header, name)
+        self._each = self._stored.itemsize * int(np.prod(self.shape, dtype=np.int64))
+        self._wanted = crc
+        self._sum, self._summed = zlib.crc32(b""), 0
+        self._head = header.length
+
+    def read(self, start: int, stop: int) -> Array:
+        raw = self._file.read(self._offset + start * self._each, (stop - start) * self._each)
+        if self._wanted is not None and start == self._summed:
+            if not start:  # the checksum is of the whole entry, its header included
+                self._sum = zlib.crc32(self._file.read(self._offset - self._head, self._head))
+            self._sum, self._summed = zlib.crc32(raw, self._sum), stop
+            if stop == self.count:
+                if self._sum != self._wanted:
+                    raise Damaged(f"{self.name} is damaged", why="its checksum is another one")
+                self._wanted = None
+        return _array(raw, self._stored, (stop - start, *self.shape))
+
+
+class Deflated:
+    """An array in a compressed archive: read onwards, and from the beginning to go back."""
+
+    def __init__(self, name: str, file: Source, entry: Entry, header: Header) -> None:
+        self.name = name
+        self._file = file
+        self._entry = entry
+        self._head = header.length
+        self._stored = dtype_of(header, name)
+        self.dtype = self._stored.newbyteorder("=")
+        self.count, self.shape = _rows(header, name)
+        self._each = self._stored.itemsize * int(np.prod(self.shape, dtype=np.int64))
+        self._pieces: Iterator[bytes | bytearray] = iter(())
+        self._waiting = bytearray()
+        self._at = -1  # position of what waits, from the first element on
+
+    def read(self, start: int, stop: int) -> Array:
+        if self._at < 0 or start * self._each < self._at:
+            self._pieces = archive.stream(self._file, self._entry, self._entry.size)
+            self._waiting, self._at = bytearray(), -self._head
+        self._skip(start * self._each - self._at)
+        raw = self._take((stop - start) * self._each)
+        if stop == self.count:
+            for _ in self._pieces:  # to its end, where length and checksum are compared
+                pass
+            self._at = -1
+        return _array(raw, self._stored, (stop - start, *self.shape))
+
+    def _skip(self, count: int) -> None:
+        while count:
+            self._fill()
+            done = min(count, len(self._waiting))
+            del self._waiting[:done]
+            self._at += done
+            count -= done
+
+    def _take(self, count: int) -> bytearray:
+        out = bytearray()
+        while len(out) < count:
+            self._fill()
+            done = min(count - len(out), len(self._waiting))
+            out += self._waiting[:done]
+            del self._waiting[:done]
+            self._at += done
+        return out
+
+    def _fill(self) -> None:
+        if not self._waiting:
+            piece = next(self._pieces, None)
+            if piece is None:
+                raise Damaged(f"{self.name} ends too early")
+            self._waiting += piece
+
+
+class Spooled:
+    """Rows that were made on the way: added first, then read; they go with the column."""
+
+    def __init__(self, name: str, dtype: DTypeLike, shape: Sequence[int]) -> None:
+        self.name = name
+        self.dtype = np.dtype(dtype)
+        self.shape = tuple(shape)
+        self.count = 0
+        self._each = self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
+        self._file: IO[bytes] = tempfile.SpooledTemporaryFile(MOST_SPOOLED)  # noqa: SIM115
+
+    def add(self, rows: Array) -> None:
+        """Append rows; their shape is that of the column."""
+        self._file.write(np.ascontiguousarray(rows, self.dtype).tobytes())
+        self.count += len(rows)
+
+    def read(self, start: int, stop: int) -> Array:
+        self._file.seek(start * self._each)
+        raw = bytearray(self._file.read((stop - start) * self._each))
+        return _array(raw, self.dtype, (stop - start, *self.shape))
+
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):
+            self._file.close()
+
+
+def of_file(name: str, file: Source) -> Column:
+    """The array of a `.npy` file."""
+    start = file.read(0, min(12, file.size))
+    header = npy.parse(file.read(0, npy.header_length(start, file.name)), file.name)
+    npy.check_size(header, file.size, file.name)
+    return of_header(name, file, header.length, header)
+
+
+def of_header(
+    name: str, file: Source, offset: int, header: Header, crc: int | None = None
+) -> Column:
+    """An array that lies plainly in a file, in either order of its axes."""
+    if not _is_fortran(header):
+        return Stored(name, file, offset, header, crc)
+    _check_held(header.nbytes, name)
+    raw = file.read(offset, header.nbytes)
+    return Held(name, _turned(raw, header, name))
+
+
+def of_entry(name: str, file: Source, entry: Entry, header: Header) -> Column:
+    """An array in a `.npz` archive."""
+    if entry.method == archive.STORED:
+        return of_header(name, file, entry.offset + header.length, header, entry.crc)
+    if not _is_fortran(header):
+        return Deflated(name, file, entry, header)
+    _check_held(header.nbytes, name)
+    raw = archive.read(file, entry, entry.size)[header.length :]
+    return Held(name, _turned(raw, header, name))
+
+
+def dtype_of(header: Header, name: str) -> np.dtype[Any]:
+    """numpy's dtype of what a header describes, its byte order included."""
+    order: Literal["<", ">"] = ">" if header.unit > 1 else "<"
+    if header.dtype.startswith("raw:"):
+        text = header.dtype.removeprefix("raw:").lstrip("<|")
+        if text[0] not in "US":
+            raise UsageError(f"{name} holds no numbers and no text", why=f"its dtype is {text}")
+        return np.dtype(order + text)
+    return np.dtype(header.dtype).newbyteorder(order)
+
+
+def _array(raw: bytearray, dtype: np.dtype[Any], shape: Sequence[int]) -> Array:
+    if not raw:
+        return np.empty(shape, dtype.newbyteorder("="))
+    array: Array = np.frombuffer(raw, dtype).reshape(shape)
+    return array.astype(dtype.newbyteorder("="), copy=False)
+
+
+def _rows(header: Header, name: str) -> tuple[int, tuple[int, ...]]:
+    if not header.shape:
+        raise UsageError(f"{name} is a single number", why="a row per example is wanted")
+    return header.shape[0], header.shape[1:]
+
+
+def _is_fortran(header: Header) -> bool:
+    return header.fortran and sum(side != 1 for side in header.shape) > 1
+
+
+def _turned(raw: bytearray, header: Header, name: str) -> Array:
+    array = _array(raw, dtype_of(header, name), header.shape[::-1])
+    return np.ascontiguousarray(array.T)
+
+
+def _check_held(size: int, name: str) -> None:
+    if size > MOST_HELD:
+        raise UnsafeInput(
+            f"{name} is saved in Fortran order, and too large to be turned in memory",
+            why=f"{size} bytes, the limit is {MOST_HELD}",
+            hint="save numpy.ascontiguousarray of it",
+        )

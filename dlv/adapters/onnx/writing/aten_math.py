@@ -1,0 +1,358 @@
+"""aten operations element by element: arithmetic, comparisons, conversions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from dlv.adapters.onnx.graph import Graph, Item, Value
+from dlv.adapters.onnx.writing.ops_shape import converted
+from dlv.adapters.onnx.writing.source import Dtype, Rule, table
+from dlv.adapters.onnx.writing.types import arithmetic, category, fractions, together
+from dlv.errors import UsageError
+
+MATH: dict[str, Rule] = {}
+_rule = table(MATH)
+
+_FRACTIONS = {
+    "sqrt": "Sqrt", "exp": "Exp", "log": "Log", "erf": "Erf", "sin": "Sin", "cos": "Cos",
+    "tan": "Tan", "asin": "Asin", "acos": "Acos", "atan": "Atan", "sinh": "Sinh",
+    "cosh": "Cosh", "asinh": "Asinh", "acosh": "Acosh", "atanh": "Atanh",
+    "reciprocal": "Reciprocal", "sigmoid": "Sigmoid", "tanh": "Tanh",
+}  # fmt: skip
+_SAME = {"neg": "Neg", "abs": "Abs", "sign": "Sign", "sgn": "Sign", "relu": "Relu"}
+_ROUNDING = {"floor": "Floor", "ceil": "Ceil", "round": "Round"}
+_COMPARISONS = {
+    "eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual",
+}  # fmt: skip
+
+_LARGEST = {"float16": 65504.0, "float32": 3.4028234663852886e38, "float64": 1.7976931348623157e308}
+
+
+def _fraction(kind: str) -> Rule:
+    return lambda g, x: g.op(kind, [fractions(g, x)])
+
+
+def _same(kind: str) -> Rule:
+    return lambda g, x: g.op(kind, [g.value(x)])
+
+
+def _round(kind: str) -> Rule:
+    def rule(g: Graph, x: Item) -> Value:
+        value = g.value(x)
+        return value if category(value.dtype) < 2 else g.op(kind, [value])
+
+    return rule
+
+
+def _compare(kind: str) -> Rule:
+    return lambda g, x, other: compare(g, kind, x, other)
+
+
+def compare(g: Graph, kind: str, x: Item, other: Item) -> Value:
+    a, b = together(g, [x, other])
+    if a.dtype == "bool" and kind != "Equal":
+        a, b = g.cast(a, "int32"), g.cast(b, "int32")
+    return g.binary(kind, a, b, "bool")
+
+
+MATH.update({name: _fraction(kind) for name, kind in _FRACTIONS.items()})
+MATH.update({name: _same(kind) for name, kind in _SAME.items()})
+MATH.update({name: _round(kind) for name, kind in _ROUNDING.items()})
+MATH.update({name: _compare(kind) for name, kind in _COMPARISONS.items()})
+
+
+def scaled(g: Graph, x: Item, factor: Item) -> Item:
+    if isinstance(factor, (int, float)) and factor == 1:
+        return x
+    if not isinstance(x, Value) and not isinstance(factor, Value):
+        return x * factor
+    return arithmetic(g, "Mul", [x, factor])
+
+
+@_rule("ne")
+def not_equal(g: Graph, x: Item, other: Item) -> Value:
+    return g.op("Not", [compare(g, "Equal", x, other)])
+
+
+@_rule("rsqrt")
+def rsqrt(g: Graph, x: Item) -> Value:
+    return g.op("Reciprocal", [g.op("Sqrt", [fractions(g, x)])])
+
+
+@_rule("square")
+def square(g: Graph, x: Item) -> Value:
+    return arithmetic(g, "Mul", [x, x])
+
+
+@_rule("exp2")
+def exp2(g: Graph, x: Item) -> Value:
+    return power(g, 2.0, fractions(g, x))
+
+
+@_rule("expm1")
+def expm1(g: Graph, x: Item) -> Value:
+    return arithmetic(g, "Sub", [g.op("Exp", [fractions(g, x)]), 1])
+
+
+@_rule("log1p")
+def log1p(g: Graph, x: Item) -> Value:
+    return g.op("Log", [arithmetic(g, "Add", [fractions(g, x), 1])])
+
+
+@_rule("log2")
+def log2(g: Graph, x: Item) -> Value:
+    return arithmetic(g, "Div", [g.op("Log", [fractions(g, x)]), math.log(2)])
+
+
+@_rule("log10")
+def log10(g: Graph, x: Item) -> Value:
+    return arithmetic(g, "Div", [g.op("Log", [fractions(g, x)]), math.log(10)])
+
+
+@_rule("trunc", "fix")
+def trunc(g: Graph, x: Item) -> Value:
+    value = g.value(x)
+    if category(value.dtype) < 2:
+        return value
+    return g.op("Mul", [g.op("Sign", [value]), g.op("Floor", [g.op("Abs", [value])])])
+
+
+@_rule("isnan")
+def isnan(g: Graph, x: Item) -> Value:
+    return g.op("IsNaN", [fractions(g, x)], dtype="bool")
+
+
+@_rule("isinf")
+def isinf(g: Graph, x: Item) -> Value:
+    return g.op("IsInf", [fractions(g, x)], dtype="bool")
+
+
+@_rule("isfinite")
+def isfinite(g: Graph, x: Item) -> Value:
+    return g.op("Not", [g.binary("Or", isnan(g, x), isinf(g, x))])
+
+
+@_rule("nan_to_num")
+def nan_to_num(
+    g: Graph,
+    x: Item,
+    nan: float | None = None,
+    posinf: float | None = None,
+    neginf: float | None = None,
+) -> Value:
+    value = g.value(x)
+    if category(value.dtype) < 2:
+        return value
+    largest = _LARGEST[value.dtype]
+    wanted = (
+        (isnan(g, value), 0.0 if nan is None else nan),
+        (compare(g, "Equal", value, math.inf), largest if posinf is None else posinf),
+        (compare(g, "Equal", value, -math.inf), -largest if neginf is None else neginf),
+    )
+    for found, number in wanted:
+        value = g.where(found, g.constant(number, value.dtype), value)
+    return value
+
+
+@_rule("add")
+def add(g: Graph, x: Item, other: Item, alpha: Item = 1) -> Value:
+    return arithmetic(g, "Add", [x, scaled(g, other, alpha)])
+
+
+@_rule("sub", "subtract")
+def sub(g: Graph, x: Item, other: Item, alpha: Item = 1) -> Value:
+    return arithmetic(g, "Sub", [x, scaled(g, other, alpha)])
+
+
+@_rule("rsub")
+def rsub(g: Graph, x: Item, other: Item, alpha: Item = 1) -> Value:
+    return arithmetic(g, "Sub", [other, scaled(g, x, alpha)])
+
+
+@_rule("mul", "multiply")
+def mul(g: Graph, x: Item, other: Item) -> Value:
+    return arithmetic(g, "Mul", [x, other])
+
+
+@_rule("div", "true_divide", "divide")
+def div(g: Graph, x: Item, other: Item, rounding_mode: str | None = None) -> Value:
+    a, b = together(g, [x, other], fractions=rounding_mode is None)
+    if category(a.dtype) < 2:
+        return floor_of(g, a, b) if rounding_mode == "floor" else g.binary("Div", a, b)
+    made = g.binary("Div", a, b)
+    if rounding_mode == "trunc":
+        return trunc(g, made)
+    return g.op("Floor", [made]) if rounding_mode == "floor" else made
+
+
+def floor_of(g: Graph, a: Value, b: Value) -> Value:
+    """Of whole numbers: less what remains, the division is exact."""
+    rest = g.binary("Mod", a, b)
+    return g.binary("Div", g.binary("Sub", a, rest), b)
+
+
+@_rule("floor_divide")
+def floor_divide(g: Graph, x: Item, other: Item) -> Value:
+    return div(g, x, other, "floor")
+
+
+@_rule("remainder")
+def remainder(g: Graph, x: Item, other: Item) -> Value:
+    a, b = together(g, [x, other])
+    if category(a.dtype) < 2:
+        return g.binary("Mod", a, b)
+    whole = g.op("Floor", [g.binary("Div", a, b)])
+    return g.binary("Sub", a, g.binary("Mul", whole, b))
+
+
+@_rule("fmod")
+def fmod(g: Graph, x: Item, other: Item) -> Value:
+    a, b = together(g, [x, other])
+    made = g.binary("Mod", a, b)
+    g.steps[-1].attrs = {"fmod": 1}
+    return made
+
+
+def power(g: Graph, x: Item, exponent: Item) -> Value:
+    a, b = together(g, [x, exponent])
+    return g.binary("Pow", a, b)
+
+
+@_rule("pow")
+def pow_(g: Graph, x: Item, exponent: Item) -> Value:
+    if isinstance(exponent, (int, float)) and exponent == 2:
+        return square(g, x)
+    return power(g, x, exponent)
+
+
+@_rule("maximum", "max.other", "fmax")
+def maximum(g: Graph, x: Item, other: Item) -> Value:
+    a, b = together(g, [x, other])
+    return g.binary("Max", a, b)
+
+
+@_rule("minimum", "min.other", "fmin")
+def minimum(g: Graph, x: Item, other: Item) -> Value:
+    a, b = together(g, [x, other])
+    return g.binary("Min", a, b)
+
+
+@_rule("clamp", "clip")
+def clamp(g: Graph, x: Item, min: Item | None = None, max: Item | None = None) -> Value:  # noqa: A002
+    given = [item for item in (x, min, max) if item is not None]
+    values = together(g, given)
+    value = values.pop(0)
+    if min is not None:
+        value = g.binary("Max", value, values.pop(0))
+    return value if max is None else g.binary("Min", value, values.pop(0))
+
+
+@_rule("clamp_min")
+def clamp_min(g: Graph, x: Item, min: Item) -> Value:  # noqa: A002
+    return clamp(g, x, min)
+
+
+@_rule("clamp_max")
+def clamp_max(g: Graph, x: Item, max: Item) -> Value:  # noqa: A002
+    return clamp(g, x, None, max)
+
+
+@_rule("where")
+def where(g: Graph, condition: Item, x: Item, other: Item) -> Value:
+    chosen = g.value(condition, "bool")
+    yes, no = together(g, [x, other])
+    if yes.dtype == "bool":
+        either = g.binary("And", chosen, yes)
+        return g.binary("Or", either, g.binary("And", g.op("Not", [chosen]), no))
+    return g.where(chosen, yes, no)
+
+
+@_rule("masked_fill")
+def masked_fill(g: Graph, x: Item, mask: Item, value: Item) -> Value:
+    data = g.value(x)
+    return where(g, mask, g.value(value, data.dtype), data)
+
+
+@_rule("addcmul")
+def addcmul(g: Graph, x: Item, a: Item, b: Item, value: Item = 1) -> Value:
+    return arithmetic(g, "Add", [x, scaled(g, arithmetic(g, "Mul", [a, b]), value)])
+
+
+@_rule("addcdiv")
+def addcdiv(g: Graph, x: Item, a: Item, b: Item, value: Item = 1) -> Value:
+    over, under = together(g, [a, b], fractions=True)
+    return arithmetic(g, "Add", [x, scaled(g, g.binary("Div", over, under), value)])
+
+
+@_rule("lerp")
+def lerp(g: Graph, x: Item, end: Item, weight: Item) -> Value:
+    step = arithmetic(g, "Mul", [arithmetic(g, "Sub", [end, x]), weight])
+    return arithmetic(g, "Add", [x, step])
+
+
+_WORDS = {"and": "And", "or": "Or", "xor": "Xor"}
+
+
+def _logical(kind: str) -> Rule:
+    return lambda g, x, other: g.binary(kind, g.value(x, "bool"), g.value(other, "bool"))
+
+
+def _bitwise(kind: str) -> Rule:
+    def rule(g: Graph, x: Item, other: Item) -> Value:
+        a, b = together(g, [x, other])
+        return g.binary(kind if a.dtype == "bool" else f"Bitwise{kind}", a, b)
+
+    return rule
+
+
+for _word, _kind in _WORDS.items():
+    MATH[f"logical_{_word}"] = _logical(_kind)
+    MATH[f"bitwise_{_word}"] = MATH[f"__{_word}__"] = _bitwise(_kind)
+
+
+@_rule("logical_not")
+def logical_not(g: Graph, x: Item) -> Value:
+    return g.op("Not", [g.value(x, "bool")])
+
+
+@_rule("bitwise_not")
+def bitwise_not(g: Graph, x: Item) -> Value:
+    value = g.value(x)
+    return g.op("Not" if value.dtype == "bool" else "BitwiseNot", [value])
+
+
+@_rule("to", "_to_copy", "type_as", "to_dtype")
+def to(g: Graph, x: Item, *args: Any, dtype: Dtype | None = None) -> Value:
+    value = g.value(x)
+    for item in args:
+        if isinstance(item, Dtype):
+            dtype = item
+        elif isinstance(item, Value):
+            return g.cast(value, item.dtype)
+    return converted(g, value, None if dtype is None else dtype.name)
+
+
+def _identity(g: Graph, x: Item, *_: Any, **__: Any) -> Item:  # noqa: ARG001
+    return x
+
+
+MATH.update(
+    dict.fromkeys(
+        (
+            *("clone", "alias", "detach", "detach_", "lift_fresh_copy", "lift_fresh"),
+            *("contiguous", "positive", "dropout", "feature_dropout", "alpha_dropout"),
+            *("feature_alpha_dropout", "native_dropout"),
+        ),
+        _identity,
+    )
+)
+
+
+@_rule("bernoulli", "rand", "randn", "rand_like", "randn_like", "randint", "multinomial")
+def random(g: Graph, *_: Any, **__: Any) -> Sequence[Item]:  # noqa: ARG001
+    raise UsageError(
+        "numbers drawn at random are not exported",
+        hint="let forward draw them in training only, or hand them in as an input",
+    )

@@ -1,0 +1,388 @@
+"""aten operations that make, cut, turn, join and pick from tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dlv.adapters.onnx.graph import Graph, Item, Value, merged
+from dlv.adapters.onnx.writing.ops_shape import (
+    LAST,
+    MOST_PIECES,
+    cut,
+    expand,
+    flatten,
+    number,
+    select,
+    split,
+    squeeze,
+    swap,
+)
+from dlv.adapters.onnx.writing.source import Rule, table
+from dlv.adapters.onnx.writing.types import together
+from dlv.errors import UsageError
+from dlv.network.sizes import Dim, axis_of
+
+SHAPES: dict[str, Rule] = {}
+_rule = table(SHAPES)
+
+Lengths = Sequence[int | Value]
+
+
+def lengths_of(g: Graph, x: Value) -> list[int | Value]:
+    return [g.length(x, axis) for axis in range(x.rank)]
+
+
+@_rule("view", "reshape", "_unsafe_view", "_reshape_alias")
+def view(g: Graph, x: Item, size: Lengths) -> Value:
+    return g.reshape(g.value(x), size)
+
+
+@_rule("view_as", "reshape_as")
+def view_as(g: Graph, x: Item, other: Item) -> Value:
+    return g.reshape(g.value(x), lengths_of(g, g.value(other)))
+
+
+@_rule("unflatten")
+def unflatten(g: Graph, x: Item, dim: int, sizes: Lengths) -> Value:
+    value = g.value(x)
+    axis = axis_of(dim, value.rank, "axis")
+    have = lengths_of(g, value)
+    return g.reshape(value, [*have[:axis], *sizes, *have[axis + 1 :]])
+
+
+@_rule("flatten")
+def flatten_(g: Graph, x: Item, start_dim: int = 0, end_dim: int = -1) -> Value:
+    return flatten(g, g.value(x), start_dim, end_dim)
+
+
+@_rule("transpose", "swapaxes", "swapdims")
+def transpose(g: Graph, x: Item, dim0: int, dim1: int) -> Value:
+    return swap(g, g.value(x), dim0, dim1)
+
+
+@_rule("t", "numpy_T", "mT", "adjoint")
+def turned(g: Graph, x: Item) -> Value:
+    value = g.value(x)
+    return swap(g, value, -2, -1) if value.rank > 1 else value
+
+
+@_rule("permute")
+def permute(g: Graph, x: Item, dims: Sequence[int]) -> Value:
+    value = g.value(x)
+    return g.transpose(value, [axis_of(dim, value.rank, "axis") for dim in dims])
+
+
+@_rule("movedim")
+def movedim(g: Graph, x: Item, source: Any, destination: Any) -> Value:
+    value = g.value(x)
+    pairs = zip(*(_listed(item) for item in (source, destination)), strict=True)
+    moves = {axis_of(to, value.rank, "axis"): axis_of(at, value.rank, "axis") for at, to in pairs}
+    rest = iter([axis for axis in range(value.rank) if axis not in moves.values()])
+    return g.transpose(
+        value, [moves[axis] if axis in moves else next(rest) for axis in range(value.rank)]
+    )
+
+
+def _listed(item: Any) -> list[Any]:
+    return list(item) if isinstance(item, (list, tuple)) else [item]
+
+
+@_rule("squeeze")
+def squeeze_(g: Graph, x: Item, dim: Any = None) -> Value:
+    return squeeze(g, g.value(x), None if dim is None else _listed(dim))
+
+
+@_rule("unsqueeze")
+def unsqueeze(g: Graph, x: Item, dim: int) -> Value:
+    return g.unsqueeze(g.value(x), dim)
+
+
+@_rule("select")
+def select_(g: Graph, x: Item, dim: int, index: Item) -> Value:
+    return select(g, g.value(x), dim, index)
+
+
+@_rule("slice")
+def slice_(
+    g: Graph,
+    x: Item,
+    dim: int = 0,
+    start: Item | None = None,
+    end: Item | None = None,
+    step: int = 1,
+) -> Value:
+    return cut(g, g.value(x), dim, start, end, step)
+
+
+@_rule("narrow")
+def narrow(g: Graph, x: Item, dim: int, start: int | Value, length: int | Value) -> Value:
+    plain = isinstance(start, int) and isinstance(length, int)
+    if plain and start < 0 and start + length >= 0:  # type: ignore[operator]
+        return cut(g, g.value(x), dim, start, None)
+    end = start + length if plain else number(g, "add", [start, length])  # type: ignore[operator]
+    return cut(g, g.value(x), dim, start, end)
+
+
+@_rule("expand")
+def expand_(g: Graph, x: Item, size: Lengths, implicit: bool = False) -> Value:  # noqa: ARG001
+    return expand(g, g.value(x), size)
+
+
+@_rule("expand_as")
+def expand_as(g: Graph, x: Item, other: Item) -> Value:
+    return expand(g, g.value(x), lengths_of(g, g.value(other)))
+
+
+@_rule("broadcast_to")
+def broadcast_to(g: Graph, x: Item, size: Lengths) -> Value:
+    return expand(g, g.value(x), size)
+
+
+def _fixed(g: Graph, x: Value, dim: int) -> int:
+    length = g.length(x, dim)
+    if isinstance(length, int):
+        return length
+    raise UsageError(
+        "how many pieces it gives depends on a length that is not fixed",
+        why=f"axis {dim} is {length.symbol or 'of unknown length'}",
+    )
+
+
+@_rule("split", "split_with_sizes", "split_copy")
+def split_(g: Graph, x: Item, sizes: Any, dim: int = 0) -> list[Value]:
+    value = g.value(x)
+    if isinstance(sizes, int):
+        length = _fixed(g, value, dim)
+        count = min(max(1, -(-length // sizes)), MOST_PIECES + 1)
+        sizes = [min(sizes, length - at * sizes) for at in range(count)]
+    return split(g, value, dim, sizes)
+
+
+@_rule("chunk")
+def chunk(g: Graph, x: Item, chunks: int, dim: int = 0) -> list[Value]:
+    value = g.value(x)
+    return split_(g, value, max(1, -(-_fixed(g, value, dim) // chunks)), dim)
+
+
+@_rule("unbind")
+def unbind(g: Graph, x: Item, dim: int = 0) -> list[Value]:
+    value = g.value(x)
+    pieces = split(g, value, dim, [1] * min(_fixed(g, value, dim), MOST_PIECES + 1))
+    return [g.squeeze(piece, dim) for piece in pieces]
+
+
+@_rule("cat", "concat", "concatenate")
+def cat(g: Graph, tensors: Sequence[Item], dim: int = 0) -> Value:
+    values = together(g, tensors)
+    # torch lets empty lists take part in a join of anything.
+    values = [each for each in values if each.shape != (0,)] or values
+    first = values[0]
+    axis = axis_of(dim, first.rank, "axis")
+    shape: list[Dim] = list(first.shape or ())
+    lengths = [(each.shape or (None,) * first.rank)[axis] for each in values]
+    numbers = [length for length in lengths if isinstance(length, int)]
+    shape[axis] = sum(numbers) if len(numbers) == len(lengths) else None
+    return g.op("Concat", values, {"axis": axis}, shape=tuple(shape))
+
+
+@_rule("stack", "_stack")
+def stack(g: Graph, tensors: Sequence[Item], dim: int = 0) -> Value:
+    axis = axis_of(dim, g.value(tensors[0]).rank + 1, "axis")
+    return cat(g, [g.unsqueeze(g.value(each), axis) for each in tensors], axis)
+
+
+@_rule("diff")
+def diff(
+    g: Graph,
+    x: Item,
+    n: int = 1,
+    dim: int = -1,
+    prepend: Item | None = None,
+    append: Item | None = None,
+) -> Value:
+    value = g.value(x)
+    around = [item for item in (prepend, value, append) if item is not None]
+    value = cat(g, around, dim) if len(around) > 1 else value
+    if not 0 <= n <= MOST_PIECES:
+        raise UsageError(f"a difference of order {n} cannot be exported")
+    for _ in range(n):
+        later, sooner = cut(g, value, dim, 1, None), cut(g, value, dim, 0, -1)
+        shape = merged(later.shape, sooner.shape)
+        value = g.op("Xor" if value.dtype == "bool" else "Sub", [later, sooner], shape=shape)
+    return value
+
+
+@_rule("repeat", "tile")
+def repeat(g: Graph, x: Item, repeats: Lengths) -> Value:
+    value = g.value(x)
+    times = [1] * (value.rank - len(repeats)) + list(repeats)
+    if len(times) > value.rank:
+        value = g.unsqueeze(value, *range(len(times) - value.rank))
+    shape = tuple(
+        dim * count if isinstance(dim, int) and isinstance(count, int) else None
+        for dim, count in zip(value.shape or (), times, strict=True)
+    )
+    return g.op("Tile", [value, g.vector(times)], shape=shape)
+
+
+@_rule("repeat_interleave.self_int")
+def repeat_interleave(
+    g: Graph,
+    x: Item,
+    repeats: int,
+    dim: int | None = None,
+    output_size: Any = None,  # noqa: ARG001
+) -> Value:
+    value = g.value(x)
+    if dim is None:
+        value, dim = g.reshape(value, [-1]), 0
+    axis = axis_of(dim, value.rank, "axis")
+    have = lengths_of(g, value)
+    wide = expand(g, g.unsqueeze(value, axis + 1), [*have[: axis + 1], repeats, *have[axis + 1 :]])
+    length = have[axis]
+    total = length * repeats if isinstance(length, int) else number(g, "mul", [length, repeats])
+    return g.reshape(wide, [*have[:axis], total, *have[axis + 1 :]])
+
+
+@_rule("flip")
+def flip(g: Graph, x: Item, dims: Sequence[int]) -> Value:
+    value = g.value(x)
+    axes = [axis_of(dim, value.rank, "axis") for dim in dims]
+    if not axes:
+        return value
+    starts, ends = g.ints(*[-1] * len(axes)), g.ints(*[-LAST] * len(axes))
+    return g.op("Slice", [value, starts, ends, g.ints(*axes), g.ints(*[-1] * len(axes))])
+
+
+@_rule("roll")
+def roll(g: Graph, x: Item, shifts: Any, dims: Any = ()) -> Value:
+    value = g.value(x)
+    if not dims and dims != 0:
+        flat = g.reshape(value, [-1])
+        return g.like(roll(g, flat, shifts, [0]), value)
+    for shift, dim in zip(_listed(shifts), _listed(dims), strict=True):
+        length = g.length(value, dim)
+        if isinstance(length, int) and isinstance(shift, int):
+            start: Item = -shift % length if length else 0
+        else:
+            start = number(g, "mod", [number(g, "neg", [shift]), length])
+        if start == 0:
+            continue
+        parts = [cut(g, value, dim, start, None), cut(g, value, dim, 0, start)]
+        axis = axis_of(dim, value.rank, "axis")
+        value = g.op("Concat", parts, {"axis": axis}, shape=value.shape)
+    return value
+
+
+@_rule("gather")
+def gather(g: Graph, x: Item, dim: int, index: Item, sparse_grad: bool = False) -> Value:  # noqa: ARG001
+    rows = g.value(index)
+    return g.op("GatherElements", [g.value(x), rows], {"axis": dim}, shape=rows.shape)
+
+
+@_rule("take_along_dim")
+def take_along_dim(g: Graph, x: Item, indices: Item, dim: int) -> Value:
+    own, other = g.value(x), g.value(indices)
+    axis = axis_of(dim, own.rank, "axis")
+    lengths = zip(own.shape or (), other.shape or (), strict=False)
+    widened = any(
+        isinstance(here, int) and isinstance(there, int) and here != there
+        for place, (here, there) in enumerate(lengths)
+        if place != axis
+    )
+    if own.rank != other.rank or widened:
+        raise UsageError("take_along_dim is exported where both have the same other axes only")
+    return gather(g, x, dim, indices)
+
+
+@_rule("scatter.src")
+def scatter(g: Graph, x: Item, dim: int, index: Item, src: Item) -> Value:
+    value = g.value(x)
+    return g.op(
+        "ScatterElements", [value, g.value(index), g.value(src, value.dtype)], {"axis": dim}
+    )
+
+
+@_rule("index_select")
+def index_select(g: Graph, x: Item, dim: int, index: Item) -> Value:
+    rows = g.value(index)
+    return pick(g, g.value(x), dim, rows if rows.shape != () else g.unsqueeze(rows, 0))
+
+
+def pick(g: Graph, x: Value, dim: int, rows: Value) -> Value:
+    shape = None
+    axis = axis_of(dim, x.rank, "axis")
+    if x.shape is not None and rows.shape is not None:
+        shape = (*x.shape[:axis], *rows.shape, *x.shape[axis + 1 :])
+    return g.op("Gather", [x, rows], {"axis": axis}, shape=shape)
+
+
+@_rule("index.Tensor", "_unsafe_index.Tensor")
+def index(g: Graph, x: Item, indices: Sequence[Item | None]) -> Value:
+    value = g.value(x)
+    places = [axis for axis, item in enumerate(indices) if item is not None]
+    rows = [g.value(item) for item in indices if item is not None]
+    if any(row.dtype in ("bool", "uint8") for row in rows):
+        raise UsageError(
+            "picking by a mask cannot be exported",
+            why="how much it gives depends on the values",
+            hint="torch.where keeps the shape",
+        )
+    if len(rows) == 1:
+        return pick(g, value, places[0], rows[0])
+    if places != list(range(places[0], places[0] + len(places))):
+        raise UsageError("indices on axes that are apart cannot be exported")
+    # The indexed axes first; the axes of the indices stand there in the result.
+    first, count = places[0], len(places)
+    order = [*places, *(axis for axis in range(value.rank) if axis not in places)]
+    moved = g.transpose(value, order)
+    wide = rows[0]
+    for row in rows[1:]:
+        wide = g.binary("Add", wide, row)
+    zeros = g.binary("Mul", g.cast(wide, "int64"), g.constant(0, "int64"))
+    stacked = [g.unsqueeze(g.binary("Add", g.cast(row, "int64"), zeros), -1) for row in rows]
+    joined = cat(g, stacked, -1)
+    many = zeros.rank
+    shape = (*(zeros.shape or ()), *(moved.shape or ())[count:])
+    made = g.op("GatherND", [moved, joined], shape=shape)
+    back = [*range(many, many + first), *range(many), *range(many + first, made.rank)]
+    return g.transpose(made, back)
+
+
+_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+@_rule("pad", "constant_pad_nd")
+def pad(
+    g: Graph, x: Item, pad: Lengths, mode: Any = "constant", value: Item | None = None
+) -> Value:
+    if not isinstance(mode, str):
+        mode, value = "constant", mode  # constant_pad_nd(x, pad, value)
+    data = g.value(x)
+    rank, pairs = data.rank, len(pad) // 2
+    amounts: list[int | Value] = [0] * (2 * rank)
+    for place in range(pairs):
+        amounts[rank - 1 - place] = pad[2 * place]
+        amounts[2 * rank - 1 - place] = pad[2 * place + 1]
+    shape = tuple(
+        dim + before + after
+        if isinstance(dim, int) and isinstance(before, int) and isinstance(after, int)
+        else dim
+        if before == after == 0
+        else None
+        for dim, before, after in zip(data.shape or (), amounts[:rank], amounts[rank:], strict=True)
+    )
+    given = [data, g.vector(amounts)]
+    if value is not None and mode == "constant":
+        given.append(g.value(value, data.dtype))
+    return g.op("Pad", given, {"mode": _MODES[mode]}, shape=shape)
+
+
+def _edged(mode: str) -> Rule:
+    return lambda g, x, padding: pad(g, x, padding, mode)
+
+
+for _axes in (1, 2, 3):
+    SHAPES[f"reflection_pad{_axes}d"] = _edged("reflect")
+    SHAPES[f"replication_pad{_axes}d"] = _edged("replicate")

@@ -1,0 +1,238 @@
+"""POOL as ONNX operators; what runtimes round or count in different ways is written out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dlv.adapters.onnx.graph import MOST_NUMBERS, Graph, Item, Value
+from dlv.adapters.onnx.writing.ops_conv import channels_first, channels_last, pads
+from dlv.adapters.onnx.writing.ops_shape import number
+from dlv.adapters.onnx.writing.types import fractions
+from dlv.errors import UsageError
+from dlv.network.graph import Node
+from dlv.network.sizes import Dim, Shape, product, window
+
+Pads = Sequence[tuple[int, int]]
+
+
+def pool(g: Graph, node: Node, inputs: Sequence[Item]) -> Value | list[Value]:
+    attrs = node.attrs
+    if node.variant == "MEAN":
+        x = fractions(g, inputs[0])
+        return g.reduce("ReduceMean", x, attrs["axis"], attrs["keep"])
+    x = g.value(inputs[0])
+    axes = len(attrs["kernel"] if attrs["size"] is None else attrs["size"])
+    last = attrs["channels"] == "last"
+    moved = channels_first(g, x, axes) if last else x
+    if attrs["size"] is not None:
+        made = adaptive(g, node.variant or "", moved, attrs["size"])
+    else:
+        made = _windows(g, node, moved)
+    return [channels_last(g, each, axes) for each in made] if last else made
+
+
+def _windows(g: Graph, node: Node, x: Value) -> list[Value]:
+    attrs = node.attrs
+    lengths = (x.shape or (None,) * (len(attrs["kernel"]) + 2))[2:]
+    ceil, over, behind = False, False, [0] * len(lengths)
+    if attrs["ceil"]:
+        ceil, over, behind = _rounding(attrs, lengths)
+    pad = [(a, b + extra) for (a, b), extra in zip(attrs["pad"], behind, strict=True)]
+    given: dict[str, Any] = {
+        "kernel_shape": list(attrs["kernel"]),
+        "strides": list(attrs["stride"]),
+    }
+    if any(each != 1 for each in attrs["dilation"]):
+        given["dilations"] = list(attrs["dilation"])
+    if ceil:
+        given["ceil_mode"] = 1
+    # Runtimes take no more padding than this.
+    wide = any(max(pair) >= kernel for pair, kernel in zip(pad, attrs["kernel"], strict=True))
+    none, whole = [(0, 0)] * len(pad), x
+    if node.variant == "AVG":
+        if wide:
+            return [_dilated(g, attrs, x)]
+        counted = attrs["count_pad"] and any(map(any, attrs["pad"]))
+        # A window that reaches beyond the padding is divided by what lies within.
+        if over and counted:
+            x = _padded(g, x, attrs["pad"], 0.0)
+            pad = [(0, extra) for extra in behind]
+        given["count_include_pad"] = int(attrs["count_pad"] and not over)
+        made = [g.op("AveragePool", [x], {**given, "pads": pads(pad)}, shape=None)]
+    elif wide:
+        if 1 in g.ports:
+            raise UsageError("positions in a pool padded by a whole window cannot be exported")
+        x = _padded(g, x, pad, float("-inf"))
+        made = _largest(g, x, {**given, "pads": pads(none)})
+    else:
+        made = _largest(g, x, {**given, "pads": pads(pad)})
+    return made if x is whole or not ceil else [_begun(g, attrs, whole, made[0])]
+
+
+def _dilated(g: Graph, attrs: Mapping[str, Any], x: Value) -> Value:
+    """Averages along one axis after the other."""
+    rows = zip(attrs["kernel"], attrs["stride"], attrs["pad"], attrs["dilation"], strict=True)
+    for axis, (kernel, stride, pad, dilation) in enumerate(rows, 2):
+        length = (x.shape or (None,) * (axis + 1))[axis]
+        if not isinstance(length, int):
+            raise UsageError("a dilated average takes axes of fixed lengths")
+        count = window(length, kernel, stride, pad, dilation, attrs["ceil"])
+        assert isinstance(count, int)
+        _bounded(count * max(kernel, length))
+        taps = [
+            [at * stride - pad[0] + tap * dilation for tap in range(kernel)] for at in range(count)
+        ]
+        inside = [[place for place in each if 0 <= place < length] for each in taps]
+        within = [sum(place < length + pad[1] for place in each) for each in taps]
+        counts = within if attrs["count_pad"] else [len(each) for each in inside]
+        x = _weighed(g, x, axis, length, inside, counts)
+    return x
+
+
+def _weighed(
+    g: Graph,
+    x: Value,
+    axis: int,
+    length: int,
+    windows: Sequence[Sequence[int]],
+    counts: Sequence[int],
+) -> Value:
+    """Sums over windows of an axis, divided by the counts: a product with a matrix."""
+    weights = [
+        1 / max(count, 1) if at in each else 0.0
+        for at in range(length)
+        for each, count in zip(windows, counts, strict=True)
+    ]
+    order = [*(place for place in range(x.rank) if place != axis), axis]
+    moved = g.transpose(x, order)
+    made = g.op(
+        "MatMul",
+        [moved, g.constant(weights, x.dtype, (length, len(windows)))],
+        shape=(*(moved.shape or ())[:-1], len(windows)),
+    )
+    return g.transpose(made, [order.index(place) for place in range(x.rank)])
+
+
+def _begun(g: Graph, attrs: Mapping[str, Any], x: Value, made: Value) -> Value:
+    """Without windows that begin in padding which the operator does not see as such."""
+    for axis, (stride, (before, _)) in enumerate(
+        zip(attrs["stride"], attrs["pad"], strict=True), 2
+    ):
+        length = g.length(x, axis)
+        if isinstance(length, Value):
+            reach = number(g, "add", [length, before + stride - 1])
+            made = g.slice(
+                replace(made, shape=made.shape or x.shape),
+                axis,
+                0,
+                number(g, "floordiv", [reach, stride]),
+            )
+    return made
+
+
+def _rounding(attrs: Mapping[str, Any], lengths: Shape) -> tuple[bool, bool, list[int]]:
+    """Whether to ask for rounding up, whether a window reaches beyond the padding, and, instead
+    of asking, how much further the padding is to reach.
+
+    Older runtimes keep a window that begins behind the input: where one would, and the
+    lengths are known, nothing is left to them.
+    """
+    none, extra, unclear = [0] * len(lengths), [], False
+    for length, kernel, stride, pad, dilation in zip(
+        lengths, attrs["kernel"], attrs["stride"], attrs["pad"], attrs["dilation"], strict=True
+    ):
+        if not isinstance(length, int):
+            return True, True, none
+        reach = dilation * (kernel - 1) + 1
+        room = length + sum(pad)
+        count = window(length, kernel, stride, pad, dilation, True)
+        assert isinstance(count, int)
+        unclear = unclear or count != -(-(room - reach) // stride) + 1
+        extra.append(max(0, (count - 1) * stride + reach - room))
+    return not unclear, any(extra), extra if unclear else none
+
+
+def _padded(g: Graph, x: Value, pad: Pads, value: float) -> Value:
+    shape: list[Dim] = list(x.shape or (None,) * (len(pad) + 2))
+    for axis, pair in enumerate(pad, 2):
+        length = shape[axis]
+        shape[axis] = length + sum(pair) if isinstance(length, int) else None
+    amounts = g.ints(*pads([(0, 0), (0, 0), *pad]))
+    return g.op("Pad", [x, amounts, g.constant(value, x.dtype)], shape=tuple(shape))
+
+
+def _largest(g: Graph, x: Value, given: dict[str, Any]) -> list[Value]:
+    """The largest values and, where they are asked for, their places on the plane."""
+    if 1 not in g.ports:
+        return [g.op("MaxPool", [x], given, shape=None)]
+    made, places = g.ops("MaxPool", [x], [(x.dtype, None), ("int64", None)], given)
+    # ONNX counts through the whole tensor, the vocabulary through one map.
+    plane = product((x.shape or (None,))[2:])
+    if plane is not None and not plane.symbols:
+        size: Value = g.constant(plane.factor, "int64")
+    else:
+        lengths = g.op("Shape", [x], {"start": 2}, dtype="int64", shape=None)
+        size = g.reduce("ReduceProd", lengths, None, False)
+    return [made, g.op("Mod", [places, size])]
+
+
+def adaptive(g: Graph, variant: str, x: Value, size: Sequence[int | None]) -> list[Value]:
+    """A pool into so many windows along each axis; None: as many as the axis is long."""
+    largest = variant == "MAX"
+    lengths = (x.shape or (None,) * (len(size) + 2))[2:]
+    places = largest and 1 in g.ports
+    if all(wanted == 1 for wanted in size) and not places:
+        kind = "GlobalMaxPool" if largest else "GlobalAveragePool"
+        return [g.op(kind, [x], shape=None)]
+    kernel = []
+    for length, wanted in zip(lengths, size, strict=True):
+        if wanted is None:
+            kernel.append(1)
+        elif isinstance(length, int) and length % wanted == 0:
+            kernel.append(length // wanted)
+        else:
+            break
+    else:
+        given: dict[str, Any] = {"kernel_shape": kernel, "strides": kernel}
+        if largest:
+            return _largest(g, x, given)
+        return [g.op("AveragePool", [x], given, shape=None)]
+    if places:
+        raise UsageError("positions in an adaptive pool of unequal windows cannot be exported")
+    for axis, (length, wanted) in enumerate(zip(lengths, size, strict=True), 2):
+        if wanted == 1:
+            x = g.reduce("ReduceMax" if largest else "ReduceMean", x, [axis], True)
+        elif wanted is not None and wanted != length:
+            x = _parted(g, largest, x, axis, length, wanted)
+    return [x]
+
+
+def _parted(g: Graph, largest: bool, x: Value, axis: int, length: Dim, wanted: int) -> Value:
+    """One axis cut into windows of lengths that differ by one, and may overlap."""
+    if not isinstance(length, int):
+        raise UsageError(
+            f"an adaptive pool to {wanted} takes an axis of a fixed length",
+            why=f"axis {axis} is {length or 'of unknown length'}",
+            hint="import the network with numbers for the sizes of the image",
+        )
+    _bounded(length * wanted)
+    windows = [
+        range(place * length // wanted, -(-(place + 1) * length // wanted))
+        for place in range(wanted)
+    ]
+    if largest:
+        # Short windows look at their last element twice.
+        most = max(map(len, windows))
+        picked = [window[min(at, len(window) - 1)] for window in windows for at in range(most)]
+        rows = g.constant(picked, "int64", (wanted, most))
+        shape = (*(x.shape or ())[:axis], wanted, most, *(x.shape or ())[axis + 1 :])
+        cut = g.op("Gather", [x, rows], {"axis": axis}, shape=shape)
+        return g.reduce("ReduceMax", cut, [axis + 1], False)
+    return _weighed(g, x, axis, length, windows, [len(each) for each in windows])
+
+
+def _bounded(numbers: int) -> None:
+    if numbers > MOST_NUMBERS:
+        raise UsageError(f"a pool of {numbers} single steps is too large to be written out")

@@ -1,0 +1,190 @@
+"""ATTENTION and RNN as ONNX operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlv.adapters.onnx.graph import Graph, Item, Value
+from dlv.adapters.onnx.writing.types import together
+from dlv.network.graph import Node
+from dlv.network.sizes import Dim, Shape, broadcast
+
+# Where ONNX has the gates that the stored matrices hold in the order i f g o, and r z n.
+_ORDERS = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2)}
+
+
+def attention(g: Graph, node: Node, inputs: Sequence[Item]) -> Value:
+    query, key, value = together(g, inputs[:3], fractions=True)
+    attrs = node.attrs
+    mask = g.value(inputs[3]) if len(inputs) > 3 else None
+    heads = attrs["heads"] if query.shape is not None and query.rank == 3 else None
+    if heads is not None:
+        query, key, value = (_split(g, x, heads) for x in (query, key, value))
+    made = attend(g, query, key, value, mask, causal=attrs["causal"], scale=attrs["scale"])
+    if heads is not None:
+        joined = g.transpose(made, (0, 2, 1, 3))
+        width = (joined.shape or (None,))[-1]
+        lengths = [g.length(joined, 0), g.length(joined, 1)]
+        made = g.reshape(joined, [*lengths, heads * width if isinstance(width, int) else -1])
+    return made
+
+
+def _split(g: Graph, x: Value, heads: int) -> Value:
+    """Batch, heads, positions, and each head's part of the width."""
+    width = (x.shape or (None,))[-1]
+    parts = [g.length(x, 0), g.length(x, 1), heads]
+    parts.append(width // heads if isinstance(width, int) else -1)
+    return g.transpose(g.reshape(x, parts), (0, 2, 1, 3))
+
+
+def attend(
+    g: Graph,
+    query: Value,
+    key: Value,
+    value: Value,
+    mask: Value | None = None,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+) -> Value:
+    """softmax(query key^T * scale, masked) value, over the last two axes."""
+    key, value = (_repeated(g, x, query) for x in (key, value))
+    factor = _factor(g, query, scale)
+    rank = key.rank
+    turned = g.transpose(key, (*range(rank - 2), rank - 1, rank - 2))
+    scores = _product(g, g.binary("Mul", query, factor), turned)
+    low = g.constant(float("-inf"), scores.dtype)
+    allowed = _causal(g, query, key) if causal else None
+    if mask is not None and mask.dtype == "bool":
+        allowed = mask if allowed is None else g.binary("And", allowed, mask)
+    elif mask is not None:
+        scores = g.binary("Add", scores, g.cast(mask, scores.dtype))
+    if allowed is not None:
+        scores = g.where(allowed, scores, low)
+    shares = g.op("Softmax", [scores], {"axis": -1})
+    if mask is not None:
+        # A query that may look at nothing gets nothing.
+        most = g.reduce("ReduceMax", scores, [-1], True)
+        shares = g.where(g.binary("Equal", most, low, "bool"), g.constant(0, scores.dtype), shares)
+    return _product(g, shares, value)
+
+
+def _product(g: Graph, a: Value, b: Value) -> Value:
+    shape = None
+    if a.shape is not None and b.shape is not None:
+        shape = (*broadcast([a.shape[:-2], b.shape[:-2]]), a.shape[-2], b.shape[-1])
+    return g.op("MatMul", [a, b], shape=shape)
+
+
+def _factor(g: Graph, query: Value, scale: float | None) -> Value:
+    if scale is not None:
+        return g.constant(scale, query.dtype)
+    width = g.length(query, -1)
+    if isinstance(width, int):
+        return g.constant(width**-0.5, query.dtype)
+    root = g.op("Sqrt", [g.value(width, query.dtype)])
+    return g.op("Reciprocal", [root])
+
+
+def _causal(g: Graph, query: Value, key: Value) -> Value:
+    """True where a key is not behind the query; made at run time, it may be large."""
+    rows, columns = (
+        g.op(
+            "Range",
+            [g.constant(0, "int64"), g.value(g.length(x, -2)), g.constant(1, "int64")],
+            dtype="int64",
+            shape=((x.shape or (None, None))[-2],),
+        )
+        for x in (query, key)
+    )
+    return g.binary("GreaterOrEqual", g.unsqueeze(rows, 1), columns, "bool")
+
+
+def _repeated(g: Graph, x: Value, query: Value) -> Value:
+    """Keys shared by several heads, once for each of them."""
+    if x.shape is None or query.shape is None or len(x.shape) < 4:
+        return x
+    ours, theirs = query.shape[-3], x.shape[-3]
+    if not isinstance(ours, int) or not isinstance(theirs, int) or theirs in (1, ours):
+        return x
+    times, rank = ours // theirs, x.rank
+    ones = [1] * (rank + 1)
+    ones[-3] = times
+    wide = g.unsqueeze(x, rank - 2)
+    dims: list[Dim] = list(wide.shape or ())
+    dims[-3] = times
+    wide = g.op("Expand", [wide, g.ints(*ones)], shape=tuple(dims))
+    leading = [g.length(x, axis) for axis in range(rank - 3)]
+    return g.reshape(wide, [*leading, ours, g.length(x, -2), g.length(x, -1)])
+
+
+def recurrent(g: Graph, node: Node, inputs: Sequence[Item]) -> list[Value]:
+    attrs = node.attrs
+    # Zeros are what it starts from anyway.
+    known = all(isinstance(item, Value) and item.id in g.zeros for item in inputs[1:])
+    x, *states = together(g, inputs[:1] if known else inputs)
+    if attrs["batch_first"]:
+        x = g.transpose(x, (1, 0, 2))
+    ways = 2 if attrs["bidirectional"] else 1
+    ports = 2 if node.variant == "LSTM" else 1
+    last: list[list[Value]] = [[] for _ in range(ports)]
+    for layer in range(attrs["layers"]):
+        given = [
+            state if attrs["layers"] == 1 else g.slice(state, 0, layer * ways, (layer + 1) * ways)
+            for state in states
+        ]
+        x, *ends = _layer(g, node, x, layer, ways, given)
+        for kept, end in zip(last, ends, strict=True):
+            kept.append(end)
+    if attrs["batch_first"]:
+        x = g.transpose(x, (1, 0, 2))
+    joined = [
+        kept[0] if len(kept) == 1 else g.op("Concat", kept, {"axis": 0}, shape=None)
+        for kept in last
+    ]
+    return [x, *joined]
+
+
+def _layer(
+    g: Graph, node: Node, x: Value, layer: int, ways: int, states: Sequence[Value]
+) -> list[Value]:
+    attrs, kind = node.attrs, node.variant or "LSTM"
+    names = [f"_l{layer}{end}" for end in ("", "_reverse")[:ways]]
+
+    def stacked(*slots: str) -> Value:
+        """Matrices of every direction, their gates in ONNX's order, behind one another."""
+        each = []
+        for name in names:
+            parts = [_gates(g, kind, g.weight(node, slot + name, x.dtype)) for slot in slots]
+            joined = parts[0] if len(parts) == 1 else g.op("Concat", parts, {"axis": 0}, shape=None)
+            rank = parts[0].rank
+            each.append(g.op("Unsqueeze", [joined, g.ints(0)], shape=(None,) * (rank + 1)))
+        return each[0] if len(each) == 1 else g.op("Concat", each, {"axis": 0}, shape=None)
+
+    given: list[Value | None] = [x, stacked("weight_ih"), stacked("weight_hh")]
+    given.append(stacked("bias_ih", "bias_hh") if attrs["bias"] else None)
+    given += [None, *states]
+    options = {"hidden_size": attrs["hidden"]}
+    if ways == 2:
+        options["direction"] = "bidirectional"
+    if kind == "GRU":
+        options["linear_before_reset"] = 1
+    length, batch = (x.shape or (None, None))[:2]
+    hidden = attrs["hidden"]
+    outputs: list[tuple[str, Shape]] = [(x.dtype, (length, ways, batch, hidden))]
+    outputs += [(x.dtype, (ways, batch, hidden))] * (2 if kind == "LSTM" else 1)
+    made, *ends = g.ops(kind, given, outputs, options)
+    if ways == 1:
+        return [g.squeeze(made, 1), *ends]
+    side = g.transpose(made, (0, 2, 1, 3))
+    joined = g.op("Reshape", [side, g.ints(0, 0, -1)], shape=(length, batch, ways * hidden))
+    return [joined, *ends]
+
+
+def _gates(g: Graph, kind: str, value: Value) -> Value:
+    order = _ORDERS[kind]
+    rows = (value.shape or (None,))[0]
+    each = rows // len(order) if isinstance(rows, int) else None
+    pieces = [(value.dtype, (each, *(value.shape or ())[1:]))] * len(order)
+    parts = g.ops("Split", [value], pieces, {"axis": 0, "num_outputs": len(order)})
+    return g.op("Concat", [parts[place] for place in order], {"axis": 0}, shape=value.shape)

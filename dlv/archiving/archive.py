@@ -1,0 +1,213 @@
+"""`archive`: every matrix stored as small as it can be under limits on how long reading takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import dlv.archiving.reencode as reencode
+import dlv.archiving.tryouts as tryouts
+import dlv.recovery.compare as comparing
+import dlv.recovery.superseded as superseded
+from dlv.archiving.planning import Planner
+from dlv.archiving.proposal import (
+    Progress,
+    Proposal,
+    Request,
+    Timing,
+    Trials,
+    export,
+    groups_asked,
+    propose,
+    raw_bytes,
+    timings,
+)
+from dlv.archiving.tryouts import Choice, Tryouts
+from dlv.errors import StorageError
+from dlv.metadata import matrices, storage
+from dlv.pas.footer import Encoding
+from dlv.pas.storage_graph import Scheme
+from dlv.repository.handle import Repository
+
+
+@dataclass(frozen=True)
+class Row:
+    """A version: bytes of its tensors (of a matrix in each snapshot that holds it); of its
+    matrices in the packs before and after, each once, a difference without its base; longest
+    chain."""
+
+    version: str
+    id: str
+    raw: int
+    before: float
+    after: float
+    depth: int
+
+
+@dataclass
+class Archived:
+    """The plan, and what came of it unless it was a rehearsal."""
+
+    rows: list[Row]
+    snapshots: list[Timing]
+    before: int  # bytes of all packs
+    after: int
+    changed: int  # matrices encoded anew
+    matrices: int
+    algorithm: str
+    scheme: Scheme
+    dry_run: bool
+    seconds: float = 0.0
+    written: int = 0
+    freed: int = 0
+    waiting: int = 0
+    resumed: bool = False
+
+    @property
+    def slowest(self) -> Timing | None:
+        return max(self.snapshots, key=lambda timing: timing.microseconds, default=None)
+
+    @property
+    def depth(self) -> int:
+        return max((row.depth for row in self.rows), default=0)
+
+
+def archive(
+    repository: Repository,
+    request: Request,
+    *,
+    dry_run: bool = False,
+    progress: Progress,
+) -> Archived:
+    """Plan, and unless it is a rehearsal write new packs and switch to them."""
+    started = time.monotonic()
+    with superseded.alone(repository):
+        with repository.writing():  # where this cannot be, nothing may be cleared either
+            pass
+        if not dry_run:
+            comparing.demand(repository, "archive", rows=not request.local)
+        resumed = superseded.settle(repository)
+        with repository.writing(), Trials(repository, request) as (planner, tried):
+            plan = propose(repository, planner, request, progress)
+            export(plan, request)
+            outcome = _outcome(repository, plan, request)
+            outcome.dry_run, outcome.resumed = dry_run, resumed
+            if not dry_run:
+                chosen = _chosen(plan, planner)
+                outcome.changed = len(chosen)
+                if chosen:
+                    _carry_out(repository, chosen, tried, request, outcome, progress)
+        if not dry_run:
+            _clean(repository, outcome)
+            outcome.after = storage.size_of_packs(repository.database)
+            _measure(repository, outcome, plan)
+    outcome.seconds = time.monotonic() - started
+    return outcome
+
+
+def _clean(repository: Repository, outcome: Archived) -> None:
+    """The new packs count already: what cannot be removed now is left to the next archive."""
+    try:
+        tryouts.settle(repository.cache, storage.matrix_names(repository.database))
+        outcome.freed, outcome.waiting = superseded.clear(repository)
+    except StorageError:
+        outcome.waiting = len(matrices.unused_packs(repository.database))
+
+
+def _outcome(repository: Repository, plan: Proposal, request: Request) -> Archived:
+    graph, chosen = plan.graph, plan.plan.edges
+    numbers = {matrix.hash: at for at, matrix in enumerate(plan.layout.matrices, 1)}
+    depths = plan.plan.depths(graph)
+    asked = {group.version.key for group in groups_asked(repository, request, plan)}
+    rows: dict[int, Row] = {}
+    of: dict[int, dict[str, None]] = {}
+    raw: dict[int, int] = {}
+    sizes = {matrix.hash: raw_bytes(matrix) for matrix in plan.layout.matrices}
+    for group in plan.layout.groups:
+        key = group.version.key
+        of.setdefault(key, {}).update(dict.fromkeys(group.matrices))
+        raw[key] = raw.get(key, 0) + sum(sizes.get(digest, 0) for digest in group.matrices)
+    for group in plan.layout.groups:
+        key = group.version.key
+        if key in rows or key not in asked:
+            continue
+        vertices = [numbers[digest] for digest in of[key] if digest in numbers]
+        held = [plan.layout.matrices[v - 1] for v in vertices]
+        rows[key] = Row(
+            group.version.label,
+            group.version.id,
+            raw[key],
+            sum(matrix.stored for matrix in held),
+            sum(int(graph.storage[chosen[v]]) for v in vertices),
+            max((int(depths[v]) for v in vertices), default=0),
+        )
+    before = storage.size_of_packs(repository.database)
+    gained = sum(
+        matrix.stored - int(graph.storage[chosen[at]])
+        for at, matrix in enumerate(plan.layout.matrices, 1)
+    )
+    return Archived(
+        rows=list(rows.values()),
+        snapshots=timings(plan),
+        before=before,
+        after=max(0, round(before - gained)),
+        changed=sum(plan.layout.choices[edge] is not None for edge in chosen[1:]),
+        matrices=graph.vertices - 1,
+        algorithm=request.algorithm,
+        scheme=plan.scheme,
+        dry_run=True,
+    )
+
+
+def _chosen(plan: Proposal, planner: Planner) -> list[tuple[Choice, Encoding]]:
+    """What to encode anew: bases before what rests on them, else in the order of snapshots."""
+    depths = plan.plan.depths(plan.graph)
+    place: dict[str, int] = {}
+    for group in plan.layout.groups:
+        for digest in group.matrices:
+            place.setdefault(digest, len(place))
+    found = []
+    for vertex, edge in enumerate(plan.plan.edges[1:], 1):
+        choice = plan.layout.choices[edge]
+        if choice is not None:
+            found.append((int(depths[vertex]), place.get(choice.matrix, len(place)), choice))
+    total = sum(plan.layout.tried[choice].bytes for _, _, choice in found)
+    if total <= reencode.BATCH:  # they are switched together
+        found.sort(key=lambda row: row[1:2])
+    else:
+        found.sort(key=lambda row: row[:2])
+    return [(choice, planner.encoding(choice.matrix)) for _, _, choice in found]
+
+
+def _carry_out(
+    repository: Repository,
+    chosen: Sequence[tuple[Choice, Encoding]],
+    tried: Tryouts,
+    request: Request,
+    outcome: Archived,
+    progress: Progress,
+) -> None:
+    work = reencode.work(repository, chosen)
+    total = sum(e.nbytes or 0 for _, e in chosen) + sum(e.nbytes or 0 for e in work.carried)
+    summary = f"{len(chosen)} matrices stored anew"
+    with progress("write", total) as bar:
+        outcome.written = reencode.carry_out(
+            repository, work, tried, request.author, summary, bar.advance
+        )
+
+
+def _measure(repository: Repository, outcome: Archived, plan: Proposal) -> None:
+    """What versions really take now, instead of what was planned."""
+    now = {matrix.hash: matrix.stored for matrix in storage.stored_matrices(repository.database)}
+    of: dict[str, dict[str, None]] = {}
+    for group in plan.layout.groups:
+        of.setdefault(group.version.id, {}).update(dict.fromkeys(group.matrices))
+    outcome.rows = [
+        Row(
+            *(row.version, row.id, row.raw, row.before),
+            sum(now.get(digest, 0.0) for digest in of[row.id]),
+            row.depth,
+        )
+        for row in outcome.rows
+    ]

@@ -1,0 +1,119 @@
+"""Rows to make a schedule with: of data that is given, of the version's own, or noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import dlv.evaluation.given_data as given_data
+from dlv.adapters.data.sets import Data, Wanted
+from dlv.adapters.data.settings import Settings
+from dlv.errors import DlvError, UsageError
+from dlv.evaluation.given_data import Given
+from dlv.network.graph import Input, Network
+from dlv.network.program import Program
+from dlv.objects.manifest import Manifest
+from dlv.repository.handle import Repository
+
+Array = NDArray[Any]
+
+ROWS = 96
+_LENGTH = 16  # of an axis that the network leaves open
+_SUFFIXES = (".npz", ".npy", ".csv")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The data that was named, if any was, and how data is read; names are relative to a folder."""
+
+    data: str | None = None
+    settings: Settings = field(default_factory=Settings)
+    directory: Path = Path()
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Rows of every input; `source` says in a few words where they come from."""
+
+    rows: dict[str, Array]
+    source: str
+
+
+def rows_for(
+    repository: Repository, manifest: Manifest, program: Program, asked: Asked
+) -> Calibration:
+    """What there is, best first. Data that was given must fit; the version's own may not."""
+    inputs = _inputs(program)
+    wanted = [Wanted(each.name, _row_shape(each)) for each in inputs]
+
+    def opened(source: Given) -> dict[str, Array]:
+        found = given_data.open_given(repository, source, asked.settings, wanted, asked.directory)
+        return _read(found, inputs)
+
+    if asked.data is not None:
+        source = given_data.given(repository, asked.data, [], asked.directory)
+        return Calibration(opened(source), asked.data)
+    for entry in manifest.files:
+        if entry.role == given_data.ROLE and entry.path.endswith(_SUFFIXES):
+            try:
+                return Calibration(opened(Given(entry.path, entry)), entry.path)
+            except DlvError:
+                continue
+    return Calibration(noise(program.network, inputs), "noise")
+
+
+def _inputs(program: Program) -> list[Input]:
+    named = {each.name: each for each in program.network.inputs}
+    found = []
+    for name in program.given:
+        if name in named:
+            found.append(named[name])
+        else:
+            node = program.network.node(name)
+            found.append(Input(name, tuple(node.attrs["shape"]), node.attrs["dtype"]))
+    return found
+
+
+def _row_shape(item: Input) -> tuple[int | None, ...]:
+    return tuple(size if isinstance(size, int) else None for size in item.shape[1:])
+
+
+def _read(found: Data, inputs: Sequence[Input]) -> dict[str, Array]:
+    """Rows from all over the data: those of one class often stand together."""
+    places = np.unique(np.linspace(0, found.count - 1, min(ROWS, found.count)).round().astype(int))
+    rows = {}
+    for item in inputs:
+        column = found.inputs[item.name]
+        wanted = _row_shape(item)
+        if len(column.shape) != len(wanted) or any(
+            size not in (None, length) for size, length in zip(wanted, column.shape, strict=True)
+        ):
+            raise UsageError(
+                f"the rows of {column.name} have another shape than the input `{item.name}`",
+                why=f"they are {list(column.shape)}, the network wants {list(wanted)}",
+            )
+        rows[item.name] = np.concatenate([column.read(at, at + 1) for at in places.tolist()])
+    return rows
+
+
+def noise(network: Network, inputs: Sequence[Input]) -> dict[str, Array]:
+    """The same for every run: what it is, is said, and it bounds nothing wrongly."""
+    rng = np.random.default_rng(0)
+    words = [node.attrs["rows"] for node in network.nodes if node.op == "EMBED"]
+    symbols: dict[str, int] = {}
+    rows: dict[str, Array] = {}
+    for item in inputs:
+        sizes = [
+            size if isinstance(size, int) else symbols.setdefault(str(size), _LENGTH)
+            for size in item.shape[1:]
+        ]
+        if item.dtype.startswith(("float", "bfloat")):
+            rows[item.name] = rng.standard_normal((ROWS, *sizes)).astype(np.float32)
+        else:
+            rows[item.name] = rng.integers(0, min(words, default=2), (ROWS, *sizes))
+    return rows

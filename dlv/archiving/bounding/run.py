@@ -1,0 +1,231 @@
+"""`archive --bounds`: versions stored so that their first planes tell labels for certain."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import dlv.recovery.compare as comparing
+import dlv.recovery.superseded as superseded
+import dlv.repository.revisions as revisions
+import dlv.weights.catalogue as catalogue
+from dlv.archiving.bounding.calibration import Asked, rows_for
+from dlv.archiving.bounding.fixing import fix, part, row_axis
+from dlv.archiving.bounding.halving import made_in_halves
+from dlv.archiving.bounding.make import Made, Model
+from dlv.archiving.bounding.view import View
+from dlv.archiving.bounding.writing import write
+from dlv.archiving.proposal import Progress
+from dlv.errors import NotFound, StorageError, UsageError
+from dlv.metadata import bounds, matrices, versions
+from dlv.metadata.versions import Version
+from dlv.objects.manifest import Manifest
+from dlv.repository.handle import Repository
+from dlv.weights.bounds import Record, hashes_of, pinned, record_of
+from dlv.weights.store import MatrixStore
+
+
+@dataclass(frozen=True)
+class Request:
+    """`calibration`: the data to make the schedule with, as `eval` takes it.
+
+    `lenient`: a version that cannot have bounds is passed over, though it is named.
+    """
+
+    references: tuple[str, ...] = ()
+    calibration: Asked = field(default_factory=Asked)
+    author: str = ""
+    lenient: bool = False
+
+
+@dataclass(frozen=True)
+class Level:
+    """Of a schedule: the part of the encoded bytes, and of the calibration rows determined."""
+
+    planes: Mapping[str, int]
+    bytes: int
+    share: float
+    determined: float | None
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """One version: what its matrices took before and after, and what the record promises."""
+
+    version: str
+    id: str
+    record: str
+    made: bool  # else it was there already
+    changed: int
+    matrices: int
+    before: float
+    after: float
+    calibration: str | None
+    levels: Sequence[Level]
+    helps: Mapping[str, bool]
+    why: str | None  # nothing is determined before all is read
+
+
+@dataclass
+class Outcome:
+    versions: list[Bounded] = field(default_factory=list)
+    skipped: list[tuple[str, str]] = field(default_factory=list)  # version, why
+    written: int = 0
+    freed: int = 0
+    waiting: int = 0
+    seconds: float = 0.0
+
+
+def bound(repository: Repository, request: Request, *, progress: Progress) -> Outcome:
+    """Encode, make records and write both, a version at a time.
+
+    Without references: the latest version of each name.
+    """
+    started = time.monotonic()
+    outcome = Outcome()
+    with superseded.alone(repository):
+        with repository.writing():
+            pass
+        comparing.demand(repository, "bound")
+        superseded.settle(repository)
+        for version in _chosen(repository, request):
+            try:
+                _check_fit(repository, version)
+                with repository.writing():
+                    outcome.versions.append(_one(repository, version, request, progress, outcome))
+            except (UsageError, NotFound) as error:
+                if request.references and not request.lenient:
+                    raise
+                outcome.skipped.append((version.label, error.why or error.message))
+        try:
+            outcome.freed, outcome.waiting = superseded.clear(repository)
+        except StorageError:  # the new packs count already
+            outcome.waiting = len(matrices.unused_packs(repository.database))
+    outcome.seconds = time.monotonic() - started
+    return outcome
+
+
+def _chosen(repository: Repository, request: Request) -> list[Version]:
+    db = repository.database
+    if request.references:
+        named = [revisions.version(db, text) for text in request.references]
+        return list({version.id: version for version in named}.values())
+    found = [versions.latest(db, name) for name in versions.names(db)]
+    return [version for version in found if version is not None]
+
+
+def _check_fit(repository: Repository, version: Version) -> None:
+    manifest = repository.manifest(version.id)
+    why = None
+    if manifest.network is None:
+        why = "it has no network"
+    elif manifest.own is None:
+        why = "it has no weights"
+    else:
+        rows = versions.snapshots(repository.database, version.key)
+        if any(row.index == manifest.own and row.removed for row in rows):
+            why = "its weights were removed"
+    if why is not None:
+        raise UsageError(f"{version.label} has no bounds", why=why)
+
+
+def _one(
+    repository: Repository,
+    version: Version,
+    request: Request,
+    progress: Progress,
+    outcome: Outcome,
+) -> Bounded:
+    manifest = repository.manifest(version.id)
+    assert manifest.network is not None
+    assert manifest.own is not None
+    snapshot = manifest.snapshots[manifest.own]
+    store = MatrixStore.of(repository)
+    model = Model.of(
+        manifest, catalogue.network(store, manifest.network.id), hashes_of(manifest, snapshot)
+    )
+    db = repository.database
+    held = {model.hash(name) for name in model.program.tensors}
+    before = sum(matrices.stored_of(db, held).values())
+    total = sum(encoding.nbytes or 0 for m in held if (encoding := store.encoding(m)))
+    old = bounds.candidates(db, manifest.network.id, model.hashes.values())
+    with View(store) as view, progress("bounds", 3 * total) as bar:
+        keep = pinned(db, store, old)
+        for name, rows in _weights(model):
+            matrix = model.hash(name)
+            if matrix not in keep and matrix not in view.made:
+                fix(view, matrix, rows, _bases(repository, manifest, name), repository.tmp)
+        part(view, store, sorted(held - keep - view.made.keys()), repository.tmp)
+        bar.advance(total)
+        current = record_of(db, store, manifest, snapshot)
+        given = request.calibration.data is not None
+        if isinstance(current, Record) and not view.made and not given:
+            return _bounded(version, model, current, before, before)
+        calibration = rows_for(repository, manifest, model.program, request.calibration)
+        made = made_in_halves(model, view, calibration.rows, repository.tmp, strict=given)
+        bar.advance(total)
+        summary = f"bounds of {version.label}"
+        outcome.written += write(
+            repository, view, made.record, held, old, request.author, summary, bar.advance
+        )
+        changed = len(view.made)
+    after = sum(matrices.stored_of(db, held).values())
+    return _bounded(version, model, made.record, before, after, made, calibration.source, changed)
+
+
+def _weights(model: Model) -> Iterator[tuple[str, str]]:
+    """Tensors of linear nodes, with the axis that counts the node's outputs."""
+    done: set[str] = set()
+    for step in model.program.linear:
+        name = model.named(step.node.params["weight"])
+        if name not in done:
+            done.add(name)
+            yield name, row_axis(step.node)
+
+
+def _bases(repository: Repository, manifest: Manifest, name: str) -> list[str]:
+    """The same tensor in the parents' own weights."""
+    found = []
+    for parent in manifest.parents:
+        if versions.by_id(repository.database, parent.id) is None:
+            continue
+        other = repository.manifest(parent.id)
+        if other.own is not None:
+            found.append(hashes_of(other, other.snapshots[other.own]).get(name))
+    return [matrix for matrix in found if matrix is not None]
+
+
+def _bounded(
+    version: Version,
+    model: Model,
+    record: Record,
+    before: float,
+    after: float,
+    made: Made | None = None,
+    calibration: str | None = None,
+    changed: int = 0,
+) -> Bounded:
+    return Bounded(
+        version=version.label,
+        id=version.id,
+        record=record.hash,
+        made=made is not None,
+        changed=changed,
+        matrices=len(model.program.tensors),
+        before=before,
+        after=after,
+        calibration=calibration,
+        levels=[] if made is None else list(_levels(made)),
+        helps=record.helps,
+        why=None if made is None else made.schedule.why,
+    )
+
+
+def _levels(made: Made) -> Iterator[Level]:
+    whole = sum(each.bytes[each.planes] for each in made.stored.values())
+    shares = made.schedule.shares
+    for at, level in enumerate(made.schedule.levels):
+        size = sum(made.stored[name].bytes[planes] for name, planes in level.items())
+        told = shares[at] if at < len(shares) else None
+        yield Level(level, round(size), size / max(whole, 1.0), told)

@@ -1,0 +1,150 @@
+"""One call of one command: what the global options said, and what they lead to."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dlv.errors import DlvError, UnsafeInput, UsageError
+from dlv.lazy import lazy
+from dlv.terminal.output import Output
+
+if TYPE_CHECKING:
+    import dlv.canonical as canonical
+    import dlv.config as config_module
+    import dlv.disk.locks as locks
+    import dlv.repository.handle as repository_module
+    import dlv.terminal.screen as screen
+else:
+    canonical = lazy("dlv.canonical")
+    config_module = lazy("dlv.config")
+    locks = lazy("dlv.disk.locks")
+    repository_module = lazy("dlv.repository.handle")
+    screen = lazy("dlv.terminal.screen")
+
+
+class Progress(Protocol):
+    def expect(self, total: int) -> None: ...
+    def advance(self, count: int) -> None: ...
+    def tell(self, description: str, done: int, total: int, text: str) -> None: ...
+
+
+class _Silent:
+    def tell(self, *_: Any) -> None: ...
+
+    expect = advance = tell
+
+
+class Invocation:
+    """Handed to every command as its first argument."""
+
+    def __init__(
+        self, given: Mapping[str, Any], environ: Mapping[str, str], *, strict: bool = True
+    ) -> None:
+        self.environ = environ
+        self.directory = Path(given.get("directory") or ".")
+        self.json = bool(given.get("json"))
+        self.quiet = bool(given.get("quiet"))
+        self.verbose = bool(given.get("verbose"))
+        self.debug = bool(given.get("debug"))
+        self.pager = not given.get("no_pager")
+        self.colour: str | None = given.get("color")
+        self._jobs: int | None = given.get("jobs")
+        self._wait: float | str | None = given.get("wait")
+        self.mending = self._config_read = False
+        self._silent: config_module.Config | None = None
+        # A fixed time for tests and for reproducible examples.
+        fixed = environ.get("DLV_NOW") if strict else None
+        self.output = Output(
+            sys.stdout,
+            sys.stderr,
+            environ,
+            json=self.json,
+            quiet=self.quiet,
+            verbose=self.verbose,
+            color=self.colour,
+            pager=self.pager,
+            configured=self._configured,
+            now=canonical.stop_clock(fixed) if fixed else None,
+        )
+        if strict and not self.directory.is_dir():
+            raise UsageError(f"`{self.directory}` is not a directory", why="-C names where to work")
+
+    @cached_property
+    def repository(self) -> repository_module.Repository:
+        """The repository that the directory lies in; exit 3 where there is none."""
+        found = repository_module.Repository.find(
+            self.directory, self.environ.get("DLV_DIR"), mending=self.mending
+        )
+        found.single_host = lambda: bool(self.config.get("core.singlehost"))
+        found.patience = locks.Patience(self._seconds, self.output.message)
+        return found
+
+    def _seconds(self) -> float:
+        """For how long to wait for others."""
+        said = self._configured(config_module.WAIT) if self._wait is None else self._wait
+        return locks.SECONDS if said is None else float(said)
+
+    @cached_property
+    def config(self) -> config_module.Config:
+        """The configuration as it counts here, inside or outside a repository."""
+        loaded = self._read_config()
+        for warning in loaded.warnings:
+            self.output.warn(warning)
+        return loaded
+
+    def _read_config(self) -> config_module.Config:
+        self._config_read = True
+        self._silent = config_module.Config.load(self.repository_file, self.environ)
+        return self._silent
+
+    @cached_property
+    def repository_file(self) -> Path | None:
+        """`.dlv/config.toml` of the repository here, found without opening it."""
+        return config_module.repository_file(self.directory, self.environ.get("DLV_DIR"))
+
+    @property
+    def jobs(self) -> int:
+        return self._jobs or int(self.config.get("core.jobs")) or os.cpu_count() or 1
+
+    @property
+    def author(self) -> str:
+        return self.config.author(self.environ)
+
+    def _configured(self, key: str) -> str | None:
+        """A value for printing, which must not fail on, warn of or wait for the files."""
+        if not self._config_read:
+            with suppress(DlvError, OSError):
+                self._read_config()
+        if self._silent is None or self._silent.origin(key).level == "default":
+            return None
+        return str(self._silent.get(key))
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Ask before what cannot be undone; without a person to ask, `-y` must be given."""
+        if yes:
+            return
+        if not (sys.stdin.isatty() and sys.stderr.isatty()) or self.json:
+            raise UnsafeInput(
+                "not done without confirmation",
+                why="this cannot be undone, and nobody can be asked here",
+                hint="add -y to confirm it beforehand",
+            )
+        sys.stderr.write(f"{question} [y/N] ")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise UnsafeInput("not confirmed", why="nothing was changed")
+
+    @contextmanager
+    def progress(self, what: str, total: int | None = None, **how: bool) -> Iterator[Progress]:
+        """A bar over bytes (or `rows`) on stderr; nothing unless a person is looking."""
+        if not self.output.interactive:
+            yield _Silent()
+            return
+        with screen.progress(what, total, colour=self.output.colour(sys.stderr), **how) as bar:
+            yield bar

@@ -1,0 +1,108 @@
+"""What `archive` and `commit` ask of a storage plan and of bounds, by options and settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dlv.commands.shared.invocation import Invocation
+from dlv.errors import DlvError, UsageError
+from dlv.lazy import lazy
+
+if TYPE_CHECKING:
+    import dlv.archiving.archive as archive
+    import dlv.archiving.bounding.calibration as calibrating
+    import dlv.archiving.bounding.run as bounding
+    import dlv.archiving.budgets as budgets
+    import dlv.archiving.proposal as proposal
+    import dlv.archiving.speeds as speeds
+    import dlv.evaluation.asked as settings
+else:
+    archive = lazy("dlv.archiving.archive")
+    budgets = lazy("dlv.archiving.budgets")
+    proposal = lazy("dlv.archiving.proposal")
+    speeds = lazy("dlv.archiving.speeds")
+    calibrating = lazy("dlv.archiving.bounding.calibration")
+    bounding = lazy("dlv.archiving.bounding.run")
+    settings = lazy("dlv.evaluation.asked")
+
+
+def request(call: Invocation, refs: tuple[str, ...], **given: Any) -> proposal.Request:
+    """Budgets and speeds beside what was given."""
+    setting = call.config.get
+    policy = budgets.Policy(
+        *(setting("archive.hot"), setting("archive.normal"), setting("archive.cold")),
+        enough=setting("archive.enough"),
+        alpha=budgets.factor(given.pop("alpha", None)),
+        overrides=tuple(budgets.override(text) for text in given.pop("budget", ())),
+    )
+    return proposal.Request(
+        references=refs,
+        algorithm=given.pop("algorithm", None) or setting("archive.algorithm"),
+        policy=policy,
+        jobs=call.jobs,
+        author=call.author,
+        speeds=speeds.of_machine(speeds.folder(call.environ)),
+        **given,
+    )
+
+
+def after_commit(call: Invocation, made: str, parents: tuple[str, ...]) -> int | None:
+    """A new version and its parents stored as small as they may be; the bytes that it saves.
+
+    The version is there, whatever becomes of this.
+    """
+    try:
+        asked = request(call, (made, *parents), local=True)
+        outcome = archive.archive(call.repository, asked, progress=call.progress)
+    except DlvError as error:
+        why = f" ({error.why})" if error.why else ""
+        call.output.warn(f"the version is committed, but not archived: {error.message}{why}")
+        return None
+    return outcome.before - outcome.after
+
+
+def make_bounds(
+    call: Invocation,
+    refs: tuple[str, ...],
+    calibration: str | None = None,
+    *,
+    config: str | None = None,
+    sets: tuple[str, ...] = (),
+    lenient: bool = False,
+) -> bounding.Outcome:
+    """Bounds of these versions, or of the latest ones, by data that is read as `eval` reads it."""
+    file = None if config is None else str(call.directory / config)
+    said = settings.asked(file, sets)
+    given = calibrating.Asked(calibration or said.input_data, said.data, call.directory)
+    asked = bounding.Request(refs, given, call.author, lenient)
+    return bounding.bound(call.repository, asked, progress=call.progress)
+
+
+def tell_waiting(call: Invocation, packs: int) -> None:
+    """Old packs that an archive could not remove yet."""
+    if packs:
+        call.output.hint(
+            f"{packs} old packs are still being read; the next dlv archive removes them"
+        )
+
+
+def bounds_after_commit(call: Invocation, made: str, *, asked: bool) -> str | None:
+    """Bounds of a new version, if it is one that can have them: the record's hash.
+
+    `asked`: for this very version, so that it is worth a word if it cannot.
+    """
+    try:
+        outcome = make_bounds(call, (made,), lenient=not asked)
+    except DlvError as error:
+        why = f" ({error.why})" if error.why else ""
+        call.output.warn(f"the version is committed, but without bounds: {error.message}{why}")
+        return None
+    return outcome.versions[0].record if outcome.versions else None
+
+
+def alone(name: str, given: dict[str, Any], *, why: str, others: str) -> None:
+    """The option of that name goes with none of the others."""
+    for other in others.split():
+        if given[other] not in (None, False, ()):
+            words = other.replace("_", "-")
+            raise UsageError(f"--{name} and --{words} exclude each other", why=why)

@@ -1,0 +1,327 @@
+"""`tensorboard`: what is shown, versions or a folder of logs, and how it stays up to date."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import dlv.curves.frozen as frozen_curves
+import dlv.curves.ingest as ingest
+import dlv.curves.projections as projections
+import dlv.repository.revisions as revisions
+import dlv.weights.catalogue as catalogue
+from dlv.curves.network_graphs import graph_nodes
+from dlv.curves.restart_views import advice, under
+from dlv.curves.store import LIVE, CurveStore, curves_of
+from dlv.curves.writer import Batch, RunWriter
+from dlv.disk.locks import Patience
+from dlv.errors import DlvError, NotFound
+from dlv.events.formats.graph_def import (
+    PLUGIN,
+    RUN_GRAPH,
+    TAGGED,
+    TAGGED_CONTENT,
+    as_run_metadata,
+    graph_def,
+)
+from dlv.events.logs.points import BLOBS, BlobPoint, Metadata
+from dlv.events.provider.blob_keys import BlobKeys
+from dlv.events.provider.chosen_runs import ChosenRuns
+from dlv.events.provider.provider import CAP, Provider
+from dlv.events.provider.store import Store
+from dlv.metadata import curve_writing as rows
+from dlv.metadata import versions
+from dlv.metadata.versions import Version
+from dlv.repository.handle import Repository
+from dlv.weights.store import MatrixStore
+
+RELOAD = 5.0  # seconds between two looks for what is new
+PATIENCE = 3.0  # seconds of the first look that somebody waits for
+NETWORK = "network"  # its tag where the run has a graph already
+_IDLE = 8  # stores that are kept open
+
+Tell = Callable[[str], None]
+
+
+class _Opened(NamedTuple):
+    """A store, and which file it was opened at: somebody may delete or replace that."""
+
+    store: CurveStore
+    shown: CurveStore  # the same as a policy of restarts shows it
+    path: Path
+    file: int
+
+    @classmethod
+    def at(cls, path: Path, patience: Patience, restarts: str | None = None) -> _Opened:
+        store = CurveStore.open(path, patience)
+        return cls(store, under(store, restarts), path, _file(path))
+
+    @property
+    def current(self) -> bool:
+        return _file(self.path) == self.file
+
+
+def _file(path: Path) -> int:
+    """Its number in the file system, which is not given away while it is open; 0: none."""
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0
+
+
+class Board(ABC):
+    """Curves that are served by many threads while one more keeps them up to date."""
+
+    experiment: str
+    location: str  # as people know it
+
+    def __init__(
+        self, repository: Repository | None, *, cap: int = CAP, restarts: str | None, tell: Tell
+    ) -> None:
+        """`restarts` None: as marked, and where another policy would hide more, that is told."""
+        self._tell = tell
+        self._restarts = restarts
+        self._cap = cap
+        self._keys = BlobKeys()
+        self._idle: list[_Opened] = []
+        self._local = threading.local()
+        self._ended = threading.Event()
+        self._seen = threading.Event()
+        self._told: set[str] = set()
+        self._advised = False
+        self._scratch = tempfile.TemporaryDirectory(prefix="dlv-board-", ignore_cleanup_errors=True)
+        patience = Patience() if repository is None else repository.patience
+        self._patience = replace(patience, tell=self.tell_once)
+        kept = None if repository is None else curves_of(repository.path)
+        self.path = kept or self.scratch / LIVE
+        self._thread = threading.Thread(target=self._keep_up, daemon=True)
+
+    @property
+    def scratch(self) -> Path:
+        """An empty folder that goes away with the board."""
+        return Path(self._scratch.name)
+
+    @property
+    @abstractmethod
+    def directory(self) -> Path:
+        """What the projector may read."""
+
+    def shown(self, store: CurveStore) -> Store:
+        """What of a store is on this board."""
+        return store
+
+    def has(self, run: str) -> bool:  # noqa: ARG002
+        """Whether a run of its experiment is on this board."""
+        return True
+
+    @abstractmethod
+    def look(self, store: CurveStore) -> None:
+        """Bring what is new into the store."""
+
+    def ask(self) -> Provider:
+        """The provider of this thread, until `release`."""
+        if getattr(self._local, "provider", None) is None:
+            self._local.opened = self._open()
+            shown = self.shown(self._local.opened.shown)
+            self._local.provider = Provider(shown, keys=self._keys, cap=self._cap)
+        found: Provider = self._local.provider
+        return found
+
+    def _open(self) -> _Opened:
+        """A store that nobody uses, unless somebody has put another file in its place."""
+        while True:
+            try:
+                found = self._idle.pop()
+            except IndexError:
+                return _Opened.at(self.path, self._patience, self._restarts)
+            if found.current:
+                return found
+            found.store.close()
+
+    def release(self) -> None:
+        """This thread asks no more."""
+        found: _Opened | None = getattr(self._local, "opened", None)
+        self._local.opened = self._local.provider = None
+        if found is None:
+            return
+        if len(self._idle) < _IDLE and found.current and not self._ended.is_set():
+            self._idle.append(found)
+        else:
+            found.store.close()
+
+    def start(self) -> bool:
+        """Look at once, and again and again from then on; whether the first look is over yet."""
+        self._thread.start()
+        return self._seen.wait(PATIENCE)
+
+    def close(self) -> None:
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join(PATIENCE)
+        while self._idle:
+            self._idle.pop().store.close()
+        self._scratch.cleanup()
+
+    def _keep_up(self) -> None:
+        while not self._ended.is_set():
+            try:
+                opened = _Opened.at(self.path, self._patience)
+                with closing(opened.store):
+                    while not self._ended.is_set() and opened.current:
+                        self.look(opened.store)
+                        self._advise(opened.store)
+                        self._seen.set()
+                        self._ended.wait(RELOAD)
+            except DlvError as error:
+                self.tell_once(": ".join(filter(None, (error.message, error.why, error.hint))))
+            except Exception as error:  # what is shown already is shown on
+                self.tell_once(f"nothing new is read: {type(error).__name__}: {error}")
+            else:
+                continue  # another file is there now
+            # What went wrong may be over at the next look.
+            self._ended.wait(RELOAD)
+
+    def _advise(self, store: CurveStore) -> None:
+        if self._restarts is not None or self._advised:
+            return
+        text = advice(store, self.experiment, self.has)
+        if text is not None:
+            self._advised = True
+            self._tell(text)
+
+    def tell_once(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self._tell(text)
+
+
+class VersionsBoard(Board):
+    """Versions of a repository as runs; without references all there are, later ones too."""
+
+    experiment = frozen_curves.REPOSITORY
+
+    def __init__(
+        self,
+        repository: Repository,
+        references: Sequence[str],
+        *,
+        cap: int = CAP,
+        restarts: str | None = None,
+        tell: Tell,
+    ) -> None:
+        found = [revisions.whole(repository.database, text) for text in references]
+        super().__init__(repository, cap=cap, restarts=restarts, tell=tell)
+        self._repository = repository
+        for note in dict.fromkeys(note for reference in found for note in reference.notes):
+            tell(note)
+        self._chosen = [reference.version for reference in found]
+        self._labels: frozenset[str] = frozenset()
+        self._seen_in: CurveStore | None = None
+        self._drawn: set[str] = set()  # in that store
+        self._projected: set[str] = set()
+        self._room = projections.Room()
+        self.directory.mkdir()
+        self.location = " ".join(references) or str(repository.root)
+
+    @property
+    def directory(self) -> Path:
+        return self.scratch / "projector"
+
+    def shown(self, store: CurveStore) -> Store:
+        return ChosenRuns(store, lambda: self._labels)
+
+    def has(self, run: str) -> bool:
+        return run.split("/")[0] in self._labels
+
+    def look(self, store: CurveStore) -> None:
+        wanted = self._chosen or versions.all_versions(self._repository.database)
+        for series, why in frozen_curves.fill(self._repository, store, wanted):
+            self.tell_once(f"{series} is left out: {why}")
+        if store is not self._seen_in:
+            self._seen_in = store
+            self._drawn.clear()
+        for version in wanted:
+            if version.id in self._drawn:
+                continue
+            self._drawn.add(version.id)
+            try:
+                self._draw(store, version)
+            except DlvError as error:
+                self.tell_once(f"the network of {version.label} is not shown: {error.message}")
+        self._labels = frozenset(version.label for version in wanted)
+        self._seen.set()
+        self._project([version for version in wanted if version.id not in self._projected])
+
+    def _draw(self, store: CurveStore, version: Version) -> None:
+        """The network as the graph of its run; where the training has logged one itself, beside
+        it as one with a tag."""
+        key = {name: number for number, name in store.experiments()}[self.experiment]
+        manifest = self._repository.manifest(version.id)
+        logged = {series.tag for series in manifest.series if not series.run}
+        own = RUN_GRAPH in logged
+        tag = RUN_GRAPH if not own else NETWORK if NETWORK not in logged else f"{NETWORK} (dlv)"
+        if manifest.network is None or store.series(key, runs=[version.label], tags=[tag]):
+            return
+        plugin, content = (TAGGED, TAGGED_CONTENT) if own else (PLUGIN, b"")
+        with closing(MatrixStore.of(self._repository)) as objects:
+            network = catalogue.network(objects, manifest.network.id)
+        batch = Batch()
+        blob = graph_def(graph_nodes(network))
+        batch.add(
+            [BlobPoint(tag, 0, 0.0, (as_run_metadata(blob) if own else blob,))],
+            [Metadata(tag, plugin, BLOBS, content, "", "")],
+        )
+        with store.alone(), store.database.atomic():
+            RunWriter(store, rows.run(store.database, key, version.label)).write(batch)
+
+    def _project(self, wanted: Sequence[Version]) -> None:
+        """Weights for the projector, of the newest versions if there is no room for all."""
+        for version in sorted(wanted, key=lambda version: version.created, reverse=True):
+            self._projected.add(version.id)
+            folder = self.directory / version.label
+            try:
+                manifest = self._repository.manifest(version.id)
+                with closing(MatrixStore.of(self._repository)) as objects:
+                    projections.write(folder, manifest, objects, self._room)
+            except DlvError as error:
+                self.tell_once(f"weights of {version.label} are not projected: {error.message}")
+
+
+class DirectoryBoard(Board):
+    """A folder of event files; of a training that goes on, too."""
+
+    def __init__(
+        self,
+        directory: Path,
+        repository: Repository | None,
+        *,
+        cap: int = CAP,
+        restarts: str | None = None,
+        tell: Tell,
+    ) -> None:
+        if not directory.is_dir():
+            raise NotFound(f"there is no folder `{directory}`")
+        super().__init__(repository, cap=cap, restarts=restarts, tell=tell)
+        self._directory = directory.resolve()
+        self.location = str(directory)
+        self.experiment = ingest.text_of(self._directory)
+        self._strangers: dict[Path, ingest.Look] = {}
+
+    @property
+    def directory(self) -> Path:
+        return self._directory
+
+    def look(self, store: CurveStore) -> None:
+        found = ingest.scan(
+            store, self._directory, experiment=self.experiment, strangers=self._strangers
+        )
+        if not found.runs:
+            self.tell_once(f"there are no logs below {self.location} yet: {ingest.WHAT}")
+        for file, remark in found.remarks:
+            self.tell_once(f"{file}: {remark}")

@@ -1,0 +1,259 @@
+"""What a log or a pack brings, put into `live.db`: series by series, a transaction at a time."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlv.canonical import hash_bytes
+from dlv.curves.store import CurveStore, gaps
+from dlv.events.formats import chunks
+from dlv.events.formats.chunks import Scalars
+from dlv.events.logs.points import (
+    BLOBS,
+    SCALAR,
+    TENSOR,
+    BlobPoint,
+    Fault,
+    Hide,
+    Item,
+    Metadata,
+    ScalarPoints,
+    TensorPoint,
+)
+from dlv.events.provider.downsample import SAMPLE, sampled
+from dlv.metadata import curve_writing as rows
+from dlv.metadata import curves
+from dlv.metadata.curve_writing import PackedChunk, SeriesState
+
+_FRAGMENTS = 16  # chunks at the end of a series that are not full; then they become one
+
+
+class Batch:
+    """What one transaction is to bring: points of all series of one run, in order."""
+
+    def __init__(self) -> None:
+        self.metadata: list[Metadata] = []
+        self.faults: list[Fault] = []
+        self.items: list[Item] = []
+        self.bytes = 0
+        self.points = 0
+
+    def add(
+        self, items: Iterable[Item], metadata: Iterable[Metadata] = (), faults: Iterable[Fault] = ()
+    ) -> None:
+        self.metadata += metadata
+        self.faults += faults
+        for item in items:
+            self.items.append(item)
+            if isinstance(item, ScalarPoints):
+                self.bytes += 24 * len(item)
+                self.points += len(item)
+            elif isinstance(item, TensorPoint):
+                self.bytes += 200 + len(item.data) + len(item.legacy)
+                self.points += 1
+            elif isinstance(item, BlobPoint):
+                self.bytes += 200 + sum(map(len, item.blobs))
+                self.points += 1
+
+
+class RunWriter:
+    """Writes batches to one run; each within a transaction of the caller's."""
+
+    def __init__(self, store: CurveStore, run_id: int) -> None:
+        self.store = store
+        self.db = store.database
+        self.run_id = run_id
+        self.series = rows.series(self.db, run_id)
+        self._scalars: dict[str, list[Scalars]] = {}
+        self._tensors: dict[str, list[rows.TensorPoint]] = {}
+        self._new: dict[str, int] = {}  # points of a tag in this batch so far
+        self._purges: dict[str, list[tuple[int, int]]] = {}
+        self._back: dict[str, dict[str, tuple[int, int]]] = {}  # of a tag, kind -> (seq, step)
+
+    def write(self, batch: Batch) -> None:
+        for known in batch.metadata:
+            self._declare(known)
+        for fault in batch.faults:
+            if fault.tag is not None and fault.tag in self.series:
+                self._flag(self.series[fault.tag], fault.message)
+        for item in batch.items:
+            self._take(item)
+        for tag, parts in self._scalars.items():
+            points = chunks.joined(parts)
+            self._look_back(tag, points.steps)
+            self._append(self.series[tag], points)
+        for tag, tensors in self._tensors.items():
+            rows.put_tensors(self.db, self.series[tag].id, tensors)
+        for tag, count in self._new.items():
+            self.series[tag].written += count
+        for tag, purges in self._purges.items():
+            self._hide(tag, self.series[tag], purges)
+        for tag, kinds in self._back.items():
+            for kind, (seq, step) in kinds.items():
+                rows.put_back(self.db, self.series[tag].id, seq, step, kind)
+        rows.save_series(self.db, self.series.values())
+        for waiting in (self._scalars, self._tensors, self._new, self._purges, self._back):
+            waiting.clear()
+
+    def forget(self, tag: str) -> None:
+        """What a transaction that failed was about."""
+        self.series.pop(tag, None)
+        for waiting in (self._scalars, self._tensors, self._new, self._purges, self._back):
+            waiting.pop(tag, None)
+
+    def _declare(self, known: Metadata) -> None:
+        """A tag's first metadata wins."""
+        if known.tag in self.series:
+            return
+        self.series[known.tag] = rows.add_series(
+            *(self.db, self.run_id, known.tag, known.plugin, known.data_class),
+            *(known.content, known.display_name, known.description),
+        )
+
+    def _flag(self, state: SeriesState, message: str) -> None:
+        if state.error is None:
+            state.error, state.changed = message, True
+
+    def _take(self, item: Item) -> None:
+        if isinstance(item, Hide):
+            for tag in list(self.series) if item.tag is None else [item.tag]:
+                if tag in self.series and (seq := self._count(tag)):
+                    self._purges.setdefault(tag, []).append((seq, item.step))
+            return
+        state = self.series[item.tag]
+        wanted = {ScalarPoints: SCALAR, BlobPoint: BLOBS}.get(type(item), TENSOR)
+        if state.data_class not in (wanted, 0 if wanted == TENSOR else wanted):
+            self._flag(state, "values of several kinds were logged under this tag")
+            return
+        seq = self._count(item.tag)
+        if isinstance(item, ScalarPoints):
+            self._scalars.setdefault(item.tag, []).append(
+                Scalars(item.steps, item.walls, item.values)
+            )
+            self._new[item.tag] = self._new.get(item.tag, 0) + len(item)
+            return
+        self._new[item.tag] = self._new.get(item.tag, 0) + 1
+        self._note_back(item.tag, seq, item.step, state.max_step)
+        self._count_in(state, item.step, item.wall)
+        if isinstance(item, TensorPoint):
+            shape = json.dumps(list(item.shape))
+            self._tensors.setdefault(item.tag, []).append(
+                rows.TensorPoint(
+                    seq, item.step, item.wall, item.dtype, shape, item.data, item.legacy
+                )
+            )
+            return
+        state.max_length = max(state.max_length, len(item.blobs))
+        blobs = [(hash_bytes(blob), blob) for blob in item.blobs]
+        rows.put_blobs(self.db, state.id, seq, item.step, item.wall, blobs)
+
+    def _look_back(self, tag: str, steps: NDArray[np.int64]) -> None:
+        """Whether new scalars go back, or repeat a step."""
+        state = self.series[tag]
+        if not len(steps) or (
+            (state.max_step is None or steps[0] > state.max_step) and (steps[1:] > steps[:-1]).all()
+        ):
+            return
+        least = max(int(steps[0]) - 1, -(2**63)) if state.max_step is None else state.max_step
+        before = np.maximum.accumulate(np.append(np.int64(least), steps[:-1]))
+        for places in (np.flatnonzero(steps < before), np.flatnonzero(steps == before)):
+            if len(places):
+                at = int(places[0])
+                self._note_back(tag, state.written + at, int(steps[at]), int(before[at]))
+
+    def _note_back(self, tag: str, seq: int, step: int, before: int | None) -> None:
+        if before is not None and step <= before:
+            kind = rows.BACK if step < before else rows.REPEAT
+            self._back.setdefault(tag, {}).setdefault(kind, (seq, step))
+
+    def _count(self, tag: str) -> int:
+        return self.series[tag].written + self._new.get(tag, 0)
+
+    def _count_in(self, state: SeriesState, step: int, wall: float) -> None:
+        state.n += 1
+        state.max_step = step if state.max_step is None else max(state.max_step, step)
+        state.max_wall = wall if state.max_wall is None else max(state.max_wall, wall)
+        state.changed = True
+
+    def _append(self, state: SeriesState, points: Scalars) -> None:
+        """Full chunks, and what is left over as one that is not, to be filled up later."""
+        if not points.n:
+            return
+        _count_scalars(state, points)
+        loose = rows.loose_end(self.db, state.id)
+        held = sum(n for _, n, _ in loose)
+        first = state.written
+        if loose and (held + points.n >= curves.CHUNK or len(loose) >= _FRAGMENTS):
+            first = loose[0][0]
+            points = chunks.joined([*(chunks.unpack(data) for _, _, data in loose), points])
+        made = []
+        for start in range(0, points.n, curves.CHUNK):
+            part = points.part(start, min(points.n, start + curves.CHUNK))
+            made.append(PackedChunk(first + start, *chunks.figures(part), chunks.pack(part)))
+        rows.put_chunks(self.db, state.id, first, made)
+
+    def _hide(self, tag: str, state: SeriesState, purges: Sequence[tuple[int, int]]) -> None:
+        for seq, step in purges:
+            rows.put_purge(self.db, state.id, seq, step, "marked")
+        # Mostly a run goes on after its last step, and nothing is hidden.
+        if state.max_step is None or all(step > state.max_step for _, step in purges):
+            return
+        if state.data_class == SCALAR:
+            points = chunks.joined(list(self.store.written(state.id)))
+        else:
+            points = self._moments(state)
+        live = np.ones(points.n, bool)
+        for start, n in curves.extent(self.db, state.id).hidden:
+            live[start : start + n] = False
+        for seq, step in purges:
+            live[:seq] &= points.steps[:seq] < step
+        rows.set_hidden(self.db, state.id, gaps(live))
+        left = points.at(np.flatnonzero(live))
+        if (left.steps[1:] > left.steps[:-1]).all():  # what went back is hidden now
+            self._back.pop(tag, None)
+            rows.drop_back(self.db, state.id)
+        state.n, state.max_step, state.max_wall = 0, None, None
+        state.last = state.min = state.max = None
+        state.changed = True
+        if left.n and state.data_class == SCALAR:
+            _count_scalars(state, left)
+        elif left.n:
+            state.n = left.n
+            state.max_step, state.max_wall = (
+                int(left.steps.max()),
+                float(np.fmax.reduce(left.walls)),
+            )
+
+    def _moments(self, state: SeriesState) -> Scalars:
+        """Steps and times of points that are no scalars."""
+        found = rows.moments(
+            self.db, state.id, "tensor" if state.data_class != BLOBS else "blob_point"
+        )
+        steps = np.asarray([step for step, _ in found], np.int64)
+        walls = np.asarray([math.nan if wall is None else wall for _, wall in found])
+        return Scalars(steps, walls, np.zeros(len(steps)))
+
+
+def keep_preview(store: CurveStore, series_id: int, n: int) -> None:
+    """The sample that is asked for most, out of `n` live points."""
+    if n > SAMPLE:
+        found = store.points_at(series_id, sampled(n, SAMPLE))
+        rows.put_preview(store.database, series_id, n, chunks.pack(found))
+
+
+def _count_scalars(state: SeriesState, points: Scalars) -> None:
+    told = chunks.figures(points)
+    state.n += points.n
+    state.max_step = told.step1 if state.max_step is None else max(state.max_step, told.step1)
+    wall = float(np.fmax.reduce(points.walls))
+    state.max_wall = wall if state.max_wall is None else max(state.max_wall, wall)
+    state.last = float(points.values[-1])
+    if told.vmin is not None and told.vmax is not None:
+        state.min = told.vmin if state.min is None else min(state.min, told.vmin)
+        state.max = told.vmax if state.max is None else max(state.max, told.vmax)
+    state.changed = True

@@ -1,0 +1,214 @@
+"""Statements with every name decided: what is asked, what is to be derived from it, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from dlv.dql.trials.config_tests import Test
+from dlv.dql.words.ast import NOWHERE, Span
+from dlv.metadata.select.node_sets import Nodes
+from dlv.metadata.select.relations import Condition, Query
+from dlv.metadata.select.tree_parts import part
+from dlv.training.ledger.space import Domain, Key
+
+
+@part(frozen=True)
+class Making:
+    """A node to make; `$1` in its name is what was captured as ($1)."""
+
+    op: str
+    variant: str | None
+    name: str | None
+    attrs: tuple[tuple[str, Any], ...]
+    span: Span = field(compare=False, default=NOWHERE)
+
+
+@part(frozen=True)
+class Insert:
+    """Behind each node, on all of its edges or on that to `to`; `before`: in front of it."""
+
+    nodes: Nodes
+    makings: tuple[Making, ...]
+    to: Nodes | None = None
+    before: bool = False
+    source: Nodes | None = None  # with `before`: on the edge from this one
+    span: Span = field(compare=False, default=NOWHERE)
+
+
+@part(frozen=True)
+class Replace:
+    nodes: Nodes
+    makings: tuple[Making, ...]
+    span: Span = field(compare=False, default=NOWHERE)
+
+
+@part(frozen=True)
+class Delete:
+    """The nodes, or their edges to `to`."""
+
+    nodes: Nodes
+    to: Nodes | None = None
+    span: Span = field(compare=False, default=NOWHERE)
+
+
+@part(frozen=True)
+class Set:
+    """An attribute; several values give a network each."""
+
+    nodes: Nodes
+    attribute: str
+    values: tuple[Any, ...]
+    span: Span = field(compare=False, default=NOWHERE)
+
+
+Change: TypeAlias = Insert | Replace | Delete | Set
+
+
+@part(frozen=True)
+class Cut:
+    """What a slice is: from and to these nodes. Texts are selectors on the source."""
+
+    inputs: tuple[Nodes, ...]
+    outputs: tuple[Nodes, ...]
+    support: str = "keep"
+    span: Span = field(compare=False, default=NOWHERE)
+
+
+@part(frozen=True)
+class Chosen:
+    """A set of nodes that `where` asks something of: only those that fulfil it are changed."""
+
+    nodes: Nodes
+    test: Condition
+
+
+@part(frozen=True)
+class Derivation:
+    """A slice or construct: of each version (or derived network) that the query gives.
+
+    `source` has one column, which stands for the network that `variable` is about.
+    """
+
+    verb: str
+    name: str
+    variable: str
+    source: Query
+    work: Cut | tuple[Change, ...]
+    each: bool = False
+    chosen: tuple[Chosen, ...] = ()
+    into: str | None = None
+    span: Span = field(compare=False, default=NOWHERE)
+
+
+@part(frozen=True)
+class ConfigFile:
+    """What settings are put over. `stored`: it came out of a version, so that nobody wrote it here.
+
+    `folder`: where it lies, beside which paths in it are looked for, too.
+    """
+
+    where: str
+    table: Mapping[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
+    stored: bool = False
+
+
+@part(frozen=True)
+class Rows:
+    """The rows that a query gives are the values."""
+
+    query: Query
+    said: str
+    span: Span = field(compare=False, default=NOWHERE)
+
+
+@part(frozen=True)
+class Automatic:
+    """The usual values of a key, or so many of them; `each`: for every node by itself."""
+
+    levels: int | None = None
+    each: bool = False
+
+
+@part(frozen=True)
+class Varied:
+    """Keys of the configuration that take their values together. `said`: as it was written."""
+
+    keys: tuple[Key, ...]
+    domain: Domain | Rows | Automatic
+    when: Test | None = None
+    said: str = ""
+
+
+@part(frozen=True)
+class Sampling:
+    """How points are picked: "grid", "random" or "tpe"."""
+
+    kind: str = "grid"
+    n: int | None = None
+    seed: int = 0
+    batch: int = 4
+    metric: str | None = None
+    direction: str | None = None
+
+
+@part(frozen=True)
+class Workers:
+    """Where trials run: "local" or "ray"."""
+
+    kind: str = "local"
+    count: int | None = None
+    address: str | None = None
+    cpus: float = 1
+    gpus: float = 0
+
+
+@part(frozen=True)
+class Ranked:
+    """What the results are ordered by: a metric, a key of the configuration, or a figure."""
+
+    kind: str
+    name: str
+    key: Key = ()
+    descending: bool = False
+    nulls_first: bool = False
+
+
+@part(frozen=True)
+class Evaluation:
+    """Trials: of each network that the query gives, with each configuration."""
+
+    name: str
+    variable: str
+    source: Query
+    config: ConfigFile
+    settings: tuple[tuple[Key, Any], ...] = ()
+    varied: tuple[Varied, ...] = ()
+    sampling: Sampling = field(default_factory=Sampling)
+    rules: tuple[Mapping[str, Any], ...] = ()
+    budget: Mapping[str, float] = field(default_factory=dict)
+    workers: Workers = field(default_factory=Workers)
+    into: str | None = None
+    order: tuple[Ranked, ...] = ()
+    limit: int | None = None
+    offset: int | None = None
+    said: str = ""  # what the networks come from, in a word
+    span: Span = field(compare=False, default=NOWHERE)
+
+
+@part(frozen=True)
+class Bound:
+    """A query and what has to be derived before it can be asked, in that order.
+
+    `Derived(k)` within a query stands for what `derivations[k]` gives. Where the statement is
+    itself a slice or construct, that is the last of them, and `query` is None; so it is where it
+    is an evaluate.
+    """
+
+    query: Query | None
+    derivations: tuple[Derivation, ...] = ()
+    warnings: tuple[str, ...] = ()
+    evaluation: Evaluation | None = None

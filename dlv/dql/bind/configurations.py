@@ -1,0 +1,230 @@
+"""`config` in a query: the file that it begins with, its keys, and what they may be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dlv.dql.bind.bound import ConfigFile
+from dlv.dql.bind.constants import is_constant, plain
+from dlv.dql.bind.reading import Reading
+from dlv.dql.words import ast
+from dlv.errors import DlvError, NotFound, UsageError, nearest
+from dlv.training import config as configs
+from dlv.training.fields import CONTRACT, NET, TABLES, TORCH, Field
+from dlv.training.ledger.space import Key
+
+CONFIG = "config"
+_OPEN = ("env", "data")  # tables with keys of any name
+
+
+@dataclass
+class Configuration:
+    """What `with` has said so far. `strict`: keys that nobody knows are faults."""
+
+    file: ConfigFile = field(default_factory=lambda: ConfigFile("no file"))
+    settings: list[tuple[Key, Any]] = field(default_factory=list)
+    strict: bool = True
+
+    def value(self, key: Key) -> Any:
+        """As it is set here, in the file, or else by itself."""
+        for name, value in reversed(self.settings):
+            if name == key:
+                return value
+        return looked_up(self.file.table, key)
+
+
+def looked_up(table: Any, key: Key) -> Any:
+    """What stands in a table under a key, or what it is without."""
+    found = table
+    for word in key:
+        if not isinstance(found, dict) or word not in found:
+            known = configs.field_of(key)
+            return "torch" if key == ("trainer",) else None if known is None else known.default
+        found = found[word]
+    return found
+
+
+def read(
+    reading: Reading, parts: Sequence[ast.Action], varied: Sequence[ast.Dimension]
+) -> Configuration:
+    """`with`: all faults are noted, and what could be read is there."""
+    made = Configuration()
+    for part in parts:
+        if not part.path.trailers:
+            with reading.collecting():
+                _check_name(reading, part.path)
+                made.file = _file(reading, part, made)
+    # What is a key depends on who reads it.
+    trainers = [part for part in parts if _plainly(part.path) == ("trainer",)]
+    named = {_plainly(path) for dimension in varied for path in dimension.paths}
+    own = looked_up(made.file.table, ("trainer",)) != configs.TRAINER
+    if trainers:
+        value = trainers[-1].value
+        own = not (isinstance(value, ast.Text) and value.value == configs.TRAINER)
+    made.strict = not own and ("trainer",) not in named
+    for part in parts:
+        if part.path.trailers:
+            with reading.collecting():
+                key = key_of(reading, part.path)
+                assert part.value is not None
+                value = _constant(reading, part.value, made.strict)
+                made.settings.append(
+                    (key, checked(reading, part.path, part.value, key, value, strict=made.strict))
+                )
+    return made
+
+
+def _plainly(path: ast.Path) -> Key:
+    """A key without a check of it."""
+    if path.name != CONFIG:
+        return ()
+    return tuple(
+        each.name if isinstance(each, ast.Attribute) else each.text
+        for each in path.trailers
+        if isinstance(each, (ast.Attribute, ast.Selector))
+    )
+
+
+def _file(reading: Reading, part: ast.Action, made: Configuration) -> ConfigFile:
+    if made.file != Configuration().file:
+        raise reading.fault(part.span, "there are two configuration files")
+    value: Any = part.value
+    if isinstance(value, ast.Parameter):
+        given = reading.parameter(value)
+        if isinstance(given, dict):
+            return ConfigFile(f"${value.name}", given)
+    where = _constant(reading, value, strict=True)
+    if not isinstance(where, str) or not where:
+        raise reading.fault(
+            value.span,
+            f"{reading.short(value)} names no file",
+            hint='config = "base.toml", or one of a version: config = "lenet@3:base.toml"',
+        )
+    if reading.config_file is None:
+        raise reading.fault(value.span, "no configuration files are read here")
+    try:
+        return reading.config_file(where)
+    except DlvError as error:
+        raise reading.fault(
+            value.span,
+            error.message,
+            why=error.why,
+            hint=error.hint,
+            did_you_mean=error.did_you_mean,
+            missing=isinstance(error, NotFound),
+        ) from None
+    except OSError as error:
+        raise reading.fault(value.span, f"{where}: {error.strerror or error}") from None
+
+
+def _check_name(reading: Reading, path: ast.Path) -> None:
+    if path.name != CONFIG:
+        raise reading.fault(
+            ast.Span(path.span.start, path.span.start + len(path.name)),
+            f"`{path.name}` is nothing of the configuration",
+            did_you_mean=nearest(path.name, [CONFIG]),
+            hint='its keys are written config.steps, config.net["conv*"].lr',
+        )
+
+
+def key_of(reading: Reading, path: ast.Path) -> Key:
+    """`config.net["conv*"].lr` as ("net", "conv*", "lr")."""
+    _check_name(reading, path)
+    found: list[str] = []
+    for trailer in path.trailers:
+        if isinstance(trailer, ast.Attribute):
+            found.append(trailer.name)
+        elif isinstance(trailer, ast.Selector) and not trailer.regular:
+            found.append(trailer.text)
+        else:
+            raise reading.fault(
+                trailer.span,
+                "a key of a configuration is a name",
+                hint='config.base_lr, config.net["conv*"].lr',
+            )
+    if not found:
+        raise reading.fault(
+            path.span, "which key of the configuration?", hint="config.base_lr, config.steps"
+        )
+    if found[0] == "net":
+        _check_net(reading, path, found)
+    return tuple(found)
+
+
+def _check_net(reading: Reading, path: ast.Path, found: Sequence[str]) -> None:
+    if len(found) != 3:
+        raise reading.fault(
+            path.span, "of which nodes, and which setting?", hint='config.net["conv*"].lr'
+        )
+    if found[2] not in NET:
+        span = path.trailers[2].span
+        raise reading.fault(
+            span,
+            f"nodes have no setting `{found[2]}`",
+            why=f"there are {', '.join(NET)}",
+            did_you_mean=nearest(found[2], NET),
+        )
+    second = path.trailers[1]
+    reading.selector(found[1], second.span)
+
+
+def check_known(reading: Reading, path: ast.Path, key: Key, *, strict: bool) -> Field | None:
+    """What is known of a key; a fault if nothing is and that is too little."""
+    found = configs.field_of(key)
+    free = key == ("trainer",) or (len(key) > 1 and key[0] in _OPEN)
+    if found is not None or free or not strict:
+        return found
+    said = ".".join(key)
+    if len(key) == 1 and key[0] in (*TABLES, *_OPEN, "net"):
+        inside = list(TABLES.get(key[0], ())) or ["NAME"]
+        raise reading.fault(
+            path.span, f"config.{said} is a table", hint=f"config.{said}.{inside[0]}"
+        )
+    if len(key) > 1 and key[0] in TABLES:
+        meant = [f"config.{key[0]}.{name}" for name in nearest(key[-1], TABLES[key[0]])]
+    else:
+        places = {name: f"config.{table}.{name}" for table in TABLES for name in TABLES[table]}
+        places |= {name: f"config.{name}" for name in (*CONTRACT, *TORCH, "trainer")}
+        meant = [places[name] for name in nearest(key[-1], places)]
+    raise reading.fault(
+        ast.Span(path.trailers[0].span.start, path.span.end),
+        f"there is no setting config.{said}",
+        why="the trainer is torch, and knows its settings",
+        did_you_mean=meant,
+        hint=None if meant else "another trainer may take it: config.trainer",
+    )
+
+
+def checked(
+    reading: Reading, path: ast.Path, part: ast.Part, key: Key, value: Any, *, strict: bool
+) -> Any:
+    """The value as the trainer gets it, or a fault that says what the key may be."""
+    known = check_known(reading, path, key, strict=strict)
+    return fitting(reading, part, key, known, value)
+
+
+def fitting(reading: Reading, part: ast.Part, key: Key, known: Field | None, value: Any) -> Any:
+    if isinstance(value, tuple):
+        value = list(value)
+    if known is None:
+        return value
+    try:
+        return known.read(".".join(key), value)
+    except UsageError as error:
+        raise reading.fault(
+            part.span, error.message, why=error.why, did_you_mean=error.did_you_mean
+        ) from None
+
+
+def _constant(reading: Reading, part: Any, strict: bool) -> Any:
+    if isinstance(part, ast.Parameter) and not strict:
+        return reading.parameter(part)
+    if not is_constant(part):
+        hint = None
+        if isinstance(part, ast.Path):
+            said = reading.short(part)
+            hint = f'a text stands in quotes: "{said}"'
+        raise reading.fault(part.span, f"{reading.short(part)} is no value", hint=hint)
+    return plain(reading, part)

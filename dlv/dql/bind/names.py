@@ -1,0 +1,95 @@
+"""From the tree of a query to one in which every name is decided, or to all that is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dlv.dql.bind import queries
+from dlv.dql.bind.bound import Bound, Evaluation
+from dlv.dql.bind.faults import Fault, refuse
+from dlv.dql.bind.reading import Found, Parse, ReadConfig, Reading, Reported
+from dlv.dql.words import ast, parser
+from dlv.lazy import lazy
+from dlv.metadata.known_names import KnownNames
+from dlv.metadata.select.relations import Query
+
+if TYPE_CHECKING:
+    import dlv.dql.bind.derivations as derivations
+    import dlv.dql.bind.evaluations as evaluations
+else:  # most queries ask for rows
+    derivations = lazy("dlv.dql.bind.derivations")
+    evaluations = lazy("dlv.dql.bind.evaluations")
+
+
+def resolve(
+    text: str,
+    query: ast.Query,
+    known: KnownNames,
+    parameters: Mapping[str, Any] | None = None,
+    *,
+    defining: str | None = None,
+    parse: Parse = parser.parse,
+    config_file: ReadConfig | None = None,
+) -> Bound:
+    """The query of one statement; Faults with all that is wrong in it.
+
+    `defining`: the name it is to be saved under. Its parameters may have no values then, and
+    what comes back is not to be run. `parse` reads saved queries, `config_file` configurations.
+    """
+    found = Found()
+    reading = Reading(
+        *(text, known, parameters or {}, parse, queries.Queries(), found),
+        defining=defining,
+        config_file=config_file,
+    )
+    asked: Query | Evaluation | None = None
+    done = False
+    with reading.collecting():
+        asked = _statement(reading, query)
+        done = True
+    faults = [*found.faults]
+    if found.missing and defining is None:
+        faults.append(_missing(reading))
+    refuse(faults)
+    if not done and not found.missing:
+        raise Reported
+    made = (tuple(found.derivations), tuple(found.warnings))
+    if isinstance(asked, Evaluation):
+        return Bound(None, *made, asked)
+    return Bound(asked, *made)
+
+
+def _statement(reading: Reading, query: ast.Query) -> Query | Evaluation | None:
+    body: ast.Body = query
+    while isinstance(body, ast.Query) and _bare(body):
+        body = body.body
+    if isinstance(body, ast.Derived):
+        derivations.derivation(reading, body, nested=False)
+        return None
+    if isinstance(body, ast.Evaluate):
+        return evaluations.evaluation(reading, body, ast.Query(body, span=body.span))
+    if isinstance(body, ast.Query):
+        inner = body.body
+        while isinstance(inner, ast.Query) and _bare(inner):
+            inner = inner.body
+        if isinstance(inner, ast.Evaluate):
+            return evaluations.evaluation(reading, inner, body)
+    return queries.query(reading, None, query).query
+
+
+def _bare(query: ast.Query) -> bool:
+    return not query.order_by and query.limit is None and query.offset is None
+
+
+def _missing(reading: Reading) -> Fault:
+    """One fault for all parameters without values, where the first of them stands."""
+    missing = sorted(reading.found.missing.values(), key=lambda each: each[1].span.start)
+    first, names = missing[0], [part.name for _, part in missing]
+    listed = ", ".join(f"${name}" for name in names)
+    inside, part = first
+    return inside.fault(
+        part.span,
+        f"{listed} {'has no value' if len(names) == 1 else 'have no values'}",
+        hint=" ".join(f"-P {name}=VALUE" for name in names),
+    )

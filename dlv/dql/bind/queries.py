@@ -1,0 +1,380 @@
+"""Queries bound: select, sets of them, order and limit; each inside another one as well."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from dlv.dql.bind import conditions, constants, derivations, grouping, sources, values
+from dlv.dql.bind.reading import Reading, Reported
+from dlv.dql.bind.scopes import Scope
+from dlv.dql.bind.things import ANY, LIST, VERSION, WORDS, Result, Scalar, Variable
+from dlv.dql.words import ast
+from dlv.dql.words.diagnosis import SyntaxFault
+from dlv.errors import nearest
+from dlv.metadata.select import relations
+from dlv.metadata.select.relations import (
+    Combined,
+    Item,
+    Order,
+    Output,
+    Query,
+    Select,
+    Source,
+    Value,
+)
+
+MOST_EXPANDED = 500  # saved queries within one statement
+
+
+class Queries:
+    """What the other parts of the binder call for queries inside."""
+
+    def query(self, reading: Reading, scope: Any, part: ast.Query) -> Result:
+        return query(reading, scope, part)
+
+    def saved(self, reading: Reading, scope: Any, part: ast.Saved) -> Result:
+        return saved(reading, scope, part)
+
+
+def query(reading: Reading, outer: Scope | None, part: ast.Query) -> Result:
+    """Any query; Reported if something in it is wrong."""
+    limit = offset = None
+    before = len(reading.found.faults)
+    with reading.collecting():
+        limit = constants.whole(reading, part.limit, "limit")
+        offset = constants.whole(reading, part.offset, "offset")
+    if isinstance(part.body, ast.Select):
+        result = _select(reading, outer, part.body, part.order_by)
+    elif isinstance(part.body, ast.Evaluate):
+        raise not_nested(reading, part.body)
+    else:
+        result = _ordered(reading, outer, part)
+    if len(reading.found.faults) > before:
+        raise Reported
+    return replace(result, query=replace(result.query, limit=limit, offset=offset))
+
+
+def not_nested(reading: Reading, part: ast.Evaluate) -> Exception:
+    return reading.fault(
+        ast.Span(part.span.start, part.span.start + len("evaluate")),
+        "evaluate stands alone",
+        why="it trains, and what it keeps are versions only behind `into`",
+        hint='evaluate .. into "tuned", and then ask for the versions of that name',
+    )
+
+
+def saved(reading: Reading, outer: Scope | None, part: ast.Saved) -> Result:
+    """A saved query, as if it stood there in parentheses."""
+    inside, statement = opened(reading, part)
+    return query(inside, outer, statement)
+
+
+def opened(reading: Reading, part: ast.Saved) -> tuple[Reading, ast.Query]:
+    """The text of a saved query and its tree; a fault if it is missing, or contains itself."""
+    name = part.name
+    if name in reading.saved or name == reading.defining:
+        way = [*reading.saved, name] if name in reading.saved else [name, *reading.saved, name]
+        raise reading.fault(
+            part.span,
+            f'the saved query "{name}" contains itself',
+            why=" -> ".join(f'"{each}"' for each in way[way.index(name) :]),
+        )
+    text = reading.known.saved(name)
+    if text is None:
+        raise reading.fault(
+            part.span,
+            f'there is no saved query "{name}"',
+            did_you_mean=nearest(name, reading.known.saved_names()),
+            hint="dlv query --list; a new one: define NAME as select ..",
+            missing=True,
+        )
+    reading.found.expanded += 1
+    if reading.found.expanded > MOST_EXPANDED:
+        raise reading.fault(part.span, f"more than {MOST_EXPANDED} saved queries within one query")
+    try:
+        statements = reading.parse(text)
+    except SyntaxFault as fault:
+        raise reading.fault(
+            part.span,
+            f'the saved query "{name}" cannot be read',
+            why=fault.message,
+            hint=f'define "{name}" as .. puts another one in its place',
+        ) from None
+    statement = statements[0] if len(statements) == 1 else None
+    if isinstance(statement, ast.Define):
+        statement = statement.query
+    if not isinstance(statement, ast.Query):
+        raise reading.fault(part.span, f'"{name}" does not hold one query')
+    return reading.within_saved(name, text), statement
+
+
+# select
+
+
+def _select(
+    reading: Reading, outer: Scope | None, part: ast.Select, order_by: Sequence[ast.Order]
+) -> Result:
+    before = len(reading.found.faults)
+    later = [part.where, part.group_by, part.having, tuple(order_by)]
+    if part.sources:
+        titles = [item.name for item in part.items if item.name is not None]
+        parts = [*part.items, *later]
+        scope, ranges = sources.declared(reading, outer, part.sources, parts, titles)
+    else:
+        scope, ranges = sources.free(reading, outer, part.items, later)
+    columns = _columns(reading, scope, part.items)
+    for item, (column, kind) in zip(part.items, columns, strict=False):
+        if item.name is not None and kind not in (VERSION, LIST):
+            scope.titles[item.name] = Scalar(column.value, kind)
+    where = None
+    if part.where is not None:
+        where = conditions.noted(reading, replace(scope, clause="where", titles={}), part.where)
+    groups = [
+        _key(reading, replace(scope, clause="group by"), each, "group by") for each in part.group_by
+    ]
+    having = None if part.having is None else conditions.noted(reading, scope, part.having)
+    order = _orders(reading, scope, order_by)
+    if len(reading.found.faults) > before or None in groups or len(order) < len(order_by):
+        raise Reported
+    if not part.sources:
+        sources.check_joined(reading, scope, part)
+    keys = tuple(key for key in groups if key is not None)
+    items = tuple(column for column, _ in columns)
+    _check_groups(reading, part, keys, items, having, order_by, order)
+    if part.distinct:
+        pairs = [(o.value, made.value) for o, made in zip(order_by, order, strict=True)]
+        grouping.check_distinct(reading, items, pairs)
+    select = Select(items, ranges, where, keys, having, part.distinct)
+    whole = [item.value for item in items if isinstance(item.value, relations.Whole)]
+    name = _user_name(scope, whole[0].variable) if whole else next(iter(scope.variables))
+    derived = any(
+        each.derived
+        for each in scope.variables.values()
+        if each.unique in {one.variable for one in whole}
+    )
+    return Result(
+        Query(select, order),
+        tuple(kind for _, kind in columns),
+        tuple(item.title for item in items),
+        name,
+        derived,
+    )
+
+
+def _user_name(scope: Scope, unique: str) -> str:
+    return next((v.name for v in scope.variables.values() if v.unique == unique), unique)
+
+
+def _columns(reading: Reading, scope: Scope, items: Sequence[ast.Item]) -> list[tuple[Item, str]]:
+    found: list[tuple[Item, str]] = []
+    for item in items:
+        if isinstance(item.value, ast.Star):
+            found += [
+                (Item(each.name, relations.Whole(each.unique)), VERSION)
+                for each in scope.variables.values()
+            ]
+            continue
+        with reading.collecting():
+            value, kind = values.shown(reading, scope, item.value)
+            found.append((Item(item.name or reading.said(item.value), value), kind))
+    return found
+
+
+def _key(reading: Reading, scope: Scope, part: ast.Expression, clause: str) -> Value | None:
+    """What groups: one value, or a version."""
+    with reading.collecting():
+        value, kind = values.shown(reading, scope, part, column=False)
+        if kind == LIST and isinstance(value, relations.Listed):
+            raise reading.fault(
+                part.span, f"{clause} takes single values, and {reading.short(part)} are several"
+            )
+        return value
+    return None
+
+
+def _orders(reading: Reading, scope: Scope, order_by: Sequence[ast.Order]) -> tuple[Order, ...]:
+    found = []
+    for order in order_by:
+        with reading.collecting():
+            value, kind = values.shown(reading, scope, order.value, column=False)
+            _check_order(reading, order, value, kind)
+            found.append(Order(value, order.descending, bool(order.nulls_first)))
+    return tuple(found)
+
+
+def _check_order(reading: Reading, order: ast.Order, value: Value, kind: str) -> None:
+    said = reading.short(order.value)
+    if kind == VERSION:
+        raise reading.fault(
+            order.value.span,
+            f"`{said}` is a version, and order by takes values",
+            hint=f"{said}.creation_time, {said}.number, {said}.id",
+        )
+    if isinstance(value, relations.Listed):
+        raise reading.fault(
+            order.value.span,
+            f"{said} is a set, and order by takes single values",
+            hint=f"{said}.count" if not isinstance(value.what, str) else None,
+        )
+
+
+def _check_groups(
+    reading: Reading,
+    part: ast.Select,
+    keys: Sequence[Value],
+    items: Sequence[Item],
+    having: Any,
+    order_by: Sequence[ast.Order],
+    order: Sequence[Order],
+) -> None:
+    trees = [item.value for item in items] + [each.value for each in order]
+    if not keys and not grouping.has_aggregate(*trees, having):
+        if part.having is not None:
+            reading.found.faults.append(
+                reading.fault(
+                    part.having.span,
+                    "having is asked of groups, and there is no group by",
+                    hint="conditions on versions stand in where",
+                )
+            )
+        return
+    columns: list[tuple[ast.Part, Any]] = []
+    if len(items) == len(part.items):
+        columns += [(w.value, made.value) for w, made in zip(part.items, items, strict=True)]
+    else:
+        columns += [(item, items[0].value) for item in part.items if item.value == ast.Star()]
+    columns += [(w.value, made.value) for w, made in zip(order_by, order, strict=True)]
+    if part.having is not None:
+        columns.append((part.having, having))
+    grouping.check_grouped(reading, keys, columns)
+
+
+# Sets of rows, and what stands around other queries
+
+
+def _body(reading: Reading, outer: Scope | None, body: ast.Body) -> Result:
+    if isinstance(body, ast.Query):
+        return query(reading, outer, body)
+    if isinstance(body, ast.SetOperation):
+        return _combined(reading, outer, body)
+    if isinstance(body, ast.Derived):
+        return _made(reading, body)
+    return query(reading, outer, ast.Query(body, span=body.span))
+
+
+def _made(reading: Reading, part: ast.Derived) -> Result:
+    """A slice or construct whose networks are asked for like versions."""
+    batch = derivations.derivation(reading, part, nested=True)
+    unique = reading.new_variable(part.name)
+    whole = relations.Whole(unique)
+    select = Select((Item(part.name, whole),), (Source(unique, relations.Derived(batch)),))
+    return Result(Query(select), (VERSION,), (part.name,), part.name, True)
+
+
+def _combined(reading: Reading, outer: Scope | None, body: ast.SetOperation) -> Result:
+    """A chain of them is nested to the left, and is gone through without recursion."""
+    chain = [body]
+    while isinstance(chain[-1].left, ast.SetOperation):
+        chain.append(chain[-1].left)
+    parts = [chain[-1].left, *(each.right for each in reversed(chain))]
+    results: list[Result] = []
+    for part in parts:
+        with reading.collecting():
+            results.append(_body(reading, outer, part))
+    if len(results) < len(parts):
+        raise Reported
+    whole = results[0]
+    for each, part, right in zip(reversed(chain), parts[1:], results[1:], strict=True):
+        _check_columns(reading, each.operator, part, whole, right)
+        combined = Combined(each.operator, _plain(whole.query), _plain(right.query))
+        whole = replace(whole, query=Query(combined), derived=whole.derived or right.derived)
+    return whole
+
+
+def _plain(found: Query) -> relations.Body:
+    """A query that says no more than its body."""
+    return found.body if found == Query(found.body) else found
+
+
+def _check_columns(
+    reading: Reading, operator: str, part: ast.Part, left: Result, right: Result
+) -> None:
+    if len(left.kinds) != len(right.kinds):
+        raise reading.fault(
+            part.span,
+            f"{operator} of {_count(left)} and {_count(right)}",
+            why=f"{', '.join(left.titles)} beside {', '.join(right.titles)}",
+        )
+    for one, two, title in zip(left.kinds, right.kinds, left.titles, strict=True):
+        if one != two and ANY not in (one, two):
+            raise reading.fault(
+                part.span,
+                f"{operator} puts {WORDS[two]} under {title}, which is {WORDS[one]}",
+            )
+
+
+def _count(result: Result) -> str:
+    return f"{len(result.kinds)} column" + ("" if len(result.kinds) == 1 else "s")
+
+
+def _ordered(reading: Reading, outer: Scope | None, part: ast.Query) -> Result:
+    """`order by` behind a set operation or parentheses: it speaks of the columns."""
+    result = _body(reading, outer, part.body)
+    limited = result.query.limit is not None or result.query.offset is not None
+    if not part.order_by:
+        again = limited and (part.limit is not None or part.offset is not None)
+        return replace(result, query=Query(result.query)) if again else result
+    placed = [_place(reading, result, order) for order in part.order_by]
+    if all(place is not None for place in placed):
+        orders = tuple(
+            Order(Output(place), order.descending, bool(order.nulls_first))
+            for place, order in zip(placed, part.order_by, strict=True)
+            if place is not None
+        )
+        return (
+            replace(result, query=Query(result.query.body, orders))
+            if not limited
+            else (replace(result, query=Query(result.query, orders)))
+        )
+    return _asked_again(reading, outer, part, result)
+
+
+def _place(reading: Reading, result: Result, order: ast.Order) -> int | None:
+    said = reading.said(order.value)
+    if said in result.titles:
+        place = result.titles.index(said)
+        return None if result.kinds[place] in (VERSION, LIST) else place
+    return None
+
+
+def _asked_again(reading: Reading, outer: Scope | None, part: ast.Query, result: Result) -> Result:
+    """Ordered by what the versions are: they become the source of another query."""
+    scope = Scope(outer=outer)
+    if result.kinds != (VERSION,) or _repeats(result.query):
+        raise reading.fault(
+            part.order_by[0].value.span,
+            f"{reading.short(part.order_by[0].value)} is no column of the result",
+            why=f"it has {', '.join(result.titles)}",
+            hint="rows that are put together are ordered by their columns",
+        )
+    name = result.titles[0] if result.titles[0].isidentifier() else result.name or sources.IMPLICIT
+    unique = reading.new_variable(name)
+    names = {name, result.name or name}
+    variable = Variable(name, unique, result.derived)
+    scope.variables.update(dict.fromkeys(names, variable))
+    order = _orders(reading, scope, part.order_by)
+    whole = relations.Whole(unique)
+    select = Select((Item(result.titles[0], whole),), (Source(unique, result.query),))
+    return replace(result, query=Query(select, order))
+
+
+def _repeats(found: Query) -> bool:
+    """Whether a version may come more than once, which it cannot as a source."""
+    body: relations.Body = found
+    while isinstance(body, Query):
+        body = body.body
+    if isinstance(body, Combined):
+        return body.operator == "union all"
+    return len(body.sources) > 1 and not body.distinct

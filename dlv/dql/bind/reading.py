@@ -1,0 +1,186 @@
+"""What the parts of the binder share: the text, the catalogue's names, and the faults so far."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from dlv.dql.bind.bound import ConfigFile, Derivation
+from dlv.dql.bind.faults import Fault
+from dlv.dql.bind.things import Result
+from dlv.dql.words import ast
+from dlv.dql.words.ast import NOWHERE, Span
+from dlv.metadata.known_names import KnownNames
+from dlv.network.selector import Selector, SelectorFault, selector
+
+LONGEST_REGULAR = 200
+
+Parse = Callable[[str], tuple[ast.Statement, ...]]
+ReadConfig = Callable[[str], ConfigFile]
+
+
+class Nested(Protocol):
+    """Binds the queries inside of others; `scope` is what they stand in."""
+
+    def query(self, reading: Reading, scope: Any, part: ast.Query) -> Result: ...
+
+    def saved(self, reading: Reading, scope: Any, part: ast.Saved) -> Result: ...
+
+
+class Reported(Exception):
+    """A part of the query cannot be bound, and why is noted already."""
+
+
+@dataclass
+class Found:
+    """What comes of a statement besides its tree."""
+
+    faults: list[Fault] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    derivations: list[Derivation] = field(default_factory=list)
+    variables: dict[str, int] = field(default_factory=dict)  # how often a name was given
+    # Parameters without values, where they are first used.
+    missing: dict[str, tuple[Reading, ast.Parameter]] = field(default_factory=dict)
+    expanded: int = 0  # saved queries put in
+
+
+@dataclass(frozen=True)
+class Collecting:
+    found: Found
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> bool:
+        if isinstance(error, Fault):
+            self.found.faults.append(error)
+        return isinstance(error, (Fault, Reported))
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One text at work: the statement's, or that of a saved query within it."""
+
+    text: str
+    known: KnownNames
+    parameters: Mapping[str, Any]
+    parse: Parse
+    nested: Nested
+    found: Found
+    defining: str | None = None  # parameters may be missing then
+    config_file: ReadConfig | None = None
+    called: str = "dql"
+    saved: tuple[str, ...] = ()  # the saved queries that this text is within
+
+    def fault(
+        self,
+        span: Span,
+        message: str,
+        *,
+        why: str | None = None,
+        hint: str | None = None,
+        did_you_mean: Iterable[str] = (),
+        missing: bool = False,
+    ) -> Fault:
+        return Fault(
+            *(message, self.text, span),
+            why=why,
+            hint=hint,
+            did_you_mean=did_you_mean,
+            missing=missing,
+            called=self.called,
+        )
+
+    def collecting(self) -> Collecting:
+        """Notes a fault inside and goes on behind, for there may be more."""
+        return Collecting(self.found)
+
+    def warn(self, message: str) -> None:
+        if message not in self.found.warnings:
+            self.found.warnings.append(message)
+
+    def said(self, part: ast.Part) -> str:
+        """A part as it was written, on one line."""
+        return " ".join(self.text[part.span.start : part.span.end].split())
+
+    def short(self, part: ast.Part) -> str:
+        """The same as it may stand in a message."""
+        said = self.said(part)
+        return said if len(said) <= 50 else f"{said[:49]}…"
+
+    def parameter(self, part: ast.Parameter) -> Any:
+        """Its value; of one that is missing, none: what is wrong is told once, for all."""
+        if part.name in self.parameters:
+            value = self.parameters[part.name]
+            if _half(value):
+                raise self.fault(
+                    part.span, f"${part.name} holds half a character", why="texts are Unicode"
+                )
+            return value
+        self.found.missing.setdefault(part.name, (self, part))
+        raise Reported
+
+    def new_variable(self, name: str) -> str:
+        """A name that no other variable of the statement has."""
+        taken = self.found.variables
+        while True:
+            taken[name] = count = taken.get(name, 0) + 1
+            fresh = name if count == 1 else f"{name}_{count}"
+            if count == 1 or fresh not in taken:
+                taken.setdefault(fresh, 1)
+                return fresh
+
+    def inside(self, span: Span, place: int) -> Span:
+        """The character of a string that `place` counts, as it stands in the text."""
+        quote = re.search(r"[\"']", self.text[span.start : span.end])
+        if span is NOWHERE or quote is None:
+            return span
+        at = span.start + quote.end()
+        for _ in range(place):
+            if at >= span.end - 1:
+                break
+            at += 2 if self.text[at] == "\\" and self.text[at + 1] in "ntr\\\"'" else 1
+        return Span(at, at + 1)
+
+    def selector(self, text: str, span: Span) -> Selector:
+        try:
+            return selector(text)
+        except SelectorFault as fault:
+            message = fault.message.replace(f"the selector {text!r}: ", "the selector: ")
+            raise self.fault(self.inside(span, fault.place), message, hint=fault.hint) from None
+
+    def regular(self, text: str, span: Span) -> re.Pattern[str]:
+        if len(text) > LONGEST_REGULAR:
+            raise self.fault(
+                span,
+                "the regular expression is too long",
+                why=f"it may have {LONGEST_REGULAR} characters",
+            )
+        try:
+            return re.compile(text)
+        except (re.error, OverflowError, RecursionError) as error:
+            place = getattr(error, "pos", None)
+            where = span if place is None else self._in_pattern(span, place)
+            raise self.fault(
+                where, "the regular expression cannot be read", why=str(error)
+            ) from None
+
+    def _in_pattern(self, span: Span, place: int) -> Span:
+        quote = re.search(r"[\"']", self.text[span.start : span.end])
+        at = min(span.start + (quote.end() if quote else 0) + place, max(span.end - 1, 0))
+        return Span(at, at + 1)
+
+    def within_saved(self, name: str, text: str) -> Reading:
+        return replace(self, text=text, called=f'query "{name}"', saved=(*self.saved, name))
+
+
+def _half(value: Any) -> bool:
+    """Whether a text in it has no UTF-8, as "\\ud800" of JSON."""
+    if isinstance(value, str):
+        return any("\ud800" <= sign <= "\udfff" for sign in value)
+    if isinstance(value, dict):
+        return any(map(_half, value)) or any(map(_half, value.values()))
+    return isinstance(value, (list, tuple)) and any(map(_half, value))

@@ -1,0 +1,122 @@
+"""What a name in a query can turn out to be, and what it can then be used for."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from dlv.dql.words import ast
+from dlv.metadata.select.node_sets import Nodes
+from dlv.metadata.select.relations import Constant, Query, Value
+from dlv.metadata.select.tree_parts import part
+
+NUMBER, TEXT, BOOLEAN, TIME = "number", "text", "boolean", "time"
+LIST, NULL, ANY, VERSION = "list", "null", "any", "version"
+# How a value of a kind is spoken of.
+WORDS = {
+    NUMBER: "a number",
+    TEXT: "a text",
+    BOOLEAN: "true or false",
+    TIME: "a time",
+    LIST: "a list",
+    NULL: "null",
+    VERSION: "a version",
+    ANY: "a value",
+}
+
+
+@part(frozen=True)
+class Variable:
+    """Something that ranges over versions. `unique`: its name among all of the statement.
+
+    `derived`: it may stand for networks that the statement makes.
+    """
+
+    name: str
+    unique: str
+    derived: bool = False
+
+
+@part(frozen=True)
+class Whole:
+    """A version itself."""
+
+    variable: Variable
+
+
+@part(frozen=True)
+class Scalar:
+    """One value. `key`: of a hyperparameter, whose kind is looked up where it matters."""
+
+    value: Value
+    kind: str
+    key: str | None = None
+
+    @property
+    def constant(self) -> bool:
+        return isinstance(self.value, Constant)
+
+
+@part(frozen=True)
+class Several:
+    """An attribute with several values: `tag`, `parents`."""
+
+    variable: Variable
+    name: str
+
+
+@part(frozen=True)
+class NodeSet:
+    nodes: Nodes
+
+
+@part(frozen=True)
+class NodeAttribute:
+    """An attribute of each node of a set. `kinds`: what it may hold."""
+
+    nodes: Nodes
+    name: str
+    kinds: frozenset[str]
+
+
+@part(frozen=True)
+class Selected:
+    """`m["x"]`: nodes or a metric, which its use decides."""
+
+    variable: Variable
+    selector: ast.Selector
+
+
+Thing: TypeAlias = Whole | Scalar | Several | NodeSet | NodeAttribute | Selected
+
+
+@part(frozen=True)
+class Result:
+    """A query inside another one, and what its columns hold.
+
+    `name`: the variable that it is about. `derived`: some of its rows are new networks.
+    """
+
+    query: Query
+    kinds: tuple[str, ...]
+    titles: tuple[str, ...]
+    name: str | None = None
+    derived: bool = False
+
+
+def constant(value: Any) -> Scalar:
+    """A value of JSON; lists become tuples."""
+    return Scalar(Constant(_fixed(value)), kind_of(value))
+
+
+def kind_of(value: Any) -> str:
+    if value is None:
+        return NULL
+    if isinstance(value, bool):
+        return BOOLEAN
+    if isinstance(value, (int, float)):
+        return NUMBER
+    return TEXT if isinstance(value, str) else LIST
+
+
+def _fixed(value: Any) -> Any:
+    return tuple(_fixed(each) for each in value) if isinstance(value, (list, tuple)) else value

@@ -1,0 +1,402 @@
+"""`evaluate` carried out: trials prepared, trained, ranked, and the best of them committed."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dlv.dql.trials.keep as keep
+import dlv.dql.trials.ranking as ranking
+import dlv.dql.trials.tidying as tidying
+import dlv.dql.trials.winners as winners
+import dlv.repository.environment as environment
+import dlv.training.trials as trial_store
+from dlv.adapters.data import parts as data_parts
+from dlv.adapters.data.sets import fingerprint
+from dlv.canonical import hash_of
+from dlv.dql.bind.bound import Evaluation
+from dlv.dql.derive.committing import check_name
+from dlv.dql.outcome import Explained, Trials
+from dlv.dql.trials.candidates import Candidate, merged
+from dlv.dql.trials.judging import check_metrics
+from dlv.dql.trials.picking import Picking
+from dlv.dql.trials.preparing import Planned, Preparing
+from dlv.dql.trials.training_data import DataSets
+from dlv.dql.trials.variations import described
+from dlv.errors import DlvError, NotFound, UsageError
+from dlv.events.logs.tail import Tail
+from dlv.lazy import lazy
+from dlv.metadata.trials import Trials as Store
+from dlv.repository.handle import Repository
+from dlv.training.ledger.ledger import Budget, Ledger
+from dlv.training.ledger.progress import Progress
+from dlv.training.ledger.results import RunView
+from dlv.training.ledger.space import Row
+from dlv.training.trainers.interface import Readers
+from dlv.training.workers import pool
+from dlv.weights.store import MatrixStore
+
+if TYPE_CHECKING:
+    import dlv.training.workers.ray_pool as ray_pool
+else:  # most work on one machine
+    ray_pool = lazy("dlv.training.workers.ray_pool")
+
+LAST = "last"
+
+
+def _nobody(_: Any) -> None: ...
+
+
+@dataclass(frozen=True)
+class How:
+    """How trials are run, besides what the query says."""
+
+    directory: Path = Path()
+    trust: bool = False  # code that came with a version may run
+    retry_failed: bool = False
+    fresh: bool = False  # this run's trials are dropped first
+    keep_checkpoints: bool = False
+    snapshots: str = LAST
+    author: str | None = None
+    jobs: int = 1
+    say: Callable[[str], None] = _nobody
+    progress: Callable[[Progress], None] = _nobody
+    agree: Callable[[str], None] = _nobody  # raises where the user does not
+
+
+class AllFailed(DlvError):
+    """No trial came to anything."""
+
+    exit_code = 4
+    kind = "failed"
+
+
+@dataclass
+class Evaluating:
+    """One evaluate at work. `rows`: what queries gave as values, by the place of the dimension.
+
+    `store`: where the candidates read their weights; closed with this.
+    """
+
+    repository: Repository
+    store: MatrixStore
+    work: Evaluation
+    candidates: Sequence[Candidate]
+    rows: Mapping[int, Sequence[Row]]
+    query: Mapping[str, Any]  # its text, and its parameters if it has some
+    question: str  # its text without what does not matter to the result
+    how: How
+    warnings: list[str] = field(default_factory=list)
+
+    def close(self) -> None:
+        self.store.close()
+
+    @cached_property
+    def sets(self) -> DataSets:
+        beside = self.work.config.folder
+        return DataSets(self.repository, self.how.directory, beside)
+
+    @cached_property
+    def picking(self) -> Picking:
+        """All that can be known before anything starts, and every fault there is in it."""
+        if not self.candidates:
+            raise NotFound(
+                "there is no network to train",
+                why=f"{self.work.said} gives no version with a network",
+                hint="dlv query 'select m where exists m[\"*\"]' shows those that have one",
+            )
+        if self.work.into is not None:
+            check_name(self.repository, self.work.into)
+        preparing = Preparing(
+            *(self.repository, self.work, merged(self.candidates), self.rows),
+            *(self.how.directory, self.sets),
+            trust=self.how.trust,
+            keep_all=self.how.snapshots != LAST,
+            record={"asked": self._asked, "environment": self._environment},
+        )
+        preparing.check_count()
+        picking = Picking(preparing)
+        picking.first()
+        check_metrics(self.work, picking.trials.values())
+        return picking
+
+    @cached_property
+    def _environment(self) -> dict[str, Any]:
+        return environment.describe(self.repository.root)
+
+    @cached_property
+    def _asked(self) -> str:
+        """A hash of what is asked, whatever it is asked of."""
+        asked = {**self.query, "query": self.question}
+        return hash_of({**asked, "config": dict(self.work.config.table)})
+
+    @cached_property
+    def run(self) -> str:
+        """The id of the run: of the same query about the same networks and data."""
+        return hash_of({"asked": self._asked, "trials": list(self.picking.trials)})
+
+    def trials(self) -> Trials:
+        picking = self.picking
+        planned = list(picking.trials.values())
+        run = self.run
+        with _store(self.repository) as store:
+            ledger = Ledger(store)
+            if self.how.fresh:
+                self._forget(ledger, run)
+            mended = picking.preparing.write(planned, self._finished(store))
+            begun = self._open(ledger, run, planned)
+            self.how.say(self._header(begun))
+            if ledger.retry_failed(run, None if self.how.retry_failed else mended):
+                self.how.say("failed trials are tried again")
+            picking.replay(ledger.run(run))
+            return self._carried_out(store, ledger, run, begun)
+
+    def _carried_out(self, store: Store, ledger: Ledger, run: str, begun: int) -> Trials:
+        """What has lost its checkpoint is trained again, once."""
+        again: set[str] = set()
+        while True:
+            if ledger.run(run).state == "running":
+                self._train(store, ledger, run)
+            try:
+                return self._found(ledger, run, begun)
+            except winners.LostCheckpoint as lost:
+                if lost.trial in again:
+                    raise
+                again.add(lost.trial)
+                self.how.say(f"{lost.message}: it is trained again from step {lost.step}")
+                ledger.go_back(run, lost.trial, lost.step)
+
+    def planned(self) -> Trials:
+        """What there would be; nothing is trained or written."""
+        found = self._outcome(self._done_before())
+        return replace(found, trials=ranking.unranked(self.picking.trials), planned=True)
+
+    def explained(self) -> Explained:
+        """In lines: networks, dimensions, trials, steps at most."""
+        picking = self.picking
+        done = self._done_before()
+        lines = [self._header(done)]
+        for candidate in picking.preparing.candidates:
+            told = "; ".join(edit.text or edit.action for edit in candidate.edits)
+            lines.append(f"  network {candidate.network.id[:7]}  {' and '.join(candidate.origins)}")
+            lines[-1] += f": {told}" if told else ""
+        dimensions = []
+        for each in self.work.varied:
+            text, count = described(each, picking.preparing.spaces[0])
+            lines.append(f"  vary {text}" + ("" if count is None else f"  {count} values"))
+            dimensions.append({"vary": text, "values": count})
+        chosen = self.work.sampling
+        if chosen.kind != "grid":
+            lines.append(f"  using {chosen.kind}, {chosen.n} configurations for each network")
+        lines += [f"  keep {keep.said(rule)}" for rule in self.work.rules]
+        if self.work.budget:
+            lines.append("  budget " + ", ".join(f"{k} {v:g}" for k, v in self.work.budget.items()))
+        if self.work.into is not None:
+            lines.append(f'  into "{self.work.into}"')
+        found = self._outcome(done)
+        document = {
+            "step": "evaluate",
+            "name": self.work.name,
+            "networks": found.networks,
+            "dimensions": dimensions,
+            "using": chosen.kind,
+            "trials": self._count,
+            "most_steps": found.most_steps,
+            "done": done,
+            "keep": [dict(rule) for rule in self.work.rules],
+            "budget": dict(self.work.budget),
+            "into": self.work.into,
+        }
+        return Explained(lines, document, self.warnings)
+
+    # What is said before
+
+    @property
+    def _count(self) -> int:
+        """Trials that there will be at most."""
+        if not self.picking.growing:
+            return len(self.picking.trials)
+        return self.picking.preparing.count() or 0
+
+    def _header(self, done: int) -> str:
+        picking, count = self.picking, self._count
+        networks = len(picking.preparing.candidates)
+        plural = "s" if networks != 1 else ""
+        each = count // networks if count == networks * (count // networks) else None
+        if each is None:
+            trials = f"{networks} network{plural}, {count:,} trials"
+        else:
+            trials = (
+                f"{networks} network{plural} x {each:,} configuration{'s' * (each != 1)}"
+                f" = {count:,} trial{'s' * (count != 1)}"
+            )
+        found = f"{self.work.said}: {trials}, <= {self._most_steps:,} steps"
+        return found + (f", {done:,} already done" if done else "")
+
+    @property
+    def _most_steps(self) -> int:
+        known = [trial.config.steps for trial in self.picking.trials.values()]
+        return sum(known) + (self._count - len(known)) * max(known, default=0)
+
+    def _finished(self, store: Store) -> set[str]:
+        """Trials that nobody will read again: they are done, and none is committed."""
+        if self.work.into is not None:
+            return set()
+        rows = map(store.trial, self.picking.trials)
+        return {row["id"] for row in rows if row is not None and row["state"] == "done"}
+
+    def _done_before(self) -> int:
+        if not self.repository.trials_path.exists():
+            return 0
+        with _store(self.repository) as store:
+            rows = ((store.trial(name), each) for name, each in self.picking.trials.items())
+            return sum(
+                row is not None and row["state"] == "done" and row["step"] >= each.config.steps
+                for row, each in rows
+            )
+
+    # The run
+
+    def _forget(self, ledger: Ledger, run: str) -> None:
+        known = {view["id"] for view in ledger.store.runs()}
+        if run not in known:
+            return
+        trials = ledger.run(run).trials
+        self.how.agree(f"{len(trials)} trials are dropped, with what was trained of them")
+        for name in ledger.forget(run):
+            shutil.rmtree(self.repository.trials_folder / name, ignore_errors=True)
+
+    def _open(self, ledger: Ledger, run: str, planned: Sequence[Planned]) -> int:
+        chosen = self.work.sampling
+        sampler: dict[str, Any] = {"kind": chosen.kind, "n": chosen.n, "seed": chosen.seed}
+        state = ledger.open_run(
+            run,
+            str(self.query["query"]),
+            dict(self.query.get("parameters", {})),
+            self.work.rules,
+            Budget.of(self.work.budget),
+            [each.new() for each in planned],
+            steps=max(each.config.steps for each in planned),
+            sampler=sampler,
+            growing=self.picking.growing,
+        )
+        return state.done
+
+    def _train(self, store: Store, ledger: Ledger, run: str) -> None:
+        picking, place = self.picking, self.work.workers
+        more = None
+        if picking.growing:
+            more = picking.more(ledger, run, picking.preparing.write)
+        if place.kind == "ray":
+            ray_pool.train(
+                *(store, self.repository.trials_folder, run),
+                reopen=partial(Store, self.repository.trials_path),
+                readers=Readers(
+                    rows=partial(data_parts.open_parts, digest=fingerprint),
+                    events=Tail,
+                ),
+                address=place.address,
+                cpus=place.cpus,
+                gpus=place.gpus,
+                workers=place.count,
+                progress=self.how.progress,
+                more=more,
+            )
+            return
+        pool.train(
+            store,
+            run,
+            workers=place.count,
+            gpus=int(place.gpus),
+            progress=self.how.progress,
+            command=pool.worker_command(self.repository.root, run),
+            environ=pool.worker_environment(),
+            more=more,
+        )
+
+    def _found(self, ledger: Ledger, run: str, done: int) -> Trials:
+        view = ledger.run(run)
+        self._check(view)
+        trials = ranking.ranked(ledger.result(run), self.picking.trials)
+        name = self.work.into
+        if name is not None and view.state != "running":
+            trials = winners.commit(
+                *(self.repository, ledger, run, name, trials),
+                {key: each.candidate for key, each in self.picking.trials.items()},
+                self.query,
+                author=self.how.author,
+                jobs=self.how.jobs,
+                every=self.how.snapshots != LAST,
+                warn=self.warnings.append,
+            )
+        if not self.how.keep_checkpoints:
+            tidying.discard(self.repository, ledger, view, committed=name is not None)
+        self._warn(view)
+        found = self._outcome(done)
+        return replace(
+            found,
+            trials=ranking.chosen(self.work, trials),
+            counts=dict(view.counts),
+            state=view.state,
+            why=view.why,
+            seconds=view.seconds,
+        )
+
+    def _outcome(self, done: int) -> Trials:
+        rule: Mapping[str, Any] = next((r for r in self.work.rules if r.get("direction")), {})
+        return Trials(
+            run=self.run,
+            name=self.work.name,
+            said=self._header(done),
+            trials=(),
+            networks=len(self.picking.preparing.candidates),
+            most_steps=self._most_steps,
+            done=done,
+            metric=rule.get("metric"),
+            direction=rule.get("direction"),
+            warnings=self.warnings,
+            into=self.work.into,
+        )
+
+    def _check(self, view: RunView) -> None:
+        """Whether anything came of it."""
+        if view.state == "failed":
+            raise UsageError("the trials cannot be judged", why=view.why)
+        bad = [trial for trial in view.trials if trial.state in ("failed", "diverged")]
+        if not view.trials or len(bad) < len(view.trials):
+            return
+        first = next((trial for trial in bad if trial.error), bad[0])
+        line = (first.error or "a metric was not finite").strip().splitlines()[-1]
+        count = len(bad)
+        printed = self.repository.trials_folder / first.trial / "output.txt"
+        raise AllFailed(
+            f"all {count} trials failed" if count > 1 else "the trial failed",
+            why=f"trial #{first.ordinal} of {first.label}: {line}",
+            hint=f"dlv trials {view.id[:7]} {first.ordinal} shows all of it, and --retry-failed"
+            f" tries again; what it printed: {printed}",
+        )
+
+    def _warn(self, view: RunView) -> None:
+        for trial in view.trials:
+            if trial.unlike is not None:
+                self.warnings.append(f"trial {trial.ordinal} is not reproducible: {trial.unlike}")
+        odd = [
+            each.data.where
+            for each in self.picking.trials.values()
+            if each.data is not None and not each.data.verified
+        ]
+        for where in dict.fromkeys(odd):
+            self.warnings.append(f"{where} is unverified: nobody can tell whether it changed")
+
+
+@contextmanager
+def _store(repository: Repository) -> Iterator[Store]:
+    store = trial_store.open_store(repository)
+    with contextlib.closing(store):
+        yield store

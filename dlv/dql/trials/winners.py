@@ -1,0 +1,309 @@
+"""`into "name"` of evaluate: the trials that were kept become versions.
+
+All of them or none: packs and manifests first, then the rows of all in one transaction. A trial
+that is a version of that name already, at the same step, is left as it is, so that a query may be
+asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import dlv.events.formats.series as curves
+import dlv.repository.environment as environment
+import dlv.training.checkpoints as checkpoints
+import dlv.versions.version as version
+import dlv.weights.catalogue as catalogue
+from dlv.adapters import settings
+from dlv.adapters.checkpoint import Checkpoint, Tensor
+from dlv.canonical import timestamp
+from dlv.dql.derive import committing
+from dlv.dql.derive.committing import FORMAT
+from dlv.dql.outcome import Trial
+from dlv.dql.trials.candidates import Candidate
+from dlv.errors import Conflict, Damaged
+from dlv.events.formats.series import Scalars
+from dlv.metadata import matrices, versions
+from dlv.metadata.metrics import Summary
+from dlv.objects.manifest import Manifest, NetworkReference, Parent, SeriesReference
+from dlv.repository.handle import Repository
+from dlv.training.ledger.ledger import Ledger
+from dlv.training.trial_files import TrialFiles
+from dlv.weights.snapshots import WeightFile, Weights, put
+from dlv.weights.store import MatrixStore
+from dlv.weights.writer import PackRecord, WeightWriter
+
+VERB = "evaluate"
+
+
+@dataclass(frozen=True)
+class _Made:
+    trial: Trial
+    manifest: Manifest
+    summaries: Sequence[Summary]
+
+
+class LostCheckpoint(Damaged):
+    """What a trial had come to cannot be read; up to `step` it can."""
+
+    def __init__(self, trial: str, reached: int, step: int) -> None:
+        super().__init__(
+            f"the trial {trial[:7]} has no checkpoint at step {reached}",
+            why="it is damaged or gone, and training it again does not bring it",
+            hint="dlv query --fresh with the same query begins anew",
+        )
+        self.trial, self.step = trial, step
+
+
+def commit(
+    repository: Repository,
+    ledger: Ledger,
+    run: str,
+    name: str,
+    trials: Sequence[Trial],
+    candidates: Mapping[str, Candidate],
+    query: Mapping[str, Any],
+    *,
+    author: str | None = None,
+    jobs: int = 1,
+    every: bool = False,
+    warn: Callable[[str], None] = lambda _: None,
+) -> list[Trial]:
+    """The same trials, those that were kept with the label of the version that each became.
+
+    `candidates`: what each was made of, by its id; `query`: its text and parameters, as they are
+    kept with each version; `every`: all checkpoints that are there become snapshots.
+    """
+    committing.check_name(repository, name)
+    there = _there(repository, name)
+    kept = [trial for trial in trials if trial.kept]
+    new = [trial for trial in kept if _key(trial) not in there]
+    labels: dict[str, str] = {}
+    if new:
+        who = version.author(repository) if author is None else author
+        pairs = [(trial, candidates[trial.id]) for trial in new]
+        labels, few = _write(repository, ledger, run, name, pairs, query, who, jobs, every)
+        for trial, said in few.items():
+            warn(f"{labels[trial]} has {said}: the other checkpoints are gone")
+    return [
+        replace(
+            trial,
+            committed=labels.get(trial.id) or there[_key(trial)],
+            before=trial.id not in labels,
+        )
+        if trial.kept
+        else trial
+        for trial in trials
+    ]
+
+
+def _key(trial: Trial) -> tuple[str, int]:
+    """What a version is of: a trial may be trained on for another run, and be another one then."""
+    return trial.id, 0 if trial.view is None else trial.view.step
+
+
+def _there(repository: Repository, name: str) -> dict[tuple[str, int], str]:
+    """The trials that are versions of that name, with their steps, and the labels of these."""
+    found: dict[tuple[str, int], str] = {}
+    for row in versions.of_name(repository.database, name):
+        told = repository.manifest(row.id).derivation or {}
+        if told.get("trial") is not None:
+            found.setdefault((str(told["trial"]), int(told.get("step") or 0)), row.label)
+    return found
+
+
+def _write(
+    repository: Repository,
+    ledger: Ledger,
+    run: str,
+    name: str,
+    trials: Sequence[tuple[Trial, Candidate]],
+    query: Mapping[str, Any],
+    author: str,
+    jobs: int,
+    every: bool,
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Labels, and how many snapshots there are of those that have fewer than there were logs."""
+    few: dict[str, str] = {}
+    where = environment.describe(repository.root)
+    with repository.writing():
+        store = MatrixStore.of(repository)
+        try:
+            with WeightWriter(store, jobs=jobs) as writer:
+                made = []
+                for trial, candidate in trials:
+                    files = committing.files_of(repository, candidate.manifest, name)
+                    weights, step = _weights(repository, trial, writer, name, every)
+                    series = _series(ledger, trial, step, writer)
+                    logs = {at for points in ledger.curves(trial.id).values() for at, _ in points}
+                    wanted, count = sum(at <= step for at in logs), len(weights.snapshots)
+                    if every and count < wanted:
+                        few[trial.id] = f"{count} of {wanted} snapshots"
+                    writer.add_object("network", trial.network.encoded)
+                    manifest = replace(
+                        _manifest(trial, candidate, weights),
+                        name=name,
+                        author=author,
+                        created=timestamp(),
+                        environment=where,
+                        tree=files[0],
+                        files=files[1],
+                        series=tuple(reference for reference, _ in series),
+                        derivation={
+                            **query,
+                            "run": run,
+                            "step": step,
+                            **_derivation(repository, trial, candidate),
+                        },
+                    )
+                    summaries = [summary for _, summary in series]
+                    made.append(_Made(trial, manifest, summaries))
+                packs = writer.finish()
+        finally:
+            store.close()
+        for each in made:
+            repository.write_manifest(each.manifest)
+        return _insert(repository, made, packs, author), few
+
+
+def _weights(
+    repository: Repository, trial: Trial, writer: WeightWriter, name: str, every: bool
+) -> tuple[Weights, int]:
+    """Those of the newest checkpoint up to the steps of the run, and its step; with `every` those
+    of the earlier ones as snapshots before it."""
+    files = TrialFiles(repository.trials_folder / trial.id)
+    found = checkpoints.newest(files.checkpoints, trial.steps)
+    reached = 0 if trial.view is None else trial.view.step
+    if found is None or found.step < reached:
+        beyond = checkpoints.newest(files.checkpoints)
+        if beyond is None or beyond.step <= trial.steps:
+            raise LostCheckpoint(trial.id, reached, 0 if found is None else found.step)
+        raise Damaged(
+            f"the trial {trial.id[:7]} has no checkpoint at step {reached}",
+            why=f"another run has trained it on to {beyond.step}",
+            hint=f"config.steps = {beyond.step} takes it as it is now",
+        )
+    own = _stored(files, found, writer, name)
+    if not own.snapshots or not every:
+        return own, found.step
+    before = [
+        stored.snapshots[0]
+        for each in checkpoints.steps(files.checkpoints, found.step - 1)
+        if (stored := _stored(files, each, writer, name)).tensors == own.tensors
+    ]
+    return replace(own, snapshots=(*before, *own.snapshots), own=len(before)), found.step
+
+
+def _stored(
+    files: TrialFiles, checkpoint: checkpoints.Checkpoint, writer: WeightWriter, name: str
+) -> Weights:
+    """The weights of one checkpoint as one snapshot; none where it holds none."""
+    held = files.weights(checkpoint)
+    if not held:
+        return Weights()
+    tensors = [
+        Tensor(each, one.dtype, one.shape, len(one.raw), one.read, one.role, one.tied)
+        for each, one in held.items()
+    ]
+    opened = Checkpoint(FORMAT, tensors)
+    file = WeightFile(name, FORMAT, 0, "", checkpoint.step, own=True, opened=opened)
+    stored = put([file], writer)
+    (snapshot,) = stored.snapshots
+    return replace(stored, snapshots=(replace(snapshot, containers=()),))
+
+
+def _series(
+    ledger: Ledger, trial: Trial, step: int, writer: WeightWriter
+) -> list[tuple[SeriesReference, Summary]]:
+    """What was logged up to the step of the weights."""
+    found = []
+    for tag, points in sorted(ledger.curves(trial.id).items()):
+        points = [point for point in points if point[0] <= step]
+        if not points:
+            continue
+        steps, values = [at for at, _ in points], [value for _, value in points]
+        scalars = Scalars("", tag, steps, [0.0] * len(points), values)
+        digest = curves.encode(scalars, writer.add_object)
+        summary = catalogue.summary_of(scalars, digest)
+        found.append((SeriesReference("", tag, digest), summary))
+    return found
+
+
+def _manifest(trial: Trial, candidate: Candidate, weights: Weights) -> Manifest:
+    """Hyperparameters are the configuration that it was trained with, all of it."""
+    source = candidate.manifest
+    assert source.network is not None
+    told = ", ".join(f"{key} = {value}" for key, value in trial.varied.items())
+    network = trial.network
+    constants = [each for each in source.network.constants if each["name"] in network.constants]
+    return replace(
+        source,
+        message=f"evaluate of {' and '.join(trial.origins)}{': ' if told else ''}{told}",
+        parents=(Parent(candidate.source.id, VERB),),
+        network=NetworkReference(network.id, source.network.origin, constants),
+        tensors=weights.tensors,
+        snapshots=weights.snapshots,
+        own=weights.own,
+        scheme=None,
+        hyperparameters=settings.flatten(dict(trial.config)),
+        writer=Manifest.writer,
+    )
+
+
+def _derivation(repository: Repository, trial: Trial, candidate: Candidate) -> dict[str, Any]:
+    """How it came about, and all that is needed for it to come about again."""
+    record = TrialFiles(repository.trials_folder / trial.id).load().record
+    view = trial.view
+    return {
+        "trial": trial.id,
+        "rank": trial.rank,
+        "varied": dict(trial.varied),
+        "config": dict(trial.config),
+        "fingerprints": dict(record.get("fingerprints", {})),
+        "trainer": record.get("trainer"),
+        "environment": record.get("environment"),
+        "reproducible": None if view is None else view.unlike is None,
+        "changes": [
+            {"action": edit.action, "node": edit.node, "text": edit.text} for edit in trial.edits
+        ],
+        "reuse": None
+        if candidate.plan is None
+        else {
+            "init": trial.config.get("init"),
+            "seed": trial.config.get("seed"),
+            "share": round(candidate.plan.share, 6),
+        },
+    }
+
+
+def _insert(
+    repository: Repository, made: Sequence[_Made], packs: Sequence[PackRecord], author: str
+) -> dict[str, str]:
+    """All rows; the commit of this transaction is the moment from which the versions exist."""
+    db = repository.database
+    labels: dict[str, str] = {}
+    listed: list[str] = []
+    with repository.change(VERB, author) as change:
+        # Another process may have done the same meanwhile.
+        there = _there(repository, made[0].manifest.name)
+        matrices.insert_packs(db, [(pack.hash, pack.bytes, pack.footer) for pack in packs])
+        for each in made:
+            manifest = each.manifest
+            if (label := there.get(_key(each.trial))) is not None:
+                labels[each.trial.id] = label
+                continue
+            if versions.by_id(db, manifest.id) is not None:
+                raise Conflict("this very version exists already", why=manifest.id[:12])
+            number = versions.next_number(db, manifest.name)
+            network = each.trial.network
+            catalogue.insert(db, manifest, network, each.summaries, number=number)
+            change.record("number", manifest.id, {"name": manifest.name, "number": number})
+            labels[each.trial.id] = f"{manifest.name}@{number}"
+            listed.append(labels[each.trial.id])
+        if not listed:
+            change.cancel()
+        more = f" to {listed[-1]}" if len(listed) > 1 else ""
+        change.summary = f"{listed[0]}{more}" if listed else ""
+    return labels

@@ -1,0 +1,262 @@
+"""Conditions as SQL, with the three truth values of SQL."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from dlv.metadata.nan import NAN, known
+from dlv.metadata.select import nodes as select_nodes
+from dlv.metadata.select import relations as r
+from dlv.metadata.select.deep import deep, folded
+from dlv.metadata.select.functions import like_test, pieces_of_like, selector_test
+from dlv.metadata.select.layers import compared, prefix_range
+from dlv.metadata.select.lineage import related
+from dlv.metadata.select.nan import compared as numbers_compared
+from dlv.metadata.select.nan import none_of, options, possible
+from dlv.metadata.select.scope import FALSE, TRUE, Expression, Statement, joined
+from dlv.metadata.select.values import value
+from dlv.metadata.versions import BASE_HASH
+from dlv.network.patterns import compare
+from dlv.network.selector import Fixed, Selector, Wildcard
+
+_MOST_RUNS = 4  # of `%` that GLOB may have to try
+
+
+def write(s: Statement, condition: r.Condition, positive: bool = False) -> str:
+    """`positive`: null may as well be false, as where nothing but truth counts."""
+    if isinstance(condition, r.All | r.Either | r.Not) and deep(condition):
+        return folded(s, condition, lambda leaf: write(s, leaf))
+    match condition:
+        case r.Truth(truth):
+            return "NULL" if truth is None else str(int(truth))
+        case r.All(parts):
+            return joined([write(s, part, positive) for part in parts] or ["1"], "AND")
+        case r.Either(parts):
+            return joined([write(s, part, positive) for part in parts] or ["0"], "OR")
+        case r.Not(part):
+            return _negated(s, part)
+        case r.Compare():
+            return _compare(s, condition, positive)
+        case r.Like():
+            return _like(s, condition)
+        case r.Matches(left, wanted):
+            called = s.function("dql_matches", selector_test(wanted))
+            return f"{called}({_text(value(s, left))})"
+        case r.OneOf(left, among):
+            return _one_of(s, left, among)
+        case r.Within(left, query):
+            inner, kind = s.column_of(query)
+            if possible(left) and kind in ("number", "any"):
+                inner = f"SELECT {none_of('c0')} FROM ({inner})"
+            return f"({value(s, left).bare} IN ({inner}))"
+        case r.IsNull(left):
+            return _is_null(s, left)
+        case r.IsNan(left):
+            return _is_nan(s, left)
+        case r.Same(left_name, right_name):
+            return f"({s.ranges[left_name].key} = {s.ranges[right_name].key})"
+        case r.Is(variable, ids):
+            return f"({s.ranges[variable].hash} IN {s.values(ids)})"
+        case r.Related():
+            return f"({related(s, condition)})"
+        case r.Exists(query):
+            inner, _ = s.column_of(query)
+            return f"EXISTS ({inner})"
+        case r.AnyNode(nodes, test):
+            return select_nodes.any_node(s, nodes, test, s.ranges[nodes.variable].net)
+        case r.EveryNode(nodes, every):
+            return select_nodes.every_node(s, nodes, every, s.ranges[nodes.variable].net)
+        case r.Fits():
+            return select_nodes.fits(s, condition)
+        case r.AnyOf(variable, name, test):
+            return _any_of(s, variable, name, test)
+
+
+def _negated(s: Statement, part: r.Condition) -> str:
+    """Two `not`s are none: SQLite stands few that are within each other."""
+    if isinstance(part, r.Not):
+        return write(s, part.part)
+    if isinstance(part, r.All | r.Either):
+        word, none = ("OR", "0") if isinstance(part, r.All) else ("AND", "1")
+        return joined([_negated(s, each) for each in part.parts] or [none], word)
+    return f"NOT {write(s, part)}"
+
+
+def _compare(s: Statement, c: r.Compare, positive: bool) -> str:
+    if positive and c.operator == "=" and (found := _same_structure(s, c)):
+        return found
+    left, right = value(s, c.left), value(s, c.right)
+    if "null" in (left.kind, right.kind):
+        return "NULL"
+    if "node" in (left.kind, right.kind):
+        return _compare_node(s, c, left, right)
+    first, second = (_plain_kind(each) for each in (left, right))
+    odd = possible(c.left), possible(c.right)
+    if "any" not in (first, second):
+        if first == second:
+            return numbers_compared(c.operator, left.sql, right.sql, odd, positive)
+        never = {"=": "0", "!=": "1"}.get(c.operator, "NULL")
+        return f"CASE WHEN {left.bare} IS NOT NULL AND {right.bare} IS NOT NULL THEN {never} END"
+    if c.operator in ("=", "!="):
+        return numbers_compared(c.operator, left.bare, right.bare, odd, positive)
+    return _ordered(s, c.operator, left, right)
+
+
+def _plain_kind(given: Expression) -> str:
+    return {"time": "number", "version": "number"}.get(given.kind, given.kind)
+
+
+def _ordered(s: Statement, operator: str, left: Expression, right: Expression) -> str:
+    """Null between values of two kinds; lists have no order at all."""
+    a, b = "{0}", "{1}"
+    kind = (
+        "CASE typeof({0}) WHEN 'integer' THEN 1 WHEN 'real' THEN 1 WHEN 'text' THEN 2"
+        " ELSE CASE length({0}) WHEN 0 THEN 1 ELSE 3 END END"
+    )
+    return s.once(
+        f"CASE WHEN {kind.format(a)} = {kind.format(b)}"
+        f" AND (typeof({a}) != 'blob' OR {a} = {NAN} OR length({a}) = 1 AND length({b}) = 1)"
+        f" THEN {a} {operator} {b} AND {a} != {NAN} AND {b} != {NAN} END",
+        left,
+        right,
+    )
+
+
+def _same_structure(s: Statement, c: r.Compare) -> str | None:
+    """`m.net = n.net` so that one of them leads to the other."""
+    sides = (c.left, c.right)
+    ranges = [
+        s.ranges[side.variable]
+        for side in sides
+        if isinstance(side, r.Column) and side.name == "net"
+    ]
+    if len(ranges) != 2 or any(range_.ground for range_ in ranges):
+        return None
+    first, second = ranges
+    return (
+        f"({second.net} IN (SELECT other.id FROM net AS one JOIN net AS other USING (structure)"
+        f" WHERE one.id = {first.net}))"
+    )
+
+
+def _compare_node(s: Statement, c: r.Compare, left: Expression, right: Expression) -> str:
+    """Of a node's attribute: what patterns mean by it, lists and all."""
+
+    def test(first: Any, second: Any) -> int | None:
+        found = compared(
+            c.operator,
+            c.left,
+            c.right,
+            _attribute(first) if left.kind == "node" else _decoded(first),
+            _attribute(second) if right.kind == "node" else _decoded(second),
+        )
+        return None if found is None else int(found)
+
+    return f"{s.function('dql_compare', test)}({left.bare}, {right.bare})"
+
+
+def _attribute(written: Any) -> Any:
+    return None if written is None else json.loads(written)
+
+
+def _decoded(given: Any) -> Any:
+    if isinstance(given, bytes):
+        if given in (TRUE, FALSE):
+            return given == TRUE
+        return known(given) if not given else json.loads(given[1:])
+    return given
+
+
+def _text(given: Expression) -> str:
+    """What a text test is about: of a node's attribute the text itself."""
+    if given.kind == "node":
+        return f"json_extract({given.sql}, '$')"
+    return given.sql
+
+
+def _like(s: Statement, c: r.Like) -> str:
+    found = value(s, c.value)
+    sql = _text(found)
+    if not isinstance(c.pattern, r.Constant):
+        wanted = _text(value(s, c.pattern))
+        return f"dql_like({sql}, {wanted}, {s.bind(c.escape)}, {int(c.folded)})"
+    pattern = c.pattern.value
+    if not isinstance(pattern, str):
+        return "NULL"
+    if not c.folded and found.kind == "text":
+        pieces = pieces_of_like(pattern, c.escape)
+        if sum(piece == Wildcard(True) for piece in pieces) <= _MOST_RUNS:
+            return _glob(s, found, pattern, tuple(pieces))
+    return f"{s.function('dql_like', like_test(pattern, c.escape, c.folded))}({sql})"
+
+
+def _glob(s: Statement, found: Expression, pattern: str, pieces: tuple[Any, ...]) -> str:
+    """A range that an index knows, then GLOB: SQLite's LIKE takes a for A, which no index does."""
+    wanted = Selector(pattern, pieces, {})
+    if not pieces or wanted.literal is not None:
+        return f"({found.sql} = {s.bind(wanted.prefix)})"
+    written = "".join(
+        "".join(f"[{sign}]" if sign in "*?[" else sign for sign in piece.text)
+        if isinstance(piece, Fixed)
+        else ("*" if piece == Wildcard(True) else "?")
+        for piece in pieces
+    )
+    glob = f"{found.sql} GLOB {s.bind(written)}"
+    if not wanted.prefix or not found.column:
+        return f"({glob})"
+    low, high = prefix_range(wanted.prefix)
+    above = f"{found.sql} >= {s.bind(low)}"
+    below = f" AND {found.sql} < {s.bind(high)}" if high else ""
+    return f"({above}{below} AND {glob})"
+
+
+def _one_of(s: Statement, left: r.Value, among: tuple[r.Constant, ...]) -> str:
+    found = value(s, left)
+    if not among:
+        return "0"
+    if found.kind == "null":
+        return "NULL"
+    wanted = options(among)
+    if found.kind == "node":
+
+        def test(written: Any) -> int | None:
+            same = [compare("=", _attribute(written), option) for option in wanted]
+            return 1 if True in same else None if None in same else 0
+
+        return f"{s.function('dql_one_of', test)}({found.sql})"
+    kinds = {value(s, option).kind for option in among}
+    sql = found.sql if kinds <= {_plain_kind(found), "null"} else found.bare
+    return f"({sql} IN {s.values(wanted)})"
+
+
+def _is_null(s: Statement, left: r.Value) -> str:
+    if isinstance(left, r.Hyperparameter):
+        row = s.ranges[left.variable].row
+        return (
+            f"NOT EXISTS (SELECT 1 FROM hyperparameter WHERE version_id = {row}"
+            f" AND key = {s.bind(left.key)} AND type != 'null')"
+        )
+    found = value(s, left)
+    if found.kind == "node":
+        return f"ifnull({found.sql}, 'null') = 'null'"
+    return f"({found.sql} IS NULL)"
+
+
+def _is_nan(s: Statement, left: r.Value) -> str:
+    found = value(s, left)
+    if found.kind == "node":
+        return f"(ifnull({found.sql}, 'null') = 'NaN')"
+    return f"({found.sql} IS {NAN})"
+
+
+def _any_of(s: Statement, variable: str, name: str, test: r.Condition) -> str:
+    row = s.ranges[variable].row
+    alias = s.name("t")
+    if name == "tag":
+        rows = f"tag AS {alias} WHERE {alias}.version_id = {row}"
+    else:
+        rows = f"(SELECT {BASE_HASH} AS name FROM parent WHERE derived = {row}) AS {alias} WHERE 1"
+    with s.value_at_hand(f"{alias}.name"):
+        inner = s.condition(test, True)
+    return f"EXISTS (SELECT 1 FROM {rows} AND {inner})"

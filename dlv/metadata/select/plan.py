@@ -1,0 +1,293 @@
+"""Which index drives, and by which of four plans sets of nodes are looked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dlv.metadata.select import relations as r
+from dlv.metadata.select.costs import Plan, plans
+from dlv.metadata.select.drivers import driver, ranging
+from dlv.metadata.select.field_names import FIELD_NAMES
+from dlv.metadata.select.node_sets import Nodes
+from dlv.metadata.select.nodes import divided
+from dlv.metadata.select.samples import Share, Totals, shares, totals
+from dlv.metadata.select.scope import Range, Statement, joined
+
+VISIBLE = "('live', 'recovered')"
+_LOOKED_AT = 20  # conditions that may drive: to count rows takes time
+_SPEAKING = {r.Column, r.Hyperparameter, r.Metric, r.MetricAt, r.Whole, r.Is, Nodes}
+_LEAVES = {str, int, float, bool, bytes, type(None)}
+_FEW = 64  # versions that are better asked one by one than gathered by their networks
+
+
+@dataclass
+class Step:
+    """What `explain` tells of a part of the plan. `rows`: versions that are left, as estimated."""
+
+    kind: str  # scan, match, join
+    variable: str
+    conditions: tuple[r.Condition, ...]
+    rows: float
+    plan: Plan | None = None
+    rejected: tuple[Plan, ...] = ()
+    of: float = 0
+    found: int | None = None
+    ms: float | None = None
+    check: str = ""  # SQL that counts what is left behind this step
+
+
+@dataclass
+class _Part:
+    """A conjunct about one variable, and the ways to write it."""
+
+    condition: r.Condition
+    plain: Callable[[Range], str]
+    driving: Callable[[Range], str] | None = None
+    rows: float = math.inf  # that it keeps alone, where that is known
+
+
+@dataclass
+class _Match:
+    """A conjunct that networks decide."""
+
+    condition: r.Condition
+    chosen: Plan
+    rejected: tuple[Plan, ...]
+    hits: float = field(default=math.inf)
+
+
+def where(s: Statement, select: r.Select, sources: dict[str, list[str]]) -> list[str]:
+    """SQL of all that must hold. `sources`: what each variable ranges over, by itself."""
+    conjuncts = list(conjuncts_of(select.where))
+    alone: dict[str, list[r.Condition]] = {variable: [] for variable in sources}
+    together = []
+    for conjunct in conjuncts:
+        about = variables(conjunct)
+        if len(about) == 1 and (variable := next(iter(about))) in alone:
+            alone[variable].append(conjunct)
+        else:
+            together.append(conjunct)
+    found = []
+    for variable, own in alone.items():
+        range_ = s.ranges[variable]
+        if range_.ground:
+            found += [*sources[variable], *(s.condition(each, True) for each in own)]
+        else:
+            found += _of_variable(s, range_, own, sources[variable], lone=len(alone) == 1)
+    found += [s.condition(each, True) for each in together]
+    if together:
+        s.steps.append(Step("join", "", tuple(together), 0))
+    return found or ["1"]
+
+
+def conjuncts_of(condition: r.Condition | None) -> Iterator[r.Condition]:
+    if isinstance(condition, r.All):
+        for part in condition.parts:
+            yield from conjuncts_of(part)
+    elif condition is not None:
+        yield condition
+
+
+def variables(of: Any) -> frozenset[str]:
+    """Those that something speaks of and does not declare itself."""
+    kind = type(of)
+    if kind in _SPEAKING:
+        return frozenset((of.variable,))
+    if kind is tuple:
+        return frozenset().union(*map(variables, of))
+    if kind is r.Same or kind is r.Related:
+        return frozenset(side for side in (of.left, of.right) if isinstance(side, str))
+    found = _within(of)
+    if kind is r.Select:
+        return found - {source.variable for source in of.sources}
+    if kind is r.AnyOf or kind is r.Listed:
+        return found | {of.variable}
+    return found
+
+
+def _within(of: Any) -> frozenset[str]:
+    parts = [part for part in _inside(of) if type(part) not in _LEAVES]
+    return frozenset().union(*map(variables, parts))
+
+
+def _inside(of: Any) -> list[Any]:
+    """What a part of a query has inside."""
+    names = FIELD_NAMES[type(of)] if type(of).__module__ == r.__name__ else None
+    return [getattr(of, name) for name in names or ()]
+
+
+def _of_variable(
+    s: Statement, range_: Range, own: Sequence[r.Condition], source: list[str], *, lone: bool
+) -> list[str]:
+    known = totals(s)
+    structural: list[r.Condition] = []
+    rest: list[r.Condition] = []
+    for each in own:
+        (structural if by_network(each) else rest).append(each)
+    parts = _parts(s, range_, rest)
+    candidates = float(known.versions)
+    for part in parts:
+        if part.rows < known.versions:
+            candidates *= part.rows / max(known.versions, 1)
+    least = min((part.rows for part in parts), default=math.inf)
+    of_nets = _nets(known, candidates)
+    matches = [_match(s, each, known, candidates, of_nets) for each in structural]
+    sets = sorted((m for m in matches if m.chosen.sql), key=lambda match: match.hits)
+    probes = sorted((m for m in matches if not m.chosen.sql), key=lambda match: match.chosen.cost)
+    per_net = known.versions / max(known.nets, 1)
+    by_net = bool(sets) and sets[0].hits * per_net < 0.5 * min(least, known.versions)
+    drives = None
+    if not by_net and parts and (lone or least < known.versions / 4):
+        drives = min(parts, key=lambda part: part.rows)
+        drives = drives if drives.driving else None
+
+    def relational(range_: Range) -> list[str]:
+        plus = replace(range_, alias=f"+{range_.alias}")
+        return [
+            part.driving(range_) if part is drives and part.driving else part.plain(plus)
+            for part in parts
+        ]
+
+    def matched(range_: Range) -> list[str]:
+        return [
+            f"{'' if by_net and match is sets[0] else '+'}{range_.net} IN ({match.chosen.sql})"
+            for match in sets
+        ]
+
+    state = f"{range_.alias}.state IN {VISIBLE}"
+    scanning = relational(range_)
+    found = [*source, *scanning, *matched(range_), state]
+    check = _count(range_, [*source, *scanning, state])
+    scanned = tuple(part.condition for part in parts)
+    s.steps.append(
+        Step("scan", range_.variable, scanned, candidates, of=known.versions, check=check)
+    )
+    shared = candidates > _FEW and not source
+    if probes and shared:
+        other = replace(range_, alias=s.name("w"))
+        gathered = "SELECT id AS net_id FROM net"
+        if parts or sets:
+            gathered = f"SELECT DISTINCT {other.net} AS net_id FROM version AS {other.alias} WHERE "
+            gathered += " AND ".join([*relational(other), *matched(other)])
+        name = s.name("c")
+        asked = [_asked(s, range_, match.condition, f"{name}.net_id") for match in probes]
+        inner = f"SELECT {name}.net_id FROM ({gathered}) AS {name} WHERE {' AND '.join(asked)}"
+        found.append(_also_without(s, range_, probes, inner))
+    else:
+        found += [_asked(s, range_, match.condition, range_.net) for match in probes]
+    left, check = candidates, _count(range_, found)
+    for match in (*sets, *probes):
+        left = min(left, match.hits * per_net)
+        step = Step("match", range_.variable, (match.condition,), left)
+        step.plan, step.rejected, step.check = match.chosen, match.rejected, check
+        s.steps.append(step)
+    return found
+
+
+def _count(range_: Range, conditions: Sequence[str]) -> str:
+    return f"SELECT count(*) FROM version AS {range_.alias} WHERE {joined(conditions, 'AND')}"
+
+
+def _also_without(s: Statement, range_: Range, probes: Sequence[_Match], inner: str) -> str:
+    """Of a version without a network some things are true as well: that it has no such node."""
+    if all(isinstance(match.condition, r.AnyNode | r.EveryNode) for match in probes):
+        return f"+{range_.net} IN ({inner})"
+    each = [_asked(s, range_, match.condition, "NULL") for match in probes]
+    return (
+        f"CASE WHEN {range_.net} IS NULL THEN {' AND '.join(each)}"
+        f" ELSE {range_.net} IN ({inner}) END"
+    )
+
+
+def _asked(s: Statement, range_: Range, condition: r.Condition, net: str) -> str:
+    """A condition about one network."""
+    return s.about(replace(range_, at_net=net), condition)
+
+
+def _parts(s: Statement, range_: Range, conditions: Sequence[r.Condition]) -> list[_Part]:
+    """Only of the first ones is it looked at how many versions they keep."""
+    wide = [at for at, each in enumerate(conditions[:_LOOKED_AT]) if ranging(each)]
+    found = shares(s, range_, [conditions[at] for at in wide])
+    of = dict(zip(wide, found, strict=True))
+    return [
+        _part(s, range_, each, of.get(at), look=at < _LOOKED_AT)
+        for at, each in enumerate(conditions)
+    ]
+
+
+def _part(
+    s: Statement, range_: Range, condition: r.Condition, share: Share | None, *, look: bool
+) -> _Part:
+    def plain(at: Range) -> str:
+        return s.about(at, condition)
+
+    found = driver(s, range_, condition, share) if look else None
+    if found is None:
+        return _Part(condition, plain)
+    return _Part(condition, plain, found.sql or plain, found.rows)
+
+
+def by_network(condition: r.Condition) -> bool:
+    """Whether nothing but the network decides it, and it needs a look into that."""
+    return _structural(condition) and any(
+        isinstance(each, r.AnyNode | r.EveryNode | r.NodeCount) for each in _all_within(condition)
+    )
+
+
+def _structural(of: Any) -> bool:
+    match of:
+        case r.AnyNode(nodes, test) | r.EveryNode(nodes, test):
+            return test is None or (variables(test) <= {nodes.variable} and _structural(test))
+        case r.All(parts) | r.Either(parts) | r.Coalesce(parts):
+            return all(map(_structural, parts))
+        case r.Not(inner) | r.Negative(inner) | r.IsNull(inner) | r.IsNan(inner):
+            return _structural(inner)
+        case r.Compare(_, left, right) | r.Arithmetic(_, left, right):
+            return _structural(left) and _structural(right)
+        case r.OneOf(inner) | r.Matches(inner):
+            return _structural(inner)
+        case r.Like(inner, pattern):
+            return _structural(inner) and _structural(pattern)
+        case r.Column(_, name):
+            return name in ("net", "n_nodes", "n_params", "depth")
+    return isinstance(of, r.Truth | r.Fits | r.NodeCount | r.NodeValue | r.Constant)
+
+
+def _all_within(of: Any) -> Iterator[Any]:
+    yield of
+    if isinstance(of, tuple):
+        for each in of:
+            yield from _all_within(each)
+    else:
+        for each in _inside(of):
+            yield from _all_within(each)
+
+
+def _nets(known: Totals, candidates: float) -> float:
+    """Networks that so many versions have."""
+    nets = max(known.nets, 1)
+    return nets * (1 - math.exp(-candidates / nets))
+
+
+def _match(
+    s: Statement,
+    condition: r.Condition,
+    known: Totals,
+    candidates: float,
+    nets: float,
+) -> _Match:
+    per_net = known.edges / max(known.nets, 1)
+    gathering = 0.3 * candidates if candidates < known.versions else 0
+    probe = Plan("probe", gathering + nets * (3 + 0.12 * per_net))
+    if not isinstance(condition, r.AnyNode):
+        return _Match(condition, probe, ())
+    last, rest = divided(s, condition.nodes, condition.test)
+    found = [] if rest is not None else plans(s, condition.nodes, last, known)
+    every = sorted([*found, probe], key=lambda plan: plan.cost)
+    if s.forced is not None:
+        every.sort(key=lambda plan: plan.name != s.forced)
+    hits = min((plan.hits for plan in found), default=math.inf)
+    return _Match(condition, every[0], tuple(every[1:]), hits)

@@ -1,0 +1,379 @@
+"""What can be asked of the catalogue, as trees. `select.py` turns them into SQL.
+
+Variables are named so that no two of a statement are alike; a query inside another one may speak
+of the outer one's. Everything a name could stand for is decided before such a tree is made.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from dlv.metadata.select.node_sets import Nodes
+from dlv.metadata.select.tree_parts import part
+from dlv.network.patterns import Pattern
+from dlv.network.selector import Selector
+
+Scalar: TypeAlias = bool | int | float | str | None
+Listing: TypeAlias = tuple["Scalar | Listing", ...]
+
+# Values
+
+
+@part(frozen=True)
+class Constant:
+    """A list stands only beside attributes of nodes and hyperparameters, for = and !=."""
+
+    value: Scalar | Listing
+
+
+@part(frozen=True)
+class Column:
+    """A built-in attribute: one of COLUMNS, with the kind of its value."""
+
+    variable: str
+    name: str
+
+
+# `net` is the hash of the structure, `creation_time` microseconds since 1970 in UTC.
+COLUMNS = {
+    "id": "text",
+    "name": "text",
+    "number": "number",
+    "creation_time": "time",
+    "author": "text",
+    "message": "text",
+    "framework": "text",
+    "net": "text",
+    "n_nodes": "number",
+    "n_params": "number",
+    "depth": "number",
+    "dirty": "boolean",
+    "source": "text",  # of a derived network: the version that it comes from, by the full hash
+}
+# Attributes with several values: a test holds if it holds of one of them.
+MANY = {"tag": "text", "parents": "text"}
+
+
+@part(frozen=True)
+class Hyperparameter:
+    variable: str
+    key: str
+
+
+@part(frozen=True)
+class Metric:
+    """A figure of a series: last, min, max, last_step, min_step, max_step or n.
+
+    `name` is `run/tag`, or the tag alone where there is no run, as it is shown elsewhere.
+    """
+
+    variable: str
+    name: str
+    figure: str
+
+
+@part(frozen=True)
+class MetricAt:
+    """The value at a step; null if there is no point at just that step."""
+
+    variable: str
+    name: str
+    step: int
+
+
+@part(frozen=True)
+class NodeCount:
+    nodes: Nodes
+
+
+@part(frozen=True)
+class NodeValue:
+    """Inside the test of AnyNode or EveryNode: an attribute of the node at hand.
+
+    One of the vocabulary's, or name, alias, op, variant, out_shape, n_params.
+    """
+
+    attribute: str
+
+
+@part(frozen=True)
+class ManyValue:
+    """Inside the test of AnyOf: the value at hand."""
+
+
+@part(frozen=True)
+class Whole:
+    """A version itself, as a column, in `count(m)`, `group by m` or on the left of `in (query)`."""
+
+    variable: str
+
+
+@part(frozen=True)
+class Listed:
+    """For output alone: the values of one of MANY, or the names of nodes, as a list."""
+
+    what: str | Nodes
+    variable: str
+
+
+@part(frozen=True)
+class Arithmetic:
+    """+ - * / % as of floats: of NaN, or of infinities that cancel out, it is NaN.
+
+    Division is that of real numbers, and null where the divisor is 0.
+    """
+
+    operator: str
+    left: Value
+    right: Value
+
+
+@part(frozen=True)
+class Negative:
+    value: Value
+
+
+@part(frozen=True)
+class Coalesce:
+    values: tuple[Value, ...]
+
+
+@part(frozen=True)
+class Aggregate:
+    """count sum avg min max stddev median; `count(*)` has no value."""
+
+    function: str
+    value: Value | None
+
+
+@part(frozen=True)
+class Output:
+    """A column of what a set operation gives, by its place: in its `order by`."""
+
+    place: int
+
+
+Value: TypeAlias = (
+    Constant | Column | Hyperparameter | Metric | MetricAt | NodeCount | NodeValue | ManyValue
+    | Whole | Listed | Arithmetic | Negative | Coalesce | Aggregate | Output
+)  # fmt: skip
+
+# Conditions, with the three truth values of SQL
+
+
+@part(frozen=True)
+class Truth:
+    value: bool | None
+
+
+@part(frozen=True)
+class All:
+    parts: tuple[Condition, ...]
+
+
+@part(frozen=True)
+class Either:
+    parts: tuple[Condition, ...]
+
+
+@part(frozen=True)
+class Not:
+    part: Condition
+
+
+@part(frozen=True)
+class Compare:
+    """= != < <= > >=
+
+    Null if a side is null. Values of different kinds (number, text, boolean, other) are not
+    equal, and null with the other signs. NaN is a number that is unequal to all numbers.
+    """
+
+    operator: str
+    left: Value
+    right: Value
+
+
+@part(frozen=True)
+class Like:
+    """% any run, _ one character. `folded`: upper and lower case are one. Null if no text."""
+
+    value: Value
+    pattern: Value
+    folded: bool = False
+    escape: str | None = None
+
+
+@part(frozen=True)
+class Matches:
+    value: Value
+    selector: Selector
+
+
+@part(frozen=True)
+class OneOf:
+    value: Value
+    options: tuple[Constant, ...]
+
+
+@part(frozen=True)
+class Within:
+    """Among the values of the one column of a query, which are versions if this is a Whole."""
+
+    value: Value
+    query: Query
+
+
+@part(frozen=True)
+class IsNull:
+    value: Value
+
+
+@part(frozen=True)
+class IsNan:
+    """True or false: null is not NaN."""
+
+    value: Value
+
+
+@part(frozen=True)
+class Same:
+    """Two variables stand for the same version."""
+
+    left: str
+    right: str
+
+
+@part(frozen=True)
+class Is:
+    """A version is one of these, by the full hash."""
+
+    variable: str
+    ids: tuple[str, ...]
+
+
+@part(frozen=True)
+class Related:
+    """Lineage: left is derived_from, ancestor_of, child_of, parent_of or sibling_of right.
+
+    A side is a variable or a Fixed version. `within`: over at most so many steps.
+    """
+
+    relation: str
+    left: str | Fixed
+    right: str | Fixed
+    within: int | None = None
+
+
+@part(frozen=True)
+class Fixed:
+    """A version named outright, by the full hash."""
+
+    id: str
+
+
+@part(frozen=True)
+class Exists:
+    query: Query
+
+
+@part(frozen=True)
+class AnyNode:
+    """Some node fulfils the test; without a test: there is one. Never null."""
+
+    nodes: Nodes
+    test: Condition | None = None
+
+
+@part(frozen=True)
+class EveryNode:
+    """There are nodes, and all of them fulfil the test. Never null."""
+
+    nodes: Nodes
+    test: Condition
+
+
+@part(frozen=True)
+class Fits:
+    """Inside the test of AnyNode or EveryNode: the node at hand fits one of the patterns."""
+
+    patterns: tuple[Pattern, ...]
+
+
+@part(frozen=True)
+class AnyOf:
+    """Some value of an attribute of MANY fulfils the test; `parents` are ids. Never null."""
+
+    variable: str
+    name: str
+    test: Condition
+
+
+Condition: TypeAlias = (
+    Truth | All | Either | Not | Compare | Like | Matches | OneOf | Within | IsNull | IsNan | Same
+    | Is | Related | Exists | AnyNode | EveryNode | Fits | AnyOf
+)  # fmt: skip
+
+# Queries
+
+
+@part(frozen=True)
+class Derived:
+    """Networks that slice or construct made, put into the catalogue's temporary tables."""
+
+    batch: int
+
+
+@part(frozen=True)
+class Source:
+    """What a variable stands for: any version, the versions of a query, derived networks."""
+
+    variable: str
+    of: Query | Derived | None = None
+
+
+@part(frozen=True)
+class Item:
+    """A column: its title, and what stands in it."""
+
+    title: str
+    value: Value
+
+
+@part(frozen=True)
+class Order:
+    value: Value
+    descending: bool = False
+    nulls_first: bool = False
+
+
+@part(frozen=True)
+class Select:
+    items: tuple[Item, ...]
+    sources: tuple[Source, ...]
+    where: Condition | None = None
+    group_by: tuple[Value, ...] = ()
+    having: Condition | None = None
+    distinct: bool = False
+
+
+@part(frozen=True)
+class Combined:
+    """union, union all, intersect, except"""
+
+    operator: str
+    left: Body
+    right: Body
+
+
+@part(frozen=True)
+class Query:
+    """Without `order`: the newest first, groups by what they are grouped by."""
+
+    body: Body
+    order: tuple[Order, ...] = ()
+    limit: int | None = None
+    offset: int | None = None
+
+
+Body: TypeAlias = Select | Combined | Query

@@ -1,0 +1,197 @@
+"""Queries of the catalogue: trees turned into SQL, and rows out of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from itertools import islice
+from typing import Any
+
+from dlv.errors import UsageError
+from dlv.metadata.database import Database
+from dlv.metadata.nan import BLOB
+from dlv.metadata.rows import Column, Row, VersionCell
+from dlv.metadata.select import conditions as select_conditions
+from dlv.metadata.select import queries as select_queries
+from dlv.metadata.select import relations as r
+from dlv.metadata.select.deep import reckon
+from dlv.metadata.select.explain import Explained, tree
+from dlv.metadata.select.functions import FUNCTIONS
+from dlv.metadata.select.nodes import attribute
+from dlv.metadata.select.plan import conjuncts_of, variables
+from dlv.metadata.select.scope import FALSE, TRUE, At, Statement
+from dlv.metadata.select.values import kind_of, node_number
+from dlv.metadata.versions import time_of
+
+__all__ = ["At", "explain", "run", "survivors"]
+
+_TOO_DEEP = ("parser stack overflow", "Expression tree is too large", "too many")
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **FUNCTIONS,
+    "dql_attribute": attribute,
+    "dql_number": node_number,
+    "dql_reckon": reckon,
+}
+
+
+def statement(db: Database, at: At | None = None) -> Statement:
+    return Statement(db, select_conditions.write, select_queries.column_of, at, _FUNCTIONS)
+
+
+def run(
+    db: Database, query: r.Query, *, at: At | None = None, plan: str | None = None
+) -> tuple[list[Column], Iterator[Row]]:
+    """Titles, and rows as they are read; the transaction lasts until they are, or are closed.
+
+    `plan`: the one to take wherever it can be, to compare plans.
+    """
+    columns = titles(query.body)
+    return columns, _rows(db, query, at, plan, [column.kind for column in columns])
+
+
+def _rows(
+    db: Database, query: r.Query, at: At | None, plan: str | None, kinds: list[str]
+) -> Iterator[Row]:
+    with _bounded(), db.snapshot():
+        writing = statement(db, at)
+        writing.forced = plan
+        try:
+            written = select_queries.top(writing, query)
+            with (
+                writing.callable(),
+                closing(db.stream(written.sql, writing.parameters)) as rows,
+            ):
+                if kinds == ["version"] and written.grounds == ("",):
+                    for row in rows:
+                        yield (VersionCell(row[0]),)
+                else:
+                    for row in rows:
+                        yield tuple(map(_shown, row, kinds))
+        finally:
+            writing.drop()
+
+
+def explain(
+    db: Database, query: r.Query, *, analyze: bool = False, at: At | None = None
+) -> Explained:
+    """How the query would be answered; `analyze` does it, and counts what each step leaves."""
+    with _bounded(), db.snapshot():
+        writing = statement(db, at)
+        try:
+            written = select_queries.top(writing, query)
+            steps, rows, ms = list(writing.steps), None, None
+            with writing.callable():
+                plan = [*db.stream(f"EXPLAIN QUERY PLAN {written.sql}", writing.parameters)]
+                if analyze:
+                    began = time.perf_counter()
+                    rows = sum(1 for _ in db.stream(written.sql, writing.parameters))
+                    ms = (time.perf_counter() - began) * 1e3
+                    for step in filter(lambda step: step.check, steps):
+                        ((step.found,),) = db.stream(step.check, writing.parameters)
+            return Explained(steps, written.sql, dict(writing.parameters), tree(plan), rows, ms)
+        finally:
+            writing.drop()
+
+
+def survivors(
+    db: Database, query: r.Query, most: int | None = None
+) -> list[tuple[r.Condition, int]]:
+    """How many versions each condition keeps alone, where the query is one select."""
+    body: r.Body = query
+    while isinstance(body, r.Query):
+        body = body.body
+    if not isinstance(body, r.Select):
+        return []
+    return [(each, _kept(db, body, each)) for each in islice(conjuncts_of(body.where), most)]
+
+
+def _kept(db: Database, select: r.Select, condition: r.Condition) -> int:
+    about = variables(condition)
+    sources = tuple(source for source in select.sources if source.variable in about)
+    sources = sources or select.sources[:1]
+    whole = r.Item("versions", r.Whole(sources[0].variable))
+    alone = r.Select((whole,), sources, condition, distinct=len(sources) > 1)
+    with _bounded(), db.snapshot():
+        writing = statement(db)
+        try:
+            inner, _ = writing.column_of(r.Query(alone))
+            with writing.callable():
+                ((found,),) = db.stream(f"SELECT count(*) FROM ({inner})", writing.parameters)
+                return int(found)
+        finally:
+            writing.drop()
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """Where even Python or SQLite gives up, that is what is said."""
+    try:
+        yield
+    except (RecursionError, sqlite3.OperationalError) as error:
+        text = str(error)
+        if isinstance(error, RecursionError) or any(sign in text for sign in _TOO_DEEP):
+            raise UsageError(
+                "the query is nested too deeply",
+                why=text,
+                hint="ask for less in one query",
+            ) from error
+        raise
+
+
+def _shown(value: Any, kind: str) -> Any:
+    """A value of the output; NaN, booleans, lists and large numbers come as blobs."""
+    if value is None:
+        return None
+    if value == BLOB:
+        return math.nan
+    if kind == "version":
+        digest, *derived = value.split(":")
+        return VersionCell(digest, (int(derived[0]), int(derived[1])) if derived else None)
+    if kind == "time":
+        return time_of(value)
+    if kind == "list":
+        return json.loads(value)
+    if isinstance(value, bytes):
+        if value in (TRUE, FALSE):
+            return value == TRUE
+        return int(value[1:]) if value[:1] == b"i" else json.loads(value[1:])
+    return value
+
+
+def titles(body: r.Body) -> list[Column]:
+    """The columns of what a query gives; those of a set operation are called as its first are."""
+    match body:
+        case r.Query():
+            return titles(body.body)
+        case r.Combined():
+            sides = zip(titles(body.left), titles(body.right), strict=True)
+            return [
+                Column(left.title, left.kind if left.kind == right.kind else "any")
+                for left, right in sides
+            ]
+    return [Column(item.title, _kind(item.value)) for item in body.items]
+
+
+def _kind(of: r.Value) -> str:
+    match of:
+        case r.Constant(constant):
+            kind = kind_of(constant)
+            return "any" if kind == "null" else kind
+        case r.Column(_, name) if name != "source":
+            return r.COLUMNS[name]
+        case r.Whole() | r.Column():
+            return "version"
+        case r.Listed():
+            return "list"
+        case r.Hyperparameter() | r.NodeValue() | r.ManyValue() | r.Output():
+            return "any"
+        case r.Coalesce(values):
+            kinds = {_kind(each) for each in values if each != r.Constant(None)}
+            return kinds.pop() if len(kinds) == 1 else "any"
+        case r.Aggregate("min" | "max", inner) if inner is not None:
+            return _kind(inner)
+    return "number"

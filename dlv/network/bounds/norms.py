@@ -1,0 +1,228 @@
+"""Norms of a linear layer's weight, and of what its first planes leave open.
+
+What a writer stores and a check computes again. All are upper bounds: raised against rounding,
+unless the plain figures are asked for, which a stored one may never be below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import gcd, inf, isfinite, prod, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlv.network.bounds.ball import UP
+from dlv.network.bounds.torus_norms import TooLarge, torus_norm
+from dlv.network.graph import Node
+from dlv.network.ops.conv import spatial
+from dlv.network.ops.windows import kernel_first, overlap, sliding, spreading
+from dlv.network.sizes import Shape
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+
+# Eigenvalues are computed to far better than this.
+RAISED = 1 + 1e-7
+# Beyond, ||.||_2 of a matrix is bounded by its Frobenius norm: rows of the smaller Gram matrix,
+# and products spent on it.
+MOST_ROWS = 4608
+MOST_PRODUCTS = 2 * 10**12
+_PIECE = 1 << 23
+
+
+@dataclass(frozen=True)
+class WholeNorms:
+    """Of a whole weight W. `opn` bounds it as an operator on inputs of the size that was asked.
+
+    `opn_any`: on inputs of any size. `rows`: norms of the rows of [out, in * kernel].
+    `frobenius`: the matrix was too large, its operator norms are Frobenius norms.
+    """
+
+    opn: float
+    opn_any: float
+    fro: float
+    absmax: float
+    finite: bool
+    rows: Floats | None = None
+    frobenius: bool = False
+
+
+@dataclass(frozen=True)
+class LevelNorms:
+    """Of dW: `dn` as a matrix of [out, in * kernel], `dopn` as an operator, infinite if unknown."""
+
+    dn: float
+    dfro: float
+    dopn: float = inf
+    drows: Floats | None = None
+    frobenius: bool = False
+
+
+def norms_of(node: Node, weight: Array, shape: Shape | None, *, raised: bool = True) -> WholeNorms:
+    """Of a weight as it is stored, batch normalisation folded in; `shape`: of the node's input."""
+    found = _Matrix(node, weight, None)
+    if not isfinite(found.absmax):
+        return WholeNorms(inf, inf, inf, inf, False)
+    plain = found.sigma(raised)
+    if node.op == "EMBED":
+        plain = float(found.rows(raised).max(initial=0.0))
+    opn_any = plain * sqrt(_overlap(node))
+    opn = min(opn_any, found.operator(_lengths(node, shape), raised))
+    windows = _windows(node, shape)
+    if windows is not None:
+        opn = min(opn, plain * sqrt(windows))
+    rows = None if node.op == "DECONV" else found.rows(raised)
+    fro = found.frobenius(raised)
+    return WholeNorms(opn, opn_any, fro, found.absmax, True, rows, found.too_large)
+
+
+def level_norms(
+    node: Node, weight: Array, centre: Array, shape: Shape | None, *, raised: bool = True
+) -> LevelNorms:
+    """Of what a centre leaves open of a weight, both as `params_of` gives them."""
+    found = _Matrix(node, weight, centre)
+    if not isfinite(found.absmax):
+        return LevelNorms(inf, inf)
+    rows = None if node.op == "DECONV" else found.rows(raised)
+    if node.op == "EMBED":
+        dn = float(found.rows(raised).max(initial=0.0))
+        return LevelNorms(dn, found.frobenius(raised), dn, rows)
+    dn = found.sigma(raised)
+    dopn = dn if node.op == "FULL" else found.operator(_lengths(node, shape), raised)
+    return LevelNorms(dn, found.frobenius(raised), dopn, rows, found.too_large)
+
+
+class _Matrix:
+    """W or W - Wc as (groups, out, in, taps), a piece at a time.
+
+    A transposed convolution is taken as the convolution that it is the transpose of. All sums
+    are of numbers divided by a power of two near the largest, so that no square vanishes.
+    """
+
+    def __init__(self, node: Node, weight: Array, centre: Array | None) -> None:
+        self.node = node
+        self.weight = _by_group(node, weight)
+        self.centre = None if centre is None else _by_group(node, centre)
+        self.groups, self.out, self.depth, self.taps = self.weight.shape
+        self.absmax, self.scale = 0.0, 1.0
+        for piece in self.pieces(1):
+            # max() would lose NaN.
+            with np.errstate(all="ignore"):
+                self.absmax = float(np.maximum(self.absmax, np.abs(piece).max(initial=0.0)))
+        if self.absmax and isfinite(self.absmax):
+            self.scale = 2.0 ** min(max(int(np.frexp(self.absmax)[1]), -1000), 1000)
+        wide = self.depth * self.taps
+        self.side, self.long = min(self.out, wide), max(self.out, wide)
+        products = self.groups * self.side * self.side * self.long
+        self.too_large = node.op != "EMBED" and (self.side > MOST_ROWS or products > MOST_PRODUCTS)
+
+    def pieces(self, axis: int) -> Iterator[Floats]:
+        """Along `out` (1) or `in` (2), in binary64."""
+        size = max(self.weight.size // max(self.weight.shape[axis], 1), 1)
+        step = max(_PIECE // size, 1)
+        for start in range(0, self.weight.shape[axis], step):
+            taken = (slice(None),) * axis + (slice(start, start + step),)
+            piece = np.asarray(self.weight[taken], np.float64)
+            if self.centre is not None:
+                with np.errstate(all="ignore"):
+                    piece = piece - self.centre[taken]
+            yield piece if self.scale == 1.0 else piece / self.scale
+
+    def rows(self, raised: bool) -> Floats:
+        """Norms of the rows of [out, in * taps], group after group."""
+        squares = [np.einsum("goit,goit->go", piece, piece) for piece in self.pieces(1)]
+        found: Floats = np.sqrt(np.concatenate(squares, axis=1).ravel()) * self.scale
+        return found * _up(self.depth * self.taps) if raised else found
+
+    def frobenius(self, raised: bool) -> float:
+        squares = sum(float(np.einsum("goit,goit->", piece, piece)) for piece in self.pieces(1))
+        return sqrt(squares) * self.scale * (_up(self.weight.size) if raised else 1.0)
+
+    def sigma(self, raised: bool) -> float:
+        """||.||_2 of [out, in * taps], of groups the largest."""
+        if self.node.op == "EMBED" or self.too_large or not self.weight.size:
+            return self.frobenius(raised)
+        gram = np.zeros((self.groups, self.side, self.side))
+        tall = self.out > self.depth * self.taps
+        for piece in self.pieces(1 if tall else 2):
+            flat = piece.reshape(*piece.shape[:2], -1)
+            turned = np.swapaxes(flat, 1, 2)
+            for group in range(self.groups):
+                into = turned[group] @ flat[group] if tall else flat[group] @ turned[group]
+                gram[group] += into
+        if self.side == 1:
+            top = float(gram.max(initial=0.0))
+        else:
+            top = max(float(np.linalg.eigvalsh(each)[-1]) for each in gram)
+        if not raised:
+            return sqrt(max(top, 0.0)) * self.scale
+        # What the sums of the Gram matrix may have lost moves no eigenvalue by more than this.
+        lost = float(np.trace(gram, axis1=1, axis2=2).max()) * (self.long + 8) * 2.0**-52
+        return sqrt(max(top, 0.0) + lost) * self.scale * RAISED
+
+    def operator(self, lengths: Sequence[int] | None, raised: bool) -> float:
+        """The norm of a convolution on maps of these lengths; infinite if that is not known."""
+        if self.node.op not in ("CONV", "DECONV") or lengths is None or not self.weight.size:
+            return inf
+        attrs = self.node.attrs
+        whole = np.concatenate(list(self.pieces(1)), axis=1)
+        try:
+            found = torus_norm(whole, attrs["kernel"], lengths, attrs["stride"], attrs["dilation"])
+        except TooLarge:
+            return inf
+        return found * self.scale * (RAISED if raised else 1.0)
+
+
+def _up(terms: int) -> float:
+    return max(UP, 1 + terms * 2.0**-52)
+
+
+def _by_group(node: Node, weight: Array) -> Array:
+    if node.op == "EMBED":
+        return weight[None, :, :, None]
+    if node.op == "FULL":
+        turned = weight if node.attrs["layout"] == "out_in" else weight.T
+        return turned[None, :, :, None]
+    kernel = kernel_first(node.attrs["layout"], weight)
+    groups = node.attrs["groups"]
+    split = kernel.reshape(-1, kernel.shape[-2], groups, kernel.shape[-1] // groups)
+    return split.transpose(2, 3, 1, 0)
+
+
+def _overlap(node: Node) -> int:
+    """The most windows that hold one place of a map of any size."""
+    if node.op not in ("CONV", "DECONV"):
+        return 1
+    attrs = node.attrs
+    rows = zip(attrs["kernel"], attrs["stride"], attrs["dilation"], strict=True)
+    return prod(-(-k * gcd(s, d) // s) for k, s, d in rows)
+
+
+def _given(node: Node, shape: Shape | None) -> tuple[int, ...] | None:
+    """The spatial lengths of a convolution's input, if they are all known."""
+    if node.op not in ("CONV", "DECONV") or shape is None:
+        return None
+    lengths = spatial(shape, len(node.attrs["kernel"]), node.attrs["channels"], node.op)[2]
+    known = tuple(n for n in lengths if isinstance(n, int))
+    return known if len(known) == len(lengths) else None
+
+
+def _lengths(node: Node, shape: Shape | None) -> tuple[int, ...] | None:
+    """The lengths of the map that windows slide over: of DECONV its output."""
+    given = _given(node, shape)
+    if given is None or node.op == "CONV":
+        return given
+    return tuple(axis.length for axis in spreading(node.attrs, given))
+
+
+def _windows(node: Node, shape: Shape | None) -> int | None:
+    """The most windows that hold one place of a map of this size."""
+    given = _given(node, shape)
+    if given is None:
+        return None
+    return overlap(
+        sliding(node.attrs, given) if node.op == "CONV" else spreading(node.attrs, given)
+    )

@@ -1,0 +1,287 @@
+"""RELU, ACT, SOFTMAX and DROPOUT: one value in, one value out, along every axis but one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dlv.lazy import lazy
+from dlv.network.graph import Node
+from dlv.network.ops.layer import Elementwise, Layer, NoRule, NotRunnable, Run, Shapes
+from dlv.network.sizes import Shape, axis_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    import dlv.network.bounds.ball as balls
+    import dlv.network.bounds.grains as grains
+    import dlv.network.ops.erf as errors_function
+    from dlv.network.bounds.ball import Ball, BallRun
+    from dlv.network.ops.layer import Array
+else:
+    np = lazy("numpy")
+    errors_function = lazy("dlv.network.ops.erf")
+    balls = lazy("dlv.network.bounds.ball")
+    grains = lazy("dlv.network.bounds.grains")
+
+_HALF_ROOT = math.sqrt(0.5)
+_ROOT_OF_2_OVER_PI = math.sqrt(2 / math.pi)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What is known of an activation: no slope is steeper than `steepest`.
+
+    It falls up to `turn` and rises behind it; None: it rises everywhere. Every computed value
+    is within `lost` units of rounding, of x where `of_x`, else of 1.
+    """
+
+    function: Callable[[Array], Array]
+    steepest: float
+    lost: float = 0.0
+    of_x: bool = False
+    turn: float | None = None
+
+
+def _sigmoid(x: Array) -> Array:
+    small = np.exp(-np.abs(x))
+    found: Array = np.where(x >= 0, 1 / (1 + small), small / (1 + small))
+    return found
+
+
+def _silu(x: Array) -> Array:
+    return x * _sigmoid(x)
+
+
+def _gelu(x: Array) -> Array:
+    found: Array = 0.5 * x * (1 + errors_function.erf(x * _HALF_ROOT))
+    return found
+
+
+def _gelu_by_tanh(x: Array) -> Array:
+    found: Array = 0.5 * x * (1 + np.tanh(_ROOT_OF_2_OVER_PI * (x + 0.044715 * x * x * x)))
+    return found
+
+
+def _tanh(x: Array) -> Array:
+    found: Array = np.tanh(x)
+    return found
+
+
+def _relu6(x: Array) -> Array:
+    found: Array = np.clip(x, 0, 6)
+    return found
+
+
+# Slopes and turning points are rounded outwards: the steepest are 1.128904, 1.128993 and 1.099839.
+# GELU multiplies x by 1 + erf, which cancels for negative x: what it loses is a share of x.
+_CURVES: Mapping[str, Curve] = {
+    "GELU none": Curve(_gelu, 1.13, 10, of_x=True, turn=-0.751791524693564),
+    "GELU tanh": Curve(_gelu_by_tanh, 1.13, 10, of_x=True, turn=-0.752461422071016),
+    "SILU": Curve(_silu, 1.1, 10, of_x=True, turn=-1.278464542761074),
+    "SIGMOID": Curve(_sigmoid, 0.25, 8),
+    "TANH": Curve(_tanh, 1.0, 8),
+    "RELU6": Curve(_relu6, 1.0),
+}
+
+
+def curve_of(node: Node) -> Curve:
+    """The curve of a RELU or ACT."""
+    if node.op == "RELU":
+        return _relu(node.attrs["slope"])
+    name = str(node.variant)
+    return _CURVES[f"GELU {node.attrs['approximate']}" if name == "GELU" else name]
+
+
+def _relu(slope: float) -> Curve:
+    if not slope:
+        return Curve(lambda x: np.maximum(x, 0), 1.0)
+    turn = 0.0 if slope < 0 else None
+    steepest = max(1.0, abs(slope))
+    # The slope itself is rounded to the precision of the reference.
+    return Curve(
+        lambda x: np.where(x >= 0, x, x * slope), steepest, 3 * steepest, of_x=True, turn=turn
+    )
+
+
+def along(curve: Curve, ball: Ball, run: BallRun) -> Ball:
+    """The ball behind an activation."""
+    x = ball.centre
+    y = np.asarray(curve.function(x), np.float64)
+    plain = ball.box is None and ball.tokens is None and not ball.groups
+    if plain and not curve.lost and not curve.of_x and x.ndim and len(ball.radius) == len(x):
+        # Nothing is rounded, and there are only radii of rows: the same as below, sooner.
+        lost = run.reference.tiny * math.sqrt(grains.count(x.shape, 1))
+        return balls.Ball(y, (curve.steepest * ball.radius + lost) * grains.RAISED)
+    found = []
+    for lead, grid in grains.grains(ball):
+        n = grains.count(x.shape, lead)
+        size = grains.norm(x, lead) if curve.of_x else math.sqrt(n)
+        extra = grid if curve.of_x else 0.0
+        rounding = grains.slip(
+            run.reference, max(curve.lost, 1) if curve.lost else 0, size, extra, n
+        )
+        # Without any rounding a tiny number may still be flushed to zero.
+        rounding = rounding + run.reference.tiny * math.sqrt(n)
+        reach = curve.steepest * grid
+        if lead == x.ndim:
+            reach = np.minimum(reach, _ends(curve, x, grid, y))
+        found.append((reach + rounding) * grains.RAISED)
+    return grains.settled(y, found, box=ball.box is not None)
+
+
+def _ends(curve: Curve, x: Array, radius: Array, y: Array) -> Array:
+    """How far the curve goes from `y` between `x - radius` and `x + radius`."""
+    low, high = x - radius, x + radius
+    at_low, at_high = curve.function(low), curve.function(high)
+    found = np.maximum(np.abs(at_low - y), np.abs(at_high - y))
+    if curve.turn is not None:
+        inside = (low < curve.turn) & (high > curve.turn)
+        least = curve.function(np.full_like(x, curve.turn))
+        found = np.where(inside, np.maximum(found, np.abs(least - y)), found)
+    # The ends are rounded, and what the curve gives there; beside its turn it is flat.
+    size = np.maximum(np.abs(low), np.abs(high))
+    found = found + 2.0**-52 * ((1 + curve.lost * curve.of_x) * size + curve.lost) + 1e-300
+    return np.asarray(found, np.float64)
+
+
+class Relu(Elementwise):
+    op = "RELU"
+
+    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
+        return (curve_of(node).function(run.inputs[0]),)
+
+    def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:
+        return (along(curve_of(node), run.inputs[0], run),)
+
+
+class Act(Elementwise):
+    op = "ACT"
+
+    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
+        return (curve_of(node).function(run.inputs[0]),)
+
+    def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:
+        return (along(curve_of(node), run.inputs[0], run),)
+
+
+class Dropout(Elementwise):
+    op = "DROPOUT"
+
+    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:  # noqa: ARG002
+        return (run.inputs[0],)
+
+    def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:  # noqa: ARG002
+        return (run.inputs[0],)
+
+
+class Softmax(Elementwise):
+    op = "SOFTMAX"
+
+    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
+        if inputs[0]:
+            axis_of(node.attrs["axis"], len(inputs[0]), "axis")
+        return (inputs[0],)
+
+    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
+        x, axis = run.inputs[0], node.attrs["axis"]
+        return (log_softmax(x, axis) if node.attrs["log"] else softmax(x, axis),)
+
+    def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:
+        """Shares change by half as much as scores at most, in norm; logarithms by sqrt(n)."""
+        ball = run.inputs[0]
+        x, log = ball.centre, node.attrs["log"]
+        axis = axis_of(node.attrs["axis"], x.ndim, "axis")
+        if not axis:
+            raise NoRule(node, "it goes over the axis of the batch")
+        n = max(x.shape[axis], 1)
+        y = log_softmax(x, axis) if log else softmax(x, axis)
+        steepest = math.sqrt(n) if log else 0.5
+        found = []
+        for lead, grid in grains.grains(ball):
+            # A group that is cut by the axis says nothing about what is in the other one.
+            if lead > axis or (lead == x.ndim):
+                continue
+            total = grains.count(x.shape, lead)
+            # Of each share, the rounding of its exponent, of exp, of the sum and of the division.
+            size: Array | float = math.sqrt(total / n)
+            if log:
+                size = math.sqrt(total) * (1 + math.log(n) + _widths(x, axis, lead))
+            extra = math.sqrt(total) * 2 * grid if log else 0.0
+            rounding = grains.slip(run.reference, 3 * n + 32, size, extra, total)
+            found.append((steepest * grid + rounding) * grains.RAISED)
+        return (grains.settled(y, found),)
+
+
+def _widths(x: Array, axis: int, lead: int) -> Array:
+    """How far apart the scores of one sum are at most."""
+    wide = x.max(axis=axis, keepdims=True) - x.min(axis=axis, keepdims=True)
+    return grains.most(wide, lead)
+
+
+def softmax(x: Array, axis: int) -> Array:
+    """Shares that sum to one along the axis."""
+    found = np.exp(x - x.max(axis=axis, keepdims=True))
+    return np.asarray(found / found.sum(axis=axis, keepdims=True), found.dtype)
+
+
+def log_softmax(x: Array, axis: int) -> Array:
+    """Their logarithms."""
+    moved = x - x.max(axis=axis, keepdims=True)
+    return np.asarray(moved - np.log(np.exp(moved).sum(axis=axis, keepdims=True)), moved.dtype)
+
+
+class Loss(Layer):
+    op = "LOSS"
+
+    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:  # noqa: ARG002
+        return ((),)
+
+    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:  # noqa: ARG002
+        raise NotRunnable(
+            node,
+            "a loss is part of training, not of what a model answers",
+            hint="name another node, or an output before the loss",
+        )
+
+
+class Placeholder(Layer):
+    """INPUT: a node that stands for what a cut-off part would have given."""
+
+    op = "INPUT"
+
+    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:  # noqa: ARG002
+        shape: Shape = node.attrs["shape"]
+        return (shape,)
+
+
+class Raw(Layer):
+    """OP: an operation outside the vocabulary, known by its recorded shape alone."""
+
+    op = "OP"
+
+    def ports(self, node: Node) -> int | None:  # noqa: ARG002
+        return None
+
+    def slots(self, node: Node) -> None:  # noqa: ARG002
+        return None
+
+    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:  # noqa: ARG002
+        return (node.out_shape,)
+
+    def flops(self, node: Node, inputs: Shapes, outputs: Shapes) -> int | None:  # noqa: ARG002
+        return None
+
+    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:  # noqa: ARG002
+        source = node.source or {}
+        raise NotRunnable(
+            node,
+            f"`{source.get('op')}` of the dialect {source.get('dialect')} is outside the"
+            " vocabulary that dlv runs by itself",
+            hint="pip install 'dlv[torch]', and dlv eval --engine torch",
+        )
+
+    def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:  # noqa: ARG002
+        raise NoRule(node, "it is outside the vocabulary")

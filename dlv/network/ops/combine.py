@@ -1,0 +1,198 @@
+"""CONCAT, ADD, MUL: tensors joined and combined."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dlv.lazy import lazy
+from dlv.network.graph import Node
+from dlv.network.ops.layer import Layer, NoRule, Run, Shapes
+from dlv.network.sizes import Dim, Shape, ShapeError, axis_of, broadcast, same, text
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    import dlv.network.bounds.grains as grains
+    from dlv.network.bounds.ball import Ball, BallRun
+    from dlv.network.ops.layer import Array
+else:
+    np = lazy("numpy")
+    grains = lazy("dlv.network.bounds.grains")
+
+
+class Concat(Layer):
+    op = "CONCAT"
+
+    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
+        known = [shape for shape in inputs if shape is not None]
+        if not known:
+            return (None,)
+        place = axis_of(node.attrs["axis"], len(known[0]), "axis")
+        result = list(known[0])
+        for shape in known[1:]:
+            if len(shape) != len(result) or not all(
+                at == place or same(a, b)
+                for at, (a, b) in enumerate(zip(shape, result, strict=True))
+            ):
+                raise ShapeError(
+                    f"shapes differ beside axis {place}",
+                    seen=" and ".join(text(item) for item in known),
+                    wanted=f"equal lengths but on axis {place}",
+                )
+            result = [
+                b if isinstance(b, int) or a is None else a
+                for a, b in zip(shape, result, strict=True)
+            ]
+        total: int | None = 0
+        for item in inputs:
+            length = None if item is None else item[place]
+            total = total + length if isinstance(length, int) and total is not None else None
+        joined: Dim = known[0][place] if len(inputs) == 1 else total
+        return ((*result[:place], joined, *result[place + 1 :]),)
+
+    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
+        return (np.concatenate(one_dtype(run.inputs), node.attrs["axis"]),)
+
+    def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:
+        balls = run.inputs
+        centre = np.concatenate([ball.centre for ball in balls], node.attrs["axis"])
+        place = axis_of(node.attrs["axis"], centre.ndim, "axis")
+        found = []
+        for lead in grains.leads(balls, centre.ndim):
+            parts = [grains.level(grains.grids(b), b.centre.shape, lead) for b in balls]
+            if place < lead:
+                found.append(np.concatenate(parts, place))
+            else:
+                found.append(np.sqrt(sum(part * part for part in parts)) * grains.RAISED)
+        return (grains.settled(centre, found, box=grains.widest(balls)[1]),)
+
+
+class Combine(Layer):
+    """ADD and MUL: of tensors, or of one with a number or a stored tensor."""
+
+    def arity(self, node: Node) -> tuple[int, int | None]:
+        one = node.attrs["const"] is not None or "value" in node.params
+        return (1, 1) if one else (2, None)
+
+    def faults(self, node: Node) -> list[str]:
+        attrs, stored = node.attrs, "value" in node.params
+        if stored and attrs["const"] is not None:
+            return ["const and a tensor in the slot value exclude each other"]
+        if stored != (attrs["shape"] is not None):
+            return ["shape is that of the tensor in the slot value: one needs the other"]
+        return []
+
+    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
+        side = node.attrs["shape"]
+        known = [shape for shape in (*inputs, side) if shape is not None]
+        # All are looked at, so that a mismatch is found beside an unknown too.
+        result = broadcast(known) if known else None
+        return (None if any(shape is None for shape in inputs) else result,)
+
+    def parameter_shapes(self, node: Node, inputs: Shapes) -> Mapping[str, Shape | None]:  # noqa: ARG002
+        return {"value": node.attrs["shape"]} if "value" in node.params else {}
+
+    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
+        return (functools.reduce(self.function, one_dtype(self._sides(node, run))),)
+
+    def function(self, a: Array, b: Array) -> Array:
+        raise NotImplementedError
+
+    def _sides(self, node: Node, run: Run) -> list[Any]:
+        """What is combined: tensors, and the number or stored tensor."""
+        const = node.attrs["const"]
+        if "value" in node.params:
+            return [*run.inputs, run.params["value"]]
+        if const is None:
+            return list(run.inputs)
+        # Whole numbers stay whole where nothing makes them fractions.
+        return [*run.inputs, int(const) if const.is_integer() else const]
+
+    def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:
+        balls = list(run.inputs)
+        if "value" in node.params:
+            balls.append(grains.exact(run.params["value"]))
+        elif node.attrs["const"] is not None:
+            balls.append(grains.exact(np.asarray(node.attrs["const"])))
+        if not balls[0].centre.size:
+            raise NoRule(node, "it has no numbers")
+        terms = len(balls) + 1  # a constant is rounded, too
+        return (functools.reduce(lambda a, b: self.both(a, b, terms, run), balls),)
+
+    def both(self, a: Ball, b: Ball, terms: int, run: BallRun) -> Ball:
+        """The ball of two of them; all of them together round `terms` times."""
+        centre = np.asarray(self.function(a.centre, b.centre), np.float64)
+        shape = centre.shape
+        if a.exact and b.exact:
+            x, y = (np.broadcast_to(each.centre, shape) for each in (a, b))
+            held = [grains.held_by(run.reference, each) for each in (x, y, centre)]
+            if all(each.all() for each in held) and self.unrounded(x, y).all():
+                return grains.exact(centre)
+        if grains.whole_numbers([a, b], centre):
+            return grains.exact(centre)
+        found = []
+        for lead in grains.leads([a, b], len(shape)):
+            first = grains.level(grains.spread(a, shape), shape, lead)
+            second = grains.level(grains.spread(b, shape), shape, lead)
+            x, y = (np.broadcast_to(each.centre, shape) for each in (a, b))
+            reach, size, extra = self.reach(x, y, first, second, lead)
+            n = grains.count(shape, lead)
+            rounding = grains.slip(run.reference, terms, size, extra, n)
+            found.append((reach + rounding) * grains.RAISED)
+        return grains.settled(centre, found, box=grains.widest([a, b])[1])
+
+    def unrounded(self, x: Array, y: Array) -> Array:
+        """Where the result is one of both, so that it is rounded in no precision."""
+        raise NotImplementedError
+
+    def reach(
+        self, x: Array, y: Array, rx: Array, ry: Array, lead: int
+    ) -> tuple[Array, Array, Array]:
+        """How far the result may be off, the size of what is rounded, and what that is off."""
+        raise NotImplementedError
+
+
+def one_dtype(sides: Sequence[Any]) -> list[Any]:
+    """Whole numbers that meet floats become floats of their precision, not of a wider one."""
+    dtypes = [each.dtype for each in sides if hasattr(each, "dtype") and each.dtype.kind == "f"]
+    if not dtypes:
+        return list(sides)
+    wanted = np.result_type(*dtypes)
+    return [
+        each.astype(wanted) if hasattr(each, "dtype") and each.dtype.kind in "iub" else each
+        for each in sides
+    ]
+
+
+class Add(Combine):
+    op = "ADD"
+
+    def function(self, a: Array, b: Array) -> Array:
+        return a + b
+
+    def unrounded(self, x: Array, y: Array) -> Array:
+        return np.asarray((x == 0) | (y == 0))
+
+    def reach(
+        self, x: Array, y: Array, rx: Array, ry: Array, lead: int
+    ) -> tuple[Array, Array, Array]:
+        return rx + ry, grains.norm(x, lead) + grains.norm(y, lead), rx + ry
+
+
+class Mul(Combine):
+    op = "MUL"
+
+    def function(self, a: Array, b: Array) -> Array:
+        return a * b
+
+    def unrounded(self, x: Array, y: Array) -> Array:
+        return np.isin(x, (-1, 0, 1)) | np.isin(y, (-1, 0, 1))
+
+    def reach(
+        self, x: Array, y: Array, rx: Array, ry: Array, lead: int
+    ) -> tuple[Array, Array, Array]:
+        """x dy + y dx + dx dy, where dx and dy are no larger than their norms in any place."""
+        found = grains.most(x, lead) * ry + grains.most(y, lead) * rx + rx * ry
+        return found, grains.norm(x * y, lead), found

@@ -1,0 +1,268 @@
+"""CONV and DECONV: convolutions over any number of spatial axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from dlv.lazy import lazy
+from dlv.network.graph import Node
+from dlv.network.ops import linear
+from dlv.network.ops.layer import Layer, Run, Shapes, with_rank
+from dlv.network.ops.pooling import sums
+from dlv.network.ops.windows import (
+    Axes,
+    channels_back,
+    channels_last,
+    convolve,
+    kernel_first,
+    multiplicity,
+    overlap,
+    sliding,
+    spread,
+    spreading,
+)
+from dlv.network.sizes import Dim, Shape, ShapeError, elements, text, transposed, window
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dlv.network.bounds import ball as balls
+
+    Array = NDArray[Any]
+    Floats = NDArray[np.float64]
+else:
+    np = lazy("numpy")
+
+
+def spatial(shape: Shape, axes: int, channels: str, what: str) -> tuple[Dim, Dim, Shape]:
+    """Batch, channels and the spatial axes of a feature map."""
+    with_rank(shape, axes + 2, what)
+    if channels == "last":
+        return shape[0], shape[-1], shape[1:-1]
+    return shape[0], shape[1], shape[2:]
+
+
+def feature_map(batch: Dim, depth: Dim, lengths: Shape, channels: str) -> Shape:
+    return (batch, *lengths, depth) if channels == "last" else (batch, depth, *lengths)
+
+
+class Conv(Layer):
+    op = "CONV"
+
+    def faults(self, node: Node) -> list[str]:
+        out, groups = node.attrs["out"], node.attrs["groups"]
+        return [f"groups {groups} does not divide out {out}"] if groups > 0 and out % groups else []
+
+    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
+        if inputs[0] is None:
+            return (None,)
+        attrs = node.attrs
+        batch, depth, lengths = spatial(inputs[0], len(attrs["kernel"]), attrs["channels"], node.op)
+        if isinstance(depth, int) and depth % attrs["groups"]:
+            raise ShapeError(
+                f"groups {attrs['groups']} does not divide the channels",
+                seen=text(inputs[0]),
+                wanted=f"a multiple of {attrs['groups']} channels",
+            )
+        if attrs["layout"] == "depthwise" and isinstance(depth, int) and depth != attrs["groups"]:
+            raise ShapeError(
+                "a depthwise kernel has one group for each channel",
+                seen=f"{attrs['groups']} groups, {text(inputs[0])}",
+                wanted=f"{depth} groups",
+            )
+        return (feature_map(batch, attrs["out"], self._lengths(node, lengths), attrs["channels"]),)
+
+    def _lengths(self, node: Node, lengths: Shape) -> Shape:
+        attrs = node.attrs
+        return tuple(
+            window(length, kernel, stride, pad, dilation, False)
+            for length, kernel, stride, pad, dilation in zip(
+                lengths,
+                attrs["kernel"],
+                attrs["stride"],
+                attrs["pad"],
+                attrs["dilation"],
+                strict=True,
+            )
+        )
+
+    def parameter_shapes(self, node: Node, inputs: Shapes) -> Mapping[str, Shape | None]:
+        attrs = node.attrs
+        depth: Dim = None
+        if inputs and inputs[0] is not None:
+            depth = spatial(inputs[0], len(attrs["kernel"]), attrs["channels"], node.op)[1]
+        weight = self._weight(node, depth)
+        return {"weight": weight, "bias": (attrs["out"],)} if attrs["bias"] else {"weight": weight}
+
+    def _weight(self, node: Node, depth: Dim) -> Shape:
+        attrs = node.attrs
+        each = depth // attrs["groups"] if isinstance(depth, int) else None
+        if attrs["layout"] == "depthwise":
+            return (*attrs["kernel"], attrs["groups"], attrs["out"] // attrs["groups"])
+        if attrs["layout"] == "kernel_first":
+            return (*attrs["kernel"], each, attrs["out"])
+        return (attrs["out"], each, *attrs["kernel"])
+
+    def flops(self, node: Node, inputs: Shapes, outputs: Shapes) -> int | None:
+        shape, positions, attrs = inputs[0], elements(outputs[0]), node.attrs
+        if shape is None or positions is None:
+            return None
+        depth = spatial(shape, len(attrs["kernel"]), attrs["channels"], node.op)[1]
+        if not isinstance(depth, int):
+            return None
+        each: int = (depth // attrs["groups"]) * prod(attrs["kernel"])
+        return 2 * positions * each
+
+    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
+        x = channels_last(run.inputs[0], node.attrs["channels"])
+        with_rank(x.shape, len(node.attrs["kernel"]) + 2, node.op)
+        return (channels_back(self._values(node, x, run.params), node.attrs["channels"]),)
+
+    def _values(self, node: Node, x: Array, params: Mapping[str, Array]) -> Array:
+        weight = kernel_first(node.attrs["layout"], params["weight"])
+        axes = sliding(node.attrs, x.shape[1:-1])
+        result = convolve(x, weight, axes, node.attrs["groups"])
+        if "bias" in params:
+            result += params["bias"]
+        return result
+
+    def bounds(self, node: Node, run: balls.BallRun) -> tuple[balls.Ball, ...]:
+        norms, given = linear.norms_of(node, run), linear.batch_of(node, run.inputs[0])
+        channels, groups = node.attrs["channels"], node.attrs["groups"]
+        x = channels_last(given.centre, channels)
+        with_rank(x.shape, len(node.attrs["kernel"]) + 2, node.op)
+        axes = sliding(node.attrs, x.shape[1:-1])
+        centre = self._values(node, x, run.params)
+        squares = _by_group(x, groups)
+        terms = x.shape[-1] // groups * prod(node.attrs["kernel"])
+        reach = linear.Reach(
+            terms=terms,
+            places=prod(centre.shape[1:-1]),
+            outputs=centre[:1].size,
+            overlap=overlap(axes),
+            patches=_norm(_times(squares, axes)),
+            plain=_norm(squares),
+        )
+        bias = run.params.get("bias")
+        radius = linear.radii(norms, run, reach, given.radius, bias)
+        found: Floats | None = None
+        if given.box is not None:
+            moved = _by_group(channels_last(given.box, channels), groups)
+            most = given.radius.reshape(-1, *(1 for _ in moved.shape[1:]))
+            found = linear.box(
+                norms,
+                run,
+                reach,
+                _rows(kernel_first(node.attrs["layout"], run.params["weight"]), groups),
+                bias,
+                linear.root(sums(squares, axes, 1), terms),
+                np.minimum(linear.root(sums(moved, axes, 1), terms), most),
+            )
+            found = channels_back(found, channels)
+        return (linear.ball(channels_back(centre, channels), radius, found),)
+
+
+def _by_group(x: Array, groups: int) -> Floats:
+    """Squares summed over the channels of each group: (batch, *lengths, groups)."""
+    split = x.reshape(*x.shape[:-1], groups, x.shape[-1] // groups)
+    found: Floats = np.einsum("...c,...c->...", split, split)
+    return found
+
+
+def _times(squares: Floats, axes: Axes) -> Floats:
+    """Each place as often as windows hold it."""
+    for place, axis in enumerate(axes, 1):
+        times = multiplicity(axis)
+        if not (times == times[:1]).all() or times[0] != 1:
+            shape = [-1 if each == place else 1 for each in range(squares.ndim)]
+            squares = squares * times.reshape(shape)
+    return squares
+
+
+def _norm(squares: Floats) -> Floats:
+    """The norm of each row."""
+    terms = max(squares[:1].size, 1)
+    return linear.root(squares.sum(axis=tuple(range(1, squares.ndim))), terms)
+
+
+def _rows(weight: Array, groups: int) -> Floats:
+    """Norms of a convolution's rows, (groups, out / groups)."""
+    flat = weight.reshape(-1, weight.shape[-1])
+    found = linear.root(np.einsum("ko,ko->o", flat, flat), len(flat))
+    return found.reshape(groups, -1)
+
+
+class Deconv(Conv):
+    op = "DECONV"
+
+    def faults(self, node: Node) -> list[str]:
+        attrs = node.attrs
+        found = super().faults(node)
+        for extra, stride, dilation in zip(
+            attrs["output_pad"], attrs["stride"], attrs["dilation"], strict=True
+        ):
+            if extra >= max(stride, dilation):
+                found.append(f"output_pad {extra} is not below stride {stride} or dilation")
+        return found
+
+    def _lengths(self, node: Node, lengths: Shape) -> Shape:
+        attrs = node.attrs
+        return tuple(
+            transposed(length, kernel, stride, pad, dilation, extra)
+            for length, kernel, stride, pad, dilation, extra in zip(
+                lengths,
+                attrs["kernel"],
+                attrs["stride"],
+                attrs["pad"],
+                attrs["dilation"],
+                attrs["output_pad"],
+                strict=True,
+            )
+        )
+
+    def _weight(self, node: Node, depth: Dim) -> Shape:
+        attrs = node.attrs
+        each = attrs["out"] // attrs["groups"]
+        if attrs["layout"] == "kernel_first":
+            return (*attrs["kernel"], each, depth)
+        return (depth, each, *attrs["kernel"])
+
+    def flops(self, node: Node, inputs: Shapes, outputs: Shapes) -> int | None:  # noqa: ARG002
+        # Every input element is multiplied with a whole kernel of its group.
+        count = elements(inputs[0])
+        if count is None:
+            return None
+        attrs = node.attrs
+        each: int = (attrs["out"] // attrs["groups"]) * prod(attrs["kernel"])
+        return 2 * count * each
+
+    def _values(self, node: Node, x: Array, params: Mapping[str, Array]) -> Array:
+        weight = kernel_first(node.attrs["layout"], params["weight"])
+        axes = spreading(node.attrs, x.shape[1:-1])
+        result = spread(x, weight, axes, node.attrs["groups"])
+        if "bias" in params:
+            result += params["bias"]
+        return result
+
+    def bounds(self, node: Node, run: balls.BallRun) -> tuple[balls.Ball, ...]:
+        """The transpose of a convolution, and so of its norm; each output sums what windows say."""
+        norms, given = linear.norms_of(node, run), linear.batch_of(node, run.inputs[0])
+        attrs = node.attrs
+        x = channels_last(given.centre, attrs["channels"])
+        with_rank(x.shape, len(attrs["kernel"]) + 2, node.op)
+        axes = spreading(attrs, x.shape[1:-1])
+        centre = self._values(node, x, run.params)
+        held, plain = overlap(axes), _norm(_by_group(x, attrs["groups"]))
+        reach = linear.Reach(
+            terms=x.shape[-1] // attrs["groups"] * held,
+            places=prod(centre.shape[1:-1]),
+            outputs=centre[:1].size,
+            overlap=held,
+            patches=plain * float(np.sqrt(held)),
+            plain=plain,
+        )
+        radius = linear.radii(norms, run, reach, given.radius, run.params.get("bias"))
+        return (linear.ball(channels_back(centre, attrs["channels"]), radius, None),)

@@ -1,0 +1,125 @@
+"""FULL and EMBED: a matrix applied to the last axis, and rows looked up in a matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from dlv.lazy import lazy
+from dlv.network.graph import Node
+from dlv.network.ops import linear
+from dlv.network.ops.layer import Layer, NoRule, Run, Shapes
+from dlv.network.sizes import Dim, Shape, ShapeError, elements
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dlv.network.bounds import ball as balls
+
+    Array = NDArray[Any]
+    Floats = NDArray[np.float64]
+else:
+    np = lazy("numpy")
+    balls = lazy("dlv.network.bounds.ball")
+
+
+class Full(Layer):
+    op = "FULL"
+
+    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
+        if inputs[0] is None:
+            return (None,)
+        if not inputs[0]:
+            raise ShapeError("FULL takes at least one axis", seen="scalar", wanted="one axis")
+        return ((*inputs[0][:-1], node.attrs["out"]),)
+
+    def parameter_shapes(self, node: Node, inputs: Shapes) -> Mapping[str, Shape | None]:
+        attrs = node.attrs
+        depth: Dim = inputs[0][-1] if inputs and inputs[0] else None
+        out: Dim = attrs["out"]
+        weight = (out, depth) if attrs["layout"] == "out_in" else (depth, out)
+        return {"weight": weight, "bias": (out,)} if attrs["bias"] else {"weight": weight}
+
+    def flops(self, node: Node, inputs: Shapes, outputs: Shapes) -> int | None:  # noqa: ARG002
+        count = elements(inputs[0])
+        return None if count is None else 2 * count * node.attrs["out"]
+
+    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
+        return (_product(node, run.inputs[0], run.params),)
+
+    def bounds(self, node: Node, run: balls.BallRun) -> tuple[balls.Ball, ...]:
+        norms, given = linear.norms_of(node, run), linear.batch_of(node, run.inputs[0])
+        x, bias = given.centre, run.params.get("bias")
+        if x.ndim < 2:
+            raise NoRule(node, "its input has no axis behind the batch")
+        centre = _product(node, x, run.params)
+        terms = x.shape[-1]
+        each = linear.root(np.einsum("...c,...c->...", x, x), terms)
+        places = prod(x.shape[1:-1])
+        whole = balls.l2(each) if x.ndim > 2 else each
+        reach = linear.Reach(terms, places, centre[:1].size, 1, whole, whole)
+        radius = linear.radii(norms, run, reach, given.radius, bias)
+        tokens, found = None, None
+        if given.tokens is not None and x.ndim == 3:
+            alone = linear.Reach(terms, 1, centre.shape[-1], 1, each, each)
+            tokens = linear.radii(norms, run, alone, given.tokens, bias)
+        if given.box is not None:
+            moved = linear.root(np.einsum("...c,...c->...", given.box, given.box), terms)
+            most = given.radius.reshape(-1, *(1 for _ in moved.shape[1:]))
+            rows = balls.l2(_rows(node, run.params["weight"]))[None]
+            moved = np.minimum(moved, most)[..., None]
+            found = linear.box(norms, run, reach, rows, bias, each[..., None], moved)
+        return (linear.ball(centre, radius, found, tokens),)
+
+
+def _rows(node: Node, weight: Array) -> Array:
+    """[out, in]."""
+    return weight if node.attrs["layout"] == "out_in" else weight.T
+
+
+def _product(node: Node, x: Array, params: Mapping[str, Array]) -> Array:
+    weight = _rows(node, params["weight"])
+    x = x.astype(weight.dtype, copy=False)
+    # One product of two matrices, whatever axes stand before the last.
+    result: Array = np.matmul(x.reshape(-1, x.shape[-1]), weight.T)
+    if "bias" in params:
+        result += params["bias"]
+    return result.reshape(*x.shape[:-1], weight.shape[0])
+
+
+class Embed(Layer):
+    op = "EMBED"
+
+    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
+        return (None if inputs[0] is None else (*inputs[0], node.attrs["out"]),)
+
+    def parameter_shapes(self, node: Node, inputs: Shapes) -> Mapping[str, Shape | None]:  # noqa: ARG002
+        return {"weight": (node.attrs["rows"], node.attrs["out"])}
+
+    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
+        weight, rows = run.params["weight"], _numbers(node, run.inputs[0])
+        return (weight[rows],)
+
+    def bounds(self, node: Node, run: balls.BallRun) -> tuple[balls.Ball, ...]:
+        """Rows are taken as they are: only their unread bits are open, nothing is rounded."""
+        norms, given = linear.norms_of(node, run), linear.batch_of(node, run.inputs[0])
+        if not given.exact:
+            raise NoRule(node, "its row numbers are not exact")
+        rows = _numbers(node, given.centre)
+        centre = run.params["weight"][rows]
+        each = np.full(rows.shape, norms.dn)
+        if norms.drows is not None:
+            each = norms.drows[rows]
+        radius = balls.l2(each) if norms.dn else np.zeros(len(rows))
+        tokens = each if rows.ndim == 2 else None
+        return (linear.ball(centre, radius * balls.UP, None, tokens),)
+
+
+def _numbers(node: Node, x: Array) -> Array:
+    """Row numbers; other frameworks hand them in as any dtype. None counts from the end."""
+    rows = x.astype(np.int64)
+    if rows.size and not 0 <= rows.min() <= rows.max() < node.attrs["rows"]:
+        raise ValueError(f"row numbers {rows.min()} to {rows.max()} of {node.attrs['rows']} rows")
+    return rows

@@ -1,0 +1,210 @@
+"""POOL: largest or mean value of windows, and means over whole axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from dlv.lazy import lazy
+from dlv.network.graph import Node
+from dlv.network.ops import linear
+from dlv.network.ops.conv import feature_map, spatial
+from dlv.network.ops.layer import Layer, NoRule, Run, Shapes, with_rank
+from dlv.network.ops.pooling import (
+    adaptive,
+    divisors,
+    largest,
+    largest_and_places,
+    mean_norm,
+    means,
+    most_places,
+)
+from dlv.network.ops.windows import Window, overlap, sliding
+from dlv.network.sizes import Shape, axis_of, window
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dlv.network.bounds import ball as balls
+
+    Array = NDArray[Any]
+    Floats = NDArray[np.float64]
+else:
+    np = lazy("numpy")
+    balls = lazy("dlv.network.bounds.ball")
+
+
+class Pool(Layer):
+    op = "POOL"
+
+    def ports(self, node: Node) -> int | None:
+        # The positions of the largest values are a second output.
+        return 2 if node.variant == "MAX" else 1
+
+    def faults(self, node: Node) -> list[str]:
+        attrs = node.attrs
+        if attrs.get("kernel") is None:
+            return []
+        return [
+            f"pad {before, after} is not below the window of {dilation * (kernel - 1) + 1}"
+            for kernel, (before, after), dilation in zip(
+                attrs["kernel"], attrs["pad"], attrs["dilation"], strict=True
+            )
+            if max(before, after) > dilation * (kernel - 1)
+        ]
+
+    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
+        result: Shape | None = None
+        if inputs[0] is not None:
+            pool = self._mean if node.variant == "MEAN" else self._windows
+            result = pool(node, inputs[0])
+        return (result,) * (self.ports(node) or 1)
+
+    def _mean(self, node: Node, shape: Shape) -> Shape:
+        axis, rank = node.attrs["axis"], len(shape)
+        gone = set(range(rank)) if axis is None else {axis_of(a, rank, "axis") for a in axis}
+        if node.attrs["keep"]:
+            return tuple(1 if place in gone else dim for place, dim in enumerate(shape))
+        return tuple(dim for place, dim in enumerate(shape) if place not in gone)
+
+    def _windows(self, node: Node, shape: Shape) -> Shape:
+        attrs = node.attrs
+        size = attrs["size"]
+        axes = len(attrs["kernel"] if size is None else size)
+        batch, depth, lengths = spatial(shape, axes, attrs["channels"], node.op)
+        if size is not None:
+            lengths = tuple(
+                length if wanted is None else wanted
+                for length, wanted in zip(lengths, size, strict=True)
+            )
+        else:
+            lengths = tuple(
+                window(length, kernel, stride, pad, dilation, attrs["ceil"])
+                for length, kernel, stride, pad, dilation in zip(
+                    lengths,
+                    attrs["kernel"],
+                    attrs["stride"],
+                    attrs["pad"],
+                    attrs["dilation"],
+                    strict=True,
+                )
+            )
+        return feature_map(batch, depth, lengths, attrs["channels"])
+
+    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
+        x = run.inputs[0]
+        if node.variant == "MEAN":
+            return (x.mean(axis=_axes(node, x.ndim), keepdims=node.attrs["keep"]),)
+        windows, first = _windows(node, x)
+        if node.variant == "AVG":
+            return (_average(node, x, windows, first),)
+        if 1 in run.ports:
+            return largest_and_places(x, windows, first)
+        return (largest(x, windows, first),)
+
+    def bounds(self, node: Node, run: balls.BallRun) -> tuple[balls.Ball, ...]:
+        given = linear.batch_of(node, run.inputs[0])
+        if node.variant == "MEAN":
+            return (_mean_ball(node, run, given),)
+        windows, first = _windows(node, given.centre)
+        if node.variant == "AVG":
+            return (_average_ball(node, run, given, windows, first),)
+        return (_largest_ball(given, windows, first),)
+
+
+def _axes(node: Node, rank: int) -> tuple[int, ...]:
+    axis = node.attrs["axis"]
+    places = range(rank) if axis is None else {axis_of(each, rank, "axis") for each in axis}
+    return tuple(sorted(places))
+
+
+def _windows(node: Node, x: Array) -> tuple[tuple[Window, ...], int]:
+    """The windows over a map, and the first of the axes they slide over."""
+    attrs = node.attrs
+    count = len(attrs["kernel"] if attrs["size"] is None else attrs["size"])
+    with_rank(x.shape, count + 2, node.op)
+    first = 1 if attrs["channels"] == "last" else 2
+    lengths = x.shape[first : first + count]
+    if attrs["size"] is None:
+        return sliding(attrs, lengths, ceil=attrs["ceil"]), first
+    sizes = zip(lengths, attrs["size"], strict=True)
+    return tuple(adaptive(n, n if wanted is None else wanted) for n, wanted in sizes), first
+
+
+def _padding(node: Node, windows: Sequence[Window]) -> list[tuple[Window, int, bool]]:
+    """Each axis's windows, the padding behind it, and whether padding counts in means."""
+    if node.attrs["size"] is not None:
+        return [(each, 0, False) for each in windows]
+    pads = zip(windows, node.attrs["pad"], strict=True)
+    return [(each, after, node.attrs["count_pad"]) for each, (_, after) in pads]
+
+
+def _average(node: Node, x: Array, windows: Sequence[Window], first: int) -> Array:
+    dtype = x.dtype if x.dtype.kind == "f" else np.dtype(np.float64)
+    counts = [divisors(*each) for each in _padding(node, windows)]
+    return means(x, windows, first, counts, dtype)
+
+
+def _largest_ball(given: balls.Ball, windows: Sequence[Window], first: int) -> balls.Ball:
+    """Largest values move no more than the largest move in their windows."""
+    centre = largest(given.centre, windows, first)
+    radius = given.radius * (overlap(windows) ** 0.5 * balls.UP)
+    found: Floats | None = None
+    if given.box is not None:
+        found = largest(given.box, windows, first)
+        upper = largest(given.centre + given.box, windows, first)
+        lower = largest(given.centre - given.box, windows, first)
+        ends = np.maximum(upper - centre, centre - lower) * balls.UP
+        # The ends and their distances are rounded.
+        ends += (np.abs(upper) + np.abs(lower)) * 2.0**-51
+        found = np.minimum(found, ends)
+    return linear.ball(centre, radius, found)
+
+
+def _average_ball(
+    node: Node, run: balls.BallRun, given: balls.Ball, windows: Sequence[Window], first: int
+) -> balls.Ball:
+    def average(x: Floats) -> Floats:
+        return _average(node, x, windows, first)
+
+    share = prod(mean_norm(*each) for each in _padding(node, windows))
+    return _linear_ball(run, given, average, share, most_places(windows))
+
+
+def _mean_ball(node: Node, run: balls.BallRun, given: balls.Ball) -> balls.Ball:
+    axes = _axes(node, given.centre.ndim)
+    if 0 in axes:
+        raise NoRule(node, "it is a mean over the batch")
+    terms = prod(given.centre.shape[axis] for axis in axes)
+
+    def average(x: Floats) -> Floats:
+        found: Floats = x.mean(axis=axes, keepdims=node.attrs["keep"])
+        return found
+
+    return _linear_ball(run, given, average, float(max(terms, 1)) ** -0.5, terms)
+
+
+def _linear_ball(
+    run: balls.BallRun,
+    given: balls.Ball,
+    average: Callable[[Floats], Floats],
+    share: float,
+    terms: int,
+) -> balls.Ball:
+    """Means of at most `terms` places, as a matrix of norm at most `share`."""
+    centre = average(given.centre)
+    ours = balls.gamma(terms + 3, balls.UNIT)
+    theirs = balls.gamma(terms + 3, run.reference.unit)
+    alone = (terms + 3) * (run.reference.tiny + 2.0**-1021)
+    size = balls.l2(given.centre)
+    radius = share * (given.radius * (1 + theirs) + size * (ours + theirs))
+    radius = (radius + alone * max(centre[:1].size, 1) ** 0.5) * balls.UP
+    found: Floats | None = None
+    if given.box is not None:
+        moved, about = average(given.box), average(np.abs(given.centre))
+        found = (moved * (1 + theirs) + about * (ours + theirs) + alone) * balls.UP
+        # A mean of moves is rounded itself.
+        found = found * (1 + ours)
+    return linear.ball(centre, radius, found)

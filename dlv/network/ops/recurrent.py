@@ -1,0 +1,86 @@
+"""RNN: LSTM and GRU over a sequence; outputs are the sequence and the last states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from dlv.lazy import lazy
+from dlv.network.graph import Node
+from dlv.network.ops.layer import Layer, Run, Shapes, with_rank
+from dlv.network.sizes import Dim, Shape, ShapeError, fits, text
+
+if TYPE_CHECKING:
+    import dlv.network.ops.recurrence as recurrence
+    from dlv.network.ops.layer import Array
+else:
+    recurrence = lazy("dlv.network.ops.recurrence")
+
+_GATES = {"LSTM": 4, "GRU": 3}
+
+
+class Recurrent(Layer):
+    op = "RNN"
+
+    def arity(self, node: Node) -> tuple[int, int | None]:
+        return (1, 3) if node.variant == "LSTM" else (1, 2)
+
+    def ports(self, node: Node) -> int | None:
+        return 3 if node.variant == "LSTM" else 2
+
+    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
+        ports = self.ports(node) or 1
+        if inputs[0] is None:
+            return (None,) * ports
+        attrs = node.attrs
+        first, second, _ = with_rank(inputs[0], 3, "RNN")
+        ways = 2 if attrs["bidirectional"] else 1
+        batch = first if attrs["batch_first"] else second
+        state: Shape = (attrs["layers"] * ways, batch, attrs["hidden"])
+        for given in inputs[1:]:
+            if not fits(given, state):
+                raise ShapeError(
+                    "the start state has another shape", seen=text(given), wanted=text(state)
+                )
+        return ((first, second, ways * attrs["hidden"]), *(state,) * (ports - 1))
+
+    def parameter_shapes(self, node: Node, inputs: Shapes) -> Mapping[str, Shape | None]:
+        attrs = node.attrs
+        width: Dim = inputs[0][-1] if inputs and inputs[0] else None
+        ways = 2 if attrs["bidirectional"] else 1
+        gates = _GATES[node.variant or "LSTM"] * attrs["hidden"]
+        result: dict[str, Shape | None] = {}
+        for slot in self.slots(node) or ():
+            if slot.name.startswith("bias"):
+                if attrs["bias"]:
+                    result[slot.name] = (gates,)
+            elif slot.name.startswith("weight_hh"):
+                result[slot.name] = (gates, attrs["hidden"])
+            else:
+                below = width if "_l0" in slot.name else ways * attrs["hidden"]
+                result[slot.name] = (gates, below)
+        return result
+
+    def flops(self, node: Node, inputs: Shapes, outputs: Shapes) -> int | None:  # noqa: ARG002
+        shape = inputs[0]
+        if shape is None or not isinstance(shape[0], int) or not isinstance(shape[1], int):
+            return None
+        total = 0
+        for slot, wanted in self.parameter_shapes(node, inputs).items():
+            if slot.startswith("weight"):
+                rows, columns = wanted or (None, None)
+                if not isinstance(rows, int) or not isinstance(columns, int):
+                    return None
+                total += rows * columns
+        return 2 * total * shape[0] * shape[1]
+
+    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
+        attrs = node.attrs
+        return recurrence.values(
+            node.variant == "LSTM",
+            attrs["layers"],
+            2 if attrs["bidirectional"] else 1,
+            attrs["batch_first"],
+            attrs["hidden"],
+            run,
+        )

@@ -1,0 +1,229 @@
+"""RESHAPE: tensors cut and turned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dlv.lazy import lazy
+from dlv.network.graph import Node
+from dlv.network.ops.layer import Layer, NoRule, Run, Shapes
+from dlv.network.ops.movement import made, moves, number
+from dlv.network.sizes import (
+    Dim,
+    Shape,
+    ShapeError,
+    axis_of,
+    dim_of,
+    product,
+    refill,
+    same,
+    text,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    import dlv.network.bounds.grains as grains
+    from dlv.network.bounds.ball import Ball, BallRun
+    from dlv.network.ops.layer import Array
+else:
+    np = lazy("numpy")
+    grains = lazy("dlv.network.bounds.grains")
+
+Attrs = Mapping[str, Any]
+
+
+class Reshape(Layer):
+    op = "RESHAPE"
+
+    def arity(self, node: Node) -> tuple[int, int | None]:
+        # Ports behind the first bring lengths computed at run time.
+        return (0 if node.attrs["kind"] in ("fill", "arithmetic") else 1, None)
+
+    def ports(self, node: Node) -> int | None:
+        return len(node.attrs["sizes"]) if node.attrs["kind"] == "split" else 1
+
+    def faults(self, node: Node) -> list[str]:
+        kind, axes = node.attrs["kind"], node.attrs.get("axes", ())
+        if kind == "transpose" and len(axes) != 2:
+            return [f"transpose takes two axes, not {len(axes)}"]
+        if kind == "permute" and len(set(axes)) != len(axes):
+            return ["permute names an axis twice"]
+        return []
+
+    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
+        attrs = node.attrs
+        kind = attrs["kind"]
+        if kind in ("size", "arithmetic"):
+            return ((),)
+        if kind == "fill":
+            return (attrs["size"],)
+        shape = inputs[0]
+        if kind == "split":
+            return _split(shape, attrs)
+        if shape is None:
+            if kind in ("view", "reshape"):
+                return (tuple(None if dim == -1 else dim for dim in attrs["size"]),)
+            return (None,)
+        return (_KINDS[kind](shape, attrs),)
+
+    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
+        kind = node.attrs["kind"]
+        if kind in ("fill", "arithmetic"):
+            return (made(node, [number(each) for each in run.inputs], run.sizes),)
+        x = run.inputs[0]
+        if kind == "size":
+            axis = axis_of(node.attrs["axis"], x.ndim, "axis")
+            return (np.asarray(x.shape[axis], np.int64),)
+        if kind == "to":
+            return (converted(x, node.attrs["dtype"]),)
+        given = [number(each) for each in run.inputs[1:]]
+        return tuple(move.values(x) for move in moves(node, x.shape, given, run.sizes))
+
+    def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:
+        kind = node.attrs["kind"]
+        if kind in ("fill", "arithmetic", "size"):
+            centres = [ball.centre for ball in run.inputs]
+            return tuple(map(grains.exact, self.forward(node, Run(centres, {}, run.sizes))))
+        ball = run.inputs[0]
+        if kind == "to" and not ball.exact and _narrow(node.attrs["dtype"]):
+            raise NoRule(node, f"rounding to {node.attrs['dtype']} has steps")
+        if kind == "to":
+            if not _narrow(node.attrs["dtype"]):
+                return (ball,)
+            return (grains.exact(converted(ball.centre, node.attrs["dtype"])),)
+        given = [number(each.centre) for each in run.inputs[1:]]
+        found = moves(node, ball.centre.shape, given, run.sizes)
+        return tuple(grains.carried(ball, move.values, move.grids) for move in found)
+
+
+def converted(x: Array, dtype: str | None) -> Array:
+    """Another kind of number. Between floats nothing is rounded: the run has one precision."""
+    if dtype is None or (x.dtype.kind == "f" and not _narrow(dtype)):
+        return x
+    if dtype == "bool":
+        return np.asarray(x != 0)
+    if dtype.startswith(("int", "uint")):
+        return x.astype(dtype)
+    # Of whole numbers; float16 and bfloat16 would be a rounding, which is the run's affair.
+    return x.astype("float64" if dtype == "float64" else "float32")
+
+
+def _narrow(dtype: str | None) -> bool:
+    """Whether it holds whole numbers only."""
+    return dtype is not None and dtype.startswith(("int", "uint", "bool"))
+
+
+def _flatten(shape: Shape, attrs: Attrs) -> Shape:
+    if not shape:
+        return (1,)
+    start, end = (axis_of(attrs[name], len(shape), name) for name in ("start", "end"))
+    if start > end:
+        raise ShapeError(
+            "flatten starts behind its end", seen=f"{start} and {end}", wanted="start <= end"
+        )
+    return (*shape[:start], dim_of(product(shape[start : end + 1])), *shape[end + 1 :])
+
+
+def _view(shape: Shape, attrs: Attrs) -> Shape:
+    return refill(shape, attrs["size"])
+
+
+def _transpose(shape: Shape, attrs: Attrs) -> Shape:
+    a, b = (axis_of(axis, len(shape), "axis") for axis in attrs["axes"])
+    result = list(shape)
+    result[a], result[b] = result[b], result[a]
+    return tuple(result)
+
+
+def _permute(shape: Shape, attrs: Attrs) -> Shape:
+    axes = [axis_of(axis, len(shape), "axis") for axis in attrs["axes"]]
+    if sorted(axes) != list(range(len(shape))):
+        raise ShapeError(
+            "permute must name every axis once", seen=text(shape), wanted=f"{len(shape)} axes"
+        )
+    return tuple(shape[axis] for axis in axes)
+
+
+def _squeeze(shape: Shape, attrs: Attrs) -> Shape:
+    axes = attrs["axis"]
+    gone = range(len(shape)) if axes is None else [axis_of(a, len(shape), "axis") for a in axes]
+    return tuple(dim for place, dim in enumerate(shape) if dim != 1 or place not in gone)
+
+
+def _unsqueeze(shape: Shape, attrs: Attrs) -> Shape:
+    place = axis_of(attrs["axis"], len(shape) + 1, "axis")
+    return (*shape[:place], 1, *shape[place:])
+
+
+def _select(shape: Shape, attrs: Attrs) -> Shape:
+    place, index = axis_of(attrs["axis"], len(shape), "axis"), attrs["index"]
+    length = shape[place]
+    if isinstance(length, int) and not -length <= index < length:
+        raise ShapeError(
+            f"index {index} does not exist", seen=text(shape), wanted=f"below {length}"
+        )
+    return (*shape[:place], *shape[place + 1 :])
+
+
+def _slice(shape: Shape, attrs: Attrs) -> Shape:
+    place = axis_of(attrs["axis"], len(shape), "axis")
+    start, end, step, length = attrs["start"], attrs["end"], attrs["step"], shape[place]
+    cut: Dim = None
+    if isinstance(length, int):
+        cut = len(range(*slice(start, end, step).indices(length)))
+    elif not start and step == 1 and (end is None or end == 2**63 - 1):
+        cut = length
+    return (*shape[:place], cut, *shape[place + 1 :])
+
+
+def _expand(shape: Shape, attrs: Attrs) -> Shape:
+    size = attrs["size"]
+    new = len(size) - len(shape)
+    result: list[Dim] = []
+    for place, wanted in enumerate(size):
+        have: Dim = shape[place - new] if place >= new else 1
+        keep = wanted == -1
+        if new < 0 or (keep and place < new) or not (keep or have == 1 or same(have, wanted)):
+            raise ShapeError("cannot expand to this shape", seen=text(shape), wanted=text(size))
+        result.append(have if keep else wanted)
+    if new < 0:
+        raise ShapeError("cannot expand to this shape", seen=text(shape), wanted=text(size))
+    return tuple(result)
+
+
+def _split(shape: Shape | None, attrs: Attrs) -> tuple[Shape | None, ...]:
+    sizes = attrs["sizes"]
+    if shape is None:
+        return (None,) * len(sizes)
+    place = axis_of(attrs["axis"], len(shape), "axis")
+    if not same(shape[place], sum(sizes)):
+        raise ShapeError(
+            "the pieces do not add up to the axis",
+            seen=text(shape),
+            wanted=f"{sum(sizes)} on axis {place}",
+        )
+    return tuple((*shape[:place], size, *shape[place + 1 :]) for size in sizes)
+
+
+def _unchanged(shape: Shape, attrs: Attrs) -> Shape:  # noqa: ARG001
+    return shape
+
+
+_KINDS: dict[str, Callable[[Shape, Attrs], Shape]] = {
+    "flatten": _flatten,
+    "view": _view,
+    "reshape": _view,
+    "transpose": _transpose,
+    "permute": _permute,
+    "squeeze": _squeeze,
+    "unsqueeze": _unsqueeze,
+    "select": _select,
+    "slice": _slice,
+    "expand": _expand,
+    "contiguous": _unchanged,
+    "to": _unchanged,
+    # Which output is meant has been resolved before: the shape is that of the element.
+    "getitem": _unchanged,
+}

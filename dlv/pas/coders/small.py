@@ -1,0 +1,305 @@
+"""The small tier: integer differences to a prediction, coded in contexts.
+
+Every plane of every segment takes the smallest of what the fast tier makes of it and what the
+context codecs do. The whole is never larger than the fast tier by more than a few bytes: where
+predictors or contexts do not pay, they are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlv.canonical import hash_bytes
+from dlv.errors import Damaged
+from dlv.pas.coders.codecs import choose, choose_text, codec_of
+from dlv.pas.coders.context import (
+    CONTEXTS,
+    ContextCodec,
+    ContextPacked,
+    ContextZstd,
+    Order,
+    packable,
+)
+from dlv.pas.coders.contexts import SEGMENT, Measure, Scales, default_lo, numbers
+from dlv.pas.coders.rans import ContextRans, make_table
+from dlv.pas.deltas.difference import Delta
+from dlv.pas.deltas.pairs import Pair
+from dlv.pas.deltas.predictors import predictors_of
+from dlv.pas.deltas.search import Found, find_predictors
+from dlv.pas.encode import Encoded, Part, Put, same_bytes
+from dlv.pas.floats import Words, applied, differences, exponents, words_in
+from dlv.pas.footer import Encoding
+from dlv.pas.layouts.segments import OPAQUE, Ieee, raw_of, word_shape, words_of
+
+Raw = bytes | bytearray | memoryview
+Bytes = NDArray[np.uint8]
+
+# Matrices up to this share chunks with others, which no contexts reach.
+SMALL = 64 << 10
+# Up to this a matrix's parts are held until it is clear that they pay, where whoever takes them
+# cannot begin anew; above, coded twice.
+HOLD = 64 << 20
+# What any encoding may take more than the fast tier.
+SLACK = 16
+# A plane that is this much smaller without contexts is not worth their time.
+EMPTY = 1 << 11
+# By which part a plane must become smaller for the range coder to be worth its time.
+RANGED = 64
+
+NONE: Found = ([], b"")
+
+
+class TableStore(Protocol):
+    """Takes tables that chunks name: `add` gives the hash by which they are read again."""
+
+    def add(self, table: bytes) -> str: ...
+
+
+def encode_small(
+    target: Raw,
+    base: Raw,
+    dtype: str,
+    shape: Sequence[int],
+    name: str,
+    base_name: str,
+    put: Put,
+    *,
+    scale: tuple[str, NDArray[np.uint8] | NDArray[np.uint16] | None],
+    slow: bool = False,
+    fast_coder: bool = False,
+    tables: TableStore | None = None,
+    anew: Callable[[], None] | None = None,
+) -> Encoding:
+    """A matrix as the difference from a base of the same dtype and shape.
+
+    `scale` names the matrix whose exponents count, with them; None: those of the base.
+    `anew` tells whoever takes the parts to forget those so far.
+    """
+    words, based = words_in(target, dtype), words_in(base, dtype)
+    if len(words) != len(based):
+        raise ValueError(f"{len(based)} words of a base for {len(words)}")
+    opaque = dtype.startswith(OPAQUE)
+    dims = (len(words),) if opaque else word_shape(shape, words_of(dtype)[1])
+    pair = Pair(words, based, dtype, dims)
+    coder = _Coder(scale[0], scale[1], tables if fast_coder else None)
+    found = NONE
+    if len(target):
+        large = len(target) > SMALL
+        found = find_predictors(pair, slow=slow) if large else NONE
+        found = _cheapest(coder, pair, found, large, put, anew)
+    made = Delta("sub", base_name, None, tuple(found[0]))
+    layout = Ieee()
+    config = made.get_config()
+    return Encoding(name, dtype, tuple(shape), layout.get_config(), config, layout.planes(dtype))
+
+
+def _cheapest(
+    coder: _Coder,
+    pair: Pair,
+    found: Found,
+    large: bool,
+    put: Put,
+    anew: Callable[[], None] | None,
+) -> Found:
+    """Code with all that was found, or with less where the fast tier is smaller."""
+    fast = sum(
+        len(choose(plane)[1])
+        for start in range(0, len(pair.target), SEGMENT)
+        for plane in coder.planes(pair.digits(start, start + SEGMENT), pair)
+    )
+    attempts = [(found, large, True)] if coder.tables is not None else []
+    attempts += [(found, large, False)]
+    if found[0]:
+        attempts += [(NONE, large, False)]
+    hold = anew is None and len(pair.target) * pair.form.width <= HOLD
+    for predicted, contexts, ranged in attempts:
+        parts: list[Part] = []
+        total = _Total(put if anew else parts.append if hold else lambda _: None)
+        tables = coder.encode(pair, predicted, contexts, total.put, ranged=ranged)
+        if total.bytes + sum(len(choose_text(table)[1]) for table in tables) > fast + SLACK:
+            if anew is not None:
+                anew()
+            continue
+        for table in tables:
+            assert coder.tables is not None
+            coder.tables.add(table)
+        if hold:
+            for part in parts:
+                put(part)
+        elif anew is None:
+            coder.encode(pair, predicted, contexts, put, ranged=ranged)
+        return predicted
+    coder.encode(pair, NONE, False, put)
+    return NONE
+
+
+class _Total:
+    """Counts the bytes of parts on their way."""
+
+    def __init__(self, put: Callable[[Part], None]) -> None:
+        self.bytes = 0
+        self._put = put
+
+    def put(self, part: Part) -> None:
+        self.bytes += len(part.encoded.data)
+        self._put(part)
+
+
+@dataclass
+class _Coder:
+    """Codes matrices whose contexts come from the exponents of one named matrix."""
+
+    scale: str
+    exponents: NDArray[np.uint8] | NDArray[np.uint16] | None
+    tables: TableStore | None
+
+    def encode(
+        self, pair: Pair, found: Found, contexts: bool, put: Put, *, ranged: bool = False
+    ) -> list[bytes]:
+        """All parts of a matrix, decoded again and compared; the tables that they name."""
+        side = found[1]
+        pair = pair.with_predictors(predictors_of(*found, pair.dtype, pair.shape))
+        scales = None
+        if contexts:
+            scales = self._measured(pair)
+            side += scales.tobytes()
+        if side:
+            put(_side_part(side))
+            if scales is not None:
+                scales = Scales.parse(side[len(found[1]) :], pair.shape)
+        tables = self._tables(pair, scales) if ranged and scales is not None else None
+        used: set[str] = set()
+        for start in range(0, len(pair.target), SEGMENT):
+            target = pair.target[start : start + SEGMENT]
+            predicted = pair.predicted(start, start + SEGMENT)
+            digits = differences(target, predicted, pair.form)
+            q = None if scales is None else scales.q(self._exponents(pair, start), start)
+            parts, decoded = self._segment(self.planes(digits, pair), q, pair, start, tables)
+            again = Ieee().cutter(b"", pair.dtype, pair.shape).paste(decoded, start, len(target))
+            _compare(raw_of(applied(again, predicted, pair.form)), raw_of(target))
+            for part in parts:
+                used.add(str(part.encoded.codec.get("table")))
+                put(part)
+        return [table for table in tables or [] if hash_bytes(table) in used]
+
+    def planes(self, digits: Words, pair: Pair) -> list[Raw]:
+        """The bytes of digits, the most significant first."""
+        return Ieee().cutter(b"", pair.dtype, pair.shape).cut(digits, 0)
+
+    def _exponents(self, pair: Pair, start: int) -> NDArray[np.uint8] | NDArray[np.uint16]:
+        if self.exponents is None:
+            return exponents(pair.base[start : start + SEGMENT], pair.form)
+        return self.exponents[start : start + SEGMENT]
+
+    def _measured(self, pair: Pair) -> Scales:
+        measure = Measure(pair.shape, pair.form)
+        for start in range(0, len(pair.target), SEGMENT):
+            digits = pair.digits(start, start + SEGMENT)
+            measure.add(digits, self._exponents(pair, start).astype(np.uint16), start)
+        return measure.finish()
+
+    def _tables(self, pair: Pair, scales: Scales) -> list[bytes]:
+        """A table of frequencies for each plane, over all segments."""
+        counts = [np.zeros((CONTEXTS, 256), np.int64) for _ in range(pair.form.width)]
+        for start in range(0, len(pair.target), SEGMENT):
+            q = scales.q(self._exponents(pair, start), start)
+            above: Bytes | None = None
+            for index, plane in enumerate(self.planes(pair.digits(start, start + SEGMENT), pair)):
+                contexts = numbers(q, above, default_lo(index, pair.form))
+                counts[index] += _joint(plane, contexts)
+                above = np.frombuffer(plane, np.uint8)
+        return [make_table(one) for one in counts]
+
+    def _segment(
+        self,
+        planes: Sequence[Raw],
+        q: Bytes | None,
+        pair: Pair,
+        start: int,
+        tables: Sequence[bytes] | None,
+    ) -> tuple[list[Part], list[Raw]]:
+        parts: list[Part] = []
+        decoded: list[Raw] = []
+        above: Bytes | None = None
+        for index, plane in enumerate(planes):
+            config, data = choose(plane)
+            read: Raw | None = None
+            if q is not None and len(data) > len(plane) // EMPTY:
+                lo = default_lo(index, pair.form)
+                contexts = numbers(q, above, lo)
+                table = None if tables is None else tables[index]
+                better = self._in_contexts(plane, contexts, lo, len(data), table)
+                if better is not None:
+                    codec, data = better
+                    config = codec.get_config()
+                    read = codec.decode(data, contexts)
+            if read is None:
+                read = codec_of(config).decode(data, len(plane))
+            _compare(read, plane)
+            encoded = Encoded(config, bytes(data), len(plane), hash_bytes(data))
+            parts.append(Part("plane", index, start, len(plane), encoded))
+            decoded.append(read)
+            above = np.frombuffer(read, np.uint8)
+        return parts, decoded
+
+    def _in_contexts(
+        self, plane: Raw, contexts: Bytes, lo: int, limit: int, table: bytes | None
+    ) -> tuple[ContextCodec, bytes] | None:
+        """The smallest context coding, or that with a table, if it is below `limit` bytes."""
+        if _entropy(_joint(plane, contexts)) >= limit:
+            return None
+        if table is not None:
+            codec = ContextRans(lo, self.scale, hash_bytes(table), table)
+            best: tuple[ContextCodec, bytes] = codec, codec.encode(plane, contexts)
+            # Not for next to nothing: what is stored raw is only copied.
+            return best if len(best[1]) < limit - limit // RANGED else None
+        order = Order(contexts)
+        gathered = order.gather(plane)
+        plain = ContextZstd(lo, self.scale)
+        best = plain, plain.encode_sorted(gathered, order.counts)
+        marked = packable(gathered, order.counts)
+        if marked.any():
+            packed = ContextPacked(lo, self.scale)
+            data = packed.encode_sorted(gathered, order.counts, marked)
+            if len(data) < len(best[1]):
+                best = packed, data
+        return best if len(best[1]) < limit else None
+
+
+def _joint(plane: Raw, contexts: Bytes) -> NDArray[np.int64]:
+    """How often each digit stands in each context."""
+    joint = contexts.astype(np.int32)
+    np.left_shift(joint, 8, out=joint)
+    joint |= np.frombuffer(plane, np.uint8)
+    counts: NDArray[np.int64] = np.bincount(joint, minlength=CONTEXTS << 8)
+    return counts.reshape(CONTEXTS, 256)
+
+
+def _entropy(counts: NDArray[np.int64]) -> float:
+    """Bytes that no coder with these contexts can go much below."""
+    used = counts[counts > 0].astype(np.float64)
+    totals = counts.sum(1)
+    totals = totals[totals > 0].astype(np.float64)
+    bits = (totals * np.log2(totals)).sum() - (used * np.log2(used)).sum()
+    return float(bits) / 8
+
+
+def _side_part(side: bytes) -> Part:
+    config, data = choose(side)
+    _compare(codec_of(config).decode(data, len(side)), side)
+    encoded = Encoded(config, bytes(data), len(side), hash_bytes(data))
+    return Part("side", None, 0, len(side), encoded)
+
+
+def _compare(decoded: Raw, raw: Raw) -> None:
+    if not same_bytes(decoded, raw):
+        raise Damaged(
+            "encoded weights did not decode to the same bits, so nothing was stored",
+            why="the memory of this machine is faulty, or dlv has an error",
+            hint="dlv doctor",
+        )

@@ -1,0 +1,321 @@
+"""A catalogue made again from what is true: facts, packs and manifests."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import dlv.disk.durable as durable
+import dlv.disk.rights as rights
+import dlv.recovery.generations as generations
+import dlv.recovery.superseded as superseded
+import dlv.repository.quarantine as quarantine
+import dlv.weights.bounds as bounds
+import dlv.weights.catalogue as catalogue
+from dlv.disk.mounts import network_disk
+from dlv.errors import Damaged, DlvError
+from dlv.metadata import bounds as bounds_rows
+from dlv.metadata import collected, dump, facts, matrices, versions
+from dlv.metadata.database import Database
+from dlv.objects.fact import Fact, decode_fact
+from dlv.objects.manifest import Manifest, decode
+from dlv.pas.packs import SUFFIX, Pack
+from dlv.recovery.generations import Found
+from dlv.repository.change_marks import Standing
+from dlv.repository.handle import HEAD, NEXT, Repository, read_object, stored
+from dlv.weights.store import MatrixStore
+
+# What only the old catalogue knows; kept where it can still be read.
+_KEPT = ("state", "staged", "seen", "operation")
+
+
+@dataclass
+class Filled:
+    """A catalogue filled from files, and what stood in the way."""
+
+    faults: list[tuple[str, str, str]] = field(default_factory=list)  # kind, object, why
+    dangling: list[tuple[str, str]] = field(default_factory=list)  # kind, object
+    versions: int = 0
+    recovered: list[str] = field(default_factory=list)
+
+
+def fill(repository: Repository, db: Database, committed: Set[str] | None = None) -> Filled:
+    """Fill an empty catalogue; damaged objects are listed and left out.
+
+    Of the facts only the `committed` ones count, where these are given: the others may be of
+    changes that never came to their commit.
+    """
+    filled = Filled()
+    found = list(_facts(repository, filled))
+    # Of a restore from quarantine they count when it has come to its end.
+    waiting = quarantine.restoring(repository)
+    pending = {fact.hash for fact in waiting.facts} - (committed or set()) if waiting else set()
+    filled.dangling += [("fact", fact.hash) for fact in found if fact.hash in pending]
+    found = [fact for fact in found if fact.hash not in pending]
+    if committed is not None:
+        seen = {fact.hash for fact in found} | {name for _, name, _ in filled.faults}
+        filled.faults += [("fact", name, "it is missing") for name in sorted(committed - seen)]
+        filled.dangling += [("fact", fact.hash) for fact in found if fact.hash not in committed]
+        found = [fact for fact in found if fact.hash in committed]
+    with db.atomic():
+        facts.load(db, found)
+        _fill_packs(repository, db, found, filled)
+        store = MatrixStore(repository.packs, repository.tmp, matrices.PackIndex(db))
+        _insert_bounds(db, store, filled)
+        taken = {subject for subject, steps in facts.collected(db).items() if steps is None}
+        numbers = _numbers(found)
+        made = dict(_manifests(repository, filled))
+        # gc was killed before it moved them; that it took the version is a fact already.
+        filled.dangling += [("manifest", name) for name in made if name in taken]
+        numbers = {name: fact for name, fact in numbers.items() if name not in taken}
+        for version_id, fact in sorted(numbers.items(), key=lambda item: item[1].created):
+            if version_id in made:
+                _insert(db, store, made[version_id], fact, filled)
+            else:
+                known = any(
+                    kind == "manifest" and name == version_id for kind, name, _ in filled.faults
+                )
+                if not known:
+                    filled.faults.append(("manifest", version_id, "it is missing"))
+        loose = [name for name in made if name not in numbers and name not in taken]
+        filled.dangling += [("manifest", name) for name in loose]
+        for fact in found:
+            facts.settle(db, fact)
+        store.close()
+    return filled
+
+
+def _facts(repository: Repository, filled: Filled) -> Iterator[Fact]:
+    for digest, _ in stored(repository.facts, ".json"):
+        try:
+            yield decode_fact(read_object(repository.facts, digest, "fact"), f"fact {digest[:12]}")
+        except DlvError as error:
+            filled.faults.append(("fact", digest, _why(error)))
+
+
+def _manifests(repository: Repository, filled: Filled) -> Iterator[tuple[str, Manifest]]:
+    for digest, _ in stored(repository.manifests, ".json"):
+        try:
+            data = read_object(repository.manifests, digest, "manifest")
+            yield digest, decode(data, f"manifest {digest[:12]}")
+        except DlvError as error:
+            filled.faults.append(("manifest", digest, _why(error)))
+
+
+def _why(error: DlvError) -> str:
+    return error.why or error.message
+
+
+def _fill_packs(repository: Repository, db: Database, found: list[Fact], filled: Filled) -> None:
+    """Packs of the newest archive first: of a matrix stored twice its encoding counts."""
+    archives = sorted(
+        (fact for fact in found if fact.kind == "archive"), key=lambda fact: fact.created
+    )
+    # What an archive that never came to its end has left counts last, or its differences could
+    # go round in a circle with those that count.
+    rank = dict.fromkeys(superseded.intended(repository), -1)
+    rank |= {pack: age for age, fact in enumerate(archives, 1) for pack in fact.data["packs"]}
+    packs: dict[int, list[Found]] = {}
+    torn: set[int] = set()
+    for name, path in stored(repository.packs, SUFFIX):
+        try:
+            with Pack(path) as pack:
+                found_pack = Found(name, pack.size, pack.footer)
+        except DlvError as error:
+            filled.faults.append(("pack", name, _why(error)))
+            torn.add(rank.get(name, 0))
+        else:
+            packs.setdefault(rank.get(name, 0), []).append(found_pack)
+    order = sorted(packs, reverse=True)
+    ages = [packs[age] for age in order]
+    without = generations.left_out(ages, {at for at, age in enumerate(order) if age in torn})
+    for age, left_out in zip(ages, without, strict=True):
+        rows = [(pack.name, pack.size, pack.footer.as_json()) for pack in age]
+        matrices.insert_packs(db, rows, left_out)
+
+
+def _insert_bounds(db: Database, store: MatrixStore, filled: Filled) -> None:
+    """Which matrices the bounds records in the packs are about; only they themselves tell."""
+    names = bounds_rows.stored(db)
+    known = bounds_rows.named(db) if names else []
+    for name in names:
+        try:
+            record = bounds.decode(bytes(store.object(bounds.KIND, name)), f"bounds {name[:12]}")
+        except DlvError as error:
+            filled.faults.append(("bounds", name, _why(error)))
+        else:
+            hashes = record.hashes(known, store.encoding)
+            bounds_rows.insert(db, name, record.network, hashes.values())
+
+
+def _numbers(found: list[Fact]) -> dict[str, Fact]:
+    """The fact that numbers each version: the newest of its kind."""
+    newest: dict[str, Fact] = {}
+    for fact in sorted(found, key=lambda fact: (fact.created, fact.hash)):
+        if fact.kind == "number" and fact.subject is not None:
+            newest[fact.subject] = fact
+    return newest
+
+
+def _insert(
+    db: Database, store: MatrixStore, manifest: Manifest, fact: Fact, filled: Filled
+) -> None:
+    name, number = fact.data["name"], fact.data["number"]
+    # A number is used twice only when its first holder was never acknowledged.
+    earlier = versions.by_number(db, name, number)
+    if earlier is not None:
+        versions.recover(db, earlier.key)
+        filled.recovered.append(earlier.id)
+    network = None
+    summaries = []
+    try:
+        if manifest.network is not None:
+            network = catalogue.network(store, manifest.network.id)
+    except DlvError as error:
+        filled.faults.append(
+            ("network", manifest.network.id if manifest.network else "", _why(error))
+        )
+    for reference in manifest.series:
+        try:
+            summary = catalogue.summary(store, reference.hash)
+            summaries += [] if summary is None else [summary]
+        except DlvError as error:
+            filled.faults.append(("series", reference.hash, _why(error)))
+    catalogue.insert(db, manifest, network, summaries, number=number)
+    filled.versions += 1
+
+
+def rebuild(repository: Repository) -> Filled:
+    """Make the catalogue again beside the old one, and put it in its place."""
+    with repository.alone("gc.lock"):
+        known = _known(repository)
+
+        def follow(db: Database) -> None:
+            if known is not None:
+                _follow(repository, db, known.lost)
+
+        believed, waiting = _believed(known), quarantine.restoring(repository)
+        if believed is not None and waiting is not None:
+            believed -= {fact.hash for fact in waiting.facts}
+        return remake(repository, believed, follow)
+
+
+def remake(
+    repository: Repository,
+    committed: Set[str] | None = None,
+    last: Callable[[Database], None] = lambda _: None,
+) -> Filled:
+    """As `rebuild`, for a caller that holds the lock; `last` adds rows to the new catalogue."""
+    fresh = repository.path / "dlv.db.new"
+    for leftover in (fresh, *_journals(fresh)):
+        leftover.unlink(missing_ok=True)
+    db = Database(fresh, wal=not network_disk(repository.path))
+    try:
+        filled = fill(repository, db, committed)
+        _keep(repository, db)
+        with db.atomic():
+            last(db)
+        told = dump.committed_facts(db) | collected.numbered(db)
+        db.checkpoint()
+    finally:
+        db.close()
+    repository.close()
+    _swap(repository, fresh)
+    repository.marks.sweep(told)
+    return filled
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What the old catalogue says has committed, and what lies there that it has lost."""
+
+    facts: set[str]
+    lost: set[str]
+    standing: Standing
+
+
+def lost_facts(
+    repository: Repository, standing: Standing, db: Database, committed: Set[str]
+) -> set[str]:
+    """Facts that have committed and that the catalogue does not know any more."""
+    waiting = quarantine.restoring(repository)
+    # Of a restore from quarantine they count when it has come to its end.
+    pending = {fact.hash for fact in waiting.facts} if waiting else set()
+    return standing.lost(committed, collected.numbered(db)) - pending
+
+
+def _known(repository: Repository) -> _Known | None:
+    """None: it cannot be asked."""
+    standing = repository.marks.read()
+    try:
+        db = repository.database
+        known = dump.committed_facts(db)
+        return _Known(known, lost_facts(repository, standing, db, known), standing)
+    except DlvError:
+        return None
+
+
+def _believed(known: _Known | None) -> set[str] | None:
+    """All facts but tags, removals and the like of changes that never came to their commit; where
+    there is no old catalogue to tell, those as well. A version may reappear: it hides nothing."""
+    if known is None or known.standing.open_facts <= known.facts:
+        return None
+    return set(known.standing.facts - (known.standing.open_facts - known.facts))
+
+
+def _follow(repository: Repository, db: Database, lost: Set[str]) -> None:
+    """Move HEAD to a version committed on top of it that the old catalogue had lost."""
+    made = [fact for fact in map(repository.marks.fact, lost) if fact is not None]
+    for fact in sorted(made, key=lambda fact: fact.created):
+        version = None if fact.kind != "number" else versions.by_id(db, str(fact.subject))
+        if version is not None and version.state == "live":
+            parents = repository.manifest(version.id).parents
+            if facts.state(db, HEAD) == (parents[0].id if parents else None):
+                facts.set_state(db, HEAD, version.id)
+                facts.set_state(db, NEXT, None)
+
+
+def _journals(path: Path) -> list[Path]:
+    return [path.with_name(path.name + ending) for ending in ("-wal", "-shm", "-journal")]
+
+
+def _keep(repository: Repository, db: Database) -> None:
+    """HEAD, staging and the operation log, if the old catalogue still gives them."""
+    try:
+        there = repository.database_file.exists()
+        old = Database(repository.database_file, lenient=True) if there else None
+        foreign = [] if old is None else old.foreign()
+        kept = [name for name in _KEPT if f"table {name}" not in foreign]
+        rows = {} if old is None else {name: old.table(name) for name in kept}
+        if old is not None:
+            old.close()
+    except DlvError:
+        rows = {}
+    with db.atomic():
+        for name, found in rows.items():
+            with contextlib.suppress(DlvError), db.atomic():
+                db.fill_table(name, found)
+                if problems := dump.local_problems(db):
+                    raise Damaged(problems[0])
+        head = facts.state(db, HEAD)
+        if head is None or versions.by_id(db, head) is None:
+            newest = versions.all_versions(db)
+            facts.set_state(db, HEAD, newest[0].id if newest else None)
+            facts.set_state(db, NEXT, None)
+
+
+def _swap(repository: Repository, fresh: Path) -> None:
+    """The old catalogue stays beside as `dlv.db.old`: it may be wanted, and is small."""
+    old = repository.database_file
+    rights.inherit(fresh)
+    durable.sync_path(fresh)
+    if old.exists():
+        shutil.copyfile(old, old.with_name("dlv.db.old"))
+    # A journal of the old file must not be applied to the new one.
+    for journal in _journals(old):
+        journal.unlink(missing_ok=True)
+    fresh.rename(old)
+    durable.fsync_directory(repository.path)

@@ -1,0 +1,226 @@
+"""The data of a trial, read into arrays of the kinds that its network takes, and split in two."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlv.canonical import dumps, hash_bytes
+from dlv.errors import Conflict, UsageError
+from dlv.network.graph import Input, Network
+from dlv.network.sizes import same, text
+from dlv.training.config import TRAINER
+from dlv.training.trainers.datasets import Column, Data, Part, Rows, Source, Wanted
+from dlv.training.trial_files import Trial
+
+Array = npt.NDArray[Any]
+
+MOST_HELD = 2 << 30  # beyond this, rows lie in a file that is mapped
+_BLOCK = 8 << 20
+# What numpy has no type for is kept in the next wider one.
+_FLOATS = {"float16": np.float16, "float32": np.float32, "float64": np.float64}
+
+
+Reader = Callable[[str, Mapping[str, Any], Sequence[Wanted], Path], Source]
+
+
+def opened(trial: Trial, reader: Reader) -> Data:
+    """The data of a trial. Conflict if it is not what it was when the trial was made."""
+    where = trial.config.input_data or ""
+    settings = trial.config.get("data") or {}
+    taken = inputs_of(trial.network)
+    source = reader(trial.path_of(where), settings, wanted_of(taken), trial.directory)
+    meant = trial.fingerprints.get("input_data")
+    if meant is not None and source.fingerprint not in (None, meant):
+        raise Conflict(
+            f"{where} has changed since this trial was made",
+            why=f"its fingerprint was {meant[:7]}, and is {str(source.fingerprint)[:7]}",
+            hint="repeat the query: trials with the new data are other trials",
+        )
+    share = trial.config.get("val", 0.0)
+    if trial.config.trainer != TRAINER or source.fingerprint is None or source.batches:
+        return load(source, taken, share)
+    # Read again for each slice, a second of training would have a fifth of it on top.
+    shapes = [[each.name, list(each.shape), each.dtype] for each in taken]
+    key = dumps([trial.path_of(where), source.fingerprint, dict(settings), share, shapes])
+    return _last.of(key, lambda: load(source, taken, share))
+
+
+class _Last:
+    """The rows that were read last, for the next slice of this worker.
+
+    Only for the trainer that is known to leave them as they are.
+    """
+
+    def __init__(self) -> None:
+        self._key = b""
+        self._data: Data | None = None
+
+    def of(self, key: bytes, read: Callable[[], Data]) -> Data:
+        if self._data is None or key != self._key:
+            self._data = None  # two of them may be more than memory holds
+            self._data = read()
+            self._key = key
+        return self._data
+
+
+_last = _Last()
+
+
+def inputs_of(network: Network) -> list[Input]:
+    """What is handed to a network, and leads to its first output."""
+    known = list(network.inputs)
+    for node in network.nodes:
+        if node.op == "INPUT":
+            known.append(Input(node.name, tuple(node.attrs["shape"]), node.attrs["dtype"]))
+    used = {network.outputs[0][0]} if network.outputs else set()
+    for node in reversed(network.topological()):
+        if node.name in used:
+            used.update(name for name, _ in node.inputs)
+    return [each for each in known if each.name in used]
+
+
+def load(source: Source, taken: Sequence[Input], share: float = 0.0) -> Data:
+    """As arrays of the kinds that the network takes; `share` of the rows to validate on.
+
+    That share is only taken where the data has no part for it, and is the same for every trial.
+    """
+    if source.batches is not None:
+        make = source.batches
+
+        def batches(seed: int, step: int) -> Rows:
+            return _given(make(seed, step), taken, f"{source.name}, step {step}")
+
+        validation = None if source.validation is None else _loaded(source.validation, taken)
+        return Data(source.name, None, validation, None, batches)
+    if source.train is None:
+        raise UsageError(f"{source.name} has no rows to train on")
+    train = _loaded(source.train, taken)
+    classes = source.train.classes
+    if source.validation is not None:
+        return Data(source.name, train, _loaded(source.validation, taken), classes)
+    count = put_aside(train.count, share)
+    if not count:
+        return Data(source.name, train, None, classes)
+    places = permutation("validation", train.count)
+    return Data(
+        source.name,
+        train.take(np.sort(places[count:])),
+        train.take(np.sort(places[:count])),
+        classes,
+    )
+
+
+def put_aside(count: int, share: float) -> int:
+    """How many rows are validated on, where the data does not say which."""
+    return min(max(round(count * share), 1), count - 1) if share else 0
+
+
+def permutation(key: str, count: int) -> npt.NDArray[np.intp]:
+    """The same order for a key everywhere: by the raw words of Philox, which numpy keeps."""
+    words = np.random.Philox(key=int(hash_bytes(key.encode())[:32], 16)).random_raw(count)
+    return np.argsort(words, kind="stable")
+
+
+def wanted_of(taken: Sequence[Input]) -> list[Wanted]:
+    """What a reader of data is asked for: names, and shapes without the batch."""
+    return [
+        (each.name, tuple(dim if isinstance(dim, int) else None for dim in each.shape[1:]))
+        for each in taken
+    ]
+
+
+def _loaded(part: Part, taken: Sequence[Input]) -> Rows:
+    inputs = {}
+    for each in taken:
+        column = part.inputs[each.name]
+        check_shape(each, column.shape, column.name)
+        inputs[each.name] = _read(column, part.count, kind_of(each), each)
+    labels = None
+    if part.labels is not None:
+        labels = _read(part.labels, part.count, part.labels.dtype, None)
+    return Rows(inputs, labels, part.count)
+
+
+def kind_of(taken: Input) -> np.dtype[Any]:
+    if "float" in taken.dtype:
+        return np.dtype(_FLOATS.get(taken.dtype, np.float32))
+    return np.dtype(np.bool_ if taken.dtype == "bool" else np.int64)
+
+
+def _read(column: Column, count: int, dtype: np.dtype[Any], taken: Input | None) -> Array:
+    """All rows in memory or, where they are too many, in a file that goes with the array."""
+    shape = (count, *column.shape)
+    each = max(int(np.prod(column.shape, dtype=np.int64)) * dtype.itemsize, 1)
+    if each * count <= MOST_HELD:
+        found: Array = np.empty(shape, dtype)
+    else:
+        with tempfile.TemporaryFile(prefix="dlv-") as file:
+            found = np.memmap(file, dtype, "w+", shape=shape)
+    at_once = max(1, _BLOCK // each)
+    for start in range(0, count, at_once):
+        stop = min(start + at_once, count)
+        found[start:stop] = fitted(column.read(start, stop), dtype, taken, column.name)
+    return found
+
+
+def fitted(
+    rows: Array, dtype: np.dtype[Any], taken: Input | None, name: str, called: str = "the network"
+) -> Array:
+    """Of that dtype; UsageError if that would cut something off."""
+    if taken is not None and dtype.kind != "f" and rows.dtype.kind == "f":
+        whole = rows.astype(np.int64)
+        if not np.array_equal(whole, rows):
+            raise UsageError(
+                f"{name} holds fractions, and {called} takes whole numbers",
+                why=f"its input `{taken.name}` is of {taken.dtype}",
+            )
+        return whole.astype(dtype, copy=False)
+    return rows.astype(dtype, copy=False)
+
+
+def check_shape(taken: Input, seen: Sequence[int], name: str, called: str = "the network") -> None:
+    """Whether rows of this shape are what an input of a network takes."""
+    want = taken.shape[1:]
+    if not taken.shape or (len(seen) == len(want) and all(map(same, seen, want))):
+        return
+    sides = [dim for dim in want if isinstance(dim, int)]
+    enough = len(sides) == len(want) and int(np.prod(sides)) == int(np.prod(seen))
+    raise UsageError(
+        f"the rows of {name} do not fit {called}",
+        why=f"they are {text(tuple(seen))}, its input `{taken.name}` takes {text(want)}",
+        hint=f"config.data.shape = {sides} gives them this shape" if enough else None,
+    )
+
+
+def _given(made: Any, taken: Sequence[Input], where: str) -> Rows:
+    """A batch that code has made: x, (x, y), or arrays by name, with the labels as y."""
+    labels: Any = None
+    if isinstance(made, tuple) and len(made) == 2:
+        made, labels = made
+    if isinstance(made, Mapping):
+        arrays = dict(made)
+        labels = arrays.pop("y", arrays.pop("labels", labels))
+        if len(taken) == 1 and len(arrays) == 1:
+            arrays = {taken[0].name: next(iter(arrays.values()))}
+    else:
+        arrays = {taken[0].name: made}
+    inputs = {}
+    for each in taken:
+        if each.name not in arrays:
+            raise UsageError(f"{where} has no array for the input `{each.name}`")
+        array = np.asarray(arrays[each.name])
+        if array.dtype.kind not in "biuf" or not array.ndim:
+            raise UsageError(f"{where} holds no numbers", why=f"{array.dtype} {array.shape}")
+        check_shape(each, array.shape[1:], where)
+        inputs[each.name] = fitted(array, kind_of(each), each, where)
+    held = None if labels is None else np.asarray(labels)
+    counts = {len(array) for array in (*inputs.values(), *([] if held is None else [held]))}
+    if len(counts) != 1 or not min(counts):
+        raise UsageError(f"the arrays of {where} have no rows, or different numbers of them")
+    return Rows(inputs, held, counts.pop())

@@ -1,0 +1,270 @@
+"""A run of trials on a Ray cluster: one task per slice; the ledger stays with the driver's machine.
+
+Tasks never open the ledger. They ask an actor on the node of the driver, where the file is, and
+its clock alone counts. The driver renews the leases: a task that Ray has lost is given back.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dlv.disk.children as children
+from dlv.errors import DlvError, StorageError, UsageError, require
+from dlv.processors import VARIABLES
+from dlv.training.ledger.claims import RENEW, Claim, LeaseLost
+from dlv.training.ledger.ledger import Ledger
+from dlv.training.ledger.progress import News, Progress, Watch
+from dlv.training.ledger.results import RunView
+from dlv.training.ledger.trial_store import TrialStore
+from dlv.training.trainers.interface import Readers
+from dlv.training.workers.owners import Owner
+from dlv.training.workers.pool import (
+    FAULTS,
+    LEAVING,
+    Interrupted,
+    no_storage,
+    settle,
+    worker_environment,
+)
+from dlv.training.workers.ray_tasks import Keeper, slice_task
+from dlv.training.workers.slices import told
+from dlv.training.workers.worker import patience_of, silent
+
+KNOCK = 10.0  # seconds for a cluster to answer
+LOOK = 0.5  # seconds between two looks at the run
+GRACE = 10.0  # seconds for tasks to end when nobody wants what they do any more
+
+
+def train(
+    store: TrialStore,
+    root: Path,
+    run: str,
+    *,
+    reopen: Callable[[], TrialStore],
+    readers: Readers,
+    address: str | None = None,
+    cpus: float = 1,
+    gpus: float = 0,
+    workers: int | None = None,
+    progress: Callable[[Progress], None],
+    more: Callable[[], None] | None = None,
+    shared: bool = True,
+) -> None:
+    """Train the trials of a run until it is over, as `pool.train` does on one machine.
+
+    `address`: of a cluster, or `auto`; without one, a cluster of this machine alone is started.
+    `reopen` gives the actor its own store. `shared`: whether every node may see `root`; where one
+    does not, trials and checkpoints of up to 64 MB go through the actor. `workers`: slices at
+    once at most.
+    """
+    ray = require("ray", "ray")
+    held = ExitStack()
+    if not address and not ray.is_initialized():
+        # Ray's agents outlive a driver that was killed; those of a cluster are not ours.
+        held.enter_context(children.ended_with_this())
+    started = _connect(ray, address)
+    here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+        ray.get_runtime_context().get_node_id(), soft=False
+    )
+    keeper = ray.remote(num_cpus=0, scheduling_strategy=here)(Keeper).remote(reopen, root)
+    # What is lost is claimed again, as the ledger counts how often that happens.
+    task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(slice_task)
+    driver = _Driver(
+        *(ray, store, run, progress, keeper),
+        submit=lambda claim: task.remote(ray.get, keeper, claim, root, readers, shared),
+        slots=lambda: _slots(ray, cpus, gpus, workers),
+    )
+    try:
+        driver.drive(more)
+    except KeyboardInterrupt:
+        driver.leave()
+        raise Interrupted(run) from None
+    finally:
+        driver.close()
+        if started:
+            ray.shutdown()
+        held.close()
+
+
+def _connect(ray: Any, address: str | None) -> bool:
+    """Whether this call has connected; a program of the user's own may have before."""
+    if ray.is_initialized():
+        return False
+    _knock(address)
+    # One thread each, as on one machine: sums in another order are other bits.
+    variables = dict.fromkeys(VARIABLES, "1")
+    variables |= {k: v for k, v in worker_environment().items() if k == "PYTHONPATH"}
+    how: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    if address:
+        how |= {"address": address, "runtime_env": {"env_vars": variables}}
+    else:  # its processes inherit what is set here, which is sooner done
+        how |= {"address": "local", "include_dashboard": False}
+    before = dict(os.environ)
+    try:
+        os.environ.update({"RAY_USAGE_STATS_ENABLED": "0", **({} if address else variables)})
+        ray.init(**how)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise _no_cluster(address, error) from error
+    finally:
+        for name in ("RAY_USAGE_STATS_ENABLED", *variables):
+            os.environ.pop(name, None)
+            os.environ |= {name: before[name]} if name in before else {}
+    return True
+
+
+def _knock(address: str | None) -> None:
+    """Whether anybody is there: Ray itself would try for minutes."""
+    host, colon, port = (address or "").rpartition("://")[2].rpartition(":")
+    if not colon:
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK).close()
+    except (OSError, ValueError) as error:
+        raise _no_cluster(address, error) from error
+
+
+def _no_cluster(address: str | None, error: Exception) -> UsageError:
+    return UsageError(
+        f"no Ray cluster answers at `{address}`" if address else "Ray does not start",
+        why=str(error).strip().partition("\n")[0],
+        hint="start the cluster first; on ray() uses this machine alone",
+    )
+
+
+def _slots(ray: Any, cpus: float, gpus: float, most: int | None) -> int:
+    """How many slices the cluster has room for, as it is now."""
+    total = ray.cluster_resources()
+    room = [total.get("CPU", 0) / cpus] if cpus else []
+    room += [total.get("GPU", 0) / gpus] if gpus else []
+    count = int(min(room, default=1))
+    return count if most is None else min(count, most)
+
+
+@dataclass
+class _Driver:
+    ray: Any
+    store: TrialStore
+    run: str
+    progress: Callable[[Progress], None]
+    keeper: Any
+    submit: Callable[[Claim], Any]
+    slots: Callable[[], int]
+    claims: dict[Any, Claim] = field(default_factory=dict)  # by what stands for the task's end
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger(self.store)
+        self.owner = Owner.here("ray")
+        self.watch = Watch(self.ledger, self.run)
+        self.renewed = time.monotonic()
+        self.faults = 0
+
+    def drive(self, more: Callable[[], None] | None) -> None:
+        self.show(self.ledger.run(self.run))
+        settle(self.ledger, self.run)
+        while (view := self.ledger.run(self.run)).state == "running":
+            if more is not None and view.growing and view.idle:
+                more()
+                settle(self.ledger, self.run)
+                continue
+            self.fill()
+            self.give_up()
+            self.show(view, self.collect(LOOK))
+        self.ray.get(self.keeper.stop.remote())
+        self.wait(time.monotonic() + GRACE)
+        self.show(self.ledger.run(self.run))
+
+    def fill(self) -> None:
+        while len(self.claims) < self.slots():
+            claim = self.ledger.claim(self.owner, [self.run])
+            if not isinstance(claim, Claim):
+                return
+            self.claims[self.submit(claim)] = claim
+
+    def collect(self, patience: float) -> list[News]:
+        """Tasks that have ended; what a lost one had is given back. Leases are renewed."""
+        if time.monotonic() - self.renewed >= RENEW:
+            self.renewed = time.monotonic()
+            for claim in self.claims.values():
+                self.ledger.renew(claim)
+        if not self.claims:
+            time.sleep(patience)
+            return []
+        ended, _ = self.ray.wait(list(self.claims), num_returns=1, timeout=patience)
+        return [news for each in ended for news in self.ended(each, self.claims.pop(each))]
+
+    def ended(self, task: Any, claim: Claim) -> list[News]:
+        try:
+            self.ray.get(task)
+        except self.ray.exceptions.RayTaskError as error:
+            cause = error.cause
+            if isinstance(cause, ImportError):
+                raise UsageError(
+                    "a node of the Ray cluster lacks a package",
+                    why=str(cause),
+                    hint="pip install 'dlv[ray]' on every node, in the same versions",
+                ) from error
+            if isinstance(cause, StorageError):
+                raise no_storage(told(cause)) from error
+            self.back(claim, "failed", told(cause) if isinstance(cause, DlvError) else str(error))
+        except self.ray.exceptions.RayError as error:
+            self.faults += 1
+            if self.faults > FAULTS:
+                why = str(error).strip().partition("\n")[0]
+                raise DlvError(f"{FAULTS} tasks were lost one after the other", why=why) from error
+            self.back(claim, "ready")
+            kind = type(error).__name__
+            text = f"the task of trial {claim.trial[:7]} was lost ({kind}); it begins again"
+            return [News("worker", text, {"trial": claim.trial, "error": kind})]
+        self.faults = 0
+        return []
+
+    def back(self, claim: Claim, state: str, error: str | None = None) -> None:
+        with suppress(LeaseLost):
+            self.ledger.finish(claim, state, error)
+
+    def give_up(self) -> None:
+        """Trials that have said nothing for as long as the budget lets a trial take."""
+        limits = {task: patience_of(self.store, claim) for task, claim in self.claims.items()}
+        if not any(limits.values()):
+            return
+        silences = self.ray.get(self.keeper.silences.remote())
+        for task, claim in list(self.claims.items()):
+            limit, silence = limits[task], silences.get(claim.token, 0.0)
+            if limit is not None and silence > limit:
+                self.back(claim, "failed", silent(silence, limit))
+                self.ray.cancel(task, force=True)
+                del self.claims[task]
+
+    def show(self, view: RunView, notes: Sequence[News] = ()) -> None:
+        workers = len(self.claims)
+        self.progress(self.watch.look(view, time.monotonic(), workers=workers, notes=notes))
+
+    def leave(self) -> None:
+        """Let the tasks come to their next log; at once, if they are interrupted again."""
+        try:
+            self.ray.get(self.keeper.stop.remote())
+            self.show(self.ledger.run(self.run), [News("note", LEAVING, {})])
+            self.wait(None)
+        except KeyboardInterrupt:
+            self.close()
+
+    def wait(self, ends: float | None) -> None:
+        while self.claims and (ends is None or time.monotonic() < ends):
+            self.collect(LOOK)
+
+    def close(self) -> None:
+        """End what is still there; its trials are free at once."""
+        for task, claim in self.claims.items():
+            with suppress(self.ray.exceptions.RayError):
+                self.ray.cancel(task, force=True)
+            self.back(claim, "released")
+        self.claims.clear()
+        with suppress(self.ray.exceptions.RayError):
+            self.ray.kill(self.keeper)

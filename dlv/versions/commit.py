@@ -1,0 +1,273 @@
+"""`commit`: what was staged becomes a version, whole or not at all."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import dlv.objects.manifest as manifests
+import dlv.repository.ballast as ballast
+import dlv.repository.environment as environment
+import dlv.repository.revisions as revisions
+import dlv.versions.staging as staging
+import dlv.weights.catalogue as catalogue
+from dlv.canonical import timestamp
+from dlv.errors import Conflict, Damaged, NotFound, UnsafeInput, UsageError
+from dlv.metadata import facts, matrices, staged, versions
+from dlv.metadata.staged import StagedFile
+from dlv.metadata.versions import Version
+from dlv.objects.manifest import Manifest, Parent
+from dlv.repository.handle import Change, Repository
+from dlv.versions.draft import Draft, Request, prove, put, standing, store_files
+from dlv.weights.store import MatrixStore
+from dlv.weights.writer import PackRecord, WeightWriter
+
+__all__ = ["Committed", "Request", "commit"]
+
+
+@dataclass(frozen=True)
+class Committed:
+    """The acknowledged version, and what storing it took."""
+
+    id: str
+    name: str
+    number: int
+    parents: tuple[str, ...]
+    raw: int
+    stored: int
+    matrices: int
+    new: int
+    snapshots: int
+    seconds: float
+    base: str | None
+    warnings: tuple[str, ...]
+    scheme: str | None = None  # the lossy one by which `rounded` of the matrices are not exact
+    rounded: int = 0
+
+    @property
+    def reused(self) -> int:
+        return self.matrices - self.new
+
+
+def commit(repository: Repository, request: Request) -> Committed:
+    """Store, publish, then make it visible in one transaction."""
+    started = time.monotonic()
+    db = repository.database
+    taken = list(staged.everything(db) if request.staged is None else request.staged)
+    given = (request.parameters, request.series, request.logs, request.events, request.metrics)
+    if not (taken or request.allow_empty or any(given) or request.network):
+        raise UsageError(
+            "nothing to commit", why="nothing is staged", hint="dlv add PATH.., or --allow-empty"
+        )
+    parents, kind, base = _parents(repository, request)
+    name = _name(repository, request, base)
+    _check_text(request)
+    for path, count in Counter(file.path for file in taken).items():
+        if count > 1:
+            raise Conflict(f"{path} is there twice", why="as a staged file and as a given one")
+    for file in taken:
+        if file.role != "removed" and (why := staging.changed(file)):
+            raise Conflict(
+                f"{file.path} has changed since it was added",
+                why=why,
+                hint=f"{staging.again(file)}, or dlv add --remove {file.path}",
+            )
+    with repository.writing():
+        draft = Draft(None if base is None else _carried(repository, base), taken)
+        store = MatrixStore.of(repository)
+        with (
+            closing(draft),
+            WeightWriter(store, jobs=request.jobs, recheck=request.recheck) as writer,
+        ):
+            with _blaming(taken if request.staged is None else ()):
+                put(draft, writer, store, request)
+            packs = writer.finish(lambda: prove(draft))
+        store_files(repository, draft, name)
+        made = _manifest(repository, draft, request, name, parents, kind)
+        if not (taken or request.allow_empty) and (same := _already(repository, made)):
+            return same
+        version_id = repository.write_manifest(made)
+        if versions.by_id(db, version_id) is not None:
+            raise Conflict("this very version exists already", why=version_id[:12])
+        with repository.change("commit", request.author) as change:
+            if request.staged is None:
+                _still_staged(change, taken)
+            number = _insert(change, draft, made, packs)
+        ballast.keep(repository)
+    held = {digest for s in made.snapshots for digest in s.hashes if digest is not None}
+    fresh = {encoding.matrix for pack in packs for encoding in pack.rows.encodings}
+    return Committed(
+        id=version_id,
+        name=name,
+        number=number,
+        parents=tuple(parent.id for parent in made.parents),
+        raw=draft.weights.raw,
+        stored=sum(pack.bytes for pack in packs),
+        matrices=len(held),
+        new=len(held & fresh),
+        snapshots=len(made.snapshots),
+        seconds=time.monotonic() - started,
+        base=None if base is None else base.label,
+        warnings=tuple(draft.warnings),
+        scheme=made.lossy,
+        rounded=draft.rounded,
+    )
+
+
+@contextmanager
+def _blaming(files: Sequence[StagedFile]) -> Iterator[None]:
+    """A staged file that cannot be read must not stop all commits to come: say how to go on."""
+    try:
+        yield
+    except (Damaged, NotFound, UnsafeInput, UsageError) as error:
+        there = [file for file in files if file.role not in ("removed", "file", "data")]
+        named = [file for file in there if file.path in error.message]
+        named += [file for file in there if Path(file.path).name in error.message]
+        for file in named[:1]:
+            way = f"{staging.again(file)} when it is whole, or dlv add --remove {file.path}"
+            error.hint = f"{error.hint}; {way}" if error.hint else way
+        raise
+
+
+def _carried(repository: Repository, base: Version) -> Manifest:
+    """What of the base can be carried on, now that gc is held off."""
+    if versions.by_id(repository.database, base.id) is None:
+        raise Conflict(
+            f"gc has taken {base.label} meanwhile",
+            why="it was removed long enough ago",
+            hint="repeat the command with another parent",
+        )
+    taken = facts.collected(repository.database).get(base.id) or set()
+    return standing(repository.manifest(base.id), taken)
+
+
+def _check_text(request: Request) -> None:
+    try:
+        f"{request.message}{request.author}".encode()
+    except UnicodeEncodeError as error:
+        raise UsageError("the message or author is not valid Unicode", why=str(error)) from error
+
+
+def _parents(repository: Repository, request: Request) -> tuple[list[Version], str, Version | None]:
+    """The parents, how the first one is related, and the version whose parts are carried on."""
+    db = repository.database
+    pending = repository.next
+    kind = pending[1] if pending else "commit"
+    head = None if repository.head is None else versions.by_id(db, repository.head)
+    if request.orphan:
+        if request.parents:
+            raise UsageError("--orphan and --parent exclude each other")
+        return [], "commit", None
+    if request.parents:
+        named = [revisions.version(db, text) for text in request.parents]
+        same = head is not None and named[0].id == head.id
+        return list(dict.fromkeys(named)), kind if same else "commit", named[0]
+    return ([head] if head else []), kind, head
+
+
+def _name(repository: Repository, request: Request, base: Version | None) -> str:
+    pending = repository.next
+    pending_name = pending[0] if pending and not request.orphan else None
+    name = request.name or pending_name or (base.name if base else None)
+    if name is None:
+        raise UsageError(
+            "the first commit needs a name",
+            why="versions are called NAME@1, NAME@2, ...",
+            hint="dlv commit -m MESSAGE --name lenet",
+        )
+    manifests.check_name(name)
+    if versions.by_tag(repository.database, name) is not None:
+        raise Conflict(f"`{name}` is a tag already", hint="choose another name")
+    return name
+
+
+def _manifest(
+    repository: Repository,
+    draft: Draft,
+    request: Request,
+    name: str,
+    parents: Sequence[Version],
+    kind: str,
+) -> Manifest:
+    return draft.manifest(
+        name=name,
+        message=request.message,
+        author=request.author,
+        created=timestamp(),
+        parents=tuple(
+            Parent(parent.id, kind if index == 0 else "commit")
+            for index, parent in enumerate(parents)
+        ),
+        environment=environment.describe(repository.root),
+    )
+
+
+def _already(repository: Repository, made: Manifest) -> Committed | None:
+    """HEAD, if it has all that is given now: the command that made it was killed before it could
+    say so, and is repeated."""
+    head = None if repository.head is None else versions.by_id(repository.database, repository.head)
+    if head is None or head.number is None:
+        return None
+    there = repository.manifest(head.id)
+    told = (made.name, made.message, made.author)
+    if told != (there.name, there.message, there.author):
+        return None
+    if made.parents != there.parents and not (made.parents and made.parents[0].id == head.id):
+        return None
+    if not set(made.series) <= set(there.series):
+        return None
+    if not made.hyperparameters.items() <= there.hyperparameters.items():
+        return None
+    return Committed(
+        id=head.id,
+        name=there.name,
+        number=head.number,
+        parents=tuple(parent.id for parent in there.parents),
+        raw=0,
+        stored=0,
+        matrices=len({d for s in there.snapshots for d in s.hashes if d is not None}),
+        new=0,
+        snapshots=len(there.snapshots),
+        seconds=0.0,
+        base=None,
+        warnings=(f"{head.label} has all of this already: nothing was committed again",),
+    )
+
+
+def _still_staged(change: Change, taken: Sequence[StagedFile]) -> None:
+    """Of two commits at once the first has it; the other would be the same version again."""
+    left = {file.path for file in staged.everything(change.db)}
+    gone = [file.path for file in taken if file.path not in left]
+    if gone:
+        raise Conflict(
+            f"{gone[0]} is no longer staged",
+            why="another dlv committed it, or took it back, meanwhile",
+            hint="dlv status",
+        )
+
+
+def _insert(change: Change, draft: Draft, made: Manifest, packs: Sequence[PackRecord]) -> int:
+    """All rows; the commit of this transaction is the moment from which the version exists."""
+    db = change.db
+    number = versions.next_number(db, made.name)
+    matrices.insert_packs(db, [(pack.hash, pack.bytes, pack.footer) for pack in packs])
+    catalogue.insert(db, made, draft.network, draft.summaries, number=number)
+    change.record("number", made.id, {"name": made.name, "number": number})
+    staged.take(db, draft.staged)
+    staged.see(
+        db,
+        [
+            (file.path, file.bytes, file.mtime_ns, file.hash)
+            for file in draft.staged
+            if file.role != "removed"
+        ],
+    )
+    change.consumed = draft.staged
+    change.set_head(made.id)
+    change.set_next(None)
+    change.summary = f"{made.name}@{number}"
+    return number

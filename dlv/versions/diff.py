@@ -1,0 +1,317 @@
+"""`diff`: two or more versions side by side; the first one is what the others are held against."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+import dlv.repository.lineage as lineage
+import dlv.repository.revisions as revisions
+import dlv.versions.matrix_pairs as matrix_pairs
+import dlv.versions.text_changes as text_changes
+import dlv.weights.catalogue as catalogue
+import dlv.weights.inventory as inventory
+from dlv.adapters.checkpoint import ITEM_BYTES
+from dlv.errors import NotFound, UsageError, nearest
+from dlv.metadata import metrics
+from dlv.metadata.metrics import Summary as Metric
+from dlv.metadata.versions import Version
+from dlv.network.graph import Network
+from dlv.network.likeness import comparison
+from dlv.network.likeness.comparison import Comparison, Layer, Turn
+from dlv.objects.manifest import FileEntry, Manifest
+from dlv.repository.git_files import FileStore
+from dlv.repository.handle import Repository
+from dlv.repository.lineage import Relation
+from dlv.versions.matrix_pairs import MatrixPair as MatrixPair
+from dlv.versions.text_changes import LineCounts
+from dlv.weights.inventory import MODEL_ROLES, Matrix
+from dlv.weights.store import MatrixStore
+
+SECTIONS = ("structure", "matrices", "params", "metrics", "files")
+ABSENT: Any = object()  # what stands for a value in a version that does not have it
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the versions, or one snapshot of it."""
+
+    version: Version
+    manifest: Manifest
+    step: int | None
+    network: Network | None
+    matrices: list[Matrix]
+    label: str
+
+    @property
+    def tensors(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        return {matrix.name: (matrix.dtype, matrix.shape) for matrix in self.matrices}
+
+
+@dataclass(frozen=True)
+class Against:
+    """How one version differs from the reference in what is aligned rather than looked up."""
+
+    side: Side
+    relation: Relation
+    structure: Comparison | None
+    matrices: list[MatrixPair]
+    hidden: int  # differing matrices of the optimizer and the like, not among `matrices`
+
+
+@dataclass(frozen=True)
+class Row:
+    """One hyperparameter, metric or file, with its value in each version, ABSENT where none."""
+
+    name: str
+    values: tuple[Any, ...]
+    lines: tuple[LineCounts | None, ...] = ()  # of files: against the reference
+
+    @property
+    def differs(self) -> bool:
+        return any(_essence(value) != _essence(self.values[0]) for value in self.values[1:])
+
+
+@dataclass
+class Diff:
+    sides: list[Side]
+    others: list[Against]
+    sections: tuple[str, ...]
+    params: list[Row] = field(default_factory=list)
+    metrics: list[Row] = field(default_factory=list)
+    files: list[Row] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def without_network(self) -> list[Side]:
+        return [side for side in self.sides if side.network is None]
+
+    @property
+    def same(self) -> bool:
+        """Whether the chosen sections hold no difference at all."""
+        return not (
+            any(row.differs for row in (*self.params, *self.metrics, *self.files))
+            or any(other.structure and not other.structure.same for other in self.others)
+            or any(pair.status != "unchanged" for other in self.others for pair in other.matrices)
+            or any(other.hidden for other in self.others)
+            or ("structure" in self.sections and 0 < len(self.without_network) < len(self.sides))
+        )
+
+
+def _essence(value: Any) -> Any:
+    """What must agree for two values to be called equal."""
+    if isinstance(value, Metric):
+        figures = (repr(each) for each in (value.last, value.min, value.max))  # NaN equals itself
+        return (value.n, value.last_step, *figures, value.nonfinite)
+    if isinstance(value, FileEntry):
+        return (value.blake3, value.mode)
+    if isinstance(value, list):
+        return [_essence(item) for item in value]
+    return (isinstance(value, bool), value)
+
+
+def diff(
+    repository: Repository,
+    references: Sequence[str],
+    *,
+    sections: Collection[str] = (),
+    layer: str | None = None,
+    everything: bool = False,
+    planes: int | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Diff:
+    """Compare versions or snapshots, by default in all sections.
+
+    `layer` narrows to the layers of that pattern. `everything` compares the optimizer's
+    matrices too. `planes`: only so many of each matrix are read, the first.
+    """
+    if len(references) < 2:
+        raise UsageError("diff takes two or more versions", hint="dlv diff lenet@1 lenet@2")
+    default = SECTIONS[:2] if layer is not None else SECTIONS
+    chosen = tuple(name for name in SECTIONS if name in (sections or default))
+    store = MatrixStore.of(repository)
+    notes: list[str] = []
+    sides = [_side(repository, store, text, notes) for text in references]
+    wanted = _Wanted(sides, layer)
+    others = [
+        _against(repository, store, sides[0], side, wanted, chosen, everything, planes, progress)
+        for side in sides[1:]
+    ]
+    result = Diff(sides, others, chosen, notes=list(dict.fromkeys(notes)))
+    if layer is None:
+        if "params" in chosen:
+            result.params = _rows([side.manifest.hyperparameters for side in sides])
+        if "metrics" in chosen:
+            result.metrics = _rows([_metrics(repository, side) for side in sides])
+        if "files" in chosen:
+            result.files = _files(repository, sides)
+    return result
+
+
+def _side(repository: Repository, store: MatrixStore, text: str, notes: list[str]) -> Side:
+    found = revisions.resolve(repository.database, text)
+    if found.file is not None:
+        raise UsageError(
+            f"`{text}` names a file",
+            why="diff compares versions and snapshots; their files stand under `files`",
+            hint=f"dlv show {text}",
+        )
+    notes.extend(found.notes)
+    manifest = repository.manifest(found.version.id)
+    reference, row = manifest.network, found.snapshot
+    step = None if row is None else row.step
+    return Side(
+        found.version,
+        manifest,
+        step,
+        None if reference is None else catalogue.network(store, reference.id),
+        inventory.matrices(manifest, None if row is None else row.index),
+        found.version.label + ("" if step is None else f"/{step}"),
+    )
+
+
+class _Wanted:
+    """Which layers and matrices were asked for."""
+
+    def __init__(self, sides: Sequence[Side], pattern: str | None) -> None:
+        self.pattern = pattern
+        self.tensors: set[str] = set()
+        if pattern is None:
+            return
+        known: dict[str, None] = {}
+        for side in sides:
+            for name in (matrix.name for matrix in side.matrices):
+                known[name.rpartition(".")[0] or name] = None
+                if fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*"):
+                    self.tensors.add(name)
+            aliases = {} if side.network is None else side.network.node_aliases()
+            for node in () if side.network is None else side.network.nodes:
+                known |= {node.name: None, aliases.get(node.name, node.name): None}
+                if self.fits(node.name, aliases.get(node.name)):
+                    self.tensors.update(node.params.values())
+        if not self.tensors and not any(fnmatchcase(name, pattern) for name in known):
+            raise NotFound(
+                f"no layer is called `{pattern}`",
+                why="neither by name nor by alias in any of the versions",
+                did_you_mean=nearest(pattern, known),
+                hint=f"dlv desc {sides[0].label} --layers",
+            )
+
+    def fits(self, *names: str | None) -> bool:
+        """Whether one of these names of a layer is meant."""
+        pattern = self.pattern
+        return pattern is None or any(name and fnmatchcase(name, pattern) for name in names)
+
+    def matrix(self, *matrices: Matrix | None) -> bool:
+        return self.pattern is None or any(m and m.name in self.tensors for m in matrices)
+
+    def narrow(self, found: Comparison) -> Comparison:
+        if self.pattern is None:
+            return found
+        layers: list[list[Layer]] = [
+            [layer for layer in part if self.fits(layer.name, layer.alias)]
+            for part in (found.removed, found.added)
+        ]
+        pairs = [
+            pair
+            for pair in found.pairs
+            if self.fits(pair.old.name, pair.old.alias, pair.new.name, pair.new.alias)
+        ]
+        return replace(
+            found,
+            pairs=tuple(pairs),
+            removed=tuple(layers[0]),
+            added=tuple(layers[1]),
+            ends=(),
+        )
+
+
+def _against(
+    repository: Repository,
+    store: MatrixStore,
+    base: Side,
+    side: Side,
+    wanted: _Wanted,
+    sections: Collection[str],
+    everything: bool,
+    planes: int | None,
+    progress: Callable[[int], None],
+) -> Against:
+    structure = None
+    if base.network is not None and side.network is not None:
+        structure = comparison.compare(base.network, side.network, base.tensors, side.tensors)
+    found: list[MatrixPair] = []
+    hidden = 0
+    if "matrices" in sections:
+        for old, new in _pairs(base, side, structure):
+            if not wanted.matrix(old, new):
+                continue
+            roles = {matrix.role for matrix in (old, new) if matrix is not None}
+            if everything or roles & {*MODEL_ROLES}:
+                turn = _turn(structure, old, new)
+                found.append(matrix_pairs.compared(store, old, new, turn, planes, progress))
+            else:
+                hidden += old is None or new is None or old.hash != new.hash
+    return Against(
+        side,
+        lineage.relation(repository.database, base.version, side.version),
+        wanted.narrow(structure) if structure and "structure" in sections else None,
+        found,
+        hidden,
+    )
+
+
+def _pairs(
+    base: Side, side: Side, structure: Comparison | None
+) -> list[tuple[Matrix | None, Matrix | None]]:
+    if structure is None:
+        return inventory.pair(base.matrices, side.matrices)
+    removed, added = (
+        {name for layer in layers for name in layer.node.params.values()}
+        for layers in (structure.removed, structure.added)
+    )
+    return inventory.pair(base.matrices, side.matrices, structure.slots(), removed & added)
+
+
+def _turn(structure: Comparison | None, old: Matrix | None, new: Matrix | None) -> Turn | None:
+    """How the new one's elements come into the order of the old one's, if they lie otherwise."""
+    if structure is None or old is None or new is None or new.dtype not in ITEM_BYTES:
+        return None
+    turn = structure.turns.get((old.name, new.name))
+    fits = turn is not None and math.prod(turn[0]) == new.elements == old.elements
+    return turn if fits else None
+
+
+def _rows(values: Sequence[dict[str, Any]]) -> list[Row]:
+    """One row for each key, in the order in which the versions bring them."""
+    keys = dict.fromkeys(key for held in values for key in held)
+    return [Row(key, tuple(held.get(key, ABSENT) for held in values)) for key in keys]
+
+
+def _metrics(repository: Repository, side: Side) -> dict[str, Any]:
+    return {item.name: item for item in metrics.of_version(repository.database, side.version.key)}
+
+
+def _files(repository: Repository, sides: Sequence[Side]) -> list[Row]:
+    store = FileStore(repository.files_git)
+    rows = _rows([{entry.path: entry for entry in side.manifest.files} for side in sides])
+    rows.sort(key=lambda row: row.name)
+    return [
+        Row(row.name, row.values, tuple(_lines(store, row.values))) if row.differs else row
+        for row in rows
+    ]
+
+
+def _lines(store: FileStore, values: Sequence[Any]) -> Iterator[LineCounts | None]:
+    """How many lines each version adds to the reference's file and takes from it."""
+    first = values[0]
+    for value in values[1:]:
+        sizes = [entry.bytes for entry in (first, value) if entry is not ABSENT]
+        if not sizes or max(sizes) > text_changes.MOST_BYTES:
+            yield None
+            continue
+        before, after = (b"" if entry is ABSENT else store.read(entry) for entry in (first, value))
+        yield text_changes.count(before, after)

@@ -1,0 +1,398 @@
+"""A version while it is put together: what was staged, what is given, what is carried on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dlv.disk.paths as paths
+import dlv.versions.staging as staging
+import dlv.versions.structure as structure
+import dlv.weights.catalogue as catalogue
+import dlv.weights.snapshots as snapshots
+from dlv.adapters import exported
+from dlv.adapters.checkpoint import Checkpoint
+from dlv.errors import Conflict, UsageError
+from dlv.lazy import lazy
+from dlv.metadata.metrics import Summary
+from dlv.metadata.staged import StagedFile
+from dlv.objects.manifest import FileEntry, Manifest, NetworkReference, Parent, SeriesReference
+from dlv.repository.git_files import FileStore, Source
+from dlv.repository.handle import Repository
+from dlv.weights.snapshots import WeightFile, Weights
+
+if TYPE_CHECKING:
+    import dlv.curves.event_logs as event_logs
+    import dlv.evaluation.apart as apart
+    import dlv.events.formats.series as curves
+    import dlv.weights.rounding as rounding
+    from dlv.adapters import detect
+    from dlv.curves.event_logs import EventLogs
+    from dlv.events.formats.series import Scalars
+    from dlv.network.graph import Network
+    from dlv.pas.layouts import schemes
+    from dlv.pas.layouts.schemes import Scheme
+    from dlv.weights.rounding import Tally
+    from dlv.weights.store import MatrixStore
+    from dlv.weights.writer import WeightWriter
+else:  # many versions have no curves, most are exact
+    curves = lazy("dlv.events.formats.series")
+    detect = lazy("dlv.adapters.detect")
+    apart = lazy("dlv.evaluation.apart")
+    event_logs = lazy("dlv.curves.event_logs")
+    rounding = lazy("dlv.weights.rounding")
+    schemes = lazy("dlv.pas.layouts.schemes")
+
+_Logs = Sequence["EventLogs"]
+
+WEIGHT_ROLES = ("weights", "snapshot")
+FILE_ROLES = ("file", "config", "log", "data", "network")
+
+
+@dataclass
+class Request:
+    """What the user asked `commit` for, beside what is staged."""
+
+    message: str
+    author: str
+    name: str | None = None
+    parents: Sequence[str] = ()
+    fresh: bool = False  # a training of its own: of the parent only files are carried on
+    orphan: bool = False  # without a parent, and nothing carried on
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    network: Checkpoint | None = None  # given beside the files: its network and constants count
+    series: Sequence[Scalars] = ()
+    logs: Sequence[tuple[Path, Mapping[str, Any]]] = ()  # as of `staging.read_log`
+    events: Sequence[EventLogs] = ()  # of TensorBoard; whoever opened them closes them
+    metrics: Sequence[Path] = ()  # files of single values
+    staged: Sequence[StagedFile] | None = None  # None: what `add` recorded
+    allow_empty: bool = False
+    scheme: str | None = None  # a lossy one, for the weights that are stored
+    usual_scheme: str = ""  # the same, from the configuration: only if there are new weights
+    recheck: str = "hash"
+    jobs: int = 1
+    progress: Callable[[int], None] = lambda _: None
+    total: Callable[[int], None] = lambda _: None
+
+
+@dataclass
+class Draft:
+    """What is known of the version while it is put together."""
+
+    base: Manifest | None
+    staged: list[StagedFile]
+    weights: Weights = field(default_factory=Weights)
+    scheme: dict[str, Any] | None = None
+    rounded: int = 0
+    opened: list[WeightFile] = field(default_factory=list)  # till they are proven
+    described: list[structure.Found] = field(default_factory=list)  # networks in the weights' files
+    network: Network | None = None
+    reference: NetworkReference | None = None
+    hyperparameters: dict[str, Any] = field(default_factory=dict)
+    series: list[tuple[SeriesReference, Summary | None]] = field(default_factory=list)
+    tree: str | None = None
+    files: list[FileEntry] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    agreed: set[str] = field(default_factory=set)  # networks that were held against their files
+
+    def of_role(self, *roles: str) -> list[StagedFile]:
+        return [file for file in self.staged if file.role in roles]
+
+    @property
+    def summaries(self) -> list[Summary]:
+        return [summary for _, summary in self.series if summary is not None]
+
+    def manifest(
+        self,
+        name: str,
+        message: str,
+        author: str,
+        created: str,
+        parents: tuple[Parent, ...],
+        environment: dict[str, Any],
+    ) -> Manifest:
+        """What is hashed of the version: the draft, and how it came about."""
+        return Manifest(
+            name=name,
+            message=message,
+            author=author,
+            created=created,
+            parents=parents,
+            network=self.reference,
+            tensors=self.weights.tensors,
+            snapshots=self.weights.snapshots,
+            own=self.weights.own,
+            scheme=self.scheme,
+            hyperparameters=self.hyperparameters,
+            series=tuple(reference for reference, _ in self.series),
+            tree=self.tree,
+            files=tuple(self.files),
+            environment=environment,
+        )
+
+    @property
+    def replaced(self) -> set[str]:
+        """Paths of which nothing is carried on: what is staged may be of another role."""
+        return {file.path for file in self.staged}
+
+    def close(self) -> None:
+        while self.opened:
+            self.opened.pop().opened.close()
+
+
+def fill(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Request) -> None:
+    """`put` and `prove` in one."""
+    with closing(draft):
+        put(draft, writer, store, request)
+        prove(draft)
+
+
+def standing(manifest: Manifest, taken: Collection[int | None]) -> Manifest:
+    """The manifest less the snapshots of steps that gc has taken."""
+    rows = list(enumerate(manifest.snapshots))
+    kept = [at for at, row in rows if at == manifest.own or row.step not in taken]
+    if len(kept) == len(rows):
+        return manifest
+    own = None if manifest.own is None else kept.index(manifest.own)
+    return replace(manifest, snapshots=tuple(manifest.snapshots[at] for at in kept), own=own)
+
+
+def put(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Request) -> None:
+    """Weights first: networks, settings and curves are carried on only where they fit them.
+
+    Files of weights stay open: `prove` has to follow, and `close` in any case.
+    """
+    _weights(draft, writer, store, request)
+    _network(draft, writer, store, request)
+    _hyperparameters(draft, request)
+    _series(draft, writer, request, store)
+
+
+def _weights(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Request) -> None:
+    found = draft.of_role(*WEIGHT_ROLES)
+    scheme = _scheme(request, carried=not found)
+    if not found:
+        if draft.base is not None and not request.fresh:
+            draft.weights = snapshots.without(draft.base, draft.replaced)
+            draft.scheme = draft.base.scheme if draft.weights.snapshots else None
+        return
+    request.total(sum(file.bytes for file in found))
+    tally = None if scheme is None else rounding.Tally()
+    sources: dict[str, dict[int, str]] = {}
+    for file in found:
+        checkpoint = staging.opened(file)
+        for key, value in checkpoint.hyperparameters.items():
+            draft.hyperparameters.setdefault(key, value)
+        checkpoint = _agreeing(draft, file, checkpoint)
+        if scheme is not None and tally is not None:
+            made = rounding.checkpoint(checkpoint, scheme, store.tmp_dir, tally)
+            checkpoint, sources[file.path] = made
+        draft.opened.append(
+            WeightFile(
+                *(file.path, file.format, file.bytes, file.hash, file.step),
+                own=file.role == "weights" and file.options.get("own") is True,
+                opened=checkpoint,
+            )
+        )
+    draft.weights = snapshots.put(draft.opened, writer, request.progress)
+    for weights in draft.opened:
+        draft.described += _opened(weights.path, weights.opened, writer, store)
+    draft.warnings += snapshots.mixed(draft.weights)
+    if scheme is not None and tally is not None:
+        _lossy(draft, scheme, rounding.with_sources(draft.weights, sources), tally)
+
+
+def _agreeing(draft: Draft, file: StagedFile, opened: Checkpoint) -> Checkpoint:
+    """Return the file with a verified network, or without one; each network is compared once."""
+    if opened.format == "onnx" and opened.network is not None:
+        draft.agreed |= {draft.base.network.id} if draft.base and draft.base.network else set()
+        opened, notes = apart.checked(file.source, opened, draft.agreed)
+        draft.warnings += [f"{file.path}: {note}" for note in notes]
+    return opened
+
+
+def _scheme(request: Request, *, carried: bool) -> Scheme | None:
+    if request.scheme is not None and carried:
+        raise UsageError(
+            f"there are no new weights to store as {request.scheme}",
+            why="no weights are staged, and a version that exists is not changed",
+            hint=f"dlv archive --scheme {request.scheme} REF makes a lossy version of REF",
+        )
+    text = request.usual_scheme if request.scheme is None else request.scheme
+    return None if carried or not text else schemes.parse(text)
+
+
+def _lossy(draft: Draft, scheme: Scheme, weights: Weights, tally: Tally) -> None:
+    """Say what is not as it was given; if everything is, the version is like any other."""
+    draft.rounded = rounding.changed(weights)
+    if not draft.rounded:
+        draft.warnings.append(f"{scheme} changed nothing: the weights are stored as they are")
+        return
+    draft.weights, draft.scheme = weights, scheme.get_config()
+    draft.warnings += tally.notes
+
+
+def prove(draft: Draft) -> None:
+    """The staged weights are what was added, or Conflict.
+
+    A container that comes back byte for byte is that; the others are hashed again.
+    """
+    if not draft.opened:
+        return
+    draft.weights = snapshots.prove(draft.weights, draft.opened)
+    containers = (c for s in draft.weights.snapshots for c in s.containers)
+    proven = {c.path for c in containers if c.blake3 is not None}
+    for file in draft.of_role(*WEIGHT_ROLES):
+        if file.path not in proven and paths.hash_file(Path(file.source))[0] != file.hash:
+            raise Conflict(
+                f"{file.path} has changed since it was added",
+                why="its content is another one",
+                hint=f"{staging.again(file)}, or dlv add --remove {file.path}",
+            )
+
+
+def _network(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Request) -> None:
+    """Given, else staged, else described by the weights' own files, else that of the parent."""
+    staged = draft.of_role("network")
+    if len(staged) > 1:
+        raise Conflict(
+            "more than one network is staged",
+            why=", ".join(file.path for file in staged),
+            hint=f"dlv add --remove {staged[-1].path}",
+        )
+    shapes = draft.weights.shapes()
+    found: list[structure.Found] = []
+    if request.network is not None:
+        found += _opened("the given model", request.network, writer, store)
+    for file in staged:
+        opened = _agreeing(draft, file, staging.open_network(Path(file.source), file.format))
+        try:
+            found += _opened(file.path, opened, writer, store)
+        finally:
+            opened.close()
+    # What people say themselves is not held against what a file says beside its weights.
+    found = found[:1] or draft.described[::-1]
+    if found:
+        unused = {tensor.name for tensor in draft.weights.tensors if tensor.role == "extra"}
+        made = structure.settle(found, shapes, writer, unused)
+    elif (
+        draft.base is not None and draft.base.network is not None and (shapes or not request.fresh)
+    ):
+        files = {entry.path for entry in draft.base.files if entry.role == "network"}
+        if files & draft.replaced:
+            return
+        made = structure.carry(draft.base.network, shapes, store)
+    else:
+        return
+    draft.network, draft.reference = made.network, made.reference
+    draft.warnings += made.warnings
+
+
+def _opened(
+    where: str, opened: Checkpoint, writer: WeightWriter, store: MatrixStore
+) -> list[structure.Found]:
+    found = structure.take(where, opened, writer, store)
+    return [] if found is None else [found]
+
+
+def _hyperparameters(draft: Draft, request: Request) -> None:
+    """From the weights' own files, then configs in the order of paths, then the command line."""
+    configs = draft.of_role("config")
+    carried = {}
+    if draft.base is not None and not request.fresh:
+        carried = dict(draft.base.hyperparameters)
+    if not configs and not draft.hyperparameters:
+        draft.hyperparameters = carried
+    for file in configs:
+        draft.hyperparameters.update(staging.read_config(Path(file.source), file.format))
+    draft.hyperparameters.update(staging.parameters(request.parameters))
+
+
+def _series(draft: Draft, writer: WeightWriter, request: Request, store: MatrixStore) -> None:
+    staged = {f.path: Path(f.source) for f in draft.of_role("log") if f.format == detect.EVENTS}
+    if staged:
+        with closing(event_logs.of_files(staged)) as opened:
+            _put_series(draft, writer, request, store, [*request.events, opened])
+    else:
+        _put_series(draft, writer, request, store, request.events)
+
+
+def _put_series(
+    draft: Draft, writer: WeightWriter, request: Request, store: MatrixStore, logs: _Logs
+) -> None:
+    found = _given_series(draft, request)
+    events = [(log, run, row) for log in logs for run, row in log.series()]
+    for log in logs:
+        draft.warnings += log.remarks
+    if draft.base is not None and not (request.fresh or draft.of_role(*WEIGHT_ROLES)):
+        # The curves belong to the weights: they stay as long as those do, but for newer ones.
+        newer = {(scalars.run, scalars.tag) for scalars in found}
+        newer |= {(run, row.tag) for _, run, row in events}
+        for reference in draft.base.series:
+            if (reference.run, reference.tag) not in newer:
+                draft.series.append((reference, catalogue.summary(store, reference.hash)))
+    names: set[tuple[str, str]] = set()
+    for run, tag in [(s.run, s.tag) for s in found] + [(run, row.tag) for _, run, row in events]:
+        if (run, tag) in names:
+            raise Conflict(
+                f"the series `{tag}` comes from two logs",
+                why=f"both are called `{run}`" if run else None,
+                hint="give one log another name, or dlv add --as file LOG keeps it as a plain file",
+            )
+        names.add((run, tag))
+    for scalars in found:
+        digest = curves.encode(scalars, writer.add_object)
+        reference = SeriesReference(scalars.run, scalars.tag, digest)
+        draft.series.append((reference, catalogue.summary_of(scalars, digest)))
+    for log, run, row in events:
+        digest, summary = log.freeze(row, run, writer.add_object)
+        draft.series.append((SeriesReference(run, row.tag, digest), summary))
+
+
+def _given_series(draft: Draft, request: Request) -> list[Scalars]:
+    """From logs, then single values, each under its file's name only where it would clash."""
+    logs = [
+        (Path(log.source), log.path, {**log.options, "format": log.format})
+        for log in draft.of_role("log")
+        if log.format != detect.EVENTS
+    ]
+    logs += [(path, path.name, dict(options)) for path, options in request.logs]
+    found = list(request.series)
+    for source, path, options in logs:
+        run = "" if len(logs) == 1 and not found else Path(path).name.split(".")[0]
+        found += staging.read_log(source, run, options)
+    for file in request.metrics:
+        scalars, skipped = staging.read_metrics(file)
+        draft.warnings += [f"{file.name}: `{key}` is no number and left out" for key in skipped]
+        taken = {(known.run, known.tag) for known in found}
+        for one in scalars:
+            clash = (one.run, one.tag) in taken
+            found.append(replace(one, run=file.name.split(".")[0]) if clash else one)
+    return found
+
+
+def store_files(repository: Repository, draft: Draft, name: str) -> None:
+    found = [file for file in draft.of_role(*FILE_ROLES) if file.format != exported.FORMAT]
+    new = {file.path for file in found}
+    base = draft.base.files if draft.base is not None else ()
+    renewed = bool(draft.of_role("network"))
+    kept = [
+        entry
+        for entry in base
+        # The file of a network that is another one now would mislead who trains from it.
+        if entry.path not in draft.replaced and not (renewed and entry.role == "network")
+    ]
+    if not found and len(kept) == len(base):
+        draft.files, draft.tree = list(base), draft.base.tree if draft.base else None
+        return
+    containers = {c.path for s in draft.weights.snapshots for c in s.containers}
+    paths.check_together([*new, *(entry.path for entry in kept), *containers])
+    if not found and not kept:
+        return
+    sources = [Source(file.path, Path(file.source), file.role, file.hash) for file in found]
+    with repository.alone("files.lock"):
+        store = FileStore(repository.files_git)
+        draft.tree, draft.files = store.store(sources, kept, name)

@@ -1,0 +1,345 @@
+"""`list` and `log`: which versions there are, and how each came about."""
+
+from __future__ import annotations
+
+import datetime
+import fnmatch
+import heapq
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import dlv.repository.revisions as revisions
+import dlv.versions.conditions as conditions
+from dlv.canonical import timestamp
+from dlv.errors import NotFound, UsageError, nearest
+from dlv.metadata import facts, metrics, versions
+from dlv.metadata.metrics import Summary
+from dlv.metadata.versions import Version
+from dlv.repository.handle import Repository
+from dlv.repository.lineage import Parent
+from dlv.versions.conditions import Key
+
+HIDDEN = ("removed", "undone")
+SHOWN = ("live", "recovered")
+# What `list` can show or sort by beside metrics and hyperparameters.
+FIELDS = (
+    *("version", "id", "name", "number", "created", "author", "parents", "metrics", "tags"),
+    *("framework", "network", "scheme", "state", "message"),
+)
+_CALLED = {"age": "created"}  # as the column is titled on a terminal
+_SORTED = (
+    "version",
+    "name",
+    "number",
+    "created",
+    "author",
+    "framework",
+    "scheme",
+    "state",
+    "message",
+)
+_AGO = re.compile(r"([0-9]{1,6})([hdwy])\Z")
+_HOURS = {"h": 1, "d": 24, "w": 24 * 7, "y": 24 * 365}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A version with what a listing says of it."""
+
+    version: Version
+    parents: tuple[Parent, ...]
+    head: bool
+    metrics: Mapping[str, Summary] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def value(self, key: Key) -> Any:
+        return key.of(self.metrics, self.parameters)
+
+
+@dataclass
+class Filter:
+    """What `list` was asked for; everything that is said must hold."""
+
+    patterns: Sequence[str] = ()
+    name: str | None = None
+    message: str | None = None
+    where: Sequence[str] = ()
+    since: str | None = None
+    tag: str | None = None
+    sort: str | None = None
+    last: int | None = None
+    removed: bool = False
+    columns: str | None = None
+
+
+@dataclass(frozen=True)
+class Listing:
+    entries: list[Entry]
+    columns: list[tuple[str, Key | None]]  # (name, what it shows if it is no field); may be empty
+    usual: list[str]  # the metrics that tell these versions apart best, most telling first
+    total: int  # versions that are visible, whatever was asked for
+
+
+def list_versions(repository: Repository, wanted: Filter) -> Listing:
+    """The versions that fulfil the filter, newest first unless it sorts them."""
+    db = repository.database
+    since = None if wanted.since is None else moment(wanted.since)
+    with db.snapshot():
+        everything = versions.all_versions(db, (*SHOWN, *HIDDEN))
+        head = repository.head
+        figures, parameters = metrics.all_of(db), metrics.hyperparameters(db)
+        tested = facts.evaluated(db)
+        results = {v.id: revisions.evaluated(db, v) for v in everything if v.id in tested}
+    labels = {version.id: version.label for version in everything}
+    entries = [
+        Entry(
+            version,
+            _parents(version, labels),
+            version.id == head,
+            _with_results(figures.get(version.key, ()), results.get(version.id, {})),
+            parameters.get(version.key, {}),
+        )
+        for version in everything
+    ]
+    shown = [entry for entry in entries if wanted.removed or entry.version.state in SHOWN]
+    _check_names(wanted, [entry.version for entry in entries])
+    _check_tag(wanted.tag, [entry.version for entry in entries])
+    known = _known(shown)
+    terms = [term for text in wanted.where for term in conditions.parse(text, *known)]
+    columns = _columns(wanted.columns, *known)
+    order = None if wanted.sort is None else _order(wanted.sort, *known)
+    found = [
+        entry
+        for entry in shown
+        if _fits(entry.version, wanted)
+        and (since is None or entry.version.created >= since)
+        and all(term.holds(entry.metrics, entry.parameters) for term in terms)
+    ]
+    if order is not None:
+        found.sort(key=order)
+    if wanted.last is not None:
+        found = found[: wanted.last]
+    return Listing(found, columns, _usual(found), len(shown))
+
+
+def _with_results(summaries: Iterable[Summary], results: Mapping[str, float]) -> dict[str, Summary]:
+    """Metrics by name; the newest evaluation counts for more than how training ended."""
+    found = {summary.name: summary for summary in summaries}
+    for name, value in results.items():
+        known = found.get(name) or Summary("", name, "", 1, None, value, value, None, value)
+        found[name] = replace(known, last=value)
+    return found
+
+
+def _parents(version: Version, labels: Mapping[str, str]) -> tuple[Parent, ...]:
+    return tuple(Parent(base, kind, labels.get(base)) for base, kind in version.parents)
+
+
+def _known(entries: Sequence[Entry]) -> tuple[set[str], set[str]]:
+    """Names of the metrics and of the hyperparameters that any of them has."""
+    return (
+        {name for entry in entries for name in entry.metrics},
+        {name for entry in entries for name in entry.parameters},
+    )
+
+
+def _check_names(wanted: Filter, everything: Sequence[Version]) -> None:
+    """A name without wildcards that nothing has is a slip; a pattern may find nothing."""
+    known = sorted({version.name for version in everything})
+    for name in filter(None, [*wanted.patterns, wanted.name]):
+        if not re.search(r"[*?\[]", name) and name not in known:
+            base, at, _ = name.partition("@")
+            if at and base in known:
+                raise UsageError(
+                    f"`{name}` is a version; `list` takes names", hint=f"dlv list {base}"
+                )
+            raise NotFound(
+                f"no model is named `{name}`",
+                why=f"there are {len(known)} names",
+                did_you_mean=nearest(name, known),
+                hint="dlv list --names",
+            )
+
+
+def _check_tag(wanted: str | None, everything: Sequence[Version]) -> None:
+    known = sorted({tag for version in everything for tag in version.tags})
+    if wanted is not None and not re.search(r"[*?\[]", wanted) and wanted not in known:
+        raise NotFound(
+            f"no version has the tag `{wanted}`",
+            why=f"there {'is 1 tag' if len(known) == 1 else f'are {len(known)} tags'}",
+            did_you_mean=nearest(wanted, known),
+            hint="dlv tag",
+        )
+
+
+def _fits(version: Version, wanted: Filter) -> bool:
+    if wanted.patterns and not any(fnmatch.fnmatchcase(version.name, p) for p in wanted.patterns):
+        return False
+    if wanted.name is not None and not fnmatch.fnmatchcase(version.name, wanted.name):
+        return False
+    if wanted.message is not None and wanted.message.lower() not in version.message.lower():
+        return False
+    return wanted.tag is None or any(fnmatch.fnmatchcase(tag, wanted.tag) for tag in version.tags)
+
+
+def moment(text: str) -> str:
+    """A date, a time, or how long ago, as `created` is written."""
+    ago = _AGO.match(text)
+    try:
+        if ago:
+            then = datetime.datetime.fromisoformat(timestamp())
+            then -= datetime.timedelta(hours=int(ago[1]) * _HOURS[ago[2]])
+        else:
+            then = datetime.datetime.fromisoformat(text)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(
+            f"`{text}` is not a time",
+            why="a date such as 2026-06-01, a time such as 2026-06-01T12:00, or 12h, 3d, 2w, 1y",
+            hint="dlv list --since 2w",
+        ) from error
+    if then.tzinfo is None:
+        then = then.replace(tzinfo=datetime.UTC)
+    return timestamp(then)
+
+
+def _columns(
+    text: str | None, known_metrics: set[str], known_parameters: set[str]
+) -> list[tuple[str, Key | None]]:
+    given = [name.strip() for name in (text or "").split(",")]
+    names = [_CALLED.get(name, name) for name in given]
+    return [
+        (name, None if name in FIELDS else _key(name, FIELDS, known_metrics, known_parameters))
+        for name in names
+        if name
+    ]
+
+
+def _key(name: str, fields: Sequence[str], in_metrics: set[str], in_parameters: set[str]) -> Key:
+    try:
+        return conditions.find(name, in_metrics, in_parameters)
+    except NotFound as error:
+        known = [*fields, *sorted(in_metrics | in_parameters)]
+        error.did_you_mean = error.did_you_mean or nearest(name, known)
+        error.hint = f"always there: {', '.join(fields)}"
+        raise
+
+
+def _order(name: str, in_metrics: set[str], in_parameters: set[str]) -> Callable[[Entry], Any]:
+    """Newest or best first where there is such a thing, else ascending; without a value last."""
+    name = _CALLED.get(name, name)
+    if name == "created":
+        return lambda _: 0  # as they come
+    if name == "version":
+        return lambda entry: (entry.version.name, entry.version.number or 0)
+    if name in _SORTED:
+        return lambda entry: (getattr(entry.version, name) is None, getattr(entry.version, name))
+    key = _key(name, _SORTED, in_metrics, in_parameters)
+    largest_first = key.figure is not None and revisions.direction_of(key.name) != "min"
+
+    def rank(entry: Entry) -> tuple[int, float, str]:
+        value = entry.value(key)
+        if isinstance(value, (int, float)) and not math.isnan(value):
+            return 0, -value if largest_first else value, ""
+        return (2, 0.0, "") if value is None else (1, 0.0, str(value))
+
+    return rank
+
+
+def _usual(entries: Sequence[Entry]) -> list[str]:
+    """Metrics by how many versions have them; those with a known direction first."""
+    count: dict[str, int] = {}
+    for entry in entries:
+        for name in entry.metrics:
+            count[name] = count.get(name, 0) + 1
+    rank = {"max": 0, "min": 1, None: 2}
+    return sorted(count, key=lambda name: (-count[name], rank[revisions.direction_of(name)], name))
+
+
+@dataclass(frozen=True)
+class Name:
+    """A model's name, and the last of its listed versions."""
+
+    name: str
+    versions: int
+    latest: Version
+
+
+def names(listing: Listing) -> list[Name]:
+    """The names of the listed versions, in the order of the alphabet."""
+    found: dict[str, list[Version]] = {}
+    for entry in listing.entries:
+        found.setdefault(entry.version.name, []).append(entry.version)
+    return [
+        Name(name, len(rows), max(rows, key=lambda version: version.number or 0))
+        for name, rows in sorted(found.items())
+    ]
+
+
+def log(
+    repository: Repository, reference: str | None, *, everything: bool = False
+) -> tuple[list[Entry], tuple[str, ...]]:
+    """A version and all that it comes from, children before parents; and notes on the way."""
+    db = repository.database
+    with db.snapshot():
+        notes: tuple[str, ...] = ()
+        if everything:
+            tips = versions.all_versions(db)
+        else:
+            if reference is None and repository.head is None:
+                raise NotFound(
+                    "there is no HEAD yet",
+                    why="nothing was committed or checked out here",
+                    hint="dlv log --all shows every version there is",
+                )
+            start = revisions.whole(db, reference or "HEAD")
+            tips, notes = versions.ancestors(db, start.version.key), start.notes
+        found = {version.id: version for version in tips}
+        # Hidden versions that visible ones come from belong to the line, too.
+        if everything:
+            found = _with_ancestors(repository, found)
+        head = repository.head
+        labels = {v.id: v.label for v in versions.all_versions(db, (*SHOWN, *HIDDEN))}
+    return [
+        Entry(version, _parents(version, labels), version.id == head)
+        for version in _children_first(found)
+    ], notes
+
+
+def _with_ancestors(repository: Repository, tips: Mapping[str, Version]) -> dict[str, Version]:
+    known = {v.id: v for v in versions.all_versions(repository.database, (*SHOWN, *HIDDEN))}
+    found = dict(tips)
+    pending = [base for version in tips.values() for base, _ in version.parents]
+    while pending:
+        version = known.get(pending.pop())
+        if version is not None and version.id not in found:
+            found[version.id] = version
+            pending += [base for base, _ in version.parents]
+    return found
+
+
+def _children_first(found: Mapping[str, Version]) -> list[Version]:
+    """Newest first, but never a parent before its child, whatever clocks said."""
+    waiting = dict.fromkeys(found, 0)
+    for version in found.values():
+        for base in {base for base, _ in version.parents} & found.keys():
+            waiting[base] += 1
+    age = {
+        version.id: place
+        for place, version in enumerate(
+            sorted(found.values(), key=lambda version: (version.created, version.key), reverse=True)
+        )
+    }
+    ready = [(age[digest], digest) for digest, children in waiting.items() if not children]
+    heapq.heapify(ready)
+    ordered = []
+    while ready:
+        version = found[heapq.heappop(ready)[1]]
+        ordered.append(version)
+        for base in {base for base, _ in version.parents} & found.keys():
+            waiting[base] -= 1
+            if not waiting[base]:
+                heapq.heappush(ready, (age[base], base))
+    return ordered

@@ -1,0 +1,198 @@
+"""A stored snapshot, read tensor by tensor, slice by slice, or only roughly: `version.open()`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import EllipsisType, TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+import dlv.weights.arrays as arrays
+import dlv.weights.reading.approximation as approximation
+from dlv.adapters.checkpoint import ITEM_BYTES, Raw
+from dlv.errors import NotFound, UsageError, nearest
+from dlv.pas.layouts.segments import SEGMENT, words_of
+from dlv.weights.reading.approximation import Approximation
+from dlv.weights.reading.selection import Selection
+from dlv.weights.store import MatrixStore
+
+Index = int | slice | EllipsisType | tuple[int | slice | EllipsisType, ...]
+
+# Neighbouring segments that are read at one go.
+TOGETHER = 4
+
+
+class Reader:
+    """The matrices of one snapshot by name; nothing is read before it is asked for.
+
+    The names of safetensors' `safe_open` work as well: `get_tensor`, `get_slice`, `metadata`.
+    """
+
+    def __init__(
+        self,
+        store: MatrixStore,
+        label: str,
+        held: Mapping[str, tuple[str, tuple[int, ...], str]],
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        self._store = store
+        self._label = label
+        self._held = held  # name -> dtype, shape, hash
+        self._metadata = dict(metadata or {})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the files that were read from; what comes next opens them again."""
+        self._store.close()
+
+    def __repr__(self) -> str:
+        return f"<dlv reader of {self._label}, {len(self._held)} matrices>"
+
+    def keys(self) -> list[str]:
+        return list(self._held)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._held
+
+    def metadata(self) -> dict[str, str]:
+        return dict(self._metadata)
+
+    def dtype(self, name: str) -> str:
+        """The dtype as it is stored; numpy may have to use a wider one."""
+        return self._found(name)[0]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._found(name)[1]
+
+    def raw(self, name: str) -> Raw:
+        """The little-endian bytes of a matrix, checked against its hash."""
+        return self._store.matrix(self._found(name)[2])
+
+    def tensor(self, name: str) -> arrays.Array:
+        """A whole matrix; bfloat16 and float8 come as float32 of the same values."""
+        dtype, shape, digest = self._found(name)
+        return arrays.to_array(dtype, shape, self._store.matrix(digest))
+
+    def slice(self, name: str) -> Slice:
+        """A matrix of which only what is indexed is read: `f.slice("w")[10:20, :]`."""
+        dtype, shape, digest = self._found(name)
+        return Slice(self._store, name, dtype, shape, digest)
+
+    def approximate(self, name: str, planes: int) -> Approximation:
+        """The values as far as the first planes tell them, with bounds that surely hold.
+
+        `exact` where nothing is open; matrices whose prefix says nothing are read whole.
+        """
+        dtype, shape, digest = self._found(name)
+        return approximation.approximate(self._store, digest, dtype, shape, planes)
+
+    def get_tensor(self, name: str) -> arrays.Array:
+        return self.tensor(name)
+
+    def get_slice(self, name: str) -> Slice:
+        return self.slice(name)
+
+    def _found(self, name: str) -> tuple[str, tuple[int, ...], str]:
+        found = self._held.get(name)
+        if found is None:
+            raise NotFound(
+                f"{self._label} has no matrix `{name}`", did_you_mean=nearest(name, self._held)
+            )
+        return found
+
+
+class Slice:
+    """A stored matrix that is indexed as a numpy array is, by integers and slices."""
+
+    def __init__(
+        self, store: MatrixStore, name: str, dtype: str, shape: tuple[int, ...], digest: str
+    ) -> None:
+        self._store = store
+        self._digest = digest
+        self.name = name
+        self.dtype = dtype
+        self.shape = shape
+
+    def __repr__(self) -> str:
+        return f"<slice of {self.name}: {self.dtype} {list(self.shape)}>"
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a matrix without axes has no length")
+        return self.shape[0]
+
+    def get_shape(self) -> list[int]:
+        return list(self.shape)
+
+    def get_dtype(self) -> str:
+        return self.dtype
+
+    def __getitem__(self, index: Index) -> arrays.Array:
+        """What is chosen, as an array of its own."""
+        if self.dtype not in ITEM_BYTES:
+            raise UsageError(
+                f"`{self.name}` is of {self.dtype}, which dlv cannot cut into elements",
+                hint="read its bytes whole with `raw`",
+            )
+        chosen = Selection.of(self.shape, index, self.name)
+        out = _empty(self.dtype, chosen.count)
+        for first, last in _runs(chosen, _segment(self.dtype)):
+            start, stop = chosen.span(first, last)
+            raw = self._store.slice(self._digest, start, stop - start)
+            values = arrays.to_array(self.dtype, (stop - start,), raw)
+            if stop - start == last - first:
+                out[first:last] = values
+            else:
+                _gather(chosen, values, start, out, first, last)
+        return chosen.shaped(out)
+
+
+def _gather(
+    chosen: Selection, values: arrays.Array, start: int, out: arrays.Array, first: int, last: int
+) -> None:
+    for at in range(first, last, SEGMENT):
+        stop = min(at + SEGMENT, last)
+        out[at:stop] = values[chosen.places(at, stop) - start]
+
+
+def _runs(chosen: Selection, segment: int) -> Iterator[tuple[int, int]]:
+    """Which of the chosen elements to read at one go: those of a few neighbouring segments."""
+    done = 0
+    while done < chosen.count:
+        first = chosen.place(done) // segment
+        last = first + 1
+        end = chosen.before(last * segment)
+        while last - first < TOGETHER and end < chosen.count:
+            if chosen.place(end) // segment != last:
+                break
+            last += 1
+            end = chosen.before(last * segment)
+        yield done, end
+        done = end
+
+
+def _segment(dtype: str) -> int:
+    """Elements per segment."""
+    return SEGMENT // words_of(dtype)[1]
+
+
+def _empty(dtype: str, count: int) -> npt.NDArray[Any]:
+    return np.empty(count, arrays.to_array(dtype, (0,), b"").dtype)

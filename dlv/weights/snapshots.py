@@ -1,0 +1,401 @@
+"""Weight files into snapshots: which files are one checkpoint, which tensors they share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import PurePosixPath
+from typing import BinaryIO, Protocol, cast
+
+from dlv.adapters import registry, steps
+from dlv.adapters.checkpoint import ITEM_BYTES, Checkpoint, Part, Raw, Tensor
+from dlv.canonical import HashedFile, HashSink
+from dlv.errors import Conflict, Damaged, UnsafeInput
+from dlv.objects.manifest import Container, Manifest, Snapshot, TensorEntry
+
+
+class Store(Protocol):
+    """Where matrices and named objects go; a WeightWriter."""
+
+    def add(self, dtype: str, shape: Sequence[int], raw: Raw) -> str: ...
+
+    def add_parts(self, dtype: str, shape: Sequence[int], nbytes: int, read: Part) -> str: ...
+
+    def add_object(self, kind: str, data: Raw) -> str: ...
+
+
+@dataclass
+class WeightFile:
+    """An opened weight file, as it was staged."""
+
+    path: str
+    format: str
+    bytes: int
+    hash: str
+    step: int | None
+    own: bool
+    opened: Checkpoint
+
+
+@dataclass
+class Weights:
+    """The weight part of a manifest."""
+
+    tensors: tuple[TensorEntry, ...] = ()
+    snapshots: tuple[Snapshot, ...] = ()
+    own: int | None = None
+    raw: int = 0
+
+    def shapes(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Tensor name -> (dtype, shape), as `verify` wants it; no network speaks of optimizers."""
+        return {
+            tensor.name: (tensor.dtype, tensor.shape)
+            for tensor in self.tensors
+            if tensor.role != "optimizer"
+        }
+
+
+@dataclass
+class _Group:
+    step: int | None
+    own: bool
+    files: list[WeightFile] = field(default_factory=list)
+    hashes: dict[str, str] = field(default_factory=dict)
+    containers: list[tuple[WeightFile, list[str], str | None]] = field(default_factory=list)
+
+
+def store(
+    files: Sequence[WeightFile], target: Store, progress: Callable[[int], None] = lambda _: None
+) -> Weights:
+    """`put` and `prove` in one."""
+    return prove(put(files, target, progress), files)
+
+
+def put(
+    files: Sequence[WeightFile], target: Store, progress: Callable[[int], None] = lambda _: None
+) -> Weights:
+    """Store every tensor of the files, one at a time, and say how they make up snapshots."""
+    entries: dict[str, TensorEntry] = {}
+    groups = _groups(files)
+    raw = 0
+    for group in groups:
+        for file in group.files:
+            with _named(file):
+                raw += _store_file(group, file, target, entries)
+            progress(file.bytes)
+    names = list(entries)
+    position = {name: index for index, name in enumerate(names)}
+    snapshots = tuple(
+        Snapshot(
+            step=group.step,
+            hashes=tuple(group.hashes.get(name) for name in names),
+            containers=tuple(
+                Container(
+                    path=file.path,
+                    format=file.format,
+                    bytes=file.bytes,
+                    blake3=None,
+                    skeleton=skeleton,
+                    tensors=tuple(position[name] for name in held),
+                )
+                for file, held, skeleton in group.containers
+            ),
+        )
+        for group in groups
+    )
+    own = next((i for i, group in enumerate(groups) if group.own), len(groups) - 1)
+    return Weights(tuple(entries.values()), snapshots, own if groups else None, raw)
+
+
+@contextmanager
+def _named(file: WeightFile) -> Iterator[None]:
+    """What is wrong with a file is said of it by its path."""
+    try:
+        yield
+    except (Damaged, UnsafeInput) as error:
+        if file.path not in error.message:
+            error.message = f"{file.path}: {error.message}"
+        raise
+
+
+def prove(weights: Weights, files: Sequence[WeightFile]) -> Weights:
+    """The weights of these files, with the hash of each file that comes back byte for byte.
+
+    It is built again from its parts and compared with what was added: that proves both that
+    it did not change while it was stored and that `checkout` will give it back.
+    """
+    hashes = {file.path: _comes_back(file) for file in files}
+    proven = (
+        tuple(replace(c, blake3=hashes[c.path]) for c in snapshot.containers)
+        for snapshot in weights.snapshots
+    )
+    snapshots = zip(weights.snapshots, proven, strict=True)
+    return replace(weights, snapshots=tuple(replace(s, containers=c) for s, c in snapshots))
+
+
+def _groups(files: Sequence[WeightFile]) -> list[_Group]:
+    """Files of one step are one snapshot; those without a step are the version's own weights."""
+    groups: dict[int | None, _Group] = {}
+    for file in sorted(files, key=lambda file: _order(file.path)):
+        group = groups.setdefault(file.step, _Group(file.step, own=False))
+        group.files.append(file)
+        group.own = group.own or file.own
+    ordered = sorted(groups.values(), key=lambda g: (g.step is None, g.step or 0))
+    if sum(group.own for group in ordered) > 1:
+        named = [file.path for group in ordered for file in group.files if file.own]
+        raise Conflict(
+            "more than one snapshot was added as the version's own weights",
+            why=", ".join(named[:4]),
+            hint="add the others with --as snapshot",
+        )
+    return ordered
+
+
+def _order(path: str) -> tuple[str, int, str]:
+    shard = steps.shard_of(path)
+    return (shard[0], shard[1], path) if shard else (path, 0, path)
+
+
+def _store_file(
+    group: _Group, file: WeightFile, target: Store, entries: dict[str, TensorEntry]
+) -> int:
+    opened = file.opened
+    hashes = []
+    for tensor in opened.tensors:
+        if tensor.part is None:
+            hashes.append(target.add(tensor.dtype, tensor.shape, tensor.read()))
+        else:
+            hashes.append(target.add_parts(tensor.dtype, tensor.shape, tensor.nbytes, tensor.part))
+    names = _names(group, file, hashes)
+    for tensor, name, digest in zip(opened.tensors, names.values(), hashes, strict=True):
+        entry = TensorEntry(
+            name, tensor.dtype, tensor.shape, tensor.role, tensor.tied and names[tensor.tied]
+        )
+        known = entries.setdefault(name, entry)
+        if (known.dtype, known.shape) != (entry.dtype, entry.shape):
+            raise Conflict(
+                f"{name} is {entry.dtype} {list(entry.shape)} in {file.path}",
+                why=f"in another snapshot it is {known.dtype} {list(known.shape)}",
+                hint="commit them as versions of their own",
+            )
+        group.hashes[name] = digest
+    skeleton = None
+    if opened.skeleton is not None:
+        skeleton = target.add_object("skeleton", opened.skeleton)
+    group.containers.append((file, list(names.values()), skeleton))
+    return sum(tensor.nbytes for tensor in opened.tensors if tensor.tied is None)
+
+
+def _names(group: _Group, file: WeightFile, hashes: Sequence[str]) -> dict[str, str]:
+    """Name in the file -> name in the snapshot: prefixed where two files use one name."""
+    names = [tensor.name for tensor in file.opened.tensors]
+    found = dict(zip(names, hashes, strict=True))
+    clashing = [name for name in names if group.hashes.get(name, found[name]) != found[name]]
+    if not clashing:
+        return {name: name for name in names}
+    earlier = next(f for f, held, _ in group.containers if clashing[0] in held)
+    if {tensor.name for tensor in earlier.opened.tensors} == set(names):
+        step = "step unknown" if group.step is None else f"step {group.step}"
+        folder = PurePosixPath(file.path).parent
+        apart = folder != PurePosixPath(earlier.path).parent
+        raise Conflict(
+            f"{earlier.path} and {file.path} hold the same tensors with other values ({step})",
+            why="they look like two models"
+            if apart
+            else "two snapshots of one version need different steps",
+            hint=f"commit one folder at a time: dlv add --remove {folder}"
+            if apart
+            else f"dlv add {file.path} --step N",
+        )
+    prefix = _prefix(file.path)
+    longer = {name: prefix + name for name in names}
+    for name in names:
+        if group.hashes.get(longer[name], found[name]) != found[name]:
+            raise Conflict(
+                f"`{longer[name]}` would stand for two tensors of one snapshot",
+                why=f"{file.path} shares names with other files of its step",
+                hint="give the file another name, or commit it as a version of its own",
+            )
+    return longer
+
+
+def _prefix(path: str) -> str:
+    return PurePosixPath(path).name.split(".")[0] + "."
+
+
+def _comes_back(file: WeightFile) -> str | None:
+    """The hash of the file that its parts make, if it is that of the file that was added."""
+    opened = file.opened
+    if opened.skeleton is None or not opened.exact:
+        return None
+    sink = HashSink()
+    registry.adapter(file.format).restore(cast(BinaryIO, sink), opened.skeleton, opened.tensors)
+    return file.hash if sink.hexdigest() == file.hash else None
+
+
+def without(manifest: Manifest, paths: Iterable[str]) -> Weights:
+    """The weights of a version less the containers at `paths`."""
+    gone = set(paths)
+    kept: list[tuple[Snapshot, tuple[Container, ...], bool]] = []
+    for index, snapshot in enumerate(manifest.snapshots):
+        containers = tuple(c for c in snapshot.containers if c.path not in gone)
+        if containers or not snapshot.containers:
+            kept.append((snapshot, containers, index == manifest.own))
+    used = sorted({i for s, containers, _ in kept for i in _held(s, containers)})
+    place = {old: new for new, old in enumerate(used)}
+    snapshots = tuple(
+        Snapshot(
+            step=snapshot.step,
+            hashes=tuple(snapshot.hashes[old] if old in held else None for old in used),
+            containers=tuple(
+                Container(
+                    c.path,
+                    c.format,
+                    c.bytes,
+                    c.blake3,
+                    c.skeleton,
+                    tuple(place[i] for i in c.tensors),
+                )
+                for c in containers
+            ),
+            sources=None
+            if snapshot.sources is None
+            else tuple(snapshot.sources[old] if old in held else None for old in used),
+        )
+        for snapshot, containers, _ in kept
+        for held in [_held(snapshot, containers)]
+    )
+    own = next((i for i, (_, _, is_own) in enumerate(kept) if is_own), len(kept) - 1)
+    names = {manifest.tensors[i].name for i in used}
+    return Weights(
+        tensors=tuple(
+            entry if entry.tied in names else replace(entry, tied=None)
+            for entry in (manifest.tensors[i] for i in used)
+        ),
+        snapshots=snapshots,
+        own=own if kept else None,
+    )
+
+
+def _held(snapshot: Snapshot, containers: Sequence[Container]) -> set[int]:
+    if not snapshot.containers:  # made by dlv itself: tensors without files
+        return {i for i, digest in enumerate(snapshot.hashes) if digest is not None}
+    return {i for container in containers for i in container.tensors}
+
+
+def tensors_of(
+    manifest: Manifest, snapshot: Snapshot, indices: Iterable[int], read: Callable[[str], Raw]
+) -> list[Tensor]:
+    """Stored tensors in the form in which adapters write them."""
+    found = []
+    wanted = list(indices)
+    place = {manifest.tensors[index].name: index for index in wanted}
+    for index in wanted:
+        entry, digest = manifest.tensors[index], snapshot.hashes[index]
+        if digest is None:
+            continue
+        # What is tied in one snapshot may have come apart in another.
+        other = None if entry.tied is None else place.get(entry.tied)
+        tied = entry.tied if other is not None and snapshot.hashes[other] == digest else None
+        item = ITEM_BYTES.get(entry.dtype)
+        nbytes = len(read(digest)) if item is None else math.prod(entry.shape) * item
+        load = partial(read, digest)
+        found.append(Tensor(entry.name, entry.dtype, entry.shape, nbytes, load, entry.role, tied))
+    return found
+
+
+class Source(Protocol):
+    """Where matrices and skeletons are read; a MatrixStore."""
+
+    def matrix(self, matrix: str) -> Raw: ...
+
+    def object(self, kind: str, name: str) -> Raw: ...
+
+
+def rebuild(
+    out: BinaryIO, manifest: Manifest, snapshot: Snapshot, container: Container, source: Source
+) -> tuple[int, str]:
+    """Write the very file that was added, as far as its format allows: (bytes, hash).
+
+    The caller has to throw away what was written if this raises.
+    """
+    if container.skeleton is None:
+        tensors = renamed(manifest, snapshot, container, source)
+        return save(out, container.format, tensors, {})
+    tensors = tensors_of(manifest, snapshot, container.tensors, source.matrix)
+    if len(tensors) != len(container.tensors):
+        raise Damaged(f"{container.path} lacks tensors that it names", hint="dlv fsck")
+    skeleton = bytes(source.object("skeleton", container.skeleton))
+    sink = HashedFile(out)
+    registry.adapter(container.format).restore(cast(BinaryIO, sink), skeleton, tensors)
+    digest = sink.hexdigest()
+    if container.blake3 is not None and digest != container.blake3:
+        raise Damaged(
+            f"{container.path} does not come back as it was added",
+            why=f"its hash would be {digest[:12]} instead of {container.blake3[:12]}",
+            hint="dlv fsck",
+        )
+    return sink.tell(), digest
+
+
+def save(
+    out: BinaryIO, format_: str, tensors: Sequence[Tensor], metadata: dict[str, str]
+) -> tuple[int, str]:
+    """Write a fresh file of these tensors: (bytes, hash)."""
+    sink = HashedFile(out)
+    registry.adapter(format_).save(cast(BinaryIO, sink), tensors, metadata)
+    return sink.tell(), sink.hexdigest()
+
+
+def renamed(
+    manifest: Manifest, snapshot: Snapshot, container: Container, source: Source
+) -> list[Tensor]:
+    """The tensors of a container under the names that they had in its file."""
+    tensors = tensors_of(manifest, snapshot, container.tensors, source.matrix)
+    there = names_in_file(manifest, snapshot, container)
+    return [
+        replace(
+            tensor,
+            name=there[tensor.name],
+            tied=tensor.tied and there.get(tensor.tied, tensor.tied),
+        )
+        for tensor in tensors
+    ]
+
+
+def names_in_file(manifest: Manifest, snapshot: Snapshot, container: Container) -> dict[str, str]:
+    """Name in the snapshot -> name in the file: the reverse of `_names`."""
+    names = [manifest.tensors[index].name for index in container.tensors]
+    prefix = _prefix(container.path)
+    others = {
+        manifest.tensors[index].name: snapshot.hashes[index]
+        for other in snapshot.containers
+        if other.path != container.path
+        for index in other.tensors
+    }
+    plain = {name: name.removeprefix(prefix) for name in names}
+    # A prefix was put there only where another file of the snapshot has other values by the name.
+    clash = any(
+        others.get(plain[name], snapshot.hashes[index]) != snapshot.hashes[index]
+        for name, index in zip(names, container.tensors, strict=True)
+    )
+    if clash and all(name.startswith(prefix) for name in names):
+        return plain
+    return {name: name for name in names}
+
+
+def mixed(weights: Weights) -> list[str]:
+    """Files of one step in several folders are more often two models than parts of one."""
+    found = []
+    for snapshot in weights.snapshots:
+        folders = sorted({str(PurePosixPath(c.path).parent) for c in snapshot.containers})
+        if len(folders) > 1:
+            step = "the own weights" if snapshot.step is None else f"step {snapshot.step}"
+            found.append(
+                f"{step} was put together from {' and '.join(folders[:3])}: if these are two"
+                " models, dlv undo, then dlv add and dlv commit one folder at a time"
+            )
+    return found[:1]

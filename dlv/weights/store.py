@@ -1,0 +1,252 @@
+"""Matrices and named objects in and out: planes and packs joined to the disk and the index."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, Self, TypeVar
+
+from dlv.canonical import WRITER, hash_bytes
+from dlv.disk.durable import path_of
+from dlv.errors import Damaged
+from dlv.metadata.database import Database
+from dlv.metadata.matrices import PackIndex
+from dlv.pas.footer import Encoding
+from dlv.pas.level import Level, Unusable, level
+from dlv.pas.packs import SUFFIX, open_pack, read_chunk, read_stored
+from dlv.pas.pieces import ChunkSource
+from dlv.pas.read import Piece, chain, join_pieces, read_matrix, read_planes, read_slice
+from dlv.pas.together import read_together
+
+Raw = bytes | bytearray | memoryview
+T = TypeVar("T")
+
+OPEN_PACKS = 64
+TURNS = 3  # so often something is read before it counts as damaged
+# Chunks that several objects share are kept decoded, the last few of them.
+KEPT_CHUNKS = 16
+KEPT_BYTES = 1 << 20
+
+
+class EncodingRow(Protocol):
+    """A row of the index about one matrix."""
+
+    @property
+    def matrix(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> Sequence[int]: ...
+    @property
+    def layout(self) -> Mapping[str, Any]: ...
+    @property
+    def delta(self) -> Mapping[str, Any] | None: ...
+    @property
+    def planes(self) -> int: ...
+
+
+class Index(Protocol):
+    """What the store asks the database."""
+
+    def encoding(self, matrix: str) -> EncodingRow | None: ...
+
+    def chunks(self, matrix: str) -> Sequence[Piece]: ...
+
+    def object_chunks(self, kind: str, name: str) -> Sequence[Piece]: ...
+
+
+class Located(Protocol):
+    """A repository, as far as weights are concerned."""
+
+    @property
+    def packs(self) -> Path: ...
+    @property
+    def tmp(self) -> Path: ...
+    @property
+    def database(self) -> Database: ...
+
+
+class _OpenPack:
+    """A descriptor that lives as long as anyone, in any thread, still reads through it."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        self.descriptor = open_pack(path, what)
+        self.size = os.fstat(self.descriptor).st_size
+
+    def __del__(self) -> None:
+        if hasattr(self, "descriptor"):
+            os.close(self.descriptor)
+
+
+class MatrixStore:
+    """Reads what the index knows out of the packs; safe for several threads."""
+
+    def __init__(
+        self,
+        packs_dir: str | os.PathLike[str],
+        tmp_dir: str | os.PathLike[str],
+        index: Index,
+        *,
+        writer: str = WRITER,
+    ) -> None:
+        self.packs_dir = Path(packs_dir)
+        self.tmp_dir = Path(tmp_dir)
+        self.index = index
+        self.writer = writer
+        self._open: OrderedDict[str, _OpenPack] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, int], Raw] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, repository: Located) -> Self:
+        """The store of a repository."""
+        return cls(repository.packs, repository.tmp, PackIndex(repository.database))
+
+    def encoding(self, matrix: str) -> Encoding | None:
+        """How a matrix is stored; None if it is not."""
+        row = self.index.encoding(matrix)
+        if row is None:
+            return None
+        return Encoding(row.matrix, row.dtype, tuple(row.shape), row.layout, row.delta, row.planes)
+
+    def object_chunks(self, kind: str, name: str) -> Sequence[Piece]:
+        return self.index.object_chunks(kind, name)
+
+    def chunks(self, matrix: str) -> Sequence[Piece]:
+        return self.index.chunks(matrix)
+
+    def matrix(self, matrix: str) -> Raw:
+        """The bytes of a matrix, checked against its name."""
+        return self._again(lambda: read_matrix(matrix, self.encoding, self))
+
+    def planes(self, matrix: str, count: int) -> list[Raw]:
+        """The first `count` planes of a matrix."""
+        return self._again(lambda: read_planes(matrix, count, self.encoding, self))
+
+    def slice(self, matrix: str, start: int, count: int) -> Raw:
+        """The bytes of `count` elements from `start`; only what holds them is read."""
+        return self._again(lambda: read_slice(matrix, start, count, self.encoding, self))
+
+    def together(self, wanted: Iterable[str]) -> Iterator[tuple[str, Raw]]:
+        """Several matrices, what their deltas share decoded once; each holds until the next."""
+        rest = dict.fromkeys(wanted)
+        left = TURNS
+        while True:
+            try:
+                for name, raw in read_together(list(rest), self.encoding, self):
+                    del rest[name]
+                    yield name, raw
+            except (FileNotFoundError, Damaged) as error:  # as in `_again`
+                left -= 1
+                if not left:
+                    raise _named(error) from None
+            else:
+                return
+
+    def level(
+        self,
+        matrix: str,
+        planes: int,
+        source: ChunkSource | None = None,
+        span: tuple[int, int] | None = None,
+    ) -> Level | Unusable:
+        """Bounds of a matrix's numbers from the first planes of it and of its bases."""
+        return self._again(lambda: level(matrix, planes, self.encoding, source or self, span))
+
+    def object(self, kind: str, name: str) -> Raw:
+        """A named object (network, series, points, skeleton, ...), checked against its name."""
+        what = f"{kind} {name}"
+
+        def read() -> Raw:
+            return join_pieces(self.index.object_chunks(kind, name), None, self, what)
+
+        data = self._again(read)
+        if hash_bytes(data) != name:
+            raise Damaged(f"{what} is damaged", hint="dlv fsck")
+        return data
+
+    def read(self, piece: Piece) -> Raw:
+        """The decoded chunk that a piece is part of."""
+        key = (piece.pack, piece.offset)
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        pack = self._pack(piece.pack)
+        decoded = read_chunk(pack.descriptor, pack.size, piece, f"pack {piece.pack}")
+        if piece.count < piece.raw <= KEPT_BYTES:
+            with self._lock:
+                self._kept[key] = decoded
+                while len(self._kept) > KEPT_CHUNKS:
+                    self._kept.popitem(last=False)
+        return decoded
+
+    def stored(self, piece: Piece) -> bytes:
+        """A chunk as it lies in its pack, its checksum verified."""
+        pack = self._pack(piece.pack)
+        return read_stored(pack.descriptor, pack.size, piece, f"pack {piece.pack}")
+
+    def pieces_behind(self, matrix: str) -> list[Piece]:
+        """All pieces needed to read a matrix, those of its delta bases and of tables too."""
+        links = chain(matrix, self.encoding)
+        pieces = [piece for link in links for piece in self.index.chunks(link.matrix)]
+        tables = dict.fromkeys(str(p.codec["table"]) for p in pieces if "table" in p.codec)
+        return pieces + [p for name in tables for p in self.index.object_chunks("table", name)]
+
+    def verify(self, piece: Piece, *, content: bool) -> None:
+        """Damaged unless the stored chunk is still there, and with `content` still whole."""
+        what = f"pack {piece.pack}"
+        try:
+            # The name, not a descriptor from before: the pack must still be in its place.
+            pack = _OpenPack(path_of(self.packs_dir, piece.pack, SUFFIX), what)
+        except FileNotFoundError as error:
+            raise gone(piece.pack) from error
+        if piece.offset + piece.length > pack.size:
+            raise Damaged(f"{what} is shorter than it was", hint="dlv fsck")
+        if content:
+            read_stored(pack.descriptor, pack.size, piece, what)
+
+    def close(self) -> None:
+        with self._lock:
+            self._open.clear()
+            self._kept.clear()
+
+    def _pack(self, name: str) -> _OpenPack:
+        with self._lock:
+            pack = self._open.get(name)
+            if pack is None:
+                pack = _OpenPack(path_of(self.packs_dir, name, SUFFIX), f"pack {name}")
+            self._open[name] = pack
+            self._open.move_to_end(name)
+            while len(self._open) > OPEN_PACKS:
+                self._open.popitem(last=False)
+            return pack
+
+    def _again(self, read: Callable[[], T]) -> T:
+        """Read; if that fails, ask the index once more where things are now.
+
+        An archive may have switched it between two questions, or removed an old pack.
+        """
+        for left in range(TURNS - 1, -1, -1):
+            try:
+                return read()
+            except (FileNotFoundError, Damaged) as error:
+                if not left:
+                    raise _named(error) from None
+        raise AssertionError
+
+
+def _named(error: FileNotFoundError | Damaged) -> Damaged:
+    return error if isinstance(error, Damaged) else gone(Path(str(error.filename)).stem)
+
+
+def gone(pack: str) -> Damaged:
+    """What is wrong where a pack that the index names is not there."""
+    return Damaged(
+        f"pack {pack} is missing",
+        why="the index names it, but there is no such file",
+        hint="dlv fsck",
+    )

@@ -1,0 +1,19 @@
+"""Folders of a user's own, where the environment says so and otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dlv.disk.folders as folders
+
+
+def test_as_the_environment_says() -> None:
+    environ = {"HOME": "/home/ada", "XDG_CACHE_HOME": "/tmp/c", "XDG_STATE_HOME": "/tmp/s"}
+    assert folders.cache(environ) == Path("/tmp/c/dlv")
+    assert folders.state(environ) == Path("/tmp/s/dlv")
+
+
+def test_at_home_otherwise() -> None:
+    environ = {"HOME": "/home/ada", "XDG_CACHE_HOME": ""}
+    assert folders.cache(environ) == Path("/home/ada/.cache/dlv")
+    assert folders.state(environ) == Path("/home/ada/.local/state/dlv")

@@ -1,0 +1,328 @@
+"""The small tier: any bits come back through the reader, and nothing grows beyond the fast tier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dlv.canonical import hash_bytes, matrix_hash
+from dlv.errors import Damaged
+from dlv.pas.coders import compiled as kernels
+from dlv.pas.coders import small
+from dlv.pas.coders.codecs import choose_text, codec_of
+from dlv.pas.coders.context import ContextPacked, ContextZstd
+from dlv.pas.coders.small import encode_small
+from dlv.pas.encode import Part, encode_materialised, encode_sub_fast
+from dlv.pas.floats import exponents, format_of, words_in
+from dlv.pas.footer import Encoding, PieceRow
+from dlv.pas.layouts.segments import WORDS, Ieee, element_bytes
+from dlv.pas.read import read_matrix
+
+Raw = bytes | bytearray | memoryview
+
+
+class Shelf:
+    """Encodings and their parts in memory, for the real reader."""
+
+    def __init__(self) -> None:
+        self.encodings: dict[str, Encoding] = {}
+        self.rows: dict[str, list[PieceRow]] = {}
+        self.data: dict[int, Raw] = {}
+        self.tables: dict[str, bytes] = {}
+
+    def add(self, encoding: Encoding, parts: Sequence[Part]) -> int:
+        self.encodings[encoding.matrix] = encoding
+        for part in parts:
+            offset = len(self.data)
+            done = part.encoded
+            self.data[offset] = done.data
+            row = PieceRow(
+                *(encoding.matrix, "00" * 32, part.kind, part.plane, offset, len(done.data)),
+                *(done.raw, done.blake3, done.codec, 0, part.start, part.count),
+            )
+            self.rows.setdefault(encoding.matrix, []).append(row)
+            assert hash_bytes(done.data) == done.blake3
+        return sum(len(part.encoded.data) for part in parts)
+
+    def chunks(self, matrix: str) -> list[PieceRow]:
+        return self.rows.get(matrix, [])
+
+    def read(self, piece: Any) -> Raw:
+        return codec_of(piece.codec).decode(self.data[piece.offset], piece.raw)
+
+    def stored(self, piece: Any) -> Raw:
+        return self.data[piece.offset]
+
+    def object(self, kind: str, name: str) -> Raw:
+        assert kind == "table"
+        return self.tables[name]
+
+    def add_table(self, table: bytes) -> str:
+        self.tables[hash_bytes(table)] = table
+        return hash_bytes(table)
+
+    def matrix(self, name: str) -> Raw:
+        return read_matrix(name, self.encodings.get, self)
+
+
+def stored(
+    target: bytes, base: bytes, dtype: str, shape: tuple[int, ...], **options: Any
+) -> tuple[Shelf, Encoding, list[Part], int]:
+    """The pair on a shelf, the target by the small tier; its encoding, parts and bytes."""
+    shelf = Shelf()
+    name, under = matrix_hash(dtype, shape, target), matrix_hash(dtype, shape, base)
+    if name != under:
+        first: list[Part] = []
+        made = encode_materialised(base, dtype, shape, under, first.append, layout=Ieee())
+        shelf.add(made, first)
+    parts: list[Part] = []
+    encoding = encode_small(
+        *(target, base, dtype, shape, name, under, parts.append), scale=(under, None), **options
+    )
+    size = shelf.add(encoding, parts)
+    if name != under:
+        assert bytes(shelf.matrix(name)) == target
+    return shelf, encoding, parts, size
+
+
+def fast(target: bytes, base: bytes, dtype: str, shape: tuple[int, ...]) -> int:
+    parts: list[Part] = []
+    encode_sub_fast(*(target, base, dtype, shape, "a" * 64, "b" * 64, parts.append), layout=Ieee())
+    return sum(len(part.encoded.data) for part in parts)
+
+
+def words_of_kind(kind: str, dtype: str, count: int, random: np.random.Generator) -> bytes:
+    """Random bits, special values among normal ones, or weights."""
+    raw = random.bytes(count * element_bytes(dtype))
+    form = format_of(dtype)
+    if kind == "bits" or form.kind != "float":
+        return raw
+    words = words_in(raw, dtype).copy()
+    if kind == "weights":
+        # Exponents around one half, as weights have them.
+        mask = form.words.type(((1 << form.exponent) - 1) << form.mantissa)
+        middle = (1 << (form.exponent - 1)) - 3
+        few = random.integers(middle - 2, middle + 1, len(words)).astype(form.words)
+        words = (words & ~mask) | (few << form.words.type(form.mantissa))
+    special = random.random(len(words)) < 0.05
+    top, full = form.top, ((1 << form.exponent) - 1) << form.mantissa
+    choices = np.array([0, top, 1, top | 1, full, full | top, full | 1, full - 1], dtype=np.uint64)
+    words[special] = random.choice(choices, int(special.sum())).astype(form.words)
+    return words.tobytes()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(sorted(WORDS)),
+    st.sampled_from([(0,), (), (3,), (70_000,), (9, 0, 2), (300, 250), (50, 20, 9, 9)]),
+    st.sampled_from(["bits", "weights"]),
+    st.sampled_from(["bits", "near", "equal", "few"]),
+    st.integers(0, 1 << 20),
+)
+def test_any_bits_come_back_and_never_larger(
+    dtype: str, shape: tuple[int, ...], kind: str, other: str, seed: int
+) -> None:
+    random = np.random.default_rng(seed)
+    count = int(np.prod(shape, dtype=int))
+    base = words_of_kind(kind, dtype, count, random)
+    form = format_of(dtype)
+    words = words_in(base, dtype).copy()
+    if other == "bits":
+        target = words_of_kind(kind, dtype, count, random)
+    else:
+        moved = random.normal(0, 40, len(words)).astype(np.int64).astype(form.words)
+        if other == "few":
+            moved[random.random(len(words)) < 0.95] = 0
+        target = (words if other == "equal" else words + moved).astype(form.words).tobytes()
+    _, encoding, _, size = stored(target, base, dtype, shape)
+    assert size <= fast(target, base, dtype, shape) + 16
+    assert encoding.delta is not None
+    assert encoding.delta["id"] == "sub"
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+@pytest.mark.parametrize("shape", [(300, 250), (9000, 9), (2, 40_000)])
+def test_no_bits_are_too_odd_to_search_in(dtype: str, shape: tuple[int, ...]) -> None:
+    """Infinities, the largest numbers, signs turned round, all zeros: numpy warns of nothing."""
+    random = np.random.default_rng(7)
+    form = format_of(dtype)
+    count = shape[0] * shape[1]
+    for kind in ("bits", "weights"):
+        base = words_of_kind(kind, dtype, count, random)
+        turned = (words_in(base, dtype) ^ form.words.type(form.top)).tobytes()
+        for target in (words_of_kind(kind, dtype, count, random), turned, bytes(len(base))):
+            stored(target, base, dtype, shape)
+            stored(base, target, dtype, shape)
+
+
+def pair(rows: int, columns: int, seed: int = 0) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Weights, and what training with rows and columns of its own pace makes of them."""
+    random = np.random.default_rng(seed)
+    base = random.normal(0, 0.05, (rows, columns)).astype("<f4")
+    pace = np.exp(random.normal(0, 1, (rows, 1)) + random.normal(0, 1, (1, columns)))
+    moved = 1e-6 * pace * random.normal(0, 1, base.shape)
+    return base, (base + moved).astype("<f4")
+
+
+def test_rows_and_columns_make_it_smaller() -> None:
+    base, target = pair(300, 400)
+    *_, size = stored(target.tobytes(), base.tobytes(), "float32", base.shape)
+    assert size < 0.92 * fast(target.tobytes(), base.tobytes(), "float32", base.shape)
+
+
+def test_a_merged_adapter_costs_little_more_than_itself() -> None:
+    random = np.random.default_rng(1)
+    base = random.normal(0, 0.05, (384, 384)).astype("<f4")
+    left, right = random.normal(0, 0.02, (384, 8)), random.normal(0, 0.02, (8, 384))
+    target = base + (left.astype("<f4") @ right.astype("<f4"))
+    _, encoding, _, size = stored(target.tobytes(), base.tobytes(), "float32", base.shape)
+    assert size < 0.1 * base.nbytes
+    assert encoding.delta is not None
+    assert "lowrank" in [one["id"] for one in encoding.delta["predictor"]]
+
+
+def test_weight_decay_alone_costs_nearly_nothing() -> None:
+    base, target = pair(2000, 96)
+    decayed = base.copy()
+    for _ in range(300):
+        decayed *= np.float32(1 - 2e-7)
+    target = np.where(np.arange(2000)[:, None] % 4 > 0, decayed, target).astype("<f4")
+    _, encoding, _, size = stored(target.tobytes(), base.tobytes(), "float32", base.shape)
+    assert encoding.delta is not None
+    assert encoding.delta["predictor"][0]["id"] == "drift"
+    alone = stored(target[::4].tobytes(), base[::4].tobytes(), "float32", (500, 96))[3]
+    assert size < alone + 0.01 * base.nbytes
+
+
+def test_shrinking_is_found() -> None:
+    base, target = pair(300, 400)
+    target = (target * 0.998).astype("<f4")
+    _, encoding, _, size = stored(target.tobytes(), base.tobytes(), "float32", base.shape)
+    assert encoding.delta is not None
+    assert encoding.delta["predictor"][0]["id"] == "shrink"
+    assert size < 0.75 * fast(target.tobytes(), base.tobytes(), "float32", base.shape)
+
+
+def test_segments_and_a_scale_that_is_not_the_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that end within segments; exponents of the root of a chain."""
+    base, middle = pair(1100, 1001)
+    target = middle + (pair(1100, 1001, seed=1)[1] - pair(1100, 1001, seed=1)[0])
+    shape = base.shape
+    names = [matrix_hash("float32", shape, one.tobytes()) for one in (base, middle, target)]
+    shelf = Shelf()
+    parts: list[Part] = []
+    raw = [one.tobytes() for one in (base, middle, target)]
+    made = encode_materialised(raw[0], "float32", shape, names[0], parts.append, layout=Ieee())
+    shelf.add(made, parts)
+    root = exponents(words_in(raw[0], "float32"), format_of("float32"))
+    for index in (1, 2):
+        parts = []
+        encoding = encode_small(
+            *(raw[index], raw[index - 1], "float32", shape),
+            *(names[index], names[index - 1], parts.append),
+            scale=(names[0], root.astype(np.uint8)),
+        )
+        shelf.add(encoding, parts)
+        assert {part.start for part in parts if part.kind == "plane"} == {0, 1 << 20}
+        assert any(part.encoded.codec.get("scale") == names[0] for part in parts)
+        assert bytes(shelf.matrix(names[index])) == raw[index]
+
+
+class Tables:
+    def __init__(self) -> None:
+        self.kept: dict[str, bytes] = {}
+
+    def add(self, table: bytes) -> str:
+        self.kept[hash_bytes(table)] = table
+        return hash_bytes(table)
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_the_fast_coder_and_its_tables(
+    compiled: bool, held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "force", [compiled])
+    if not held:
+        monkeypatch.setattr(small, "HOLD", 0)
+    base, target = pair(1100, 1001)
+    raw, under = target.tobytes(), base.tobytes()
+    shelf, tables = Shelf(), Tables()
+    names = [matrix_hash("float32", base.shape, one) for one in (under, raw)]
+    parts: list[Part] = []
+    materialised = (under, "float32", base.shape, names[0], parts.append)
+    shelf.add(encode_materialised(*materialised, layout=Ieee()), parts)
+    parts = []
+    encoding = encode_small(
+        *(raw, under, "float32", base.shape, names[1], names[0], parts.append),
+        scale=(names[0], None),
+        fast_coder=True,
+        tables=tables,
+    )
+    size = shelf.add(encoding, parts)
+    used = {part.encoded.codec.get("table") for part in parts} - {None}
+    assert used
+    assert used == set(tables.kept)
+    shelf.tables = tables.kept
+    assert bytes(shelf.matrix(names[1])) == raw
+    size += sum(len(choose_text(table)[1]) for table in tables.kept.values())
+    assert size < fast(raw, under, "float32", base.shape)
+    assert size < 1.02 * stored(raw, under, "float32", base.shape)[3]
+    shelf.tables = dict.fromkeys(tables.kept, next(iter(tables.kept.values()))[:-1])
+    with pytest.raises(Damaged):
+        shelf.matrix(names[1])
+
+
+def test_a_matrix_that_is_not_held_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    base, target = pair(200, 300)
+    given_ = (target.tobytes(), base.tobytes(), "float32", base.shape)
+    *_, parts, _ = stored(*given_)
+    monkeypatch.setattr(small, "HOLD", 0)
+    *_, again, _ = stored(*given_)
+    assert parts == again
+
+
+def test_parts_that_did_not_pay_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    base, target = pair(200, 300)
+    given_ = (target.tobytes(), base.tobytes(), "float32", base.shape)
+    *_, parts, _ = stored(*given_)
+    monkeypatch.setattr(small, "SLACK", -(1 << 30))  # nothing but the fast tier pays
+    *_, plain, _ = stored(*given_)
+    assert plain != parts
+    for slack, expected in [(16, parts), (-(1 << 30), plain)]:
+        monkeypatch.setattr(small, "SLACK", slack)
+        put: list[Part] = []
+        begun: list[int] = []
+
+        def anew(put: list[Part] = put, begun: list[int] = begun) -> None:
+            begun.append(len(put))
+            put.clear()
+
+        names = [matrix_hash("float32", base.shape, one) for one in given_[:2]]
+        scale = names[1], None
+        encode_small(*given_, names[0], names[1], put.append, scale=scale, anew=anew)
+        assert put == expected
+        assert bool(begun) == (slack < 0)
+
+
+@pytest.mark.parametrize("codec", [ContextZstd, ContextPacked])
+def test_a_codec_that_loses_a_bit_is_caught(
+    codec: type[ContextZstd], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = codec.decode
+
+    def wrong(self: ContextZstd, data: bytes, contexts: Any) -> bytes:
+        result = bytearray(honest(self, data, contexts))
+        result[-1] ^= 1
+        return bytes(result)
+
+    monkeypatch.setattr(codec, "decode", wrong)
+    base, target = pair(200, 300)
+    with pytest.raises(Damaged, match="same bits"):
+        stored(target.tobytes(), base.tobytes(), "float32", base.shape)
