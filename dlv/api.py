@@ -18,7 +18,6 @@ from dlv.config import WAIT, Config
 from dlv.disk.locks import SECONDS, Patience
 from dlv.errors import NotFound, UsageError
 from dlv.events.formats.series import Scalars
-from dlv.lazy import lazy
 from dlv.metadata import staged, versions
 from dlv.metadata.staged import StagedFile
 from dlv.objects.manifest import check_name
@@ -30,13 +29,8 @@ from dlv.versions.staging import Request as AddRequest
 from dlv.versions.version import Version, author
 
 if TYPE_CHECKING:
-    import dlv.curves.logged as logged_curves
-    import dlv.dql.answers as answers
     from dlv.curves.logged import Curves
     from dlv.dql.answers import Answer
-else:  # what few programs need
-    answers = lazy("dlv.dql.answers")
-    logged_curves = lazy("dlv.curves.logged")
 
 __all__ = ["Repo", "Version", "log_model", "open", "unwrapped"]
 
@@ -122,6 +116,8 @@ class Repo:
         Rows are tuples: `for a, loss in repo.query('select a, a["loss"]')`. `.to_pandas()` makes
         a DataFrame of them; slice and construct give `.networks`.
         """
+        import dlv.dql.answers as answers
+
         return answers.ask(self.repository, text, parameters, os.environ)
 
     def curves(
@@ -135,6 +131,8 @@ class Repo:
         A folder is read as it is now; what was read of it before is not read again. `restarts`:
         marked, preempt or keep, else as `curves.restarts` says.
         """
+        import dlv.curves.logged as logged_curves
+
         cap = int(self._config.get("curves.cap"))
         policy = self._config.given("curves.restarts", restarts)
         if folder is not None:

@@ -14,27 +14,11 @@ import click
 
 from dlv.commands.shared.options import EXITS, Option, global_options
 from dlv.errors import DlvError, StorageError, UsageError, denied, nearest
-from dlv.lazy import lazy
 
-# `dlv --help` loads none of these.
 if TYPE_CHECKING:
-    import pathlib
-    import platform
-    import traceback
-
     import click.shell_completion as shell_completion
 
-    import dlv.canonical as canonical
     import dlv.commands.shared.invocation as invocation
-    import dlv.terminal.completion as completion
-else:
-    pathlib = lazy("pathlib")
-    platform = lazy("platform")
-    traceback = lazy("traceback")
-    invocation = lazy("dlv.commands.shared.invocation")
-    canonical = lazy("dlv.canonical")
-    shell_completion = lazy("click.shell_completion")
-    completion = lazy("dlv.terminal.completion")
 
 COMPLETE_VARIABLE = "_DLV_COMPLETE"
 
@@ -180,6 +164,8 @@ class Program(click.Group):
     def shell_complete(
         self, ctx: click.Context, incomplete: str
     ) -> list[shell_completion.CompletionItem]:
+        import click.shell_completion as shell_completion
+
         items = [
             shell_completion.CompletionItem(name, help=row[1])
             for name, row in COMMANDS.items()
@@ -212,6 +198,8 @@ class Program(click.Group):
 
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
+        import dlv.canonical as canonical
+
         click.echo(f"dlv {canonical.VERSION}")
         ctx.exit()
 
@@ -318,8 +306,12 @@ class _InterruptedError(DlvError):
 def _report(
     argv: Sequence[str], state: Mapping[str, invocation.Invocation], error: DlvError
 ) -> int:
+    import dlv.commands.shared.invocation as invocation
+
     call = state.get("invocation") or invocation.Invocation(_glance(argv), os.environ, strict=False)
     if call.debug:
+        import traceback
+
         traceback.print_exc(file=sys.stderr)
     sys.stdout.flush()
     call.output.error(error)
@@ -377,6 +369,12 @@ def _io(error: OSError) -> StorageError:
 
 def _internal(argv: Sequence[str], error: Exception) -> DlvError:
     """A fault of dlv: the details go to a file that can be sent along with a report."""
+    import pathlib
+    import platform
+    import traceback
+
+    import dlv.canonical as canonical
+
     text = "".join(traceback.format_exception(error))
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "dlv"
     path = cache / f"crash-{os.getpid()}.txt"
@@ -397,6 +395,8 @@ def _internal(argv: Sequence[str], error: Exception) -> DlvError:
 def _complete() -> int:
     """Answer the shell; whatever goes wrong, it must not appear in the user's prompt."""
     try:
+        import dlv.terminal.completion as completion
+
         completion.answer(program, "dlv", COMPLETE_VARIABLE, os.environ[COMPLETE_VARIABLE])
     except Exception:
         return 1

@@ -9,16 +9,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dlv.disk.config_text as files
 from dlv.errors import UsageError, nearest
-from dlv.lazy import lazy
-
-if TYPE_CHECKING:
-    import getpass
-else:  # who commits is said by a setting or a variable, as a rule
-    getpass = lazy("getpass")
 
 SYSTEM_FILE = Path("/etc/dlv/config.toml")
 
@@ -142,7 +136,11 @@ class Config:
         """Who stands in commits and facts: user.name and user.email, else the login."""
         login = ""
         with contextlib.suppress(OSError, KeyError):
-            login = environ.get("USER") or getpass.getuser()
+            login = environ.get("USER", "")
+            if not login:
+                import getpass
+
+                login = getpass.getuser()
         return author_of(str(self.get("user.name")), str(self.get("user.email")), login)
 
     def origin(self, key: str) -> Origin:

@@ -46,7 +46,10 @@ def test_help_loads_no_command(tmp_path: Path) -> None:
     assert code == 0
     assert not names & HEAVY
     assert "config" in text
-    assert {n for n in names if n.startswith("dlv.commands.")} == {"dlv.commands.shared.options"}
+    assert {n for n in names if n.startswith("dlv.commands.")} == {
+        "dlv.commands.shared",
+        "dlv.commands.shared.options",
+    }
     assert not names & {"pathlib", "json", "subprocess", "traceback", "dataclasses"}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from pathlib import PurePath
 
 from dlv.adapters import archive
@@ -43,21 +42,6 @@ ROLES = {
 }
 
 EVENTS = "tfevents"  # what TensorBoard reads
-
-# Format -> module with its adapter. Names, not modules: detecting a file loads no adapter.
-LOADERS = {
-    "safetensors": "dlv.adapters.safetensors",
-    "pt": "dlv.adapters.torch.reader",
-    "pt2": "dlv.adapters.aten.pt2",
-    "npz": "dlv.adapters.numpy.npz",
-    "npy": "dlv.adapters.numpy.npz",
-    "onnx": "dlv.adapters.onnx.files",
-    "keras": "dlv.adapters.keras.files",
-    "hdf5": "dlv.adapters.keras.h5",
-    "gguf": "dlv.adapters.gguf.reader",
-    "caffemodel": "dlv.adapters.caffe.files",
-    "prototxt": "dlv.adapters.caffe.files",
-}
 
 _MAGIC = (
     (b"\x93NUMPY", "npy"),
@@ -123,11 +107,6 @@ def is_data_set(path: str) -> bool:
         except DlvError:
             return False
     return bool(names) and all(_SAMPLE.fullmatch(name.removesuffix(".npy")) for name in names)
-
-
-def loader(format_: str) -> str | None:
-    """The name of the adapter's module, or None if dlv cannot read weights of this format."""
-    return LOADERS.get(format_)
 
 
 def _binary(file: Source, head: bytes, suffix: str) -> str | None:
@@ -271,6 +250,8 @@ def _is_table(text: str, *, whole: bool) -> bool:
 
 
 def _is_toml(text: str) -> bool:
+    import tomllib
+
     try:
         return bool(tomllib.loads(text))
     except (ValueError, RecursionError):

@@ -7,18 +7,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from dlv.adapters import safetensors
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.canonical import dumps, loads
 from dlv.errors import Damaged, UsageError
-from dlv.lazy import lazy
-
-if TYPE_CHECKING:
-    import dlv.network.graph as graph
-else:  # it stands on the way of every `add`, and few have such a network
-    graph = lazy("dlv.network.graph")
 
 FORMAT = "exported"
 SUFFIX = ".network"
@@ -41,6 +35,8 @@ def open(path: str) -> Checkpoint:  # noqa: A001 (the name in the Adapter protoc
     """The network, with its constants to be read while the file is open."""
     opened = safetensors.open(path)
     try:
+        import dlv.network.graph as graph
+
         header = json.loads((opened.skeleton or b"")[8:])
         kept = loads(header["__metadata__"][_KEY].encode("utf-8"), "network")
         network = graph.Network.from_canonical(kept["network"])

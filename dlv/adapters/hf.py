@@ -10,19 +10,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dlv.adapters import detect, registry, steps
 from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.adapters.source import Source
 from dlv.canonical import hasher
 from dlv.errors import Damaged, DlvError, NotFound, UnsafeInput
-from dlv.lazy import lazy
-
-if TYPE_CHECKING:
-    from dlv.adapters import settings
-else:
-    settings = lazy("dlv.adapters.settings")
 
 CONFIG, STATE, INDEX = "config.json", "trainer_state.json", ".index.json"
 _CONFIG_KEY = re.compile(rb'"(?:model_type|architectures|transformers_version)"\s*:')
@@ -77,6 +70,8 @@ def advise(found: Iterable[Path]) -> Advised:
 
 def _check_parts(names: dict[str, Path]) -> None:
     """Parts of weights that lie together with their index are all there, in any folder."""
+    from dlv.adapters import settings
+
     for name in sorted(name for name in names if name.endswith(INDEX)):
         try:
             told = settings.read(str(names[name]), "json").get("weight_map")
@@ -130,6 +125,8 @@ def _choose(advised: Advised, models: Sequence[dict[str, Path]]) -> None:
 
 def _fits(path: Path) -> bool:
     try:
+        from dlv.adapters import settings
+
         settings.flatten(settings.read(str(path), "json"))
     except DlvError:
         return False
@@ -197,6 +194,8 @@ def _check_numbers(shards: dict[str, Path]) -> None:
 
 def _check_index(advised: Advised, index: Path, shards: dict[str, Path]) -> set[str]:
     """The parts that an index names, after every tensor was found where it should be."""
+    from dlv.adapters import settings
+
     told = settings.read(str(index), "json").get("weight_map")
     if not isinstance(told, dict) or not all(isinstance(name, str) for name in told.values()):
         raise Damaged(f"{index} maps no tensors to files", why="`weight_map` is looked for")

@@ -5,18 +5,11 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dlv.canonical import MAX_BYTES, MAX_DEPTH, read_json
 from dlv.errors import Damaged, StorageError
-from dlv.lazy import lazy
 from dlv.network.graph import Network
 from dlv.network.json_form import read, write
-
-if TYPE_CHECKING:
-    import dlv.disk.user_files as user_files
-else:
-    user_files = lazy("dlv.disk.user_files")
 
 FORMAT = "network_json"
 SUFFIX = ".json"
@@ -43,6 +36,8 @@ def parse(data: bytes, what: str = "network") -> tuple[Network, list[str]]:
 
 def save(network: Network, path: str) -> None:
     """Write the plain form, indented."""
+    import dlv.disk.user_files as user_files
+
     user_files.write(Path(path), text(network).encode())
 
 

@@ -9,16 +9,10 @@ import click
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError
-from dlv.lazy import lazy
 from dlv.terminal.table import Bytes, Column, Table, Text
 
 if TYPE_CHECKING:
-    import dlv.versions.add as adding
-    import dlv.versions.staging as staging
     from dlv.metadata.staged import StagedFile
-else:
-    adding = lazy("dlv.versions.add")
-    staging = lazy("dlv.versions.staging")
 
 _ROLES = ["weights", "snapshot", "network", "config", "log", "data", "file"]
 _MOST_SKIPPED = 10
@@ -75,6 +69,9 @@ def run(
     if code is not None and call.output.interactive:
         call.output.message(f"running {code}, which takes some seconds")
     with call.progress("reading") as bar:
+        import dlv.versions.add as adding
+        import dlv.versions.staging as staging
+
         added = adding.add(
             call.repository,
             call.directory,
@@ -104,6 +101,8 @@ def run(
 
 
 def _remove(call: Invocation, given: tuple[str, ...]) -> None:
+    import dlv.versions.add as adding
+
     removed = adding.remove(call.repository, call.directory, given)
     for path in removed.back:
         call.output.message(f"no longer staged: {path}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -12,23 +12,6 @@ from dlv.commands.shared import planning
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError
-from dlv.lazy import lazy
-
-if TYPE_CHECKING:
-    import dlv.archiving.archive as archive
-    import dlv.archiving.explain as explain
-    import dlv.versions.lossy as lossy
-    import dlv.views.archive as view
-    import dlv.views.bounded as bounded_view
-    import dlv.views.lossy as lossy_view
-else:
-    archive = lazy("dlv.archiving.archive")
-    explain = lazy("dlv.archiving.explain")
-    lossy = lazy("dlv.versions.lossy")
-    lossy_view = lazy("dlv.views.lossy")
-    view = lazy("dlv.views.archive")
-    bounded_view = lazy("dlv.views.bounded")
-
 
 _ASKED = "algorithm budget alpha clamp slow export_graph export_plan"
 _PLANNING = f"{_ASKED} explain dry_run"
@@ -100,14 +83,20 @@ def run(call: Invocation, refs: tuple[str, ...], **given: Any) -> None:
         _lossy(call, refs, given)
         return
     # Each matrix has a thread already: with more of them below numpy they only wait for another.
+    import dlv.views.archive as view
+
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     options = {name: given[name] for name in _ASKED.split()}
     asked = planning.request(call, refs, scheme=given["retrieval"], **options)
     if given["explain"] is not None:
+        import dlv.archiving.explain as explain
+
         found = explain.explain(call.repository, asked, given["explain"], progress=call.progress)
         document, blocks = view.explained(found)
         call.output.emit("archive", document, *blocks, ids=[item.matrix for item in found])
         return
+    import dlv.archiving.archive as archive
+
     dry = given["dry_run"]
     outcome = archive.archive(call.repository, asked, dry_run=dry, progress=call.progress)
     document, blocks = view.archived(outcome)
@@ -118,6 +107,8 @@ def run(call: Invocation, refs: tuple[str, ...], **given: Any) -> None:
 def _bounds(call: Invocation, refs: tuple[str, ...], given: dict[str, Any]) -> None:
     if not given["bounds"]:
         raise UsageError("--calibration, --config and --set are for --bounds")
+    import dlv.views.bounded as bounded_view
+
     planning.alone("bounds", given, why="bounds are not planned", others=f"scheme {_PLANNING}")
     outcome = planning.make_bounds(call, refs, **{name: given[name] for name in _ROWS})
     document, blocks = bounded_view.bounded(outcome)
@@ -131,8 +122,12 @@ def _lossy(call: Invocation, refs: tuple[str, ...], given: dict[str, Any]) -> No
         raise UsageError(
             "--scheme needs a version", hint=f"dlv archive --scheme {given['scheme']} lenet@latest"
         )
+    import dlv.views.lossy as lossy_view
+
     planning.alone("scheme", given, why="a scheme plans nothing", others=_PLANNING)
     with call.progress("round") as bar:
+        import dlv.versions.lossy as lossy
+
         made = [
             lossy.scheme_child(
                 *(call.repository, reference, given["scheme"]),

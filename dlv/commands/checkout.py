@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.invocation import Invocation, open_weights
 from dlv.commands.shared.options import argument, command, option
-from dlv.lazy import lazy
 from dlv.terminal.table import Bytes, Column, Id, Table
-
-if TYPE_CHECKING:
-    import dlv.versions.checkout as checkout
-    import dlv.versions.staging as staging
-    import dlv.views.bounds as bounds
-else:
-    checkout = lazy("dlv.versions.checkout")
-    staging = lazy("dlv.versions.staging")
-    bounds = lazy("dlv.views.bounds")
 
 _FORMATS = {"safetensors": "safetensors", "npz": "npz", "pt": "pt", "torch": "pt"}
 
@@ -68,13 +57,15 @@ def run(
     With --planes the weights are approximate, in files whose names say so, as w.2-planes.npz.
     """
     with call.progress("writing") as bar:
+        import dlv.versions.checkout as checkout
+
         found = checkout.checkout(
             call.repository,
             checkout.Request(
                 reference=reference,
                 author=call.author,
                 here=call.directory,
-                opened=lambda kind, path: staging.open_weights(path, kind),
+                opened=open_weights,
                 paths=given,
                 to=None if to is None else Path(to),
                 format=None if format_ is None else _FORMATS[format_],
@@ -89,6 +80,8 @@ def run(
     for note in found.notes:
         call.output.warn(note)
     if found.reading is not None:
+        import dlv.views.bounds as bounds
+
         read = bounds.planes_read(found.reading)
         if found.reading.exact:
             call.output.message(f"the weights are exact: {read}")

@@ -6,24 +6,12 @@ import contextlib
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlv.commands.shared import planning
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import command, option
 from dlv.errors import UsageError
-from dlv.lazy import lazy
-
-if TYPE_CHECKING:
-    import dlv.adapters.settings as settings
-    import dlv.curves.event_logs as event_logs
-    import dlv.versions.commit as committing
-    import dlv.views.committed as view
-else:
-    committing = lazy("dlv.versions.commit")
-    event_logs = lazy("dlv.curves.event_logs")
-    view = lazy("dlv.views.committed")
-    settings = lazy("dlv.adapters.settings")
 
 
 @command(
@@ -77,11 +65,17 @@ def run(
     if not (message or "").strip():
         raise UsageError("a version needs a message", hint="dlv commit -m 'What was done'")
     # Nothing is computed here that its threads could share, and to start them takes time.
+    import dlv.views.committed as view
+
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     columns = {"step": log_step, "time": log_time}
     with call.progress("storing") as bar, contextlib.ExitStack() as stack:
+        import dlv.versions.commit as committing
+
         events = []
         if folder is not None:
+            import dlv.curves.event_logs as event_logs
+
             opened = event_logs.of_folder(call.repository.path, Path(call.directory, folder))
             events.append(stack.enter_context(contextlib.closing(opened)))
         made = committing.commit(
@@ -125,6 +119,10 @@ def run(
 
 def _parameters(given: tuple[str, ...]) -> dict[str, Any]:
     found: dict[str, Any] = {}
+    if not given:
+        return found
+    import dlv.adapters.settings as settings
+
     for item in given:
         key, equals, text = item.partition("=")
         if not equals or not key.strip():

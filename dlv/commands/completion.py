@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
-from dlv.lazy import lazy
 from dlv.terminal.output import Verbatim
-
-if TYPE_CHECKING:
-    import dlv.disk.user_files as user_files
-    import dlv.terminal.completion as completion
-else:
-    completion = lazy("dlv.terminal.completion")
-    user_files = lazy("dlv.disk.user_files")
 
 _NEXT = {
     "bash": "open a new shell; the package bash-completion must be installed",
@@ -37,9 +27,13 @@ def run(call: Invocation, shell: str, install: bool) -> None:
     SHELL is bash, zsh or fish. Commands, options, names of models, numbers, tags and
     configuration keys are completed.
     """
+    import dlv.terminal.completion as completion
+
     script = completion.script(shell)
     written = None
     if install:
+        import dlv.disk.user_files as user_files
+
         path = completion.install_path(shell, call.environ)
         user_files.write(path, script.encode(), folders=True)
         written = str(path)

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError
-from dlv.lazy import lazy
 from dlv.terminal.table import Cell, Column, Table, Text
-
-if TYPE_CHECKING:
-    import dlv.config as config
-else:
-    config = lazy("dlv.config")
 
 
 @command(
@@ -50,6 +42,8 @@ def run(
     """
     if unset and (key is None or value is not None):
         raise UsageError("--unset takes one KEY and no VALUE", hint="dlv config --unset user.name")
+    import dlv.config as config
+
     if key is not None and (unset or value is not None):
         target = level or "repository"
         if unset:

@@ -5,23 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.invocation import Invocation, open_weights
 from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError
-from dlv.lazy import lazy
 from dlv.terminal.table import Bytes, Column, Id, Table
 
 if TYPE_CHECKING:
-    import dlv.network.edits.instructions as instructing
-    import dlv.versions.copying as copying
-    import dlv.versions.staging as staging
-    import dlv.views.derivation as view
     from dlv.terminal.output import Block
-else:
-    copying = lazy("dlv.versions.copying")
-    instructing = lazy("dlv.network.edits.instructions")
-    staging = lazy("dlv.versions.staging")
-    view = lazy("dlv.views.derivation")
 
 
 @command(
@@ -82,6 +72,8 @@ def run(
     """
     instructions = None
     if part is not None or delete or replace or insert or set_ or rename:
+        import dlv.network.edits.instructions as instructing
+
         instructions = instructing.Instructions(
             part, delete, replace, insert, set_, rename, seed or 0
         )
@@ -90,14 +82,18 @@ def run(
             f"{'--seed' if seed is not None else '--all'} needs an edit",
             hint="--set conv1.out=64, --delete, --insert, --replace, --slice or --rename",
         )
+    import dlv.views.derivation as view
+
     with call.progress("writing") as bar:
+        import dlv.versions.copying as copying
+
         made = copying.copy(
             call.repository,
             copying.Request(
                 reference=reference,
                 author=call.author,
                 here=call.directory,
-                opened=lambda kind, path: staging.open_weights(path, kind),
+                opened=open_weights,
                 to=None if directory is None else Path(directory),
                 weights=not no_weights,
                 force=force,

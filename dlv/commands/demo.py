@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command
-from dlv.lazy import lazy
 from dlv.terminal.output import Heading, Verbatim
 from dlv.terminal.table import Column, Id, Items, Table, Text
-
-if TYPE_CHECKING:
-    import dlv.demo.run as demo
-else:
-    demo = lazy("dlv.demo.run")
 
 
 @command(
@@ -30,6 +23,8 @@ def run(call: Invocation, directory: str) -> None:
     Trains a small network with numpy, a second or two, and commits four versions of it to a
     repository in DIR (dlv-demo unless named). Delete the folder when you have seen enough.
     """
+    import dlv.demo.run as demo
+
     made = demo.demo(call.directory / directory, call.author)
     table = Table(
         [Column("version", fixed=True), "id", "message", "tags"],

@@ -3,33 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError
-from dlv.lazy import lazy
-
-if TYPE_CHECKING:
-    import dlv.evaluation.activations as activations
-    import dlv.processors as processors
-    import dlv.versions.describe as describe
-    import dlv.views.activations as activations_view
-    import dlv.views.bounds as bounds
-    import dlv.views.description as view
-    import dlv.views.figures as figures
-    import dlv.views.version_record as record
-else:
-    activations = lazy("dlv.evaluation.activations")
-    processors = lazy("dlv.processors")
-    activations_view = lazy("dlv.views.activations")
-    describe = lazy("dlv.versions.describe")
-    bounds = lazy("dlv.views.bounds")
-    view = lazy("dlv.views.description")
-    figures = lazy("dlv.views.figures")
-    record = lazy("dlv.views.version_record")
 
 
 @command(
@@ -89,8 +69,14 @@ def run(
     if named:
         _activations(call, ref, planes, **given)
         return
+    import dlv.views.description as view
+    import dlv.views.figures as figures
+    import dlv.views.version_record as record
+
     brief = layers or stats or matrix is not None
     with call.progress("read") as bar:
+        import dlv.versions.describe as describe
+
         found = describe.describe(
             call.repository,
             ref,
@@ -109,6 +95,8 @@ def run(
     elif layers:
         call.output.emit("desc", document, *view.layers(found, call.output), ids=ids)
     elif stats:
+        import dlv.views.bounds as bounds
+
         read = bounds.read(list(found.readings.values()))
         call.output.emit("desc", document, figures.statistics(found), *read, ids=ids)
     else:
@@ -118,6 +106,12 @@ def run(
 
 def _activations(call: Invocation, ref: str, planes: int | None, **given: Any) -> None:
     """What nodes compute on data."""
+    import dlv.evaluation.activations as activations
+    import dlv.processors as processors
+    import dlv.versions.describe as describe
+    import dlv.views.activations as activations_view
+    import dlv.views.version_record as record
+
     processors.bound_threads(call.environ)
     found = describe.describe(call.repository, ref)
     request = activations.Request(

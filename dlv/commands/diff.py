@@ -9,17 +9,9 @@ import click
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError
-from dlv.lazy import lazy
 
 if TYPE_CHECKING:
-    import dlv.versions.diff as diff
-    import dlv.views.difference_records as records
-    import dlv.views.differences as view
     from dlv.terminal.output import Block
-else:
-    diff = lazy("dlv.versions.diff")
-    records = lazy("dlv.views.difference_records")
-    view = lazy("dlv.views.differences")
 
 
 @command(
@@ -78,6 +70,10 @@ def run(
         raise UsageError("give one of --md and --csv")
     if planes is not None and exact:
         raise UsageError("give one of --planes and --exact")
+    import dlv.versions.diff as diff
+    import dlv.views.difference_records as records
+    import dlv.views.differences as view
+
     picked = zip((structure, matrices, params, metrics, files), diff.SECTIONS, strict=True)
     with call.progress("compare") as bar:
         found = diff.diff(

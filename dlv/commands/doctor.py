@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import command
-from dlv.lazy import lazy
 from dlv.terminal.table import Cell, Column, Table, Text
-
-if TYPE_CHECKING:
-    import dlv.upkeep.doctor as doctor
-else:
-    doctor = lazy("dlv.upkeep.doctor")
 
 _WORDS = {True: ("ok", "green"), False: ("fault", "red"), None: ("-", "dim")}
 
@@ -27,6 +19,8 @@ def run(call: Invocation) -> int | None:
 
     Works inside and outside a repository. Nothing is changed.
     """
+    import dlv.upkeep.doctor as doctor
+
     found = doctor.examine(call.directory, call.environ.get("DLV_DIR"), call.environ)
     rows: list[list[Cell]] = [
         [check.name, Text(*_WORDS[check.ok]), check.detail, Text(check.hint or "", "dim")]

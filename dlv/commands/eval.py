@@ -10,16 +10,9 @@ import click
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import Option, argument, command, option
 from dlv.errors import DlvError
-from dlv.lazy import lazy
 
 if TYPE_CHECKING:
     import dlv.evaluation.evaluate as evaluate
-    import dlv.processors as processors
-    import dlv.views.evaluated as view
-else:
-    evaluate = lazy("dlv.evaluation.evaluate")
-    processors = lazy("dlv.processors")
-    view = lazy("dlv.views.evaluated")
 
 MODES = ("guaranteed", "calibrated")
 
@@ -99,8 +92,13 @@ def run(call: Invocation, no_save: bool, **given: Any) -> None:
     the label of a row already: labels are those of the full evaluation, surely. It needs the
     bounds that `dlv archive --bounds` stores, and says so where it reads everything.
     """
+    import dlv.processors as processors
+    import dlv.views.evaluated as view
+
     processors.bound_threads(call.environ)
     with call.progress("evaluate", rows=True) as bar:
+        import dlv.evaluation.evaluate as evaluate
+
         request = evaluate.Request(
             directory=call.directory,
             usual_precision=call.config.get("eval.precision"),

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
-from dlv.lazy import lazy
 from dlv.terminal.output import Line
 from dlv.terminal.table import Bytes, Id
-
-if TYPE_CHECKING:
-    import dlv.versions.transfer as transfer
-else:
-    transfer = lazy("dlv.versions.transfer")
 
 _FORMATS = {
     **{name: name for name in ("safetensors", "npz", "pt", "gguf", "onnx", "keras", "json")},
@@ -64,6 +57,8 @@ def run(
     the same file byte for byte.
     """
     with call.progress("writing") as bar:
+        import dlv.versions.transfer as transfer
+
         made = transfer.export(
             call.repository,
             transfer.Request(

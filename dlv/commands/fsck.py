@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from dlv.canonical import is_hash
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError
-from dlv.lazy import lazy
 from dlv.terminal.output import Line
 from dlv.terminal.table import Cell, Column, Id, Items, Table, Text
-
-if TYPE_CHECKING:
-    import dlv.upkeep.check as check
-    import dlv.upkeep.repair as repairing
-    import dlv.upkeep.repairing.small_files as small_files
-else:
-    check = lazy("dlv.upkeep.check")
-    repairing = lazy("dlv.upkeep.repair")
-    small_files = lazy("dlv.upkeep.repairing.small_files")
 
 
 @command(
@@ -60,8 +48,13 @@ def run(
     repository = call.repository
     total = sum(path.lstat().st_size for path in repository.packs.glob("??/*"))
     with call.progress("check", total) as bar:
+        import dlv.upkeep.check as check
+
         mended = None
         if repair:
+            import dlv.upkeep.repair as repairing
+            import dlv.upkeep.repairing.small_files as small_files
+
             path = None if source is None else call.directory / source
             small = small_files.mend(repository)  # first: settings may be among them
             mended = repairing.repair(repository, path, call.author, progress=bar.advance)

@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import command, option
 from dlv.errors import UsageError
-from dlv.lazy import lazy
-
-if TYPE_CHECKING:
-    import dlv.upkeep.collect as collect
-    import dlv.upkeep.collecting.policy as policies
-    import dlv.upkeep.collecting.roots as roots
-    import dlv.upkeep.restoring as restoring
-    import dlv.views.collected as view
-else:
-    collect = lazy("dlv.upkeep.collect")
-    policies = lazy("dlv.upkeep.collecting.policy")
-    roots = lazy("dlv.upkeep.collecting.roots")
-    restoring = lazy("dlv.upkeep.restoring")
-    view = lazy("dlv.views.collected")
 
 
 @command(
@@ -66,15 +50,23 @@ def run(
     Folders of trials that a rule stopped, or that belong to no run, are deleted after the same
     time: the query that made them would train them again.
     """
+    import dlv.views.collected as view
+
     repository = call.repository
     if restore is not None:
         if keep_last is not None or keep_best or grace is not None or dry_run:
             raise UsageError("--restore goes with no other option", hint="dlv gc --restore ID")
+        import dlv.upkeep.restoring as restoring
+
         found = restoring.restore(repository, restore, call.author)
         document, blocks = view.restored(found)
         call.output.emit("gc", document, *blocks)
         call.output.hint("versions are removed as before gc; dlv undo --list shows how to go on")
         return
+    import dlv.upkeep.collect as collect
+    import dlv.upkeep.collecting.policy as policies
+    import dlv.upkeep.collecting.roots as roots
+
     request = collect.Request(
         roots.duration(grace if grace is not None else str(call.config.get("gc.grace"))),
         policies.Policy(keep_last, tuple(policies.best(text) for text in keep_best)),

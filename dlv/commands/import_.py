@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError, nearest
-from dlv.lazy import lazy
-
-if TYPE_CHECKING:
-    import dlv.intake.checkpoints as intake
-    import dlv.intake.mlflow as intake_mlflow
-    import dlv.intake.tensorboard as intake_tensorboard
-    import dlv.views.imported as view
-else:
-    intake = lazy("dlv.intake.checkpoints")
-    intake_mlflow = lazy("dlv.intake.mlflow")
-    intake_tensorboard = lazy("dlv.intake.tensorboard")
-    view = lazy("dlv.views.imported")
 
 SOURCES = ("checkpoints", "mlflow", "tensorboard")
 
@@ -93,6 +81,8 @@ def run(
     hyperparameters; a run that has gone on becomes a child of the version it was. Doing it again
     with the same content makes nothing new. HEAD and what is staged stay as they are.
     """
+    import dlv.views.imported as view
+
     _check(source, files, name, message, experiment + runs + artifacts)
     given: dict[str, Any] = {
         "author": call.author,
@@ -105,6 +95,8 @@ def run(
     with call.progress("storing") as bar:
         given["progress"] = bar.advance
         if source == "mlflow":
+            import dlv.intake.mlflow as intake_mlflow
+
             chosen = intake_mlflow.Request(
                 files[0], experiments=experiment, runs=runs, **given, artifacts=artifacts
             )
@@ -113,6 +105,8 @@ def run(
             view.runs(call.output, found)
             return
         if source == "tensorboard":
+            import dlv.intake.tensorboard as intake_tensorboard
+
             del given["optimizer"]
             found = intake_tensorboard.import_tensorboard(
                 call.repository, intake_tensorboard.Request(files[0], **given)
@@ -120,6 +114,8 @@ def run(
             view.remarks(call.output, found.skipped, found.warnings, everything=call.verbose)
             view.runs(call.output, found)
             return
+        import dlv.intake.checkpoints as intake
+
         request = intake.Request(files, message=message, total=bar.expect, **given)
         made = intake.import_checkpoints(call.repository, request)
     view.remarks(call.output, made.skipped, made.warnings, everything=call.verbose)

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
-from dlv.lazy import lazy
-
-if TYPE_CHECKING:
-    import dlv.repository.format as repository_format
-    import dlv.repository.handle as repository
-else:
-    repository = lazy("dlv.repository.handle")
-    repository_format = lazy("dlv.repository.format")
 
 
 @command(
@@ -37,8 +28,12 @@ def run(call: Invocation, directory: str | None, shared: str | None) -> None:
     folder. Doing it again is harmless: what is missing is added, nothing is lost. Whatever is
     written there later has the rights that .dlv gives, whatever the umask of who writes.
     """
+    import dlv.repository.handle as repository
+
     made, new = repository.Repository.init(Path(call.directory, directory or "."), shared=shared)
     with made:
+        import dlv.repository.format as repository_format
+
         word = "empty repository in" if new else "the repository is there already:"
         call.output.emit(
             "init",

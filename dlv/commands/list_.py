@@ -8,17 +8,11 @@ import click
 
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
-from dlv.lazy import lazy
 from dlv.terminal.table import Column, Items, Table, Text, Time
 
 if TYPE_CHECKING:
     import dlv.versions.conditions as conditions
     import dlv.versions.history as history
-    import dlv.views.history as view
-else:
-    conditions = lazy("dlv.versions.conditions")
-    history = lazy("dlv.versions.history")
-    view = lazy("dlv.views.history")
 
 WIDE = 100  # columns of a terminal that has room for two metrics
 
@@ -53,11 +47,15 @@ def run(call: Invocation, names: bool, exit_code: bool, **given: Any) -> int | N
     hold. A condition compares a hyperparameter or the last value of a metric; loss.min and
     loss.max are its smallest and largest. Conditions are joined by `and`.
     """
+    import dlv.versions.history as history
+
     wanted = history.Filter(**given)
     found = history.list_versions(call.repository, wanted)
     if names:
         _names(call, found)
     else:
+        import dlv.views.history as view
+
         entries = found.entries
         if found.columns:
             table = Table(
@@ -79,6 +77,8 @@ def run(call: Invocation, names: bool, exit_code: bool, **given: Any) -> int | N
 
 
 def _names(call: Invocation, found: history.Listing) -> None:
+    import dlv.versions.history as history
+
     rows = history.names(found)
     table = Table(
         [Column("name", fixed=True), "versions", "latest", Column("age", key="created")],
@@ -93,11 +93,15 @@ def _names(call: Invocation, found: history.Listing) -> None:
 
 def _usual(call: Invocation, found: history.Listing, removed: bool) -> Table:
     """In a pipe always the same columns; for people a column per metric, and no empty ones."""
+    import dlv.views.history as view
+
     titles = ["version", "id", "created", "parents", "metrics", "tags", "message"]
     if removed:
         titles.insert(2, "state")
     keys: list[tuple[str, conditions.Key | None]] = [(title, None) for title in titles]
     if call.output.terminal:
+        import dlv.versions.conditions as conditions
+
         at = titles.index("metrics")
         shown = found.usual[: 1 + (call.output.width >= WIDE)]
         keys[at : at + 1] = [(name, conditions.Key(name, "last")) for name in shown]

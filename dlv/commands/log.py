@@ -10,18 +10,11 @@ import click
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError
-from dlv.lazy import lazy
 from dlv.terminal.output import Verbatim
 from dlv.terminal.table import SHORT_ID, age, cut, escape, width
 
 if TYPE_CHECKING:
-    import dlv.terminal.lanes as lanes
     import dlv.versions.history as history
-    import dlv.views.history as view
-else:
-    history = lazy("dlv.versions.history")
-    lanes = lazy("dlv.terminal.lanes")
-    view = lazy("dlv.views.history")
 
 
 @command("log", examples=["dlv log", "dlv log --graph --all", "dlv log HEAD~1 -n 1"])
@@ -39,6 +32,9 @@ def run(
     """
     if reference is not None and everything:
         raise UsageError("give one of REF and --all", hint="dlv log --help")
+    import dlv.versions.history as history
+    import dlv.views.history as view
+
     entries, notes = history.log(call.repository, reference, everything=everything)
     entries = entries if most is None else entries[:most]
     for note in notes:
@@ -90,6 +86,8 @@ def _block(call: Invocation, entry: history.Entry) -> Iterator[str]:
 
 
 def _graph(call: Invocation, entries: list[history.Entry]) -> Iterator[str]:
+    import dlv.terminal.lanes as lanes
+
     style = lanes.BOX if call.output.can_print("●│─╮") else lanes.ASCII
     drawn = lanes.draw(
         ((entry.version.id, [p.id for p in entry.parents]) for entry in entries), style

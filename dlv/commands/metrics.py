@@ -10,14 +10,11 @@ from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
 from dlv.config import KEYS
 from dlv.errors import UsageError
-from dlv.lazy import lazy
 from dlv.terminal.output import Block, Verbatim
 from dlv.terminal.table import Cell, Column, Number, Table
 
 if TYPE_CHECKING:
     import dlv.curves.figures as curves
-else:
-    curves = lazy("dlv.curves.figures")
 
 RESTARTS = KEYS["curves.restarts"].choices
 
@@ -56,6 +53,8 @@ def run(
     """
     if md and csv:
         raise UsageError("give one of --md and --csv")
+    import dlv.curves.figures as curves
+
     drawn = call.output.terminal and not md and not csv
     found = curves.curves(
         *(call.repository, refs),

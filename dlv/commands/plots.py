@@ -13,18 +13,11 @@ from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
 from dlv.config import KEYS
 from dlv.errors import UsageError
-from dlv.lazy import lazy
 from dlv.terminal.output import Verbatim
 from dlv.terminal.table import Cell, Column, Number, Table, escape
 
 if TYPE_CHECKING:
     import dlv.curves.figures as curves
-    import dlv.report.curve_charts as drawing
-    import dlv.report.dots as dots
-else:
-    curves = lazy("dlv.curves.figures")
-    drawing = lazy("dlv.report.curve_charts")
-    dots = lazy("dlv.report.dots")
 
 RESTARTS = KEYS["curves.restarts"].choices
 
@@ -68,6 +61,9 @@ def run(
     """
     if show and output is None:
         raise UsageError("there is nothing to open", hint="--output curves.html --open")
+    import dlv.curves.figures as curves
+    import dlv.report.curve_charts as drawing
+
     target = None if output is None else drawing.target(Path(call.directory, output))
     policy = call.config.given("curves.restarts", restarts)
     found = curves.curves(
@@ -92,6 +88,8 @@ def run(
     if target is not None:
         body = Verbatim([str(target)] if charts else [])
     elif call.output.terminal:
+        import dlv.report.dots as dots
+
         colour = call.output.colour(call.output.stdout)
         braille = call.output.can_print("⣿│└")
         screen = dots.Screen(call.output.width, call.output.paint, colour, braille)

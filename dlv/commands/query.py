@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,28 +13,16 @@ from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, chosen, command, option
 from dlv.commands.shared.query_text import typed
 from dlv.errors import UsageError
-from dlv.lazy import lazy
 from dlv.terminal.output import Line, Verbatim
 from dlv.terminal.table import Text
-
-if TYPE_CHECKING:
-    import dlv.dql.saved as saved
-    import dlv.dql.words.completing as completing
-    import dlv.dql.words.given as values
-    import dlv.terminal.completion as completion
-    import dlv.views.outcomes as view
-else:
-    completion = lazy("dlv.terminal.completion")
-    completing = lazy("dlv.dql.words.completing")
-    values = lazy("dlv.dql.words.given")
-    saved = lazy("dlv.dql.saved")
-    view = lazy("dlv.views.outcomes")
-
 
 FORMATS = ("table", "json", "jsonl", "csv", "ids")
 
 
 def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    import dlv.dql.words.completing as completing
+    import dlv.terminal.completion as completion
+
     directory = chosen(ctx).get("directory") or "."
     look = partial(completion.complete, directory=directory, environ=os.environ)
     found = completing.completions(incomplete, look)
@@ -109,6 +97,8 @@ def run(
     if about:
         _saved(call, show, forget)
         return None
+    import dlv.dql.words.given as values
+
     how = _format(call, how, csv)
     session = Session(call, how, parameters=values.parameters(given), **asked)
     words = typed(call, text, file)
@@ -120,6 +110,9 @@ def run(
 
 
 def _saved(call: Invocation, show: str | None, forget: str | None) -> None:
+    import dlv.dql.saved as saved
+    import dlv.views.outcomes as view
+
     if show is not None:
         found = [saved.show(call.repository, show)]
         body: Any = Verbatim(found[0].text.split("\n"))

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
-from dlv.lazy import lazy
 from dlv.terminal.output import Line
 from dlv.terminal.table import Bytes, Cell, Column, Id, Items, Table, Text
-
-if TYPE_CHECKING:
-    import dlv.versions.remove as remove
-else:
-    remove = lazy("dlv.versions.remove")
 
 
 @command(
@@ -35,6 +29,8 @@ def run(
 
     They are hidden. Their bytes stay, so dlv undo brings them back.
     """
+    import dlv.versions.remove as remove
+
     done = remove.remove(
         call.repository, refs, call.author, steps=steps, force=force, dry_run=dry_run
     )

@@ -9,15 +9,10 @@ from typing import TYPE_CHECKING, Any
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError
-from dlv.lazy import lazy
 from dlv.terminal.output import Block, Fields
 
 if TYPE_CHECKING:
     import dlv.versions.show as show
-    import dlv.views.shown as view
-else:
-    show = lazy("dlv.versions.show")
-    view = lazy("dlv.views.shown")
 
 
 @command(
@@ -39,6 +34,8 @@ def run(call: Invocation, reference: str, matrix: str | None, manifest: bool) ->
     REF is a version such as lenet@2, or a snapshot of it such as lenet@2/1000. With REF:FILE
     the file goes to standard output as it was committed.
     """
+    import dlv.versions.show as show
+
     found = show.find(call.repository, reference)
     if (found.file is not None) + (matrix is not None) + manifest > 1:
         raise UsageError("give one of :FILE, --matrix and --manifest")
@@ -53,6 +50,8 @@ def run(call: Invocation, reference: str, matrix: str | None, manifest: bool) ->
         data = show.manifest_bytes(call.repository, found)
         _raw(call, data, {"version": version, "manifest": json.loads(data)}, found.version.id)
     else:
+        import dlv.views.shown as view
+
         shown = show.show(call.repository, found)
         call.output.emit("show", view.document(shown), *view.version(shown), ids=[version["id"]])
 
@@ -77,6 +76,8 @@ def _file(call: Invocation, version: dict[str, str], found: show.ShownFile) -> N
 
 
 def _matrix(call: Invocation, version: dict[str, str], found: show.ShownMatrix) -> None:
+    import dlv.views.shown as view
+
     fields = view.matrix(found)
     blocks: list[Block] = [Fields({k: v for k, v in fields.items() if v is not None})]
     if found.excerpt is not None:

@@ -8,15 +8,12 @@ import click
 
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
-from dlv.lazy import lazy
 from dlv.terminal.output import Block, Fields
 from dlv.terminal.table import Bytes, Cell, Column, Id, Number, Table, Text
 
 if TYPE_CHECKING:
     import dlv.versions.reachable as reachable
     import dlv.versions.stats as stats
-else:
-    stats = lazy("dlv.versions.stats")
 
 _COUNTED = {"version": "snapshots", "matrix": "contents", "codec": "objects", "layout": "objects"}
 
@@ -42,6 +39,8 @@ def run(call: Invocation, refs: tuple[str, ...], by: str) -> None:
     curves and networks. Below the lines each stored byte counts once, and freed is what goes if
     all of these versions are removed. Without REF it is about all versions.
     """
+    import dlv.versions.stats as stats
+
     found = stats.stats(call.repository, refs, by)
     for note in found.notes:
         call.output.warn(note)

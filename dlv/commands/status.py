@@ -6,21 +6,13 @@ import os
 import shlex
 from typing import TYPE_CHECKING
 
-from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.invocation import Invocation, open_weights
 from dlv.commands.shared.options import command, option
-from dlv.lazy import lazy
 from dlv.terminal.output import Block, Line
 from dlv.terminal.table import Column, Id, Table, Text
 
 if TYPE_CHECKING:
-    import dlv.adapters.detect as detect
-    import dlv.versions.staging as staging
-    import dlv.versions.status as status
     from dlv.versions.status import Status
-else:
-    detect = lazy("dlv.adapters.detect")
-    staging = lazy("dlv.versions.staging")
-    status = lazy("dlv.versions.status")
 
 _COMMIT = "dlv commit -m MESSAGE"
 
@@ -38,11 +30,9 @@ def run(call: Invocation, exit_code: bool) -> int | None:
     files that are in no version of its line. .dlvignore hides files. Unfinished is what a killed
     command has left beside the files that it wrote: dlv gc removes it.
     """
-    found = status.status(
-        call.repository,
-        lambda kind, path: staging.open_weights(path, kind),
-        lambda path: detect.is_data_set(path),
-    )
+    import dlv.versions.status as status
+
+    found = status.status(call.repository, open_weights, _is_data_set)
     here = call.directory.resolve()
 
     def near(path: str) -> str:
@@ -67,6 +57,12 @@ def run(call: Invocation, exit_code: bool) -> int | None:
     return 1 if exit_code and not found.clean else None
 
 
+def _is_data_set(path: str) -> bool:
+    import dlv.adapters.detect as detect
+
+    return detect.is_data_set(path)
+
+
 def _head(found: Status) -> list[Block]:
     lines: list[Block] = []
     if found.head is None:
@@ -83,6 +79,8 @@ def _head(found: Status) -> list[Block]:
 
 def _rows(found: Status) -> list[tuple[str, str, str, str, str]]:
     """state, style, path, what, next command with {} for the path."""
+    import dlv.versions.staging as staging
+
     rows: list[tuple[str, str, str, str, str]] = []
     for change in found.staged:
         file = change.file

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError
-from dlv.lazy import lazy
 from dlv.terminal.output import Line
 from dlv.terminal.table import Cell, Column, Id, Table, Text
-
-if TYPE_CHECKING:
-    import dlv.repository.tags as tags
-else:
-    tags = lazy("dlv.repository.tags")
 
 
 @command(
@@ -54,6 +46,8 @@ def run(
             raise UsageError("--move needs a NAME", hint="dlv tag NAME REF --move")
         _list(call)
         return
+    import dlv.repository.tags as tags
+
     if delete:
         done = tags.delete_tag(call.repository, name, call.author)
     else:
@@ -76,6 +70,8 @@ def run(
 
 
 def _list(call: Invocation) -> None:
+    import dlv.repository.tags as tags
+
     found = tags.tags(call.repository)
     table = Table(
         [Column("tag", fixed=True), Column("version", fixed=True), "id", "message"],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 import click
 
@@ -12,25 +11,6 @@ from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
 from dlv.config import KEYS
 from dlv.errors import UsageError
-from dlv.lazy import lazy
-
-if TYPE_CHECKING:
-    import signal
-    import webbrowser
-
-    import dlv.curves.named_boards as boards
-    import dlv.events.server.legacy_answers as legacy_answers
-    import dlv.events.server.security as security
-    import dlv.events.server.serving as serving
-    import dlv.events.server.site as sites
-else:
-    signal = lazy("signal")
-    webbrowser = lazy("webbrowser")
-    boards = lazy("dlv.curves.named_boards")
-    legacy_answers = lazy("dlv.events.server.legacy_answers")
-    security = lazy("dlv.events.server.security")
-    serving = lazy("dlv.events.server.serving")
-    sites = lazy("dlv.events.server.site")
 
 PORT = 6006
 KINDS = ["scalars", "histograms", "images", "audio", "text", "pr_curves", "mesh", "custom_scalars"]
@@ -74,9 +54,17 @@ def run(
 
     The address that is printed holds a secret, without which nothing is answered.
     """
+    import dlv.events.server.serving as serving
+
     sizes = dict(_size(text) for text in samples)
     host = host or serving.LOOPBACK
     with ExitStack() as ending:
+        import signal
+
+        import dlv.curves.named_boards as boards
+        import dlv.events.server.security as security
+        import dlv.events.server.site as sites
+
         before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         ending.callback(signal.signal, signal.SIGTERM, before)
         board = boards.board_of(
@@ -114,6 +102,8 @@ def run(
             sys.stdout.flush()
             call.output.message(f"shows {board.location}; Ctrl-C ends it")
             if opened:
+                import webbrowser
+
                 webbrowser.open(found[0])
             server.serve(pages)
         except KeyboardInterrupt:

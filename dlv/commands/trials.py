@@ -7,18 +7,12 @@ from typing import TYPE_CHECKING
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
 from dlv.errors import NotFound, UsageError
-from dlv.lazy import lazy
 
 if TYPE_CHECKING:
-    import dlv.metadata.trials as trials
     import dlv.training.ledger.ledger as ledger
     import dlv.views.trials as view
     from dlv.training.ledger.ledger import Ledger
     from dlv.training.ledger.trial_store import TrialStore
-else:
-    trials = lazy("dlv.metadata.trials")
-    ledger = lazy("dlv.training.ledger.ledger")
-    view = lazy("dlv.views.trials")
 
 
 @command(
@@ -44,7 +38,11 @@ def run(call: Invocation, run: str | None, trial: str | None, stop: bool) -> Non
             raise NotFound(f"no run is `{run}`", why="no query has evaluated anything here")
         _list(call, [])
         return
+    import dlv.metadata.trials as trials
+
     with trials.Trials(call.repository.trials_path) as store:
+        import dlv.training.ledger.ledger as ledger
+
         book = ledger.Ledger(store)
         if run is None:
             _list(call, book.runs())
@@ -78,6 +76,8 @@ def _runs(count: int) -> str:
 
 
 def _list(call: Invocation, found: list[ledger.RunView]) -> None:
+    import dlv.views.trials as view
+
     document, table = view.runs(found)
     call.output.emit("trials", document, table)
     if not found:
@@ -90,6 +90,8 @@ def _sparkline(call: Invocation) -> view.Sparkline | None:
 
 
 def _run(call: Invocation, book: Ledger, name: str) -> None:
+    import dlv.views.trials as view
+
     found, results = book.run(name), book.result(name)
     document, blocks = view.one_run(found, results, book.curves, _sparkline(call))
     call.output.emit("trials", document, *blocks, ids=[each.trial for each in results])
@@ -105,6 +107,8 @@ def _trial(call: Invocation, book: Ledger, name: str, word: str) -> None:
             f"{'more than one' if wanted else 'no'} trial of run {name[:7]} is `{word}`",
             why=f"there are #1 to #{len(results)}" if len(results) > 1 else "there is #1 alone",
         )
+    import dlv.views.trials as view
+
     found = wanted[0]
     folder = call.repository.trials_folder / found.trial
     document, blocks = view.one_trial(found, book.curves(found.trial), folder, _sparkline(call))

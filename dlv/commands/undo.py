@@ -9,14 +9,11 @@ import click
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError
-from dlv.lazy import lazy
 from dlv.terminal.table import Column, Table, Text, Time
 
 if TYPE_CHECKING:
     import dlv.repository.undo as undo
     from dlv.metadata.facts import Operation
-else:
-    undo = lazy("dlv.repository.undo")
 
 
 @command(
@@ -50,6 +47,8 @@ def run(
     if listed:
         _list(call)
         return
+    import dlv.repository.undo as undo
+
     done = undo.undo(
         call.repository, call.author, count=count or 1, operation=number, dry_run=dry_run
     )
@@ -86,6 +85,8 @@ def run(
 
 
 def _label(call: Invocation, head: str | None) -> str | None:
+    import dlv.repository.undo as undo
+
     return None if head is None else undo.label(call.repository, head)
 
 
@@ -114,6 +115,8 @@ def _tell(call: Invocation, item: undo.Undone, dry_run: bool) -> None:
 
 
 def _list(call: Invocation) -> None:
+    import dlv.repository.undo as undo
+
     found = undo.operations(call.repository)
     table = Table(
         ["operation", Column("age", fixed=True), Column("verb", fixed=True), "on", "state"],

@@ -5,32 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from functools import partial
-from typing import TYPE_CHECKING
 
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command
-from dlv.lazy import lazy
-
-if TYPE_CHECKING:
-    import dlv.adapters.data.parts as data_parts
-    import dlv.adapters.data.sets as data
-    import dlv.disk.children as children
-    import dlv.events.logs.tail as tail
-    import dlv.metadata.trials as trials
-    import dlv.training.fingerprints as fingerprints
-    import dlv.training.trainers.interface as interface
-    import dlv.training.workers.owners as owners
-    import dlv.training.workers.worker as worker
-else:
-    data = lazy("dlv.adapters.data.sets")
-    data_parts = lazy("dlv.adapters.data.parts")
-    children = lazy("dlv.disk.children")
-    tail = lazy("dlv.events.logs.tail")
-    trials = lazy("dlv.metadata.trials")
-    fingerprints = lazy("dlv.training.fingerprints")
-    interface = lazy("dlv.training.trainers.interface")
-    owners = lazy("dlv.training.workers.owners")
-    worker = lazy("dlv.training.workers.worker")
 
 
 @command("worker", examples=["dlv worker RUN NAME"])
@@ -38,6 +15,13 @@ else:
 @argument("name")
 def run(call: Invocation, run: str, name: str) -> None:
     """Train trials of a run until standard input is closed."""
+    import dlv.adapters.data.parts as data_parts
+    import dlv.adapters.data.sets as data
+    import dlv.disk.children as children
+    import dlv.metadata.trials as trials
+    import dlv.training.fingerprints as fingerprints
+    import dlv.training.workers.worker as worker
+
     repository = call.repository
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides what Ctrl-C means
     children.end_with_parent(partial(os.killpg, os.getpgrp(), signal.SIGKILL))
@@ -46,6 +30,10 @@ def run(call: Invocation, run: str, name: str) -> None:
     prints = fingerprints.Fingerprints(repository.cache / fingerprints.CACHE, data.fingerprint)
     rows = partial(data_parts.open_parts, digest=prints)
     with trials.Trials(repository.trials_path) as store:
+        import dlv.events.logs.tail as tail
+        import dlv.training.trainers.interface as interface
+        import dlv.training.workers.owners as owners
+
         voice.ready()
         worker.work(
             store,

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlv.errors import StorageError, UsageError, denied
-from dlv.lazy import lazy
-
-if TYPE_CHECKING:
-    import tomllib
-
-    import dlv.disk.user_files as user_files
-else:  # most files are empty, and few are written
-    tomllib = lazy("tomllib")
-    user_files = lazy("dlv.disk.user_files")
 
 MAX_BYTES = 1 << 20
 
@@ -44,6 +35,8 @@ def parsed(path: Path, lines: list[str]) -> dict[str, Any]:
     if all(not line.strip() or line.startswith("#") for line in lines):
         return {}
     try:
+        import tomllib
+
         return tomllib.loads("\n".join(lines))
     except (ValueError, RecursionError) as error:  # a number may have too many digits, too
         raise UsageError(f"{path} is not TOML", why=str(error), hint=_way(path)) from error
@@ -106,5 +99,7 @@ def write(path: Path, lines: list[str], key: str, expected: object) -> None:
             why="the file is written in a way this does not understand",
             hint=f"edit {path} by hand",
         )
+    import dlv.disk.user_files as user_files
+
     text = "".join(f"{line}\n" for line in lines)
     user_files.write(path, text.encode(), mode=0o644, folders=True)

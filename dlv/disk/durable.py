@@ -9,17 +9,11 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import Self, TypeVar
 
 import dlv.disk.rights as rights
 from dlv.canonical import hash_bytes, hasher
 from dlv.errors import StorageError, denied
-from dlv.lazy import lazy
-
-if TYPE_CHECKING:
-    import shutil
-else:  # slow to load, seldom needed
-    shutil = lazy("shutil")
 
 Raw = bytes | bytearray | memoryview
 T = TypeVar("T")
@@ -353,6 +347,8 @@ def clear_dead(tmp_dir: str | os.PathLike[str]) -> list[str]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if path.is_dir():
+                import shutil  # slow to load, seldom needed
+
                 shutil.rmtree(path)
             else:
                 path.unlink()

@@ -11,16 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from dlv.errors import Conflict
-from dlv.lazy import lazy
 
 if TYPE_CHECKING:
-    import dlv.disk.holders as holders
     from dlv.disk.holders import Holder
-else:  # nearly no command waits
-    holders = lazy("dlv.disk.holders")
 
 SECONDS = 30.0  # to wait, if nothing else is said
 TELL_AFTER = 1.0  # seconds
@@ -51,10 +48,16 @@ class Patience:
         return Patience(lambda: min(seconds, self.seconds()))
 
     def for_lock(self, path: Path) -> Wait:
-        return Wait(self, path.name, lambda: holders.of_lock(path))
+        return Wait(self, path.name, lambda: _holders().of_lock(path))
 
     def for_database(self, path: Path) -> Wait:
-        return Wait(self, path.name, lambda: holders.of_database(path))
+        return Wait(self, path.name, lambda: _holders().of_database(path))
+
+
+def _holders() -> ModuleType:
+    import dlv.disk.holders as holders  # few ever wait
+
+    return holders
 
 
 class Wait:

@@ -28,12 +28,9 @@ import dlv.disk.unfinished as unfinished
 from dlv.disk.paths import Folder
 from dlv.disk.unfinished import SUFFIX
 from dlv.errors import DlvError, StorageError
-from dlv.lazy import lazy
 
 if TYPE_CHECKING:
     import concurrent.futures as futures
-else:  # most commands write one file or none
-    futures = lazy("concurrent.futures")
 
 _OPEN = 100  # files that wait for their fsync at most
 _AT_ONCE = 16  # fsyncs: a file system writes its journal once for all of them
@@ -132,6 +129,8 @@ class Batch:
 
     @cached_property
     def _pool(self) -> futures.ThreadPoolExecutor:
+        import concurrent.futures as futures
+
         return futures.ThreadPoolExecutor(_AT_ONCE)
 
     @contextmanager

@@ -21,7 +21,6 @@ from dlv.dql.points import Points
 from dlv.dql.question import question
 from dlv.dql.words import ast
 from dlv.errors import UsageError
-from dlv.lazy import lazy
 from dlv.metadata import derived, versions
 from dlv.metadata.known_names import KnownNames
 from dlv.metadata.rows import Row, VersionCell
@@ -30,33 +29,11 @@ from dlv.metadata.select.relations import Derived, Query
 from dlv.repository.handle import Repository
 
 if TYPE_CHECKING:
-    import dlv.dql.bind.config_files as config_files
-    import dlv.dql.derive.committing as committing
-    import dlv.dql.derive.deriving as deriving
-    import dlv.dql.derive.origins as origins
-    import dlv.dql.planning as planning
-    import dlv.dql.reasons as reasons
-    import dlv.dql.trials.candidates as candidates
-    import dlv.dql.trials.evaluating as evaluating
-    import dlv.dql.trials.variations as variations
-    import dlv.weights.catalogue as catalogue
     import dlv.weights.store as weights
     from dlv.dql.derive.origins import Origin
     from dlv.dql.trials.candidates import Candidate
     from dlv.dql.trials.evaluating import Evaluating
     from dlv.training.ledger.progress import Progress
-else:  # select needs none of them
-    catalogue = lazy("dlv.weights.catalogue")
-    candidates = lazy("dlv.dql.trials.candidates")
-    committing = lazy("dlv.dql.derive.committing")
-    config_files = lazy("dlv.dql.bind.config_files")
-    deriving = lazy("dlv.dql.derive.deriving")
-    evaluating = lazy("dlv.dql.trials.evaluating")
-    origins = lazy("dlv.dql.derive.origins")
-    planning = lazy("dlv.dql.planning")
-    reasons = lazy("dlv.dql.reasons")
-    variations = lazy("dlv.dql.trials.variations")
-    weights = lazy("dlv.weights.store")
 
 
 def _nobody(_: Any) -> None:
@@ -133,6 +110,8 @@ def _bound(
     here = asked.directory or Path.cwd()
 
     def config_file(where: str) -> ConfigFile:
+        import dlv.dql.bind.config_files as config_files
+
         return config_files.read(repository, here, where)
 
     return names.resolve(
@@ -174,6 +153,8 @@ class _Run:
         made = replace(made, warnings=(*self.bound.warnings, *made.warnings))
         if made.into is None or self.asked.dry_run:
             return made
+        import dlv.dql.derive.committing as committing
+
         return committing.commit(
             self.repository,
             *(made, self.text),
@@ -188,6 +169,9 @@ class _Run:
 
     def _evaluating(self, work: Evaluation) -> Evaluating:
         """Which networks, and what queries say is varied; nothing of it is looked at later."""
+        import dlv.dql.trials.variations as variations
+        import dlv.weights.store as weights
+
         db = self.repository.database
         cells = self._cells(work.source)
         store = weights.MatrixStore.of(self.repository)
@@ -206,6 +190,8 @@ class _Run:
             raise UsageError(
                 "the parameters cannot be kept with the trials", why=f"as JSON: {error}"
             ) from error
+        import dlv.dql.trials.evaluating as evaluating
+
         names = (
             *("trust", "retry_failed", "fresh", "keep_checkpoints", "snapshots"),
             *("author", "jobs"),
@@ -220,6 +206,8 @@ class _Run:
         )
 
     def _candidate(self, store: weights.MatrixStore, cell: VersionCell) -> list[Candidate]:
+        import dlv.dql.trials.candidates as candidates
+
         db = self.repository.database
         if cell.derived is None:
             version = versions.by_id(db, cell.id)
@@ -244,17 +232,23 @@ class _Run:
             raise
 
         def why() -> Sequence[str]:
+            import dlv.dql.reasons as reasons
+
             return reasons.of(db, query) if not self.batches else ()
 
         warnings = [*self.bound.warnings, *self._told()]
         return Table(columns, Held(rows, moment), warnings, why, self._model)
 
     def _derive(self, work: Derivation) -> Networks:
+        import dlv.dql.derive.deriving as deriving
+
         found = self._origins(work)
         made = deriving.derive(work, found, strict=self.asked.strict)
         self.made.append((made, {origin.version: origin for origin in found}))
         last = work is self.bound.derivations[-1] and self.bound.evaluation is None
         if not last or self.bound.query is not None:
+            import dlv.weights.catalogue as catalogue
+
             networks = [
                 derived.DerivedNetwork(
                     model.source_id, model.network, catalogue.node_figures(model.network)
@@ -265,6 +259,8 @@ class _Run:
         return made
 
     def _origins(self, work: Derivation) -> list[Origin]:
+        import dlv.weights.store as weights
+
         cells = self._cells(work.source)
         store = weights.MatrixStore.of(self.repository)
         try:
@@ -277,6 +273,8 @@ class _Run:
         return [origin for origin in found if origin is not None]
 
     def _stored(self, store: weights.MatrixStore, cell: VersionCell) -> Origin | None:
+        import dlv.dql.derive.origins as origins
+
         version = versions.by_id(self.repository.database, cell.id)
         return None if version is None else origins.of_version(self.repository, store, version)
 
@@ -301,6 +299,8 @@ class _Run:
         return self._of(cell)[1]
 
     def _derived(self, cell: VersionCell) -> Origin:
+        import dlv.dql.derive.deriving as deriving
+
         return deriving.onward(*self._of(cell))
 
     def _told(self) -> list[str]:
@@ -322,6 +322,8 @@ class _Run:
                 with closing(self._evaluating(self.bound.evaluation)) as trained:
                     found = trained.explained()
                 return replace(found, warnings=[*self.bound.warnings, *found.warnings])
+            import dlv.dql.planning as planning
+
             return planning.explain(
                 self.repository.database,
                 *(self.bound, rules, self._placed, self._derive if analyze else self._pretend),

@@ -5,16 +5,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from dlv.lazy import lazy
 from dlv.metadata import metrics, versions
 from dlv.repository.handle import Repository
 
 if TYPE_CHECKING:
-    import dlv.weights.catalogue as catalogue
     import dlv.weights.store as weights
-else:  # few queries ask for single points
-    catalogue = lazy("dlv.weights.catalogue")
-    weights = lazy("dlv.weights.store")
 
 _KEPT = 64  # series
 
@@ -38,7 +33,11 @@ class Points:
         wanted = next((each for each in summaries if each.name == name), None)
         if wanted is None:
             return {}
+        import dlv.weights.catalogue as catalogue
+
         if self._store is None:
+            import dlv.weights.store as weights
+
             self._store = weights.MatrixStore.of(self._repository)
         points = catalogue.series(self._store, wanted.hash)
         return dict(zip(points.steps, points.values, strict=True))

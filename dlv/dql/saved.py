@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from dlv.dql.outcome import Defined
 from dlv.errors import Conflict, NotFound, UsageError, nearest
-from dlv.lazy import lazy
 from dlv.metadata import saved
 from dlv.metadata.saved import SavedQuery
 from dlv.repository.handle import Repository
-
-if TYPE_CHECKING:
-    import dlv.versions.version as version
-else:  # only for who stands in the fact
-    version = lazy("dlv.versions.version")
 
 LONGEST_NAME = 100
 
@@ -24,7 +16,7 @@ def save(
 ) -> Defined:
     """Give a text a name; one that names another text is only given away by force."""
     check_name(name)
-    who = version.author(repository) if author is None else author
+    who = _author(repository) if author is None else author
     with repository.change("define", who) as change:
         before = saved.by_name(change.db, name)
         if before is not None and before.text == text:
@@ -41,9 +33,15 @@ def save(
     return Defined(name, text, before is not None)
 
 
+def _author(repository: Repository) -> str:
+    import dlv.versions.version as version
+
+    return version.author(repository)
+
+
 def forget(repository: Repository, name: str, *, author: str | None = None) -> SavedQuery:
     """Take a saved query away; what uses it fails from now on."""
-    who = version.author(repository) if author is None else author
+    who = _author(repository) if author is None else author
     with repository.change("forget", who) as change:
         found = show(repository, name)
         change.record("query", name, {"text": None})

@@ -6,17 +6,8 @@ import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dlv.errors import StorageError
-from dlv.lazy import lazy
-
-if TYPE_CHECKING:
-    import shutil
-    import tempfile
-else:  # needed by readers who may not write
-    shutil = lazy("shutil")
-    tempfile = lazy("tempfile")
 
 BESIDE = ("", "-wal", "-journal")
 TRIES = 20  # to copy files that somebody is writing
@@ -59,6 +50,8 @@ def _open(name: str | Path, busy_seconds: float) -> sqlite3.Connection:
 def _copied(path: Path, busy_seconds: float) -> sqlite3.Connection:
     """Open a private copy of database and log; its file is unlinked before this returns."""
     try:
+        import tempfile
+
         with tempfile.TemporaryDirectory(prefix="dlv-read-") as folder:
             copy = Path(folder) / path.name
             _copy(path, copy)
@@ -77,6 +70,8 @@ def _copied(path: Path, busy_seconds: float) -> sqlite3.Connection:
 
 def _copy(path: Path, copy: Path) -> None:
     """All files of one moment."""
+    import shutil
+
     for _ in range(TRIES):
         before = _state(path)
         for end in BESIDE:

@@ -9,16 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dlv.canonical import dumps
-from dlv.lazy import lazy
 from dlv.metadata.database import Database, Row
 
 if TYPE_CHECKING:
-    import dlv.network.graph as graph
-    import dlv.network.patterns as patterns
     from dlv.network.graph import Network
-else:  # many versions have no network
-    graph = lazy("dlv.network.graph")
-    patterns = lazy("dlv.network.patterns")
 
 
 _AT_ONCE = 100  # rows of a statement, five values each
@@ -102,6 +96,9 @@ def _once(rows: Iterable[Row]) -> list[Row]:
 
 
 def _layers(db: Database, network: Network, prefix: str) -> list[int]:
+    import dlv.network.graph as graph
+    import dlv.network.patterns as patterns
+
     aliases = network.node_aliases()
     rows = []
     written: dict[str, str] = {}  # many layers have the same attributes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import dlv.disk.user_files as user_files
 import dlv.report.courses as courses
@@ -12,13 +11,7 @@ import dlv.report.curves_page as curves_page
 import dlv.report.dots as dots
 from dlv.curves.figures import Curve
 from dlv.errors import UsageError
-from dlv.lazy import lazy
 from dlv.report.courses import Chart, Course
-
-if TYPE_CHECKING:
-    import dlv.report.picture as picture
-else:
-    picture = lazy("dlv.report.picture")
 
 KINDS = (".html", ".png")
 _NAMED = 4  # versions in a title
@@ -44,6 +37,8 @@ def target(path: Path) -> Path:
             f"`{path}` is neither .html nor .png", hint="--output curves.html, --output curves.png"
         )
     if path.suffix.lower() == ".png":
+        import dlv.report.picture as picture
+
         picture.check()
     return path
 
@@ -55,6 +50,8 @@ def write(path: Path, drawn: Sequence[Chart]) -> None:
     title = ", ".join(labels[:_NAMED]) + (f" and {more} more" if more > 0 else "")
     with user_files.replacing(path) as out:
         if path.suffix.lower() == ".png":
+            import dlv.report.picture as picture
+
             picture.png(drawn, title, out)
         else:
             about = "Training curves of " + (

@@ -20,13 +20,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import dlv.disk.durable as durable
 from dlv.canonical import hash_bytes
 from dlv.errors import DlvError, StorageError
-from dlv.lazy import lazy
 
 if TYPE_CHECKING:
-    import dlv.objects.fact as fact_format
     from dlv.objects.fact import Fact
-else:
-    fact_format = lazy("dlv.objects.fact")
 
 SUFFIX = ".open"
 FOLDER = "open"  # below `facts`
@@ -104,6 +100,8 @@ class Marks:
     def fact(self, name: str) -> Fact | None:
         """None: it cannot be read."""
         try:
+            import dlv.objects.fact as fact_format
+
             return fact_format.decode_fact(self._bytes(name), f"fact {name[:12]}")
         except StorageError:
             raise

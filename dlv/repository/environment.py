@@ -9,15 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlv.lazy import lazy
-
 if TYPE_CHECKING:
     import subprocess
 
-    import dlv.disk.children as children
-else:  # few models lie in a git repository
-    subprocess = lazy("subprocess")
-    children = lazy("dlv.disk.children")
 
 # Whose versions explain a training result; read from their folders' names, nothing is imported.
 PACKAGES = (
@@ -56,7 +50,11 @@ def git_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 def run_git(arguments: list[str], directory: Path) -> subprocess.CompletedProcess[bytes] | None:
     """One git command, hardened; None where there is no git or it hangs."""
+    import subprocess
+
     try:
+        import dlv.disk.children as children
+
         return children.run(
             ["git", *arguments],
             cwd=directory,

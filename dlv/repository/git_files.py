@@ -9,24 +9,13 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dlv.disk.durable as durable
 from dlv.canonical import hash_bytes
 from dlv.disk.paths import open_regular
 from dlv.errors import Conflict, Damaged
-from dlv.lazy import lazy
 from dlv.objects.manifest import FileEntry
-
-if TYPE_CHECKING:
-    import hashlib
-
-    import gitdb
-else:
-    # Many versions have no files. GitPython's object database alone: to import the rest of it
-    # takes longer than most commits, and runs git.
-    hashlib = lazy("hashlib")
-    gitdb = lazy("gitdb")
 
 _CONFIG = (
     "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n"
@@ -62,6 +51,8 @@ class FileStore:
         durable.replace(self.path / "HEAD", b"ref: refs/heads/none\n", tmp_dir=tmp)
 
     def _objects(self) -> Any:
+        import gitdb
+
         return gitdb.GitDB(str(self.path / "objects"))
 
     def _clear_dead(self) -> None:
@@ -115,6 +106,8 @@ class FileStore:
             path.unlink(missing_ok=True)  # damaged: git would keep it
             durable.make_directory(path.parent)
             try:
+                import gitdb
+
                 stored = objects.store(
                     gitdb.IStream(kind.encode(), len(data), io.BytesIO(data))
                 ).hexsha.decode()
@@ -282,6 +275,8 @@ def _read(objects: Any, git_id: str, wanted: str | None = None) -> bytes | None:
 
 
 def _git_hash(kind: str, data: bytes) -> str:
+    import hashlib
+
     return hashlib.sha1(
         b"%s %d\0" % (kind.encode(), len(data)) + data, usedforsecurity=False
     ).hexdigest()

@@ -19,7 +19,6 @@ import dlv.repository.format as repository_format
 from dlv.canonical import dumps, hash_bytes
 from dlv.disk.mounts import network_disk
 from dlv.errors import Conflict, Damaged, UnsafeInput
-from dlv.lazy import lazy
 from dlv.metadata import facts, staged
 from dlv.metadata.database import Database
 from dlv.metadata.staged import StagedFile
@@ -27,15 +26,9 @@ from dlv.repository.change_marks import Marks
 from dlv.repository.format import FOLDER
 
 if TYPE_CHECKING:
-    import dlv.objects.fact as fact_format
-    import dlv.objects.manifest as manifest_format
-    import dlv.weights.series_figures as series_figures
+    from dlv.metadata.metrics import Summary
     from dlv.objects.fact import Fact
     from dlv.objects.manifest import Manifest
-else:  # `list` and `log` need neither
-    fact_format = lazy("dlv.objects.fact")
-    manifest_format = lazy("dlv.objects.manifest")
-    series_figures = lazy("dlv.weights.series_figures")
 
 GC_LOCK = "gc.lock"
 NO_SETTINGS = "# dlv config --repo KEY VALUE writes here\n"
@@ -62,6 +55,8 @@ class Change:
         self.cancelled = False
 
     def record(self, kind: str, subject: str | None, data: dict[str, object]) -> Fact:
+        import dlv.objects.fact as fact_format
+
         found = facts.newest(self.db, kind, subject)
         fact = fact_format.Fact(
             kind=kind,
@@ -193,8 +188,13 @@ class Repository:
             wal=not network_disk(self.path),
             create=False,
             patience=self.patience,
-            figures=lambda db, series: series_figures.read(self, db, series),
+            figures=self._figures,
         )
+
+    def _figures(self, db: Database, series: str) -> Summary | None:
+        import dlv.weights.series_figures as series_figures
+
+        return series_figures.read(self, db, series)
 
     def close(self) -> None:
         if "database" in self.__dict__:
@@ -327,11 +327,15 @@ class Repository:
     def manifest(self, version_id: str) -> Manifest:
         """The manifest of that id, its hash checked at every first reading."""
         if version_id not in self._decoded:
+            import dlv.objects.manifest as manifest_format
+
             data = read_object(self.manifests, version_id, "manifest")
             self._decoded[version_id] = manifest_format.decode(data, f"manifest {version_id[:12]}")
         return self._decoded[version_id]
 
     def write_manifest(self, manifest: Manifest) -> str:
+        import dlv.objects.manifest as manifest_format
+
         data = manifest.encode()
         if manifest_format.decode(data) != manifest:
             raise Damaged(
@@ -348,6 +352,8 @@ class Repository:
         self.database.afterwards(lambda: self.marks.end(found))
 
     def write_fact(self, fact: Fact) -> str:
+        import dlv.objects.fact as fact_format
+
         data = fact.encode()
         fact_format.decode_fact(data)
         return durable.write_once(self.tmp, self.facts, data, suffix=".json")

@@ -9,26 +9,11 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from dlv.errors import DlvError
-from dlv.lazy import lazy
 from dlv.terminal.carets import around
 from dlv.terminal.table import CUT, Cell, Table, escape, full, raw, short, style_of
-
-if TYPE_CHECKING:
-    import shlex
-    import shutil
-    import signal
-    import subprocess
-
-    import dlv.disk.children as children
-else:  # only for the pager
-    shlex = lazy("shlex")
-    shutil = lazy("shutil")
-    children = lazy("dlv.disk.children")
-    signal = lazy("signal")
-    subprocess = lazy("subprocess")
 
 MAX_ERROR_LINES = 6
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34"}
@@ -245,6 +230,11 @@ class Output:
         environ = {"LESS": "FRX", **self.environ}
         try:
             # A pager that is told to end leaves the terminal as it was.
+            import signal
+            import subprocess
+
+            import dlv.disk.children as children
+
             process = children.start(
                 command, ends_by=signal.SIGTERM, stdin=subprocess.PIPE, env=environ
             )
@@ -259,6 +249,9 @@ class Output:
     def _pager_command(self, text: str) -> list[str] | None:
         if not self.pager or not self.terminal or text.count("\n") < self._size()[1]:
             return None
+        import shlex
+        import shutil
+
         for named in (
             self.environ.get("DLV_PAGER"),
             self.configured("core.pager"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import dlv.disk.durable as durable
 import dlv.disk.paths as paths
@@ -13,16 +12,10 @@ import dlv.versions.staging as staging
 from dlv.adapters import exported
 from dlv.canonical import hash_bytes
 from dlv.errors import UsageError
-from dlv.lazy import lazy
 from dlv.metadata import networks, staged, versions
 from dlv.metadata.staged import StagedFile
 from dlv.repository.handle import Repository
 from dlv.versions.staging import Added, Request
-
-if TYPE_CHECKING:
-    from dlv.adapters.aten import aside
-else:  # few files are code
-    aside = lazy("dlv.adapters.aten.aside")
 
 
 def add(repository: Repository, here: Path, given: Sequence[str], request: Request) -> Added:
@@ -97,6 +90,8 @@ def _export(
     target = folder / f"{hash_bytes(name.encode())[:16]}{exported.SUFFIX}"
     lengths = [",".join(map(str, _shape(text))) for text in shapes]
     with durable.TemporaryFile(repository.tmp, suffix=exported.SUFFIX) as made:
+        from dlv.adapters.aten import aside
+
         found = aside.network_of(f"{Path(here, file)}:{factory}", lengths, made.path)
         found.close()
         made.path.rename(target)

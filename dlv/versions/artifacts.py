@@ -104,7 +104,7 @@ def _take(gathered: Gathered, name: str, path: Path, step: int | None, optimizer
     role = detect.role_of(found)
     if found == "pickle":
         raise UnsafeInput("a pickle, which could run any program")
-    if role == "weights" and found in registry.ADAPTERS:
+    if role == "weights" and found in registry.READERS:
         if found == "npz" and detect.is_data_set(str(path)):
             role = "data"
         else:

@@ -16,7 +16,6 @@ import dlv.weights.snapshots as snapshots
 from dlv.adapters.checkpoint import Tensor
 from dlv.canonical import hash_bytes
 from dlv.errors import Conflict, UsageError
-from dlv.lazy import lazy
 from dlv.metadata import versions
 from dlv.objects.manifest import Manifest, check_name
 from dlv.repository.handle import Repository
@@ -26,17 +25,10 @@ from dlv.versions.working import Tracked
 from dlv.weights.store import MatrixStore
 
 if TYPE_CHECKING:
-    import dlv.adapters.network_json as network_json
-    import dlv.network.edits.instructions as instructing
-    import dlv.versions.carrying as carrying
     from dlv.network.edits.instructions import Instructions
     from dlv.network.edits.reuse import Plan
     from dlv.network.edits.wiring import Edit
     from dlv.network.graph import Network
-else:  # most copies are not edited
-    network_json = lazy("dlv.adapters.network_json")
-    carrying = lazy("dlv.versions.carrying")
-    instructing = lazy("dlv.network.edits.instructions")
 
 __all__ = ["Copied", "Request", "copy"]
 
@@ -122,6 +114,10 @@ def _edited(
     result: Copied,
 ) -> list[Target]:
     """The version's other files, the edited network, and the weights made for it."""
+    import dlv.adapters.network_json as network_json
+    import dlv.network.edits.instructions as instructing
+    import dlv.versions.carrying as carrying
+
     held = carrying.of_version(
         manifest,
         found.version.label,
@@ -150,6 +146,8 @@ def _edited(
 
 def _files(manifest: Manifest, found: Reference, result: Copied) -> list[Target]:
     """All but what describes the old network or its training."""
+    import dlv.versions.carrying as carrying
+
     kept = carrying.files(manifest)
     logs = [entry.path for entry in manifest.files if entry.role == "log"]
     if logs:

@@ -16,7 +16,6 @@ import dlv.weights.snapshots as snapshots
 from dlv.adapters import exported
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.errors import Conflict, UsageError
-from dlv.lazy import lazy
 from dlv.metadata.metrics import Summary
 from dlv.metadata.staged import StagedFile
 from dlv.objects.manifest import FileEntry, Manifest, NetworkReference, Parent, SeriesReference
@@ -25,26 +24,13 @@ from dlv.repository.handle import Repository
 from dlv.weights.snapshots import WeightFile, Weights
 
 if TYPE_CHECKING:
-    import dlv.curves.event_logs as event_logs
-    import dlv.evaluation.apart as apart
-    import dlv.events.formats.series as curves
-    import dlv.weights.rounding as rounding
-    from dlv.adapters import detect
     from dlv.curves.event_logs import EventLogs
     from dlv.events.formats.series import Scalars
     from dlv.network.graph import Network
-    from dlv.pas.layouts import schemes
     from dlv.pas.layouts.schemes import Scheme
     from dlv.weights.rounding import Tally
     from dlv.weights.store import MatrixStore
     from dlv.weights.writer import WeightWriter
-else:  # many versions have no curves, most are exact
-    curves = lazy("dlv.events.formats.series")
-    detect = lazy("dlv.adapters.detect")
-    apart = lazy("dlv.evaluation.apart")
-    event_logs = lazy("dlv.curves.event_logs")
-    rounding = lazy("dlv.weights.rounding")
-    schemes = lazy("dlv.pas.layouts.schemes")
 
 _Logs = Sequence["EventLogs"]
 
@@ -179,6 +165,8 @@ def _weights(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Re
             draft.weights = snapshots.without(draft.base, draft.replaced)
             draft.scheme = draft.base.scheme if draft.weights.snapshots else None
         return
+    import dlv.weights.rounding as rounding
+
     request.total(sum(file.bytes for file in found))
     tally = None if scheme is None else rounding.Tally()
     sources: dict[str, dict[int, str]] = {}
@@ -208,6 +196,8 @@ def _weights(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Re
 def _agreeing(draft: Draft, file: StagedFile, opened: Checkpoint) -> Checkpoint:
     """Return the file with a verified network, or without one; each network is compared once."""
     if opened.format == "onnx" and opened.network is not None:
+        import dlv.evaluation.apart as apart
+
         draft.agreed |= {draft.base.network.id} if draft.base and draft.base.network else set()
         opened, notes = apart.checked(file.source, opened, draft.agreed)
         draft.warnings += [f"{file.path}: {note}" for note in notes]
@@ -221,12 +211,16 @@ def _scheme(request: Request, *, carried: bool) -> Scheme | None:
             why="no weights are staged, and a version that exists is not changed",
             hint=f"dlv archive --scheme {request.scheme} REF makes a lossy version of REF",
         )
+    from dlv.pas.layouts import schemes
+
     text = request.usual_scheme if request.scheme is None else request.scheme
     return None if carried or not text else schemes.parse(text)
 
 
 def _lossy(draft: Draft, scheme: Scheme, weights: Weights, tally: Tally) -> None:
     """Say what is not as it was given; if everything is, the version is like any other."""
+    import dlv.weights.rounding as rounding
+
     draft.rounded = rounding.changed(weights)
     if not draft.rounded:
         draft.warnings.append(f"{scheme} changed nothing: the weights are stored as they are")
@@ -312,8 +306,12 @@ def _hyperparameters(draft: Draft, request: Request) -> None:
 
 
 def _series(draft: Draft, writer: WeightWriter, request: Request, store: MatrixStore) -> None:
+    from dlv.adapters import detect
+
     staged = {f.path: Path(f.source) for f in draft.of_role("log") if f.format == detect.EVENTS}
     if staged:
+        import dlv.curves.event_logs as event_logs
+
         with closing(event_logs.of_files(staged)) as opened:
             _put_series(draft, writer, request, store, [*request.events, opened])
     else:
@@ -343,6 +341,8 @@ def _put_series(
                 hint="give one log another name, or dlv add --as file LOG keeps it as a plain file",
             )
         names.add((run, tag))
+    import dlv.events.formats.series as curves
+
     for scalars in found:
         digest = curves.encode(scalars, writer.add_object)
         reference = SeriesReference(scalars.run, scalars.tag, digest)
@@ -354,6 +354,8 @@ def _put_series(
 
 def _given_series(draft: Draft, request: Request) -> list[Scalars]:
     """From logs, then single values, each under its file's name only where it would clash."""
+    from dlv.adapters import detect
+
     logs = [
         (Path(log.source), log.path, {**log.options, "format": log.format})
         for log in draft.of_role("log")

@@ -6,13 +6,9 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from dlv.errors import DlvError, UsageError
-from dlv.lazy import lazy
 
 if TYPE_CHECKING:
-    import dlv.adapters.aten.live as torch_export
     from dlv.adapters.checkpoint import Checkpoint
-else:  # needs torch
-    torch_export = lazy("dlv.adapters.aten.live")
 
 
 def weights_of(model: Any) -> dict[str, Any]:
@@ -30,6 +26,8 @@ def network_of(model: Any, example: Any) -> Checkpoint | None:
     What goes wrong here is no reason to lose the weights.
     """
     try:
+        import dlv.adapters.aten.live as torch_export
+
         return torch_export.trace(model, example)
     except DlvError as error:
         why = error.message if error.why is None else f"{error.message} ({error.why})"

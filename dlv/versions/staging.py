@@ -15,27 +15,11 @@ from dlv.canonical import dumps, float_of
 from dlv.disk.ignore import walk
 from dlv.disk.unfinished import is_part
 from dlv.errors import Conflict, Damaged, DlvError, NotFound, UnsafeInput, UsageError, nearest
-from dlv.lazy import lazy
 from dlv.metadata.staged import StagedFile
 
 if TYPE_CHECKING:
-    import dlv.events.formats.series as curves
-    import dlv.events.logs.migrate as migrate
-    from dlv.adapters import detect, hf, network_json, settings
-    from dlv.adapters.keras.check import beside
-    from dlv.adapters.logs import files as metric_logs
-    from dlv.adapters.torch import reader as torch
+    from dlv.adapters import hf
     from dlv.events.formats.series import Scalars
-else:  # most files are of one kind, and a commit does not look for it again
-    curves = lazy("dlv.events.formats.series")
-    migrate = lazy("dlv.events.logs.migrate")
-    beside = lazy("dlv.adapters.keras.check.beside")
-    detect = lazy("dlv.adapters.detect")
-    hf = lazy("dlv.adapters.hf")
-    metric_logs = lazy("dlv.adapters.logs.files")
-    network_json = lazy("dlv.adapters.network_json")
-    settings = lazy("dlv.adapters.settings")
-    torch = lazy("dlv.adapters.torch.reader")
 
 ROLES = ("weights", "snapshot", "network", "config", "log", "data", "file")
 LARGE_FILE = 100 << 20
@@ -77,6 +61,8 @@ class Added:
 
 def add(root: Path, here: Path, given: Sequence[str], request: Request) -> Added:
     """Look at every file that was named, or lies in a folder that was named; nothing is copied."""
+    from dlv.adapters import detect
+
     added = Added()
     if request.format is not None and request.format not in detect.ROLES:
         raise UsageError(
@@ -84,6 +70,8 @@ def add(root: Path, here: Path, given: Sequence[str], request: Request) -> Added
             why="known are " + ", ".join(sorted(detect.ROLES)),
             did_you_mean=nearest(request.format, detect.ROLES),
         )
+    from dlv.adapters import hf
+
     for argument in given:
         start = Path(here, argument)
         if start.is_dir():
@@ -180,6 +168,8 @@ def relative(root: Path, path: Path, above: Path) -> str:
 def _examine(
     root: Path, path: Path, above: Path, request: Request, added: Added, *, named: bool
 ) -> StagedFile:
+    from dlv.adapters import detect
+
     name = paths.check(relative(root, path, above))
     found = request.format or detect.detect(str(path))
     role = request.role or _role(found, path, named=named)
@@ -189,7 +179,9 @@ def _examine(
         options = {"optimizer": request.optimizer, "own": request.role == "weights"}
         step = _check_weights(path, name, found, replace(request, step=step), options, added)
     elif role == "network":
-        found = found if found in registry.ADAPTERS else network_json.FORMAT
+        from dlv.adapters import network_json
+
+        found = found if found in registry.READERS else network_json.FORMAT
         opened = open_network(path, found)
         opened.close()
         added.warnings += [f"{name}: {note}" for note in opened.notes]
@@ -200,6 +192,8 @@ def _examine(
     elif role == "log" and found == detect.EVENTS:
         _check_events(path, name, added)
     elif role == "log":
+        from dlv.adapters.logs import files as metric_logs
+
         log = metric_logs.read(
             str(path), request.step_column, request.time_column, _log_format(found)
         )
@@ -224,8 +218,10 @@ def _examine(
 
 
 def _role(found: str, path: Path, *, named: bool) -> str:
+    from dlv.adapters import detect
+
     role = detect.role_of(found)
-    if role == "weights" and not named and found not in registry.ADAPTERS and found != "pickle":
+    if role == "weights" and not named and found not in registry.READERS and found != "pickle":
         return "file"
     # Not every JSON file of a project says how the model was trained.
     says = found == "caffe_solver" or _CONFIG_NAME.search(path.stem)
@@ -238,6 +234,8 @@ def _role(found: str, path: Path, *, named: bool) -> str:
 
 def _check_events(path: Path, name: str, added: Added) -> None:
     """That it is an event file; what else is in it the commit will see."""
+    import dlv.events.logs.migrate as migrate
+
     found = migrate.read(path)
     next(iter(found), None)
     if found.status == "foreign":
@@ -279,6 +277,8 @@ def _holds(
     """Compare the network of a file with its own framework; return whether it may be used."""
     if opened.network is None or kind not in _HELD or request.known(opened.network.id):
         return True
+    from dlv.adapters.keras.check import beside
+
     verdict = beside.held_against(opened, path, kind)
     added.warnings += [f"{name}: {text}" for text in (verdict.refused, verdict.note) if text]
     return verdict.refused is None
@@ -305,6 +305,8 @@ def open_weights(path: Path, format_: str, optimizer: str = "keep") -> checkpoin
     adapter = registry.adapter(format_)
     try:
         if format_ == "pt":
+            from dlv.adapters.torch import reader as torch
+
             return torch.open(str(path), optimizer=optimizer)
         return adapter.open(str(path))
     except UnsafeInput as error:
@@ -316,6 +318,8 @@ def open_network(path: Path, format_: str) -> checkpoint.Checkpoint:
     """Open a file for the network in it."""
     if format_ == exported.FORMAT:
         return exported.open(str(path))
+    from dlv.adapters import network_json
+
     if format_ == network_json.FORMAT:
         network, notes = network_json.open(str(path))
         return checkpoint.Checkpoint(format_, [], notes=notes, network=network)
@@ -368,6 +372,9 @@ def _log_format(found: str) -> str | None:
 
 def read_log(path: Path, run: str, options: Mapping[str, Any]) -> list[Scalars]:
     """The metric series of a log, in the order of its columns."""
+    import dlv.events.formats.series as curves
+    from dlv.adapters.logs import files as metric_logs
+
     format_ = _log_format(str(options.get("format")))
     log = metric_logs.read(str(path), options.get("step"), options.get("time"), format_)
     return [
@@ -378,12 +385,16 @@ def read_log(path: Path, run: str, options: Mapping[str, Any]) -> list[Scalars]:
 
 def read_config(path: Path, format_: str) -> Mapping[str, Any]:
     """The hyperparameters of a file; a format that `add` recorded counts, if it is of these."""
+    from dlv.adapters import settings
+
     known = format_ if format_ in settings.MOST_BYTES else None
     return settings.flatten(settings.read(str(path), known))
 
 
 def read_metrics(path: Path) -> tuple[list[Scalars], list[str]]:
     """Single values from a settings file, a series of one point each; keys that are no numbers."""
+    from dlv.adapters import settings
+
     values = settings.flatten(settings.read(str(path)))
     numbers = {
         key: number for key, value in values.items() if (number := _number(value)) is not None
@@ -392,6 +403,8 @@ def read_metrics(path: Path) -> tuple[list[Scalars], list[str]]:
         raise UsageError(
             f"{path} holds no metrics", why='numbers under names are wanted: {"accuracy": 0.98}'
         )
+    import dlv.events.formats.series as curves
+
     series = [curves.Scalars("", key, [0], [0.0], [number]) for key, number in numbers.items()]
     return series, [key for key in values if key not in numbers]
 
@@ -401,6 +414,8 @@ def parameters(values: Mapping[str, Any]) -> dict[str, Any]:
     if not values:
         return {}
     try:
+        from dlv.adapters import settings
+
         found = settings.flatten(dict(values))
         dumps(found)
     except (TypeError, ValueError, AttributeError, RecursionError) as error:

@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import dlv.weights.catalogue as catalogue
 from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.errors import Conflict, UsageError
-from dlv.lazy import lazy
 from dlv.objects.manifest import NetworkReference
 
 if TYPE_CHECKING:
-    import dlv.network.verify as verification
     from dlv.adapters.checkpoint import Raw
     from dlv.network.graph import Network
     from dlv.network.verify import Problem
     from dlv.pas.footer import Encoding
-else:  # many versions have no network
-    verification = lazy("dlv.network.verify")
 
 Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
 MOST_WARNINGS = 8
@@ -107,6 +103,8 @@ def settle(
 
     `unused`: tensors that no network is expected to speak of.
     """
+    import dlv.network.verify as verification
+
     chosen = found[0]
     result = Structure(
         chosen.network,
@@ -126,6 +124,8 @@ def settle(
 
 def carry(reference: NetworkReference, shapes: Shapes, store: Store) -> Structure:
     """The parent's network stays as long as it still describes the weights."""
+    import dlv.network.verify as verification
+
     network = catalogue.network(store, reference.id)
     problems = verification.verify(network, shapes) if shapes else []
     errors = [problem for problem in problems if problem.severity == "error"]

@@ -88,7 +88,7 @@ def export(repository: Repository, request: Request) -> Exported:
         )
     manifest = repository.manifest(found.version.id)
     store = MatrixStore.of(repository)
-    whole = format_ in registry.MODELS
+    whole = format_ in registry.MODEL_WRITERS
     network = None
     if format_ == "json" or whole or request.layers:
         network = _network(manifest, store)

@@ -16,7 +16,6 @@ from dlv.adapters.checkpoint import Raw
 from dlv.config import Config, check
 from dlv.errors import NotFound, nearest
 from dlv.events.formats.series import Scalars
-from dlv.lazy import lazy
 from dlv.metadata import metrics, versions
 from dlv.network.graph import Network
 from dlv.objects.manifest import Manifest, Snapshot
@@ -26,16 +25,9 @@ from dlv.weights.reading.reader import Reader
 from dlv.weights.store import MatrixStore
 
 if TYPE_CHECKING:
-    import dlv.curves.logged as logged_curves
-    import dlv.evaluation.evaluate as evaluating
-    import dlv.network.torch.module as torch_module
     from dlv.curves.logged import Curves
     from dlv.evaluation.outcome import Evaluation
     from dlv.network.torch.module import NetworkModule
-else:  # large, or in need of torch
-    evaluating = lazy("dlv.evaluation.evaluate")
-    logged_curves = lazy("dlv.curves.logged")
-    torch_module = lazy("dlv.network.torch.module")
 
 _MODEL_ROLES = ("weight", "buffer")
 
@@ -225,6 +217,8 @@ class Version:
                 why="weights alone do not say what is computed with them",
                 hint="load_into(module) fills a module of yours; dlv.log_model keeps the network",
             )
+        import dlv.network.torch.module as torch_module
+
         constants = {
             item["name"]: arrays.to_torch(
                 item["dtype"], tuple(item["shape"]), self._store.matrix(item["hash"])
@@ -262,6 +256,8 @@ class Version:
         added with the version. `progressive`: True, or "calibrated". `settings`: of the data,
         {"scale": "1/255"}. Kept with the version unless `save` is False.
         """
+        import dlv.evaluation.evaluate as evaluating
+
         named = isinstance(data, (str, os.PathLike))
         reference = self.id if self._index is None else f"{self.id}/{self.step}"
         request = evaluating.Request(
@@ -304,6 +300,8 @@ class Version:
 
         `restarts`: marked, preempt or keep, else as `curves.restarts` says.
         """
+        import dlv.curves.logged as logged_curves
+
         config = Config.load(self.repository.config_file, os.environ)
         cap = int(config.get("curves.cap"))
         policy = config.given("curves.restarts", restarts)

@@ -8,21 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import dlv.views.queried as queried
 from dlv.dql.outcome import Defined, Explained, Networks, Outcome, Trials
-from dlv.lazy import lazy
 from dlv.metadata.saved import SavedQuery
 from dlv.repository.handle import Repository
 from dlv.terminal.output import Block, Line, Verbatim
 from dlv.terminal.table import Cell, Column, Table, Text, Time
 
 if TYPE_CHECKING:
-    import dlv.repository.revisions as revisions
-    import dlv.views.derived as derived
-    import dlv.views.ranked as ranked
     from dlv.views.derived import Screen
-else:  # rows need no networks
-    revisions = lazy("dlv.repository.revisions")
-    derived = lazy("dlv.views.derived")
-    ranked = lazy("dlv.views.ranked")
 
 STREAMED = ("jsonl", "csv", "ids")
 
@@ -97,6 +89,8 @@ class ShownRows(Shown):
 
 class ShownNetworks(Shown):
     def __init__(self, found: Networks, repository: Repository, screen: Screen | None) -> None:
+        import dlv.views.derived as derived
+
         self.found = found
         self.repository = repository
         self.screen = screen
@@ -104,25 +98,35 @@ class ShownNetworks(Shown):
         self.count = len(found.models)
 
     def document(self) -> dict[str, Any]:
+        import dlv.views.derived as derived
+
         return {"kind": "networks", **derived.document(self.found)}
 
     def blocks(self) -> Iterator[Block]:
+        import dlv.views.derived as derived
+
         return derived.blocks(self.found, self.repository, self.screen)
 
     def records(self) -> Iterator[Any]:
         yield from self.document()["networks"]
 
     def csv(self) -> Iterator[str]:
+        import dlv.views.derived as derived
+
         yield from derived.table(self.found).csv()
 
     def ids(self) -> Iterator[str]:
         """Of the versions that the networks became, else of the networks."""
+        import dlv.repository.revisions as revisions
+
         db = self.repository.database
         for model in self.found.models:
             made = model.committed
             yield model.id if made is None else revisions.version(db, made).id
 
     def messages(self) -> Iterator[str]:
+        import dlv.views.derived as derived
+
         if (text := derived.skipped(self.found)) is not None:
             yield text
         waiting = self.found.into is not None and not any(m.committed for m in self.found.models)
@@ -138,9 +142,13 @@ class ShownTrials(Shown):
         self.count = len(found.trials)
 
     def document(self) -> dict[str, Any]:
+        import dlv.views.ranked as ranked
+
         return {"kind": "trials", **ranked.document(self.found)}
 
     def blocks(self) -> Iterator[Block]:
+        import dlv.views.ranked as ranked
+
         yield ranked.table(self.found)
 
     def records(self) -> Iterator[Any]:
@@ -148,12 +156,16 @@ class ShownTrials(Shown):
 
     def ids(self) -> Iterator[str]:
         """Of the versions that trials became, else of the trials."""
+        import dlv.repository.revisions as revisions
+
         db = self.repository.database
         for trial in self.found.trials:
             made = trial.committed
             yield trial.id if made is None else revisions.version(db, made).id
 
     def messages(self) -> Iterator[str]:
+        import dlv.views.ranked as ranked
+
         return ranked.messages(self.found)
 
 
@@ -199,7 +211,11 @@ def shown(outcome: Outcome, repository: Repository, screen: Screen | None) -> Sh
 
 def screen_of(terminal: bool, width: int, boxes: bool) -> Screen | None:
     """What a drawing may take; None where nobody looks at one."""
-    return derived.Screen(width, not boxes) if terminal else None
+    if not terminal:
+        return None
+    import dlv.views.derived as derived
+
+    return derived.Screen(width, not boxes)
 
 
 def saved(found: Sequence[SavedQuery]) -> tuple[dict[str, Any], Table]:

@@ -9,25 +9,15 @@ from typing import TYPE_CHECKING, Protocol
 from dlv.adapters.checkpoint import Raw
 from dlv.canonical import loads
 from dlv.errors import Damaged, DlvError
-from dlv.lazy import lazy
 from dlv.metadata import networks, versions
 from dlv.metadata.database import Database
 from dlv.metadata.metrics import Summary, summarise
 from dlv.objects.manifest import Manifest
 
 if TYPE_CHECKING:
-    import dlv.events.formats.heads as heads
-    import dlv.events.formats.series as curves
-    import dlv.network.graph as graph
-    import dlv.network.summary as summaries_of
     from dlv.events.formats.series import Scalars
     from dlv.network.graph import Network
     from dlv.pas.footer import Encoding
-else:  # many versions have no network and no curves
-    curves = lazy("dlv.events.formats.series")
-    heads = lazy("dlv.events.formats.heads")
-    graph = lazy("dlv.network.graph")
-    summaries_of = lazy("dlv.network.summary")
 
 MOST_POINTS = 1_000_000  # of a series that is read for its curve alone
 
@@ -42,6 +32,8 @@ class Objects(Protocol):
 
 def network(store: Objects, digest: str) -> Network:
     """A stored network, which must be what its name says."""
+    import dlv.network.graph as graph
+
     found = graph.Network.from_canonical(loads(bytes(store.object("network", digest)), "network"))
     if found.id != digest:
         raise Damaged(f"the network {digest[:12]} is damaged", hint="dlv fsck")
@@ -57,6 +49,8 @@ def with_constants(store: Objects, found: Network) -> Network:
 
 def series(store: Objects, digest: str, restarts: str = "marked") -> Scalars:
     """A stored metric series with all points that this policy of restarts does not hide."""
+    import dlv.events.formats.series as curves
+
     return curves.decode(
         bytes(store.object("series", digest)),
         lambda kind, name: bytes(store.object(kind, name)),
@@ -66,9 +60,13 @@ def series(store: Objects, digest: str, restarts: str = "marked") -> Scalars:
 
 def summary(store: Objects, digest: str) -> Summary | None:
     """A stored series in figures; None of one that holds no numbers."""
+    import dlv.events.formats.heads as heads
+
     head = bytes(store.object("series", digest))
     if heads.decode(head).data_class != heads.SCALARS:
         return None
+    import dlv.events.formats.series as curves
+
     return summary_of(curves.decode(head, lambda *name: bytes(store.object(*name))), digest)
 
 
@@ -94,6 +92,8 @@ def node_figures(found: Network) -> dict[str, networks.NodeFigures]:
     if found.cyclic:
         return {}
     try:
+        import dlv.network.summary as summaries_of
+
         rows = summaries_of.outlines(found)
     except DlvError:
         return {}

@@ -19,11 +19,9 @@ from safetensors.numpy import save as save_safetensors
 
 from dlv.adapters.detect import (
     HEAD_BYTES,
-    LOADERS,
     ROLES,
     detect,
     is_data_set,
-    loader,
     role_of,
 )
 from dlv.errors import NotFound, UsageError
@@ -164,8 +162,7 @@ def test_detects(tmp_path: Path, index: int) -> None:
 
 def test_tables_fit_together() -> None:
     assert {expected for _, _, expected in FILES} == set(ROLES)
-    assert all(ROLES[format_] in ("weights", "network") for format_ in LOADERS)
-    assert (role_of("pt"), loader("pt"), loader("csv")) == ("weights", LOADERS["pt"], None)
+    assert role_of("pt") == "weights"
 
 
 @pytest.mark.parametrize(

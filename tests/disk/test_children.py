@@ -60,7 +60,7 @@ aside.network_of(f"{folder / 'own.py'}:make", [], folder / "result")
 import sys, time
 from dlv.training.workers.crew import Crew
 code = (
-    "import os, signal, sys, time; from functools import partial; from dlv import children;"
+    "import os, signal, sys, time; from functools import partial; from dlv.disk import children;"
     "children.end_with_parent(partial(os.killpg, os.getpgrp(), signal.SIGKILL), 0.5);"
     f"open({sys.argv[1]!r}, 'w').write(str(os.getpid())); time.sleep(120)"
 )
@@ -69,7 +69,7 @@ time.sleep(120)
 """,
     "a program of the user's own, and what that has started": """
 import os, subprocess, sys, time
-from dlv.training import process
+from dlv.training.trainers import process
 code = "import os, subprocess, sys; c = subprocess.Popen(['sleep', '120']);"
 code += f"open({sys.argv[1]!r}, 'w').write(str(os.getpid()) + ' ' + str(c.pid)); c.wait()"
 subprocess.Popen([sys.executable, "-I", "-S", str(process.GUARD), sys.executable, "-c", code],
@@ -209,14 +209,14 @@ def test_a_factory_may_be_interrupted_where_dlv_ignores_it(tmp_path: Path, numbe
 
 # These tie what they start by means of their own; all others go through `children`.
 OWN_WAYS = {
-    *("children.py", "warden.py"),
-    *("training/crew.py", "training/guard.py", "training/process.py"),
+    *("disk/children.py", "disk/warden.py", "training/workers/crew.py"),
+    *("training/trainers/guard.py", "training/trainers/process.py"),
 }
 
 
 def test_no_other_module_starts_a_process() -> None:
     calls = re.compile(r"subprocess\.(run|Popen|call|check_\w+)\(|os\.(fork|spawn\w+|popen)\(")
-    folder = Path(children.__file__).parent
+    folder = Path(children.__file__).parents[1]
     found = {
         path.relative_to(folder).as_posix()
         for path in folder.rglob("*.py")

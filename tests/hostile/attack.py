@@ -55,7 +55,7 @@ def consume(path: str) -> None:
     """Everything that dlv would ever read of the file."""
     format_ = detect(path)
     role = role_of(format_)
-    if role == "weights" or format_ in registry.ADAPTERS:
+    if role == "weights" or format_ in registry.READERS:
         checkpoint = registry.adapter(format_).open(path)
         try:
             for tensor in checkpoint.tensors:
@@ -93,7 +93,7 @@ def main() -> None:
     # Importing them later would set the hook off.
     require("yaml", "yaml")
     require("difflib", "")
-    assert [adapter.FORMAT for adapter in registry.ADAPTERS.values()]
+    assert [registry.adapter(name).FORMAT for name in registry.READERS]
     sys.dont_write_bytecode = True
     for path in sys.argv[1:]:
         sys.stdout.flush()

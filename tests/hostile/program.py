@@ -94,7 +94,7 @@ def _warm(repository: Path, name: str) -> None:
     with os.fdopen(reader) as file:
         found = file.read().splitlines()
     os.waitpid(child, 0)
-    adapters = [f"dlv.adapters.{adapter.FORMAT}" for adapter in registry.ADAPTERS.values()]
+    adapters = registry.READERS.values()
     for module in [*found, *adapters, "yaml", "difflib"]:
         with contextlib.suppress(Exception):
             importlib.import_module(module)

@@ -22,7 +22,8 @@ CONSTANT = 80 << 20
 
 READER = """
 import pickle, sys
-from dlv.pas import predictors, small
+from dlv.pas.coders import small
+from dlv.pas.deltas import predictors
 from dlv.pas.encode import encode_materialised, encode_xor
 from dlv.pas.level import level
 from dlv.pas.read import read_matrix, read_slice

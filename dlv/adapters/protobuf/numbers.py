@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from dlv.adapters.protobuf.reader import Span
 from dlv.errors import Damaged
-from dlv.lazy import lazy
 
 if TYPE_CHECKING:
     import numpy as np
-else:
-    np = lazy("numpy")  # only varints need it
 
 _CHUNK = 1 << 20
 
@@ -66,6 +63,8 @@ def varints(spans: Iterable[Span], count: int, width: int) -> bytearray:
 
 def _decode(part: bytes, name: str) -> tuple[np.ndarray[Any, np.dtype[np.uint64]], int]:
     """The whole varints in `part`, and how many bytes they took."""
+    import numpy as np
+
     raw = np.frombuffer(part, np.uint8)
     ends = np.flatnonzero(raw < 0x80)
     if not len(ends):
@@ -90,6 +89,8 @@ def _store(
     width: int,
     name: str,
 ) -> None:
+    import numpy as np
+
     low = values.astype(f"<u{width}")
     same = low.astype(np.uint64) == values
     # Negative numbers are written as 64 bits.

@@ -11,28 +11,10 @@ from typing import TYPE_CHECKING, Any
 from dlv.commands.shared.evaluating import Watched
 from dlv.commands.shared.invocation import Invocation
 from dlv.errors import DlvError
-from dlv.lazy import lazy
 
 if TYPE_CHECKING:
-    import dlv.disk.folders as folders
-    import dlv.dql.execute as execute
-    import dlv.dql.words.completing as completing
-    import dlv.dql.words.parser as parser
-    import dlv.metadata.saved as saved
-    import dlv.terminal.completion as completion
-    import dlv.terminal.prompt as prompt
-    import dlv.views.outcomes as view
     from dlv.dql.outcome import Outcome
     from dlv.views.outcomes import Shown
-else:
-    completion = lazy("dlv.terminal.completion")
-    completing = lazy("dlv.dql.words.completing")
-    execute = lazy("dlv.dql.execute")
-    parser = lazy("dlv.dql.words.parser")
-    folders = lazy("dlv.disk.folders")
-    saved = lazy("dlv.metadata.saved")
-    prompt = lazy("dlv.terminal.prompt")
-    view = lazy("dlv.views.outcomes")
 
 STREAMED = ("jsonl", "csv", "ids")
 HISTORY = "query-history"
@@ -42,6 +24,9 @@ class Session:
     """Queries asked in one way: with these parameters, printed in this form."""
 
     def __init__(self, call: Invocation, how: str, **asked: Any) -> None:
+        import dlv.disk.folders as folders
+        import dlv.dql.execute as execute
+
         self.call = call
         self.repository = call.repository
         self.how = how
@@ -64,6 +49,10 @@ class Session:
 
         A text that is the name of a saved query, which no query is, stands for that one.
         """
+        import dlv.dql.execute as execute
+        import dlv.metadata.saved as saved
+        import dlv.views.outcomes as view
+
         call, found = self.call, 0
         named = saved.by_name(self.repository.database, text.strip().removesuffix(";").rstrip())
         text = text if named is None else named.text
@@ -116,14 +105,22 @@ class Session:
 
     def prompt(self) -> None:
         """Queries typed one after the other; what is wrong with one ends nothing."""
+        import dlv.dql.words.parser as parser
+        import dlv.terminal.completion as completion
+
         call = self.call
         look = partial(completion.complete, directory=str(call.directory), environ=call.environ)
 
         def complete(text: str) -> list[tuple[str, int, str]]:
+            import dlv.dql.words.completing as completing
+
             found = completing.completions(
                 text, look, lambda before: parser.accepted(before, self.cache)
             )
             return [(each.text, each.replaced, each.kind) for each in found]
+
+        import dlv.disk.folders as folders
+        import dlv.terminal.prompt as prompt
 
         typing = prompt.Typing(
             ready=lambda text: prompt.ready(

@@ -6,15 +6,11 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from dlv.commands.shared.invocation import Invocation
-from dlv.lazy import lazy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import dlv.commands.shared.watching as watching
     from dlv.training.ledger.progress import Progress
-else:  # most queries train nothing
-    watching = lazy("dlv.commands.shared.watching")
 
 
 class Watched:
@@ -32,6 +28,8 @@ class Watched:
     def __call__(self, progress: Progress) -> None:
         self.used = True
         if self._show is None:
+            import dlv.commands.shared.watching as watching
+
             self._show = self._shown.enter_context(watching.watching(self._call))
         self._show(progress)
 

@@ -11,21 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dlv.errors import DlvError, UnsafeInput, UsageError
-from dlv.lazy import lazy
 from dlv.terminal.output import Output
 
 if TYPE_CHECKING:
-    import dlv.canonical as canonical
     import dlv.config as config_module
-    import dlv.disk.locks as locks
     import dlv.repository.handle as repository_module
-    import dlv.terminal.screen as screen
-else:
-    canonical = lazy("dlv.canonical")
-    config_module = lazy("dlv.config")
-    locks = lazy("dlv.disk.locks")
-    repository_module = lazy("dlv.repository.handle")
-    screen = lazy("dlv.terminal.screen")
+    from dlv.adapters.checkpoint import Checkpoint
 
 
 class Progress(Protocol):
@@ -46,6 +37,8 @@ class Invocation:
     def __init__(
         self, given: Mapping[str, Any], environ: Mapping[str, str], *, strict: bool = True
     ) -> None:
+        import dlv.canonical as canonical
+
         self.environ = environ
         self.directory = Path(given.get("directory") or ".")
         self.json = bool(given.get("json"))
@@ -78,6 +71,9 @@ class Invocation:
     @cached_property
     def repository(self) -> repository_module.Repository:
         """The repository that the directory lies in; exit 3 where there is none."""
+        import dlv.disk.locks as locks
+        import dlv.repository.handle as repository_module
+
         found = repository_module.Repository.find(
             self.directory, self.environ.get("DLV_DIR"), mending=self.mending
         )
@@ -87,6 +83,9 @@ class Invocation:
 
     def _seconds(self) -> float:
         """For how long to wait for others."""
+        import dlv.config as config_module
+        import dlv.disk.locks as locks
+
         said = self._configured(config_module.WAIT) if self._wait is None else self._wait
         return locks.SECONDS if said is None else float(said)
 
@@ -99,6 +98,8 @@ class Invocation:
         return loaded
 
     def _read_config(self) -> config_module.Config:
+        import dlv.config as config_module
+
         self._config_read = True
         self._silent = config_module.Config.load(self.repository_file, self.environ)
         return self._silent
@@ -106,6 +107,8 @@ class Invocation:
     @cached_property
     def repository_file(self) -> Path | None:
         """`.dlv/config.toml` of the repository here, found without opening it."""
+        import dlv.config as config_module
+
         return config_module.repository_file(self.directory, self.environ.get("DLV_DIR"))
 
     @property
@@ -146,5 +149,14 @@ class Invocation:
         if not self.output.interactive:
             yield _Silent()
             return
+        import dlv.terminal.screen as screen
+
         with screen.progress(what, total, colour=self.output.colour(sys.stderr), **how) as bar:
             yield bar
+
+
+def open_weights(format_: str, path: Path) -> Checkpoint:
+    """Open a file of the working folder to compare its weights: few commands come to it."""
+    import dlv.versions.staging as staging
+
+    return staging.open_weights(path, format_)

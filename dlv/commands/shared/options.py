@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
-
-from dlv.lazy import lazy
-
-if TYPE_CHECKING:
-    import dlv.commands.shared.invocation as invocation
-    import dlv.terminal.completion as completion
-else:
-    invocation = lazy("dlv.commands.shared.invocation")
-    completion = lazy("dlv.terminal.completion")
 
 F = TypeVar("F", bound=Callable[..., Any])
 _PREFIX, _WAIT = "global_", "Wait so long for others; 0: not at all."
@@ -66,6 +57,8 @@ def argument(*names: str, complete: str = "", **attrs: Any) -> Callable[[F], F]:
 
 def _completer(kind: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+        import dlv.terminal.completion as completion
+
         directory = chosen(ctx).get("directory") or "."
         return completion.complete(kind, incomplete, directory, os.environ)
 
@@ -114,6 +107,8 @@ class Command(click.Command):
     exits: Mapping[int, str] = EXITS
 
     def invoke(self, ctx: click.Context) -> int:
+        import dlv.commands.shared.invocation as invocation
+
         call = ctx.obj["invocation"] = invocation.Invocation(chosen(ctx), os.environ)
         values = {k: v for k, v in ctx.params.items() if not k.startswith(_PREFIX)}
         return (self.callback and ctx.invoke(self.callback, call, **values)) or 0

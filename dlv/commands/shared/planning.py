@@ -6,28 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from dlv.commands.shared.invocation import Invocation
 from dlv.errors import DlvError, UsageError
-from dlv.lazy import lazy
 
 if TYPE_CHECKING:
-    import dlv.archiving.archive as archive
-    import dlv.archiving.bounding.calibration as calibrating
     import dlv.archiving.bounding.run as bounding
-    import dlv.archiving.budgets as budgets
     import dlv.archiving.proposal as proposal
-    import dlv.archiving.speeds as speeds
-    import dlv.evaluation.asked as settings
-else:
-    archive = lazy("dlv.archiving.archive")
-    budgets = lazy("dlv.archiving.budgets")
-    proposal = lazy("dlv.archiving.proposal")
-    speeds = lazy("dlv.archiving.speeds")
-    calibrating = lazy("dlv.archiving.bounding.calibration")
-    bounding = lazy("dlv.archiving.bounding.run")
-    settings = lazy("dlv.evaluation.asked")
 
 
 def request(call: Invocation, refs: tuple[str, ...], **given: Any) -> proposal.Request:
     """Budgets and speeds beside what was given."""
+    import dlv.archiving.budgets as budgets
+    import dlv.archiving.proposal as proposal
+    import dlv.archiving.speeds as speeds
+
     setting = call.config.get
     policy = budgets.Policy(
         *(setting("archive.hot"), setting("archive.normal"), setting("archive.cold")),
@@ -52,6 +42,8 @@ def after_commit(call: Invocation, made: str, parents: tuple[str, ...]) -> int |
     The version is there, whatever becomes of this.
     """
     try:
+        import dlv.archiving.archive as archive
+
         asked = request(call, (made, *parents), local=True)
         outcome = archive.archive(call.repository, asked, progress=call.progress)
     except DlvError as error:
@@ -71,6 +63,10 @@ def make_bounds(
     lenient: bool = False,
 ) -> bounding.Outcome:
     """Bounds of these versions, or of the latest ones, by data that is read as `eval` reads it."""
+    import dlv.archiving.bounding.calibration as calibrating
+    import dlv.archiving.bounding.run as bounding
+    import dlv.evaluation.asked as settings
+
     file = None if config is None else str(call.directory / config)
     said = settings.asked(file, sets)
     given = calibrating.Asked(calibration or said.input_data, said.data, call.directory)

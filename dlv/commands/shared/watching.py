@@ -10,16 +10,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dlv.commands.shared.invocation import Invocation
-from dlv.lazy import lazy
 from dlv.terminal.table import escape
 
 if TYPE_CHECKING:
-    import dlv.terminal.screen as screen
-    import dlv.views.trials as view
     from dlv.training.ledger.progress import Progress
-else:
-    screen = lazy("dlv.terminal.screen")
-    view = lazy("dlv.views.trials")
 
 EACH = 60.0  # seconds between two lines on how far it is
 
@@ -27,6 +21,8 @@ EACH = 60.0  # seconds between two lines on how far it is
 @contextmanager
 def watching(call: Invocation) -> Iterator[Callable[[Progress], None]]:
     """What `pool.train` is to call with the progress of a run."""
+    import dlv.views.trials as view
+
     output = call.output
     if output.json:
         yield _Lines(lambda progress: _json(call, view.standing(progress)), _event(call))
@@ -38,6 +34,8 @@ def watching(call: Invocation) -> Iterator[Callable[[Progress], None]]:
             lambda news: output.message(news.text),
         )
     else:
+        import dlv.terminal.screen as screen
+
         with screen.board(colour=output.colour(sys.stderr)) as board:
 
             def show(progress: Progress) -> None:
@@ -49,6 +47,8 @@ def watching(call: Invocation) -> Iterator[Callable[[Progress], None]]:
 
 
 def _event(call: Invocation) -> Callable[[Any], None]:
+    import dlv.views.trials as view
+
     return lambda news: _json(call, view.event(news))
 
 

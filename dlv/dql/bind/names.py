@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlv.dql.bind import queries
 from dlv.dql.bind.bound import Bound, Evaluation
 from dlv.dql.bind.faults import Fault, refuse
 from dlv.dql.bind.reading import Found, Parse, ReadConfig, Reading, Reported
 from dlv.dql.words import ast, parser
-from dlv.lazy import lazy
 from dlv.metadata.known_names import KnownNames
 from dlv.metadata.select.relations import Query
-
-if TYPE_CHECKING:
-    import dlv.dql.bind.derivations as derivations
-    import dlv.dql.bind.evaluations as evaluations
-else:  # most queries ask for rows
-    derivations = lazy("dlv.dql.bind.derivations")
-    evaluations = lazy("dlv.dql.bind.evaluations")
 
 
 def resolve(
@@ -65,8 +57,12 @@ def _statement(reading: Reading, query: ast.Query) -> Query | Evaluation | None:
     while isinstance(body, ast.Query) and _bare(body):
         body = body.body
     if isinstance(body, ast.Derived):
+        import dlv.dql.bind.derivations as derivations
+
         derivations.derivation(reading, body, nested=False)
         return None
+    import dlv.dql.bind.evaluations as evaluations
+
     if isinstance(body, ast.Evaluate):
         return evaluations.evaluation(reading, body, ast.Query(body, span=body.span))
     if isinstance(body, ast.Query):

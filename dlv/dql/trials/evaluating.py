@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dlv.dql.trials.keep as keep
 import dlv.dql.trials.ranking as ranking
@@ -31,7 +31,6 @@ from dlv.dql.trials.training_data import DataSets
 from dlv.dql.trials.variations import described
 from dlv.errors import DlvError, NotFound, UsageError
 from dlv.events.logs.tail import Tail
-from dlv.lazy import lazy
 from dlv.metadata.trials import Trials as Store
 from dlv.repository.handle import Repository
 from dlv.training.ledger.ledger import Budget, Ledger
@@ -41,11 +40,6 @@ from dlv.training.ledger.space import Row
 from dlv.training.trainers.interface import Readers
 from dlv.training.workers import pool
 from dlv.weights.store import MatrixStore
-
-if TYPE_CHECKING:
-    import dlv.training.workers.ray_pool as ray_pool
-else:  # most work on one machine
-    ray_pool = lazy("dlv.training.workers.ray_pool")
 
 LAST = "last"
 
@@ -294,6 +288,8 @@ class Evaluating:
         if picking.growing:
             more = picking.more(ledger, run, picking.preparing.write)
         if place.kind == "ray":
+            import dlv.training.workers.ray_pool as ray_pool
+
             ray_pool.train(
                 *(store, self.repository.trials_folder, run),
                 reopen=partial(Store, self.repository.trials_path),

@@ -10,16 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlv.canonical import hash_bytes
 from dlv.dql.words.building import MAKERS, Make
-from dlv.lazy import lazy
-
-if TYPE_CHECKING:
-    import dlv.dql.words.table_making as table_making
-else:  # lark is loaded for the first query of all
-    table_making = lazy("dlv.dql.words.table_making")
 
 END = "$END"
 _FORM = 1  # of the tables
@@ -108,6 +102,8 @@ def tables(cache_folder: Path | None) -> Tables:
     path = None if cache_folder is None else cache_folder / _file(text)
     if path is not None and (kept := read(path)) is not None:
         return Tables(kept)
+    import dlv.dql.words.table_making as table_making
+
     made = table_making.made(text)
     if path is not None:
         _keep(path, made)

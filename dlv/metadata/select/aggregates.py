@@ -5,15 +5,9 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dlv.lazy import lazy
 from dlv.metadata.nan import BLOB, known, stored
-
-if TYPE_CHECKING:
-    import statistics
-else:  # few queries ask for a median
-    statistics = lazy("statistics")
 
 LARGEST = 2**63 - 1  # that SQLite has
 
@@ -62,6 +56,8 @@ class Deviation(Numbers):
             return None
         if not all(map(math.isfinite, self.values)):
             return math.nan  # as of a distance from what is infinite
+        import statistics
+
         return statistics.stdev(map(float, self.values))
 
 
@@ -69,6 +65,8 @@ class Median(Numbers):
     def figure(self) -> Any:
         if any(map(math.isnan, self.values)):  # which have no place in an order
             return math.nan
+        import statistics
+
         return statistics.median(self.values) if self.values else None
 
 

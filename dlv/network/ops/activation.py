@@ -7,24 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dlv.lazy import lazy
 from dlv.network.graph import Node
 from dlv.network.ops.layer import Elementwise, Layer, NoRule, NotRunnable, Run, Shapes
 from dlv.network.sizes import Shape, axis_of
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    import dlv.network.bounds.ball as balls
-    import dlv.network.bounds.grains as grains
-    import dlv.network.ops.erf as errors_function
     from dlv.network.bounds.ball import Ball, BallRun
     from dlv.network.ops.layer import Array
-else:
-    np = lazy("numpy")
-    errors_function = lazy("dlv.network.ops.erf")
-    balls = lazy("dlv.network.bounds.ball")
-    grains = lazy("dlv.network.bounds.grains")
 
 _HALF_ROOT = math.sqrt(0.5)
 _ROOT_OF_2_OVER_PI = math.sqrt(2 / math.pi)
@@ -46,6 +35,8 @@ class Curve:
 
 
 def _sigmoid(x: Array) -> Array:
+    import numpy as np
+
     small = np.exp(-np.abs(x))
     found: Array = np.where(x >= 0, 1 / (1 + small), small / (1 + small))
     return found
@@ -56,21 +47,29 @@ def _silu(x: Array) -> Array:
 
 
 def _gelu(x: Array) -> Array:
+    import dlv.network.ops.erf as errors_function
+
     found: Array = 0.5 * x * (1 + errors_function.erf(x * _HALF_ROOT))
     return found
 
 
 def _gelu_by_tanh(x: Array) -> Array:
+    import numpy as np
+
     found: Array = 0.5 * x * (1 + np.tanh(_ROOT_OF_2_OVER_PI * (x + 0.044715 * x * x * x)))
     return found
 
 
 def _tanh(x: Array) -> Array:
+    import numpy as np
+
     found: Array = np.tanh(x)
     return found
 
 
 def _relu6(x: Array) -> Array:
+    import numpy as np
+
     found: Array = np.clip(x, 0, 6)
     return found
 
@@ -96,6 +95,8 @@ def curve_of(node: Node) -> Curve:
 
 
 def _relu(slope: float) -> Curve:
+    import numpy as np
+
     if not slope:
         return Curve(lambda x: np.maximum(x, 0), 1.0)
     turn = 0.0 if slope < 0 else None
@@ -108,11 +109,17 @@ def _relu(slope: float) -> Curve:
 
 def along(curve: Curve, ball: Ball, run: BallRun) -> Ball:
     """The ball behind an activation."""
+    import numpy as np
+
+    import dlv.network.bounds.grains as grains
+
     x = ball.centre
     y = np.asarray(curve.function(x), np.float64)
     plain = ball.box is None and ball.tokens is None and not ball.groups
     if plain and not curve.lost and not curve.of_x and x.ndim and len(ball.radius) == len(x):
         # Nothing is rounded, and there are only radii of rows: the same as below, sooner.
+        import dlv.network.bounds.ball as balls
+
         lost = run.reference.tiny * math.sqrt(grains.count(x.shape, 1))
         return balls.Ball(y, (curve.steepest * ball.radius + lost) * grains.RAISED)
     found = []
@@ -134,6 +141,8 @@ def along(curve: Curve, ball: Ball, run: BallRun) -> Ball:
 
 def _ends(curve: Curve, x: Array, radius: Array, y: Array) -> Array:
     """How far the curve goes from `y` between `x - radius` and `x + radius`."""
+    import numpy as np
+
     low, high = x - radius, x + radius
     at_low, at_high = curve.function(low), curve.function(high)
     found = np.maximum(np.abs(at_low - y), np.abs(at_high - y))
@@ -196,6 +205,8 @@ class Softmax(Elementwise):
         axis = axis_of(node.attrs["axis"], x.ndim, "axis")
         if not axis:
             raise NoRule(node, "it goes over the axis of the batch")
+        import dlv.network.bounds.grains as grains
+
         n = max(x.shape[axis], 1)
         y = log_softmax(x, axis) if log else softmax(x, axis)
         steepest = math.sqrt(n) if log else 0.5
@@ -217,18 +228,24 @@ class Softmax(Elementwise):
 
 def _widths(x: Array, axis: int, lead: int) -> Array:
     """How far apart the scores of one sum are at most."""
+    import dlv.network.bounds.grains as grains
+
     wide = x.max(axis=axis, keepdims=True) - x.min(axis=axis, keepdims=True)
     return grains.most(wide, lead)
 
 
 def softmax(x: Array, axis: int) -> Array:
     """Shares that sum to one along the axis."""
+    import numpy as np
+
     found = np.exp(x - x.max(axis=axis, keepdims=True))
     return np.asarray(found / found.sum(axis=axis, keepdims=True), found.dtype)
 
 
 def log_softmax(x: Array, axis: int) -> Array:
     """Their logarithms."""
+    import numpy as np
+
     moved = x - x.max(axis=axis, keepdims=True)
     return np.asarray(moved - np.log(np.exp(moved).sum(axis=axis, keepdims=True)), moved.dtype)
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dlv.lazy import lazy
 from dlv.network.graph import Node
 from dlv.network.ops.layer import Layer, NoRule, Run, Shapes
 from dlv.network.sizes import Dim, Shape, ShapeError, broadcast, elements, same, text
 
 if TYPE_CHECKING:
-    import dlv.network.ops.attending as attending
     from dlv.network.bounds.ball import Ball, BallRun
     from dlv.network.ops.layer import Array
-else:
-    attending = lazy("dlv.network.ops.attending")
 
 
 class Attention(Layer):
@@ -67,6 +63,8 @@ class Attention(Layer):
         return 2 * (asked + mixed) * key[-2]
 
     def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
+        import dlv.network.ops.attending as attending
+
         how = attending.How(node.attrs["heads"], node.attrs["causal"], node.attrs["scale"])
         return (attending.values(how, run.inputs),)
 
@@ -74,5 +72,7 @@ class Attention(Layer):
         mask = run.inputs[3] if len(run.inputs) > 3 else None
         if mask is not None and not mask.exact and mask.centre.dtype.kind == "b":
             raise NoRule(node, "which keys its mask leaves is not certain")
+        import dlv.network.ops.attending as attending
+
         how = attending.How(node.attrs["heads"], node.attrs["causal"], node.attrs["scale"])
         return (attending.bounds(how, run.inputs, run.reference),)

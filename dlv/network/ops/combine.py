@@ -6,20 +6,13 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dlv.lazy import lazy
 from dlv.network.graph import Node
 from dlv.network.ops.layer import Layer, NoRule, Run, Shapes
 from dlv.network.sizes import Dim, Shape, ShapeError, axis_of, broadcast, same, text
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    import dlv.network.bounds.grains as grains
     from dlv.network.bounds.ball import Ball, BallRun
     from dlv.network.ops.layer import Array
-else:
-    np = lazy("numpy")
-    grains = lazy("dlv.network.bounds.grains")
 
 
 class Concat(Layer):
@@ -53,9 +46,15 @@ class Concat(Layer):
         return ((*result[:place], joined, *result[place + 1 :]),)
 
     def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
+        import numpy as np
+
         return (np.concatenate(one_dtype(run.inputs), node.attrs["axis"]),)
 
     def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:
+        import numpy as np
+
+        import dlv.network.bounds.grains as grains
+
         balls = run.inputs
         centre = np.concatenate([ball.centre for ball in balls], node.attrs["axis"])
         place = axis_of(node.attrs["axis"], centre.ndim, "axis")
@@ -111,10 +110,14 @@ class Combine(Layer):
         return [*run.inputs, int(const) if const.is_integer() else const]
 
     def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:
+        import dlv.network.bounds.grains as grains
+
         balls = list(run.inputs)
         if "value" in node.params:
             balls.append(grains.exact(run.params["value"]))
         elif node.attrs["const"] is not None:
+            import numpy as np
+
             balls.append(grains.exact(np.asarray(node.attrs["const"])))
         if not balls[0].centre.size:
             raise NoRule(node, "it has no numbers")
@@ -123,6 +126,10 @@ class Combine(Layer):
 
     def both(self, a: Ball, b: Ball, terms: int, run: BallRun) -> Ball:
         """The ball of two of them; all of them together round `terms` times."""
+        import numpy as np
+
+        import dlv.network.bounds.grains as grains
+
         centre = np.asarray(self.function(a.centre, b.centre), np.float64)
         shape = centre.shape
         if a.exact and b.exact:
@@ -159,6 +166,8 @@ def one_dtype(sides: Sequence[Any]) -> list[Any]:
     dtypes = [each.dtype for each in sides if hasattr(each, "dtype") and each.dtype.kind == "f"]
     if not dtypes:
         return list(sides)
+    import numpy as np
+
     wanted = np.result_type(*dtypes)
     return [
         each.astype(wanted) if hasattr(each, "dtype") and each.dtype.kind in "iub" else each
@@ -173,11 +182,15 @@ class Add(Combine):
         return a + b
 
     def unrounded(self, x: Array, y: Array) -> Array:
+        import numpy as np
+
         return np.asarray((x == 0) | (y == 0))
 
     def reach(
         self, x: Array, y: Array, rx: Array, ry: Array, lead: int
     ) -> tuple[Array, Array, Array]:
+        import dlv.network.bounds.grains as grains
+
         return rx + ry, grains.norm(x, lead) + grains.norm(y, lead), rx + ry
 
 
@@ -188,11 +201,15 @@ class Mul(Combine):
         return a * b
 
     def unrounded(self, x: Array, y: Array) -> Array:
+        import numpy as np
+
         return np.isin(x, (-1, 0, 1)) | np.isin(y, (-1, 0, 1))
 
     def reach(
         self, x: Array, y: Array, rx: Array, ry: Array, lead: int
     ) -> tuple[Array, Array, Array]:
         """x dy + y dx + dx dy, where dx and dy are no larger than their norms in any place."""
+        import dlv.network.bounds.grains as grains
+
         found = grains.most(x, lead) * ry + grains.most(y, lead) * rx + rx * ry
         return found, grains.norm(x * y, lead), found

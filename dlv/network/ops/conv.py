@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from dlv.lazy import lazy
 from dlv.network.graph import Node
 from dlv.network.ops import linear
 from dlv.network.ops.layer import Layer, Run, Shapes, with_rank
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
     Floats = NDArray[np.float64]
-else:
-    np = lazy("numpy")
 
 
 def spatial(shape: Shape, axes: int, channels: str, what: str) -> tuple[Dim, Dim, Shape]:
@@ -150,6 +147,8 @@ class Conv(Layer):
         radius = linear.radii(norms, run, reach, given.radius, bias)
         found: Floats | None = None
         if given.box is not None:
+            import numpy as np
+
             moved = _by_group(channels_last(given.box, channels), groups)
             most = given.radius.reshape(-1, *(1 for _ in moved.shape[1:]))
             found = linear.box(
@@ -167,6 +166,8 @@ class Conv(Layer):
 
 def _by_group(x: Array, groups: int) -> Floats:
     """Squares summed over the channels of each group: (batch, *lengths, groups)."""
+    import numpy as np
+
     split = x.reshape(*x.shape[:-1], groups, x.shape[-1] // groups)
     found: Floats = np.einsum("...c,...c->...", split, split)
     return found
@@ -190,6 +191,8 @@ def _norm(squares: Floats) -> Floats:
 
 def _rows(weight: Array, groups: int) -> Floats:
     """Norms of a convolution's rows, (groups, out / groups)."""
+    import numpy as np
+
     flat = weight.reshape(-1, weight.shape[-1])
     found = linear.root(np.einsum("ko,ko->o", flat, flat), len(flat))
     return found.reshape(groups, -1)
@@ -249,6 +252,8 @@ class Deconv(Conv):
 
     def bounds(self, node: Node, run: balls.BallRun) -> tuple[balls.Ball, ...]:
         """The transpose of a convolution, and so of its norm; each output sums what windows say."""
+        import numpy as np
+
         norms, given = linear.norms_of(node, run), linear.batch_of(node, run.inputs[0])
         attrs = node.attrs
         x = channels_last(given.centre, attrs["channels"])

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from dlv.lazy import lazy
 from dlv.network.graph import Node
 from dlv.network.ops import linear
 from dlv.network.ops.layer import Layer, NoRule, Run, Shapes
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
     Floats = NDArray[np.float64]
-else:
-    np = lazy("numpy")
-    balls = lazy("dlv.network.bounds.ball")
 
 
 class Full(Layer):
@@ -54,6 +50,10 @@ class Full(Layer):
         x, bias = given.centre, run.params.get("bias")
         if x.ndim < 2:
             raise NoRule(node, "its input has no axis behind the batch")
+        import numpy as np
+
+        from dlv.network.bounds import ball as balls
+
         centre = _product(node, x, run.params)
         terms = x.shape[-1]
         each = linear.root(np.einsum("...c,...c->...", x, x), terms)
@@ -80,6 +80,8 @@ def _rows(node: Node, weight: Array) -> Array:
 
 
 def _product(node: Node, x: Array, params: Mapping[str, Array]) -> Array:
+    import numpy as np
+
     weight = _rows(node, params["weight"])
     x = x.astype(weight.dtype, copy=False)
     # One product of two matrices, whatever axes stand before the last.
@@ -107,6 +109,10 @@ class Embed(Layer):
         norms, given = linear.norms_of(node, run), linear.batch_of(node, run.inputs[0])
         if not given.exact:
             raise NoRule(node, "its row numbers are not exact")
+        import numpy as np
+
+        from dlv.network.bounds import ball as balls
+
         rows = _numbers(node, given.centre)
         centre = run.params["weight"][rows]
         each = np.full(rows.shape, norms.dn)
@@ -119,6 +125,8 @@ class Embed(Layer):
 
 def _numbers(node: Node, x: Array) -> Array:
     """Row numbers; other frameworks hand them in as any dtype. None counts from the end."""
+    import numpy as np
+
     rows = x.astype(np.int64)
     if rows.size and not 0 <= rows.min() <= rows.max() < node.attrs["rows"]:
         raise ValueError(f"row numbers {rows.min()} to {rows.max()} of {node.attrs['rows']} rows")

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
-from dlv.lazy import lazy
 from dlv.network.graph import Node
 from dlv.network.ops.layer import NoRule
 
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
     Floats = NDArray[np.float64]
-else:
-    np = lazy("numpy")
-    balls = lazy("dlv.network.bounds.ball")
 
 # A product in binary64 loses this at most where it is below all normal numbers.
 _SMALLEST = 2.0**-1022
@@ -71,6 +67,8 @@ def radii(
 
     Rows may stand along several axes.
     """
+    from dlv.network.bounds import ball as balls
+
     added = 0.0 if bias is None else sqrt(reach.places) * float(balls.l2(bias[None])[0])
     moved = norms.opn * given + unread(norms, reach)
     found: Floats = (moved + roundings(norms, run, reach, given, added)) * balls.UP
@@ -81,6 +79,10 @@ def roundings(
     norms: balls.Norms, run: balls.BallRun, reach: Reach, given: Floats, added: float
 ) -> Floats:
     """How far both sides together may be from exact sums; `added`: the norm of all biases."""
+    import numpy as np
+
+    from dlv.network.bounds import ball as balls
+
     wide = reach.patches + sqrt(reach.overlap) * given
     sums = norms.fro * wide + added
     theirs = balls.gamma(reach.terms + 3, run.reference.unit) * sums
@@ -94,6 +96,8 @@ def roundings(
 
 def unread(norms: balls.Norms, reach: Reach) -> Floats:
     """||dW P(xc)||: by the matrix of dW, or by dW as an operator where that is told."""
+    import numpy as np
+
     found: Floats = norms.dn * reach.patches
     if np.isfinite(norms.dopn):
         found = np.minimum(found, norms.dopn * reach.plain)
@@ -130,6 +134,10 @@ def box(
     `rows`: norms of the rows of Wc, by group (groups, out / groups). `patch`, `moved`: norms of
     what each window holds of xc, and of x - xc at most, by group (..., groups).
     """
+    import numpy as np
+
+    from dlv.network.bounds import ball as balls
+
     open_rows = np.full(rows.shape, norms.dn)
     if norms.drows is not None:
         open_rows = norms.drows.reshape(rows.shape)
@@ -153,6 +161,8 @@ def box(
 
 def root(squares: Floats, terms: int) -> Floats:
     """A norm from its sum of squares, rounded up; vanished squares counted."""
+    import numpy as np
+
     return np.sqrt(squares) * (1 + max(1e-9, terms * 2.0**-51)) + sqrt(terms) * _VANISHING
 
 
@@ -163,6 +173,10 @@ def ball(
 
     Where the radius is infinite a sum may overflow, of which boxes know nothing.
     """
+    import numpy as np
+
+    from dlv.network.bounds import ball as balls
+
     each = (-1, *(1 for _ in centre.shape[1:]))
     if found is not None:
         found = np.where(np.isfinite(radius).reshape(each), found, np.inf)

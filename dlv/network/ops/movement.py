@@ -6,20 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dlv.lazy import lazy
 from dlv.network.graph import Node
 from dlv.network.ops.layer import NotRunnable
 from dlv.network.size_numbers import evaluate
 from dlv.network.sizes import axis_of
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    import dlv.network.bounds.grains as grains
     from dlv.network.ops.layer import Array
-else:
-    np = lazy("numpy")
-    grains = lazy("dlv.network.bounds.grains")
 
 Lengths = tuple[int, ...]
 Numbers = Sequence[int | float | bool]
@@ -86,6 +79,8 @@ def _filled(
     node: Node, shape: Lengths, size: Sequence[Any], given: Numbers, sizes: Mapping[str, int]
 ) -> Lengths:
     """The same with the one length that follows from the others."""
+    import dlv.network.bounds.grains as grains
+
     found = lengths(node, size, given, sizes)
     if -1 in found:
         place, total = found.index(-1), grains.count(shape, 0)
@@ -99,12 +94,16 @@ def _filled(
 
 
 def _reshape(new: Lengths, old: Lengths) -> Move:
+    import dlv.network.bounds.grains as grains
+
     return Move(lambda x: x.reshape(new), lambda grid: grains.reshaped(grid, old, new))
 
 
 def _flatten(attrs: Mapping[str, Any], shape: Lengths) -> Move:
     if not shape:
         return _reshape((1,), shape)
+    import dlv.network.bounds.grains as grains
+
     start, end = (axis_of(attrs[name], len(shape), name) for name in ("start", "end"))
     joined = grains.count(shape[start : end + 1], 0)
     return _reshape((*shape[:start], joined, *shape[end + 1 :]), shape)
@@ -135,6 +134,8 @@ def _squeeze(attrs: Mapping[str, Any], shape: Lengths) -> Move:
 
 
 def _unsqueeze(attrs: Mapping[str, Any], shape: Lengths) -> Move:
+    import numpy as np
+
     place = axis_of(attrs["axis"], len(shape) + 1, "axis")
     return Move(lambda x: np.expand_dims(x, place), lambda grid: [np.expand_dims(grid, place)])
 
@@ -146,6 +147,8 @@ def _expand(
     new = len(found) - len(shape)
     if new < 0 or -1 in found[:new]:
         raise NotRunnable(node, f"{list(shape)} cannot be expanded to {found}")
+    import numpy as np
+
     wanted = tuple(
         shape[place - new] if length == -1 else length for place, length in enumerate(found)
     )
@@ -246,6 +249,8 @@ _MAKERS: Mapping[str, Callable[[Mapping[str, Any], Lengths], Move]] = {
 
 def made(node: Node, given: Numbers, sizes: Mapping[str, int]) -> Array:
     """What is filled from numbers alone, or worked out of them."""
+    import numpy as np
+
     attrs = node.attrs
     if attrs["kind"] == "fill":
         return np.full(lengths(node, attrs["size"], given, sizes), attrs["const"], _dtype(node))

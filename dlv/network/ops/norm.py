@@ -5,22 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from dlv.lazy import lazy
 from dlv.network.graph import Node
 from dlv.network.ops.layer import Elementwise, NoRule, NotRunnable, Run, Shapes
 from dlv.network.sizes import Shape, ShapeError, axis_of, text
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    import dlv.network.bounds.grains as grains
-    import dlv.network.ops.standardised as standardised
     from dlv.network.bounds.ball import Ball, BallRun
     from dlv.network.ops.layer import Array
-else:
-    np = lazy("numpy")
-    grains = lazy("dlv.network.bounds.grains")
-    standardised = lazy("dlv.network.ops.standardised")
 
 Params = Mapping[str, "Array"]
 
@@ -64,7 +55,11 @@ class Norm(Elementwise):
         if "running_mean" in run.params:
             scale, shift = affine(node, run.params, x.ndim, axis)
             return (x * scale + shift,)
+        import dlv.network.ops.standardised as standardised
+
         if variant in ("LAYER", "RMS"):
+            import numpy as np
+
             eps = node.attrs["eps"]
             eps = float(np.finfo(x.dtype).eps) if eps is None else eps
             axes = tuple(range(axis, x.ndim))
@@ -89,6 +84,8 @@ class Norm(Elementwise):
             return (_affine_bounds(node, ball, axis, run),)
         if variant == "BATCH" or not axis:
             raise NoRule(node, "it takes its statistics from the batch")
+        import dlv.network.ops.standardised as standardised
+
         eps = node.attrs["eps"]
         if variant in ("LAYER", "RMS"):
             # Without a number it is the unit of the precision at hand: that of the reference.
@@ -96,6 +93,10 @@ class Norm(Elementwise):
             gain, bias = (run.params.get(slot) for slot in ("weight", "bias"))
             mean = variant == "LAYER"
             return (standardised.bounds(ball, axis, eps, gain, bias, run.reference, mean=mean),)
+        import numpy as np
+
+        import dlv.network.bounds.grains as grains
+
         turned = grains.carried(
             ball,
             lambda a: _grouped(node, a, axis),
@@ -119,6 +120,8 @@ class Norm(Elementwise):
 
 def affine(node: Node, params: Params, rank: int, axis: int) -> tuple[Array, Array]:
     """Kept statistics as one factor and one summand per channel."""
+    import numpy as np
+
     found = _along(params, rank, axis)
     scale = 1 / np.sqrt(found["running_var"] + node.attrs["eps"])
     scale = scale * found["weight"] if "weight" in found else scale
@@ -144,10 +147,14 @@ def _grouped(node: Node, x: Array, axis: int) -> Array:
     """Batch, groups, and all that is normalised together."""
     if axis == 0 or x.ndim < 2:
         raise NotRunnable(node, "its channels are the axis of the batch")
+    import numpy as np
+
     return np.moveaxis(x, axis, 1).reshape(x.shape[0], _groups(node, x.shape[axis]), -1)
 
 
 def _ungrouped(x: Array, shape: tuple[int, ...], axis: int) -> Array:
+    import numpy as np
+
     return np.moveaxis(x.reshape(_moved(shape, axis)), 1, axis)
 
 
@@ -157,12 +164,20 @@ def _moved(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
 
 
 def _grouped_grids(node: Node, grid: Array, shape: tuple[int, ...], axis: int) -> list[Array]:
+    import numpy as np
+
+    import dlv.network.bounds.grains as grains
+
     old, groups = _moved(shape, axis), _groups(node, shape[axis])
     new = (shape[0], groups, grains.count(old, 1) // groups)
     return grains.reshaped(np.moveaxis(grid, axis, 1), old, new)
 
 
 def _ungrouped_grids(node: Node, grid: Array, shape: tuple[int, ...], axis: int) -> list[Array]:
+    import numpy as np
+
+    import dlv.network.bounds.grains as grains
+
     new, groups = _moved(shape, axis), _groups(node, shape[axis])
     old = (shape[0], groups, grains.count(new, 1) // groups)
     return [np.moveaxis(each, 1, axis) for each in grains.reshaped(grid, old, new)]
@@ -171,6 +186,10 @@ def _ungrouped_grids(node: Node, grid: Array, shape: tuple[int, ...], axis: int)
 def _affine_bounds(node: Node, ball: Ball, axis: int, run: BallRun) -> Ball:
     if run.reference.tiny:
         raise NoRule(node, "batch normalisation may be folded or not, and rounds differently")
+    import numpy as np
+
+    import dlv.network.bounds.grains as grains
+
     x = ball.centre
     scale, shift = affine(node, run.params, x.ndim, axis)
     along = _along(run.params, x.ndim, axis)
@@ -189,6 +208,8 @@ def _affine_bounds(node: Node, ball: Ball, axis: int, run: BallRun) -> Ball:
 
 def _window_sums(node: Node, x: Array, axis: int) -> Array:
     """Sums over neighbouring channels, as many before as torch takes."""
+    import numpy as np
+
     size = node.attrs["size"]
     pads = [(0, 0)] * x.ndim
     pads[axis] = (size // 2, (size - 1) // 2)
@@ -202,6 +223,8 @@ def _window_sums(node: Node, x: Array, axis: int) -> Array:
 
 def local_response(node: Node, x: Array, axis: int) -> Array:
     """x / (k + alpha * mean of squares of neighbouring channels) ** beta."""
+    import numpy as np
+
     attrs = node.attrs
     mean = _window_sums(node, x * x, axis) * (attrs["alpha"] / attrs["size"])
     return np.asarray(x / (mean + attrs["k"]) ** attrs["beta"], x.dtype)
@@ -219,6 +242,10 @@ def _local_bounds(node: Node, ball: Ball, axis: int, run: BallRun) -> Ball:
         raise NoRule(node, "its numbers allow a division by zero")
     if not axis:
         raise NoRule(node, "its channels are the axis of the batch")
+    import numpy as np
+
+    import dlv.network.bounds.grains as grains
+
     _, grid = grains.grains(ball)[0]
     near = np.sqrt(_window_sums(node, x * x, axis))
     energy = alpha / size * (near * grains.RAISED + grid) ** 2 * grains.RAISED

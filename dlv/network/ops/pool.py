@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from dlv.lazy import lazy
 from dlv.network.graph import Node
 from dlv.network.ops import linear
 from dlv.network.ops.conv import feature_map, spatial
@@ -31,9 +30,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
     Floats = NDArray[np.float64]
-else:
-    np = lazy("numpy")
-    balls = lazy("dlv.network.bounds.ball")
 
 
 class Pool(Layer):
@@ -142,6 +138,8 @@ def _padding(node: Node, windows: Sequence[Window]) -> list[tuple[Window, int, b
 
 
 def _average(node: Node, x: Array, windows: Sequence[Window], first: int) -> Array:
+    import numpy as np
+
     dtype = x.dtype if x.dtype.kind == "f" else np.dtype(np.float64)
     counts = [divisors(*each) for each in _padding(node, windows)]
     return means(x, windows, first, counts, dtype)
@@ -149,10 +147,14 @@ def _average(node: Node, x: Array, windows: Sequence[Window], first: int) -> Arr
 
 def _largest_ball(given: balls.Ball, windows: Sequence[Window], first: int) -> balls.Ball:
     """Largest values move no more than the largest move in their windows."""
+    from dlv.network.bounds import ball as balls
+
     centre = largest(given.centre, windows, first)
     radius = given.radius * (overlap(windows) ** 0.5 * balls.UP)
     found: Floats | None = None
     if given.box is not None:
+        import numpy as np
+
         found = largest(given.box, windows, first)
         upper = largest(given.centre + given.box, windows, first)
         lower = largest(given.centre - given.box, windows, first)
@@ -194,6 +196,8 @@ def _linear_ball(
     terms: int,
 ) -> balls.Ball:
     """Means of at most `terms` places, as a matrix of norm at most `share`."""
+    from dlv.network.bounds import ball as balls
+
     centre = average(given.centre)
     ours = balls.gamma(terms + 3, balls.UNIT)
     theirs = balls.gamma(terms + 3, run.reference.unit)
@@ -203,6 +207,8 @@ def _linear_ball(
     radius = (radius + alone * max(centre[:1].size, 1) ** 0.5) * balls.UP
     found: Floats | None = None
     if given.box is not None:
+        import numpy as np
+
         moved, about = average(given.box), average(np.abs(given.centre))
         found = (moved * (1 + theirs) + about * (ours + theirs) + alone) * balls.UP
         # A mean of moves is rounded itself.

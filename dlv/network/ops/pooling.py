@@ -7,16 +7,12 @@ from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from dlv.lazy import lazy
 from dlv.network.ops.windows import Axis, Parts, Window
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Array = NDArray[Any]
-else:
-    np = lazy("numpy")
 
 # Above so many entries the norm of an axis of means is bounded, not computed.
 _MATRIX = 1 << 20
@@ -34,16 +30,22 @@ def _along(rank: int, axis: int, part: slice) -> tuple[slice, ...]:
 
 
 def _lowest(dtype: Any) -> Any:
+    import numpy as np
+
     return -np.inf if dtype.kind == "f" else np.iinfo(dtype).min
 
 
 def _start(x: Array, axis: int, window: Window, fill: Any) -> Array:
+    import numpy as np
+
     shape = (*x.shape[:axis], window.count, *x.shape[axis + 1 :])
     return np.full_like(x, fill, shape=shape)
 
 
 def _reduced(x: Array, windows: Sequence[Window], first: int, combine: Any, fill: Any) -> Array:
     """Each window's values combined, one axis after the other."""
+    import numpy as np
+
     for axis, window in enumerate(windows, first):
         taps = [(outputs, places) for _, outputs, places in window.taps()]
         everywhere = [place for place, tap in enumerate(taps) if tap[0] == slice(0, window.count)]
@@ -61,6 +63,8 @@ def _reduced(x: Array, windows: Sequence[Window], first: int, combine: Any, fill
 
 def largest(x: Array, windows: Sequence[Window], first: int) -> Array:
     """The largest value of each window; its axes begin at `first`."""
+    import numpy as np
+
     return _reduced(x, windows, first, np.maximum, _lowest(x.dtype))
 
 
@@ -69,6 +73,8 @@ def largest_and_places(x: Array, windows: Sequence[Window], first: int) -> tuple
 
     Of equal values the first counts, of NaN the last, as in torch.
     """
+    import numpy as np
+
     places = np.zeros_like(x, np.int64)
     scale = 1
     for axis, window in reversed([*enumerate(windows, first)]):
@@ -90,12 +96,16 @@ def largest_and_places(x: Array, windows: Sequence[Window], first: int) -> tuple
 
 def sums(x: Array, windows: Sequence[Window], first: int) -> Array:
     """The sum of each window."""
+    import numpy as np
+
     return _reduced(x, windows, first, np.add, 0)
 
 
 @lru_cache(maxsize=256)
 def divisors(window: Window, after: int, count_pad: bool) -> Array:
     """How many places of each window count; those beyond the padding never do."""
+    import numpy as np
+
     if isinstance(window, Parts) or not count_pad:
         found = np.zeros(window.count, np.int64)
         for _, outputs, _ in window.taps():
@@ -111,6 +121,8 @@ def means(
     x: Array, windows: Sequence[Window], first: int, counts: Sequence[Array], dtype: Any
 ) -> Array:
     """The mean of each window, its sum divided by how many places count."""
+    import numpy as np
+
     result = sums(x.astype(dtype, copy=False), windows, first)
     divisor = np.ones((1,) * x.ndim, result.dtype)
     for axis, count in enumerate(counts, first):
@@ -122,6 +134,8 @@ def means(
 @lru_cache(maxsize=256)
 def mean_norm(window: Window, after: int, count_pad: bool) -> float:
     """A bound of the norm of means along one axis, as a matrix; that of several is the product."""
+    import numpy as np
+
     count = np.maximum(divisors(window, after, count_pad), 1)
     if window.length * window.count <= _MATRIX:
         matrix = np.zeros((window.count, window.length))

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from dlv.lazy import lazy
 from dlv.network.graph import Node
 from dlv.network.ops.layer import Layer, Run, Shapes, with_rank
 from dlv.network.sizes import Dim, Shape, ShapeError, fits, text
 
 if TYPE_CHECKING:
-    import dlv.network.ops.recurrence as recurrence
     from dlv.network.ops.layer import Array
-else:
-    recurrence = lazy("dlv.network.ops.recurrence")
 
 _GATES = {"LSTM": 4, "GRU": 3}
 
@@ -75,6 +71,8 @@ class Recurrent(Layer):
         return 2 * total * shape[0] * shape[1]
 
     def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
+        import dlv.network.ops.recurrence as recurrence
+
         attrs = node.attrs
         return recurrence.values(
             node.variant == "LSTM",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dlv.lazy import lazy
 from dlv.network.graph import Node
 from dlv.network.ops.layer import Layer, NoRule, Run, Shapes
 from dlv.network.ops.movement import made, moves, number
@@ -22,14 +21,8 @@ from dlv.network.sizes import (
 )
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    import dlv.network.bounds.grains as grains
     from dlv.network.bounds.ball import Ball, BallRun
     from dlv.network.ops.layer import Array
-else:
-    np = lazy("numpy")
-    grains = lazy("dlv.network.bounds.grains")
 
 Attrs = Mapping[str, Any]
 
@@ -74,6 +67,8 @@ class Reshape(Layer):
             return (made(node, [number(each) for each in run.inputs], run.sizes),)
         x = run.inputs[0]
         if kind == "size":
+            import numpy as np
+
             axis = axis_of(node.attrs["axis"], x.ndim, "axis")
             return (np.asarray(x.shape[axis], np.int64),)
         if kind == "to":
@@ -82,6 +77,8 @@ class Reshape(Layer):
         return tuple(move.values(x) for move in moves(node, x.shape, given, run.sizes))
 
     def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:
+        import dlv.network.bounds.grains as grains
+
         kind = node.attrs["kind"]
         if kind in ("fill", "arithmetic", "size"):
             centres = [ball.centre for ball in run.inputs]
@@ -103,6 +100,8 @@ def converted(x: Array, dtype: str | None) -> Array:
     if dtype is None or (x.dtype.kind == "f" and not _narrow(dtype)):
         return x
     if dtype == "bool":
+        import numpy as np
+
         return np.asarray(x != 0)
     if dtype.startswith(("int", "uint")):
         return x.astype(dtype)

@@ -12,18 +12,12 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from dlv.lazy import lazy
 from dlv.network.sizes import transposed, window
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.lib import stride_tricks
     from numpy.typing import NDArray
 
     Array = NDArray[Any]
-else:
-    np = lazy("numpy")
-    stride_tricks = lazy("numpy.lib.stride_tricks")
 
 # Patches are copied and multiplied a few rows at a time: what fits into a processor's cache is
 # not written to memory and read back. Below so many patches at once the product itself is slow.
@@ -85,6 +79,8 @@ Window = Axis | Parts
 @lru_cache(maxsize=256)
 def multiplicity(axis: Window) -> Array:
     """How many windows hold each place."""
+    import numpy as np
+
     found = np.zeros(axis.length, np.int64)
     for _, _, places in axis.taps():
         found[places] += 1
@@ -125,10 +121,14 @@ def _known(length: object) -> int:
 
 
 def channels_last(x: Array, channels: str) -> Array:
+    import numpy as np
+
     return np.moveaxis(x, 1, -1) if channels == "first" else x
 
 
 def channels_back(x: Array, channels: str) -> Array:
+    import numpy as np
+
     return np.moveaxis(x, -1, 1) if channels == "first" else x
 
 
@@ -138,6 +138,8 @@ def kernel_first(layout: str, weight: Array) -> Array:
         return weight.reshape(*weight.shape[:-2], 1, -1)
     if layout == "kernel_first":
         return weight
+    import numpy as np
+
     return np.moveaxis(weight, (0, 1), (-1, -2))
 
 
@@ -150,6 +152,8 @@ def convolve(x: Array, weight: Array, axes: Axes, groups: int) -> Array:
     x = x.astype(weight.dtype, copy=False)
     if groups > 1 and depth == groups:
         return _each_channel(x, weight, axes)
+    import numpy as np
+
     matrix = np.moveaxis(weight.reshape(-1, groups, out // groups), 1, 0)
     result = np.empty((rows, *counts, out), weight.dtype)
     patch, places = matrix.shape[1], prod(counts)
@@ -178,6 +182,8 @@ class _Patches:
         self.padded: Array | None = None
         if self.plain:
             return
+        import numpy as np
+
         if not all(axis.inside for axis in axes):
             self.padded = np.zeros((at_once, *(axis.reach for axis in axes), depth), x.dtype)
         counts = (axis.count for axis in axes)
@@ -188,8 +194,12 @@ class _Patches:
         x = self.x[start : start + self.at_once]
         rows, each = len(x), x.shape[-1] // self.groups
         if self.plain:
+            import numpy as np
+
             steps = tuple(slice(0, axis.reach, axis.stride) for axis in self.axes)
             return np.moveaxis(x[:, *steps].reshape(-1, self.groups, each), 1, 0)
+        from numpy.lib import stride_tricks
+
         if self.padded is not None:
             room = [max(min(axis.length, axis.reach - axis.before), 0) for axis in self.axes]
             pairs = zip(self.axes, room, strict=True)
@@ -214,6 +224,8 @@ class _Patches:
 
 def _each_channel(x: Array, weight: Array, axes: Axes) -> Array:
     """One group per channel: products by element, tap by tap."""
+    import numpy as np
+
     rows, depth = len(x), x.shape[-1]
     counts = (axis.count for axis in axes)
     result = np.zeros((rows, *counts, depth, weight.shape[-1] // depth), weight.dtype)
@@ -231,6 +243,8 @@ def spread(x: Array, weight: Array, axes: Axes, groups: int) -> Array:
     rows, depth = len(x), x.shape[-1]
     if depth != weight.shape[-1]:
         raise ValueError(f"{depth} channels for a weight of {weight.shape[-1]}")
+    import numpy as np
+
     x = x.astype(weight.dtype, copy=False)
     kernel, each = weight.shape[:-2], weight.shape[-2]
     # (groups, in / groups, kernel * out / groups)

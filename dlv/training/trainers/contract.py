@@ -10,24 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlv.errors import UsageError
-from dlv.lazy import lazy
 from dlv.training.config import TRAINER, Config
 from dlv.training.trainers.interface import Log as Log
 from dlv.training.trainers.interface import Readers as Readers
 from dlv.training.trainers.interface import TrainFunction as TrainFunction
 
 if TYPE_CHECKING:
-    import dlv.training.trainers.process as process
-    import dlv.training.trainers.python_trainer as python_trainer
-    import dlv.training.trainers.rows as rows
-    import dlv.training.trainers.torch_trainer as torch_trainer
     from dlv.training.checkpoints import Checkpoint
     from dlv.training.trial_files import Trial
-else:  # none of them needs what the others do
-    process = lazy("dlv.training.trainers.process")
-    python_trainer = lazy("dlv.training.trainers.python_trainer")
-    rows = lazy("dlv.training.trainers.rows")
-    torch_trainer = lazy("dlv.training.trainers.torch_trainer")
 
 # Another number where dlv's own trainer would come to other results than before.
 TORCH_TRAINER = 1
@@ -36,11 +26,17 @@ TORCH_TRAINER = 1
 def trainer(config: Config, readers: Readers, directory: Path = Path()) -> TrainFunction:
     """What trains as a configuration says; UsageError if it is not there."""
     if config.trainer == TRAINER:
+        import dlv.training.trainers.torch_trainer as torch_trainer
+
         found: TrainFunction = torch_trainer.train
         return found
     if isinstance(config.trainer, list):
+        import dlv.training.trainers.process as process
+
         made: TrainFunction = process.trainer(config.trainer, readers, directory)
         return made
+    import dlv.training.trainers.python_trainer as python_trainer
+
     own: TrainFunction = python_trainer.trainer(config.trainer, directory)
     return own
 
@@ -49,6 +45,8 @@ def run(trial: Trial, steps: int, checkpoint: Checkpoint, log: Log, readers: Rea
     """Train a slice: from the checkpoint to `steps`, or until `log` says to stop."""
     where = trial.config.input_data
     if where is not None and readers.rows is not None:
+        import dlv.training.trainers.rows as rows
+
         trial = replace(trial, opening=partial(rows.opened, trial, readers.rows))
     trainer(trial.config, readers, trial.directory)(trial, steps, checkpoint, log)
 
@@ -67,8 +65,12 @@ def check(config: Config, directory: Path = Path()) -> None:
                 hint='with config.input_data = "digits.npz"',
             )
     elif isinstance(config.trainer, list):
+        import dlv.training.trainers.process as process
+
         process.check(config.trainer, directory)
     else:
+        import dlv.training.trainers.python_trainer as python_trainer
+
         python_trainer.trainer(config.trainer, directory)
 
 
@@ -77,5 +79,9 @@ def version(config: Config, directory: Path = Path()) -> str:
     if config.trainer == TRAINER:
         return f"{TORCH_TRAINER}, torch {importlib.metadata.version('torch')}"
     if isinstance(config.trainer, list):
+        import dlv.training.trainers.process as process
+
         return str(process.version(config.trainer, directory))
+    import dlv.training.trainers.python_trainer as python_trainer
+
     return str(python_trainer.version(config.trainer, directory))
