@@ -1,0 +1,1 @@
+"""`dlv import`: what other tools kept becomes versions: checkpoints, MLflow runs, event files."""

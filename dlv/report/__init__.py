@@ -1,0 +1,1 @@
+"""Curves and networks as pictures and pages."""

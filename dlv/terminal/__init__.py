@@ -1,0 +1,1 @@
+"""What is printed: tables, colours, progress, the prompt of queries, and what TAB offers."""

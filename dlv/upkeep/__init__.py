@@ -1,0 +1,1 @@
+"""Looking after a repository: fsck (`check`, `repair`), gc (`collect`), restore, doctor."""

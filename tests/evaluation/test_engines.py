@@ -127,7 +127,7 @@ def test_names_and_precisions() -> None:
 def test_a_missing_extra_says_how_to_get_it(which: str, monkeypatch: pytest.MonkeyPatch) -> None:
     steps, tensor = full()
     monkeypatch.setitem(sys.modules, which, None)
-    for name in [name for name in sys.modules if name.startswith("dlv.network.torch_")]:
+    for name in [name for name in sys.modules if name.startswith("dlv.network.torch.")]:
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(UsageError, match=f"needs the package `{which}`") as caught:
         engines.engine(which, steps, tensor, "float32")

@@ -221,7 +221,7 @@ def test_the_longest_chain_is_read_and_not_a_longer_one() -> None:
 
 def test_a_segment_of_another_length(monkeypatch: pytest.MonkeyPatch) -> None:
     assert SEGMENT == 1 << 20
-    for name in ("encode", "links", "planes", "read", "fixed", "level"):
+    for name in ("read", "encode", "planes", "level", "deltas.links", "layouts.fixed"):
         monkeypatch.setattr(f"dlv.pas.{name}.SEGMENT", 64)
     store, names = built()
     assert len([row for row in store.chunks(names[0]) if row.plane == 3]) == 32

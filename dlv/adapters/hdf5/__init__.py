@@ -1,0 +1,1 @@
+"""HDF5 files read and written without the C library; `file` is the way in."""

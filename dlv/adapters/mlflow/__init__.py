@@ -1,0 +1,1 @@
+"""MLflow's stores, a folder or a database, read without MLflow."""

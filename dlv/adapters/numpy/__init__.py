@@ -1,0 +1,1 @@
+"""`.npy` and `.npz` files; objects in them are never loaded."""

@@ -1,0 +1,1 @@
+"""Protocol buffers read and written strictly, by tables of fields."""

@@ -1,0 +1,1 @@
+"""`slice` and `construct`: networks made from networks; `deriving` is the way in."""

@@ -1,0 +1,1 @@
+"""`evaluate`: candidates, configurations, training and winners; `evaluating` is the way in."""

@@ -1,0 +1,1 @@
+"""Bytes: event files, protobuf messages, and the series and chunks that packs hold."""

@@ -1,0 +1,1 @@
+"""Networks edited: nodes put in, taken out, resized, and which weights the result can reuse."""

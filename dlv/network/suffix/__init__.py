@@ -1,0 +1,1 @@
+"""The suffix metric: how far unread bits of a weight can move the scores; start at `metric`."""

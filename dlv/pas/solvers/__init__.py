@@ -1,0 +1,1 @@
+"""Which matrix is stored against which: MST, SPT, LAST, MT, PT and `best`, under budgets."""

@@ -1,0 +1,1 @@
+"""fsck --repair: the same bytes found elsewhere, or set aside."""

@@ -1,0 +1,1 @@
+"""Parts of matrices: slices, first planes and bounds; `retrieval` asks, `reader` reads."""

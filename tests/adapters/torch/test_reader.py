@@ -267,7 +267,7 @@ class TestHostile:
 
 _CHILD = """
 import json, pickle, resource, sys
-from dlv.adapters import torch
+from dlv.adapters.torch import reader as torch
 from dlv.errors import DlvError
 torch.open("good").close()
 limit = 700 << 20

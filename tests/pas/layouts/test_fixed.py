@@ -17,7 +17,6 @@ from dlv.canonical import hash_bytes
 from dlv.errors import Damaged, NewerFormat
 from dlv.pas import read
 from dlv.pas.floats import format_of
-from dlv.pas.layouts import fixed
 from dlv.pas.layouts.fixed import DTYPES, Fixed
 from dlv.pas.layouts.registry import layout_of
 from dlv.pas.layouts.segments import element_bytes
@@ -200,15 +199,8 @@ def test_a_matrix_beyond_shared_exponents_is_refused() -> None:
 
 
 def test_segments_of_a_longer_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (
-        fixed,
-        read,
-        *[
-            __import__(f"dlv.pas.{name}", fromlist=["x"])
-            for name in ("encode", "links", "planes", "level")
-        ],
-    ):
-        monkeypatch.setattr(module, "SEGMENT", 16)
+    for name in ("read", "encode", "planes", "level", "deltas.links", "layouts.fixed"):
+        monkeypatch.setattr(f"dlv.pas.{name}.SEGMENT", 16)
     source = random.Random(8)
     for dtype in DTYPES:
         for shape in ((5, 13), (64,), (3, 3, 7), (130, 1)):

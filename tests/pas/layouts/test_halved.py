@@ -139,9 +139,16 @@ def test_a_level_reads_no_more_than_its_planes() -> None:
 
 
 def test_segments_of_a_longer_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("fixed", "encode", "links", "planes", "level", "centre")
-    for module in (read, *[__import__(f"dlv.pas.{name}", fromlist=["x"]) for name in names]):
-        monkeypatch.setattr(module, "SEGMENT", 16)
+    for name in (
+        "read",
+        "encode",
+        "planes",
+        "level",
+        "deltas.links",
+        "layouts.fixed",
+        "layouts.centre",
+    ):
+        monkeypatch.setattr(f"dlv.pas.{name}.SEGMENT", 16)
     source = random.Random(8)
     for dtype in DTYPES:
         for shape in ((5, 13), (64,), (3, 3, 7), (131, 1)):

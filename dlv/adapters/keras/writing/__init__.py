@@ -1,0 +1,1 @@
+"""Keras files written from networks; `writer` is the way in."""

@@ -1,0 +1,1 @@
+"""ONNX files written from networks; `writer` is the way in, `ops*` write the operators."""

@@ -62,7 +62,7 @@ def loaded(keras: Any, tmp_path: Path) -> Write:
         path.write_bytes(first.getvalue())
         with zipfile.ZipFile(path) as file:
             assert file.testzip() is None
-            assert json.loads(file.read("metadata.json"))["dlv.versions.version"] == "a@1"
+            assert json.loads(file.read("metadata.json"))["dlv.version"] == "a@1"
         checkpoint = adapter.open(str(path))  # dlv reads it, too, strict as it is
         checkpoint.close()
         assert checkpoint.network is not None
