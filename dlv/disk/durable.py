@@ -314,16 +314,46 @@ def unlink(path: str | os.PathLike[str]) -> None:
 
 
 def move_all(pairs: Iterable[tuple[Path, Path]]) -> None:
-    """Rename files to other folders; every directory is synced once, the new names first."""
+    """Move files and folders to other folders; every directory is synced once.
+
+    A file has both names until the new one is durable: of a rename a power cut may keep the loss
+    of the old name alone.
+    """
     into: dict[Path, None] = {}
     out: dict[Path, None] = {}
+    twice = []
     for source, target in pairs:
         if target.parent not in into:
             make_directory(target.parent)
-        _call("rename", "move", target, os.rename, source, target)
+        if _linked(source, target):
+            twice.append(source)
+        else:
+            _call("rename", "move", target, os.rename, source, target)
         into[target.parent] = out[source.parent] = None
-    for directory in [*into, *(path for path in out if path not in into)]:
+    for directory in into:
         fsync_directory(directory)
+    for source in twice:
+        unlink(source)
+    for directory in out if twice else (path for path in out if path not in into):
+        fsync_directory(directory)
+
+
+def _linked(source: Path, target: Path) -> bool:
+    """Give a file a second name; False for a folder, and where the file system has no such."""
+    if source.is_dir() or source.is_symlink():
+        return False
+    try:
+        failpoints.hit("link")
+        os.link(source, target)
+    except FileExistsError:
+        with suppress(OSError):
+            return os.path.samefile(source, target)  # an earlier move did not come to its end
+        return False
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS):
+            raise storage_error("move", target, error) from error
+        return False
+    return True
 
 
 def clear_dead(tmp_dir: str | os.PathLike[str]) -> list[str]:

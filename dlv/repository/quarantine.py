@@ -205,13 +205,13 @@ def named(repository: Repository, wanted: str) -> Place:
 
 
 def waiting(repository: Repository) -> dict[Path, Path]:
-    """Where listed objects go that have not moved yet: a crash came between."""
+    """Where listed objects go that have not moved yet, or half: a crash came between."""
     found = {}
     for place in places(repository):
         for name, _ in place.objects:
-            origin = repository.path / name
-            if origin.exists() and not place.target(name).exists():
-                found[origin] = place.target(name)
+            origin, target = repository.path / name, place.target(name)
+            if origin.exists() and (not target.exists() or target.samefile(origin)):
+                found[origin] = target
     return found
 
 

@@ -325,3 +325,40 @@ def test_a_file_cleared_before_its_lock_is_made_again(
     monkeypatch.setattr(durable, "failpoints", ClearsOnce())
     name = write_once(*places, b"content", "")
     assert path_of(places[1], name, "").read_bytes() == b"content"
+
+
+def test_a_file_has_both_names_until_the_new_one_is_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut during a rename may keep the loss of the old name and not the new name."""
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "folder").mkdir()
+    synced: list[tuple[bool, bool]] = []
+    real = durable.fsync_directory
+
+    def watched(path: Path) -> None:
+        synced.append(((tmp_path / "a").exists(), (tmp_path / "to" / "a").exists()))
+        real(path)
+
+    monkeypatch.setattr(durable, "fsync_directory", watched)
+    pairs = [(tmp_path / name, tmp_path / "to" / name) for name in ("a", "b", "folder")]
+    (tmp_path / "to").mkdir()
+    os.link(tmp_path / "b", tmp_path / "to" / "b")  # as a move that was killed leaves it
+    durable.move_all(pairs)
+    assert synced[-2:] == [(True, True), (False, True)]  # the first is of the new folder
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["to"]
+    assert [(tmp_path / "to" / name).read_text() for name in ("a", "b")] == ["a", "b"]
+
+
+def test_a_move_where_files_have_one_name_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "no links here")
+
+    (tmp_path / "a").write_text("a")
+    monkeypatch.setattr(os, "link", refused)
+    durable.move_all([(tmp_path / "a", tmp_path / "to" / "a")])
+    assert (tmp_path / "to" / "a").read_text() == "a"
+    assert not (tmp_path / "a").exists()
