@@ -34,10 +34,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.errors import UsageError, require
+from dlv.kinds import Longs
 from dlv.pas.solvers.best import usual_price
 from dlv.pas.solvers.instance import Instance, by, joined, prices_of
 from dlv.pas.solvers.mst import arborescence
-from dlv.pas.storage_graph import Budgets, Longs, Scheme, StorageGraph
+from dlv.pas.storage_graph import Budgets, Scheme, StorageGraph
 from dlv.pas.storage_plan import StoragePlan
 
 Doubles = NDArray[np.float64]

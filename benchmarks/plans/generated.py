@@ -12,7 +12,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dlv.pas.storage_graph import Longs, StorageGraph
+from dlv.kinds import Longs
+from dlv.pas.storage_graph import StorageGraph
 
 Doubles = NDArray[np.float64]
 

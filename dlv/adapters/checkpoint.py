@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from dlv.errors import Damaged
+from dlv.kinds import Raw
 
 if TYPE_CHECKING:
     from dlv.network.graph import Network
@@ -56,7 +57,6 @@ ROLES = ("weight", "buffer", "optimizer", "extra")
 
 PART = 1 << 20
 
-Raw = bytes | bytearray | memoryview
 Part = Callable[[int, int], Raw]  # (start, size) -> so many bytes
 
 

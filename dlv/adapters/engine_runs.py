@@ -8,16 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.onnx.writing.writer import save_network
 from dlv.errors import DlvError, require
+from dlv.kinds import Array
 from dlv.network.forward import Forward
 from dlv.network.graph import Network
 from dlv.network.program import program
-
-Array = NDArray[Any]
 
 # It moves padding into a max pool, where the zeros then count as -infinity.
 WRONG_OPTIMIZERS = ("Pad_Fusion",)

@@ -13,11 +13,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from dlv.adapters.checkpoint import Raw, Tensor
+from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.order import swap, transpose
 from dlv.adapters.source import Source
 from dlv.canonical import MAX_BYTES, dumps, loads
 from dlv.errors import Damaged, NewerFormat, UnsafeInput
+from dlv.kinds import Raw
 
 MOST_LITERAL_BYTES = 64 << 20
 _UNITS = (1, 2, 4, 8, 16)

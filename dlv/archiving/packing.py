@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from dlv.canonical import hash_bytes
+from dlv.kinds import Raw
 from dlv.pas.encode import Encoded, Part, encode_elements, encode_object
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.registry import default_layout
@@ -13,8 +14,6 @@ from dlv.pas.packs import MAX_OBJECT_CHUNK
 from dlv.pas.spool import BUFFER, Owner, Pending, lane_of
 from dlv.weights.pack_files import PackFiles, PackRecord
 from dlv.weights.store import MatrixStore
-
-Raw = bytes | bytearray | memoryview
 
 _BYTES = default_layout()  # one plane of bytes is its own layout
 POOL = 256 << 10  # decoded length at which a shared chunk is full

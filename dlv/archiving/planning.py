@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from dlv.archiving.candidates import candidates
 from dlv.archiving.speeds import Speeds
 from dlv.archiving.tryouts import Choice, Tried, Tryouts
+from dlv.kinds import Raw
 from dlv.metadata import storage, versions
 from dlv.metadata.database import Database
 from dlv.metadata.storage import HeldSnapshot, StoredMatrix
@@ -30,7 +31,6 @@ from dlv.pas.footer import Encoding
 from dlv.pas.layouts.segments import OPAQUE
 from dlv.pas.storage_graph import StorageGraph
 
-Raw = bytes | bytearray | memoryview
 Advance = Callable[[int], None]
 
 BASES = 2  # of the candidates, so many are tried

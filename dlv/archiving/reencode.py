@@ -23,7 +23,6 @@ from dlv.repository.handle import Repository
 from dlv.weights.store import MatrixStore, gone
 from dlv.weights.writer import PackRecord
 
-Raw = bytes | bytearray | memoryview
 Advance = Callable[[int], None]
 
 DEAD = 0.05  # a pack of which a larger part is used no more is written again,

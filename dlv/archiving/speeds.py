@@ -15,6 +15,7 @@ import numpy as np
 
 from dlv.canonical import dumps, matrix_hash
 from dlv.errors import Damaged, DlvError
+from dlv.kinds import Raw
 from dlv.pas.coders import small
 from dlv.pas.coders.codecs import codec_of
 from dlv.pas.encode import Part, encode_materialised, encode_sub_fast, encode_xor
@@ -24,8 +25,6 @@ from dlv.pas.layouts.registry import default_layout
 from dlv.pas.layouts.segments import Layout
 from dlv.pas.pieces import Piece
 from dlv.pas.read import read_matrix
-
-Raw = bytes | bytearray | memoryview
 
 FILE = "speeds.json"
 FORMAT = 1  # raised when decoders become faster or slower

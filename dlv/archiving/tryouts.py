@@ -23,6 +23,7 @@ from dlv.archiving.attempts import Attempt, Place
 from dlv.canonical import WRITER, dumps, hash_bytes
 from dlv.disk.durable import storage_error
 from dlv.errors import StorageError
+from dlv.kinds import Raw
 from dlv.pas.coders import small
 from dlv.pas.coders.codecs import choose
 from dlv.pas.encode import (
@@ -38,7 +39,6 @@ from dlv.pas.layouts.fixed import Fixed
 from dlv.pas.layouts.registry import default_layout
 from dlv.pas.layouts.segments import Layout
 
-Raw = bytes | bytearray | memoryview
 Kind = Literal["materialise", "xor", "sub", "context"]
 
 JOURNAL, BYTES = "tryouts.jsonl", "tryouts.bin"

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from dlv.kinds import Array
+
 Weights = dict[str, Array]
 SIZE, LABELS = 8, 4
 

@@ -14,8 +14,8 @@ from typing import Self, TypeVar
 import dlv.disk.rights as rights
 from dlv.canonical import hash_bytes, hasher
 from dlv.errors import StorageError, denied
+from dlv.kinds import Raw
 
-Raw = bytes | bytearray | memoryview
 T = TypeVar("T")
 
 READ_SIZE = 1 << 20

@@ -28,6 +28,7 @@ import dlv.disk.unfinished as unfinished
 from dlv.disk.paths import Folder
 from dlv.disk.unfinished import SUFFIX
 from dlv.errors import DlvError, StorageError
+from dlv.kinds import Raw
 
 if TYPE_CHECKING:
     import concurrent.futures as futures
@@ -340,7 +341,7 @@ class _Raw(io.FileIO):
 
     _count = _begun = 0
 
-    def write(self, data: durable.Raw, /) -> int:  # type: ignore[override]
+    def write(self, data: Raw, /) -> int:  # type: ignore[override]
         done = super().write(data) or 0
         self._count += done
         if self._count - self._begun >= durable.WRITE_OUT:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import dlv.evaluation.asked as settings
 import dlv.evaluation.given_data as given_data
@@ -23,6 +22,7 @@ from dlv.evaluation.plain import BATCH, tensors_of
 from dlv.evaluation.planes import Planes
 from dlv.evaluation.progressive import depths_of, norms_of, suffix_of
 from dlv.evaluation.rows import Rows, wanted
+from dlv.kinds import Array
 from dlv.network.bounds.interval import Balls
 from dlv.network.forward import Forward
 from dlv.network.ops.layer import NoRule
@@ -30,7 +30,6 @@ from dlv.network.program import program
 from dlv.repository.handle import Repository
 from dlv.weights.bounds import Record
 
-Array = NDArray[Any]
 Values = dict[str, tuple[Array, Array | None]]  # and radii
 
 

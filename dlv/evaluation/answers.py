@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from dlv.kinds import Array
+
 Labels = NDArray[np.int64]
 
 OPEN = -1  # the label of a row that was not determined

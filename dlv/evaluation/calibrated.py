@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +15,13 @@ from numpy.typing import NDArray
 from dlv.canonical import hash_bytes
 from dlv.evaluation.answers import Answers, NoBounds, Settings, Told, first_sets
 from dlv.evaluation.levels import Batches, Levels
-from dlv.evaluation.open_rows import Inputs, Places, Rows, first_row
+from dlv.evaluation.open_rows import Inputs, Rows, first_row
 from dlv.evaluation.planes import Planes
 from dlv.evaluation.progressive import Model, planes_of
+from dlv.kinds import Array, Floats, Places
 from dlv.network.forward import Forward
 from dlv.network.program import Program
 
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 COMPLETIONS = 8

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 import dlv.processors as processors
 from dlv.adapters.checkpoint import Beside, Tensor
@@ -24,11 +23,11 @@ from dlv.adapters.engine_runs import in_memory, session
 from dlv.adapters.onnx.writing.writer import save_network
 from dlv.errors import UsageError, nearest, require
 from dlv.evaluation.runtime import check, widened
+from dlv.kinds import Array
 from dlv.network.forward import Forward, sizes_of
 from dlv.network.graph import Network, Port
 from dlv.network.program import Program
 
-Array = NDArray[Any]
 TensorOf = Callable[[str], Array]
 
 ENGINES = ("numpy", "torch", "onnxruntime")

@@ -18,7 +18,8 @@ import dlv.weights.arrays as arrays
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.adapters.onnx import files
 from dlv.errors import DlvError
-from dlv.evaluation.original import REFERENCE, RUNTIME, Array, Original, Values, there
+from dlv.evaluation.original import REFERENCE, RUNTIME, Original, Values, there
+from dlv.kinds import Array
 from dlv.network.agreement import Difference, differing, drawn, rows_of, tolerance, too_long
 from dlv.network.graph import Network, Port
 from dlv.network.program import program

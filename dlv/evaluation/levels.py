@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +18,13 @@ from dlv.evaluation.answers import (
     first_labels,
     first_sets,
 )
-from dlv.evaluation.open_rows import Inputs, OpenRows, Places, Rows
+from dlv.evaluation.open_rows import Inputs, OpenRows, Rows
 from dlv.evaluation.planes import Moved, Planes
+from dlv.kinds import Array, Places
 from dlv.network.forward import Forward
 from dlv.network.ops.layer import NoRule
 from dlv.network.program import Program
 
-Array = NDArray[Any]
 Depths = Mapping[str, int]
 Batches = Iterator[tuple[Places, Inputs]]
 

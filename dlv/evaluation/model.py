@@ -6,10 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 import dlv.repository.revisions as revisions
 import dlv.weights.arrays as arrays
@@ -17,14 +16,13 @@ import dlv.weights.catalogue as catalogue
 import dlv.weights.inventory as inventory
 from dlv.adapters.blocks import tensor_bytes
 from dlv.errors import NotFound, UsageError, nearest
+from dlv.kinds import Array
 from dlv.metadata.versions import Version
 from dlv.network.graph import Network
 from dlv.network.program import Program, program
 from dlv.objects.manifest import Manifest, Snapshot
 from dlv.repository.handle import Repository
 from dlv.weights.store import MatrixStore
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

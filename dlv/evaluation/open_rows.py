@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlv.evaluation.answers import OPEN, Answers, Settings, Told
+from dlv.kinds import Array, Places
 from dlv.network.graph import Network
 
-Array = NDArray[Any]
-Places = NDArray[np.intp]
 Inputs = Mapping[str, Array]
 
 

@@ -6,14 +6,12 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from numpy.typing import NDArray
-
 from dlv.adapters.engine_runs import session
 from dlv.errors import require
 from dlv.evaluation.engines import threads
 from dlv.evaluation.runtime import widened
+from dlv.kinds import Array
 
-Array = NDArray[Any]
 Values = dict[str, Array]
 
 RUNTIME, REFERENCE = "onnxruntime", "onnx"

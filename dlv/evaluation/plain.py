@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import dlv.evaluation.engines as engines
 from dlv.adapters.data.columns import Spooled
@@ -17,9 +15,9 @@ from dlv.evaluation.outcome import Evaluation
 from dlv.evaluation.planes import Planes
 from dlv.evaluation.rows import Rows
 from dlv.evaluation.scores import Tally
+from dlv.kinds import Array
 from dlv.network.graph import Port
 
-Array = NDArray[Any]
 BATCH = 64
 
 PRECISIONS = {"float64": "f64", "float32": "float32"}  # and what their labels are called

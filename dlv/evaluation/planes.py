@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dlv.errors import Damaged
+from dlv.kinds import Array, Raw
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.centre import centre
 from dlv.pas.layouts.registry import bits_after
@@ -24,8 +24,6 @@ from dlv.pas.read import ALL, chain, read_matrix
 from dlv.weights.arrays import to_array
 from dlv.weights.store import TURNS, MatrixStore, gone
 
-Raw = bytes | bytearray | memoryview
-Array = NDArray[Any]
 Key = tuple[str, int]  # pack, offset
 T = TypeVar("T")
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dlv.errors import Damaged, DlvError
 from dlv.evaluation.answers import Answers, NoBounds, Settings, Told, first_sets
 from dlv.evaluation.levels import Batches, Levels
-from dlv.evaluation.open_rows import Inputs, Places, Rows, first_row
+from dlv.evaluation.open_rows import Inputs, Rows, first_row
 from dlv.evaluation.planes import Planes
+from dlv.kinds import Array, Places
 from dlv.network.bounds.adjoint import Adjoint
 from dlv.network.bounds.ball import REFERENCES, STRICT, Norms, squares
 from dlv.network.bounds.interval import Balls, certain
@@ -26,7 +26,6 @@ from dlv.network.suffix.record import Suffix, suffix_from_json
 from dlv.weights.bounds import KIND, NoRecord, Record
 from dlv.weights.store import MatrixStore
 
-Array = NDArray[Any]
 Shapes = tuple[tuple[int, ...], ...]
 
 # What stored norms are raised by, relatively, and more.

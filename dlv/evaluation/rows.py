@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dlv.adapters.data.columns import Column
 from dlv.adapters.data.sets import Data, Wanted
 from dlv.errors import UsageError
+from dlv.kinds import Array
 from dlv.network.graph import Input
 from dlv.network.program import Program
 from dlv.network.sizes import Shape, same, text
 
-Array = NDArray[Any]
 _LABELS = 1 << 16  # labels that are looked at together
 # What numpy has no type for is cut to the next wider one.
 _FLOATS = {"float16": np.float16, "float32": np.float32, "float64": np.float64}

@@ -6,13 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import dlv.weights.arrays as arrays
 from dlv.errors import UsageError
+from dlv.kinds import Array
 from dlv.network.graph import Network, Node
-
-Array = NDArray[Any]
 
 _RANDOM = frozenset(
     ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +11,9 @@ from dlv.errors import UsageError
 from dlv.evaluation.answers import OPEN, first_labels, first_sets
 from dlv.evaluation.outcome import Confusion, Evaluation
 from dlv.evaluation.rows import Rows
+from dlv.kinds import Array
 from dlv.network.sizes import text
 
-Array = NDArray[Any]
 Labels = NDArray[np.int64]
 MOST_CONFUSED = 4096  # classes
 

@@ -8,10 +8,9 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 import dlv.disk.user_files as user_files
 from dlv.adapters.data.columns import Column, Held
@@ -20,8 +19,8 @@ from dlv.errors import Conflict, UsageError
 from dlv.evaluation.answers import OPEN
 from dlv.evaluation.outcome import Evaluation
 from dlv.evaluation.rows import Rows
+from dlv.kinds import Array
 
-Array = NDArray[Any]
 Until = ExitStack | None  # as `user_files.replacing` has it
 _ROWS = 1 << 14
 

@@ -9,19 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dlv.errors import UsageError
+from dlv.kinds import Array
 from dlv.network.fields import DTYPES
 from dlv.network.graph import Input, Network
 from dlv.network.inference import Tensors
 from dlv.network.sizes import Dim
 from dlv.network.summary import summary
-
-Array = NDArray[Any]
 
 # A result may be off by this much of its size. Rounding stays far below in float32; what means
 # something else is above: the smallest seen was 5e-4, padding before one pool of fifty layers.

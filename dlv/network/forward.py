@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from dlv.errors import UsageError
+from dlv.kinds import Array
 from dlv.network.graph import Network, Port
 from dlv.network.ops.layer import NotRunnable, Run
 from dlv.network.ops.registry import layer_of
 from dlv.network.program import Program, Step, params_of
 from dlv.network.sizes import ShapeError, text
 
-Array = NDArray[Any]
 Tensor = Callable[[str], Array]
 
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dlv.errors import UsageError
+from dlv.kinds import Array
 from dlv.network.effects import refuse_effects
 from dlv.network.graph import Network, Node, Port
 from dlv.network.inference import Tensors, attribute_faults, enough, node_shapes
 from dlv.network.ops.layer import NotRunnable
 from dlv.network.ops.registry import layer_of
 
-Array = NDArray[Any]
 LINEAR = ("CONV", "DECONV", "FULL")
 _STATISTICS = ("running_mean", "running_var")
 

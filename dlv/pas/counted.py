@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dlv.pas.pieces import ChunkSource, Piece, Raw
+from dlv.kinds import Raw
+from dlv.pas.pieces import ChunkSource, Piece
 
 
 class Counted:

@@ -10,6 +10,7 @@ import numpy as np
 
 from dlv.canonical import hash_bytes
 from dlv.errors import Damaged
+from dlv.kinds import Raw
 from dlv.pas.coders.choice import Effort, choose_plane, decode_plane
 from dlv.pas.coders.codecs import choose, choose_text, codec_of
 from dlv.pas.deltas.difference import Delta, delta_cutter, overlap_of, stretched
@@ -24,9 +25,6 @@ from dlv.pas.layouts.segments import (
     word_shape,
     words_of,
 )
-
-Raw = bytes | bytearray | memoryview
-
 
 SMALL = 64 << 10  # planes of matrices up to this may share chunks, so have no contexts
 

@@ -12,9 +12,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dlv.kinds import Raw
 from dlv.pas.layouts.segments import BLOCK, OPAQUE, UNSIGNED, spare, words_of
 
-Raw = bytes | bytearray | memoryview
 Words = NDArray[Any]  # little-endian unsigned words of 1, 2, 4 or 8 bytes
 
 

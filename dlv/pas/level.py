@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dlv.kinds import Floats
 from dlv.pas.counted import Counted
 from dlv.pas.deltas.difference import stretched
 from dlv.pas.deltas.links import Link, Lookup, chain, is_context, links_of
@@ -26,8 +27,6 @@ from dlv.pas.numbers import numbers_of
 from dlv.pas.pieces import ChunkSource, Piece
 from dlv.pas.planes import PlaneDecoder
 from dlv.pas.read import ALL, Builder, check_hash, exponents_of, far_scales, ranges
-
-Floats = NDArray[np.float64]
 
 HALF = 1 << 23  # the mapped code of +0
 CODES = 1 << 24

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dlv.kinds import Floats
 from dlv.pas.floats import format_of
 from dlv.pas.layouts.segments import Words
-
-Floats = NDArray[np.float64]
 
 WHOLE = 1 << 53  # beyond, float64 does not hold every integer
 

@@ -12,6 +12,7 @@ from typing import Protocol, Self
 
 from dlv.canonical import WRITER, hash_bytes
 from dlv.errors import Damaged, NewerFormat, StorageError
+from dlv.kinds import Raw
 from dlv.pas.coders.codecs import codec_of
 from dlv.pas.coders.zstd import ZstdCodec, decompress
 from dlv.pas.footer import (
@@ -25,8 +26,6 @@ from dlv.pas.footer import (
     Member,
     parse,
 )
-
-Raw = bytes | bytearray | memoryview
 
 MAGIC = b"DLVPACK1"
 END = b"DLVPEND1"

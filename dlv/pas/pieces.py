@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from dlv.errors import Damaged
+from dlv.kinds import Raw
 from dlv.pas.footer import covered
 from dlv.pas.packs import Stored
-
-Raw = bytes | bytearray | memoryview
 
 # No codec makes bytes smaller than to this part: a frame of zstd repeats one byte 2^15 times
 # per byte, and a coder of fractions of bits stays below it too.

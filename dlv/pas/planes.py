@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from dlv.canonical import dumps
 from dlv.errors import Damaged
+from dlv.kinds import Raw
 from dlv.pas.coders.above import AboveCodec
 from dlv.pas.coders.codecs import context_codec_of
 from dlv.pas.coders.context import ContextCodec
@@ -15,7 +16,7 @@ from dlv.pas.coders.rans import ContextRans
 from dlv.pas.deltas.links import Link, PlaneReader, is_above, is_context
 from dlv.pas.deltas.predictors import predictors_of
 from dlv.pas.layouts.segments import SEGMENT, Words
-from dlv.pas.pieces import ChunkSource, Piece, Raw
+from dlv.pas.pieces import ChunkSource, Piece
 
 
 class PlaneDecoder:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dlv.canonical import matrix_hasher
 from dlv.errors import Damaged, StorageError
+from dlv.kinds import Raw
 from dlv.pas.deltas.difference import delta_cutter, stretched
 from dlv.pas.deltas.links import MAX_CHAIN as MAX_CHAIN
 from dlv.pas.deltas.links import Link, Lookup, check_memory, links_of
@@ -22,7 +23,6 @@ from dlv.pas.pieces import Piece as Piece
 from dlv.pas.pieces import join_pieces as join_pieces
 from dlv.pas.planes import PlaneDecoder
 
-Raw = bytes | bytearray | memoryview
 Exponents = NDArray[Any]  # uint8 where that holds them, or else uint16
 
 ALL = 1 << 30

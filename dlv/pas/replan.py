@@ -12,8 +12,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from dlv.kinds import Longs
 from dlv.pas.solvers.reach import refuse_unreachable
-from dlv.pas.storage_graph import Budgets, Longs, Scheme, StorageGraph
+from dlv.pas.storage_graph import Budgets, Scheme, StorageGraph
 from dlv.pas.storage_plan import MAX_DEPTH, StoragePlan
 
 

@@ -35,8 +35,8 @@ from numpy.typing import NDArray
 
 from dlv.canonical import read_json
 from dlv.errors import Damaged, NotFound, StorageError
+from dlv.kinds import Longs
 
-Longs = NDArray[np.int64]
 Scheme = Literal["independent", "parallel"]
 Budgets = Sequence[int | None]  # microseconds in the order of snapshots; None: unlimited
 Edge = tuple[int, int, str, int, int]

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from dlv.errors import Damaged, DlvError, UsageError
-from dlv.pas.storage_graph import Budgets, Longs, Scheme, StorageGraph, whole
+from dlv.kinds import Longs
+from dlv.pas.storage_graph import Budgets, Scheme, StorageGraph, whole
 
 MAX_DEPTH = 32  # deltas are read one after the other; a longer chain is cut
 

@@ -14,10 +14,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from dlv.errors import StorageError
+from dlv.kinds import Raw
 from dlv.pas.deltas.links import Link, Lookup, chain, links_of
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.segments import raw_of
-from dlv.pas.pieces import ChunkSource, Raw
+from dlv.pas.pieces import ChunkSource
 from dlv.pas.read import ALL, Builder, check_hash, far_scales
 
 

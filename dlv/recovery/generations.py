@@ -12,11 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from dlv.errors import Damaged, DlvError
+from dlv.kinds import Raw
 from dlv.pas.deltas.links import link_of
 from dlv.pas.footer import Encoding, Footer, PieceRow, pieces_of
 from dlv.pas.pieces import Piece
-
-Raw = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True)

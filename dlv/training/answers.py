@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from dlv.errors import UsageError
+from dlv.kinds import Array
 from dlv.network.graph import Network, Port
 from dlv.network.sizes import text
-
-Array = npt.NDArray[Any]
 
 
 def scores(network: Network, loss: str) -> Port:

@@ -22,8 +22,8 @@ import numpy.typing as npt
 import dlv.disk.durable as durable
 from dlv.canonical import float_of, hasher, number
 from dlv.errors import Damaged, StorageError, UsageError
+from dlv.kinds import Array
 
-Array = npt.NDArray[Any]
 Metrics = Mapping[int, Mapping[str, float]]
 
 MAGIC = b"dlvtrial"

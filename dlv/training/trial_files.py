@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
 import numpy as np
-import numpy.typing as npt
 
 import dlv.disk.durable as durable
 from dlv.canonical import HashedFile, dumps, hash_bytes, hasher, matrix_hash, read_json
 from dlv.errors import Conflict, Damaged, DlvError, NotFound, StorageError, UsageError, nearest
+from dlv.kinds import Array, Raw
 from dlv.network.graph import Network
 from dlv.training.checkpoints import Checkpoint
 from dlv.training.config import Config
@@ -33,8 +33,6 @@ from dlv.training.config import Config
 if TYPE_CHECKING:
     from dlv.training.trainers.datasets import Data
 
-Array = npt.NDArray[Any]
-Raw = bytes | bytearray | memoryview
 
 TRIAL, START = "trial.json", "start.npz"
 _MOST_BYTES = 64 << 20

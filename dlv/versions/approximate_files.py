@@ -15,14 +15,13 @@ import dlv.weights.rounding as rounding
 import dlv.weights.snapshots as snapshots
 from dlv.adapters import registry
 from dlv.canonical import HashedFile
+from dlv.kinds import Floats, Raw
 from dlv.objects.manifest import Manifest
 from dlv.pas.layouts.schemes import BF16, rounded
 from dlv.versions.delivery import Target
 from dlv.versions.working import Tracked
-from dlv.weights.reading.approximation import Bounds, Floats, NoBounds, Reading, whole
+from dlv.weights.reading.approximation import Bounds, NoBounds, Reading, whole
 from dlv.weights.store import MatrixStore
-
-Raw = bytes | bytearray | memoryview
 
 # Where there is room to say in the file what it is.
 _TELLING = ("safetensors", "gguf")

@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 import dlv.weights.arrays as arrays
-from dlv.adapters.checkpoint import ITEM_BYTES, Raw, Tensor
+from dlv.adapters.checkpoint import ITEM_BYTES, Tensor
 from dlv.canonical import hash_bytes
 from dlv.errors import Damaged, UsageError
+from dlv.kinds import Array, Raw
 from dlv.network.edits.overlap import Run
 from dlv.network.edits.reuse import COPY, OVERLAP, Plan, Reuse
-
-Array = npt.NDArray[Any]
 
 
 def tensors(plan: Plan, held: Sequence[Tensor], seed: int = 0) -> list[Tensor]:

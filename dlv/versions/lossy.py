@@ -11,9 +11,10 @@ import dlv.weights.catalogue as catalogue
 import dlv.weights.inventory as inventory
 import dlv.weights.rounding as rounding
 import dlv.weights.snapshots as snapshots
-from dlv.adapters.checkpoint import Raw, Tensor
+from dlv.adapters.checkpoint import Tensor
 from dlv.canonical import timestamp
 from dlv.errors import UsageError
+from dlv.kinds import Raw
 from dlv.metadata import matrices, versions
 from dlv.metadata.versions import Version
 from dlv.objects.manifest import Container, Manifest, Parent, Snapshot

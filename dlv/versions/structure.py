@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import dlv.weights.catalogue as catalogue
 from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.errors import Conflict, UsageError
+from dlv.kinds import Raw
 from dlv.objects.manifest import NetworkReference
 
 if TYPE_CHECKING:
-    from dlv.adapters.checkpoint import Raw
     from dlv.network.graph import Network
     from dlv.network.verify import Problem
     from dlv.pas.footer import Encoding

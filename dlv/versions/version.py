@@ -12,10 +12,10 @@ import dlv.repository.revisions as revisions
 import dlv.weights.arrays as arrays
 import dlv.weights.catalogue as catalogue
 import dlv.weights.reading.retrieval as retrieval
-from dlv.adapters.checkpoint import Raw
 from dlv.config import Config, check
 from dlv.errors import NotFound, nearest
 from dlv.events.formats.series import Scalars
+from dlv.kinds import Array, Raw
 from dlv.metadata import metrics, versions
 from dlv.network.graph import Network
 from dlv.objects.manifest import Manifest, Snapshot
@@ -151,13 +151,13 @@ class Version:
             f"{self.row.label} has no matrix `{name}`", did_you_mean=nearest(name, self.matrices)
         )
 
-    def matrix(self, name: str) -> arrays.Array:
+    def matrix(self, name: str) -> Array:
         """A matrix as a numpy array; bfloat16 and float8 come as float32 of the same values."""
         raw = self.raw(name)
         dtype, shape = self.matrices[name]
         return arrays.to_array(dtype, shape, raw)
 
-    def state_dict(self, *, jobs: int = 1) -> dict[str, arrays.Array]:
+    def state_dict(self, *, jobs: int = 1) -> dict[str, Array]:
         """All matrices but those of optimizers, read by so many threads."""
         wanted = {
             tensor.name: (tensor.dtype, tensor.shape, digest)
@@ -170,7 +170,7 @@ class Version:
             for name, (dtype, shape, digest) in wanted.items()
         }
 
-    def over_steps(self, name: str) -> dict[int | None, arrays.Array]:
+    def over_steps(self, name: str) -> dict[int | None, Array]:
         """A matrix in each snapshot that has it, by step; what they share is decoded once."""
         places = [i for i, tensor in enumerate(self.manifest.tensors) if tensor.name == name]
         held = {

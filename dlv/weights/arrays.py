@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlv.adapters.checkpoint import ITEM_BYTES, Raw, Tensor
+from dlv.adapters.checkpoint import ITEM_BYTES, Tensor
 from dlv.adapters.order import swap
 from dlv.errors import UsageError, require
+from dlv.kinds import Array, Raw
 from dlv.network.fields import TORCH_DTYPES
-
-Array = npt.NDArray[Any]
 
 _SAME = {
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),

@@ -19,6 +19,7 @@ import numpy as np
 
 from dlv.canonical import WRITER, dumps, hash_bytes, hash_of, is_hash, loads
 from dlv.errors import Damaged, DlvError
+from dlv.kinds import Raw
 from dlv.metadata import bounds as rows
 from dlv.metadata.database import Database
 from dlv.network.bounds.ball import Norms
@@ -30,7 +31,6 @@ from dlv.weights.bounds_columns import columns
 from dlv.weights.bounds_columns import rows as rows_of
 from dlv.weights.bounds_norms import MOST, NodeNorms, node_json, read_node
 
-Raw = bytes | bytearray | memoryview
 Lookup = Callable[[str], Encoding | None]
 
 FORMAT, ROWS = "dlv/bounds/2", "dlv/bounds/1"

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from dlv.adapters.checkpoint import Raw
 from dlv.canonical import loads
 from dlv.errors import Damaged, DlvError
+from dlv.kinds import Raw
 from dlv.metadata import networks, versions
 from dlv.metadata.database import Database
 from dlv.metadata.metrics import Summary, summarise

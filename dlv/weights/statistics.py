@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 import dlv.weights.arrays as arrays
-from dlv.adapters.checkpoint import ITEM_BYTES, Raw
-
-Array = npt.NDArray[Any]
+from dlv.adapters.checkpoint import ITEM_BYTES
+from dlv.kinds import Array, Raw
 
 BLOCK = 1 << 18  # elements
 BINS = 12

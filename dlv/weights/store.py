@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self, TypeVar
 from dlv.canonical import WRITER, hash_bytes
 from dlv.disk.durable import path_of
 from dlv.errors import Damaged
+from dlv.kinds import Raw
 from dlv.metadata.database import Database
 from dlv.metadata.matrices import PackIndex
 from dlv.pas.footer import Encoding
@@ -21,7 +22,6 @@ from dlv.pas.pieces import ChunkSource
 from dlv.pas.read import Piece, chain, join_pieces, read_matrix, read_planes, read_slice
 from dlv.pas.together import read_together
 
-Raw = bytes | bytearray | memoryview
 T = TypeVar("T")
 
 OPEN_PACKS = 64

@@ -12,6 +12,7 @@ from typing import Protocol
 from dlv.canonical import hash_bytes, matrix_hash, matrix_hasher
 from dlv.disk.durable import READ_SIZE
 from dlv.errors import Conflict, DlvError
+from dlv.kinds import Raw
 from dlv.pas.encode import Encoded, encode_elements, encode_object
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.segments import default_layout, element_bytes, matrix_bytes
@@ -21,8 +22,6 @@ from dlv.pas.read import Piece
 from dlv.pas.spool import BUFFER, Owner, Pending, lane_of
 from dlv.weights.pack_files import PackFiles, Place
 from dlv.weights.pack_files import PackRecord as PackRecord
-
-Raw = bytes | bytearray | memoryview
 
 SMALL = 64 << 10  # up to this a matrix or object shares chunks with others
 GROUP = 256 << 10  # decoded length at which a shared chunk is full

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from dlv.evaluation.answers import OPEN, Answers, Settings, Told
 from dlv.evaluation.levels import NEAR, Batches, Levels
-from dlv.evaluation.open_rows import Places
 from dlv.evaluation.planes import Planes
 from dlv.evaluation.progressive import planes_of
+from dlv.kinds import Places
 from dlv.network.bounds.ball import REFERENCES
 from dlv.network.forward import Forward
 from tests.evaluation.stored_models import SmallRows, StoredModel, fresh, mlp, stored_model

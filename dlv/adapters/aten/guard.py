@@ -13,18 +13,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.engine_runs import numpy_outputs, onnxruntime_outputs
 from dlv.errors import DlvError, UsageError
+from dlv.kinds import Array
 from dlv.network.agreement import another, differing, distance, tolerance, too_long
 from dlv.network.effects import draws
 from dlv.network.graph import Network
 from dlv.network.torch.module import build
 from dlv.network.torch.types import dtype_of, torch
-
-Array = NDArray[Any]
 
 # Rounding may be off by so many times what one last bit of the inputs changes.
 _OFTEN = 32

@@ -22,12 +22,13 @@ from dlv.adapters.caffe.graph import build
 from dlv.adapters.caffe.layers import translate
 from dlv.adapters.caffe.schema import MOST_FIELDS, Blob, read_net
 from dlv.adapters.caffe.spec import Layer, read_spec
-from dlv.adapters.checkpoint import Checkpoint, Part, Raw, Tensor
+from dlv.adapters.checkpoint import Checkpoint, Part, Tensor
 from dlv.adapters.protobuf.numbers import packed_bytes
 from dlv.adapters.protobuf.reader import Span, message
 from dlv.adapters.source import Source
 from dlv.adapters.splice import Piece
 from dlv.errors import Damaged, UsageError
+from dlv.kinds import Raw
 from dlv.network.graph import Network
 
 FORMAT = "caffemodel"

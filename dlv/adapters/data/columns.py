@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO, Any, Literal, Protocol
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from dlv.adapters import archive
 from dlv.adapters.archive import Entry
@@ -16,8 +16,7 @@ from dlv.adapters.numpy import npy
 from dlv.adapters.numpy.npy import Header
 from dlv.adapters.source import Source
 from dlv.errors import Damaged, UnsafeInput, UsageError
-
-Array = NDArray[Any]
+from dlv.kinds import Array
 
 # An array whose rows do not lie one after the other is held in memory up to this size.
 MOST_HELD = 256 << 20

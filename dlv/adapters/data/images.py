@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dlv.adapters.data.columns import Column, Held
 from dlv.adapters.data.settings import Settings
 from dlv.errors import Damaged, UnsafeInput, UsageError, require
+from dlv.kinds import Array
 
-Array = NDArray[Any]
 Shape = tuple[int | None, ...] | None
 
 SUFFIXES = {

@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dlv.adapters.data.columns import Column
 from dlv.errors import UnsafeInput, UsageError, nearest
-
-Array = NDArray[Any]
+from dlv.kinds import Array
 
 _BLOCK = 4096
 MOST_CLASSES = 1 << 20

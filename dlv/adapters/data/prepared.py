@@ -6,13 +6,11 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dlv.adapters.data.columns import Column
 from dlv.adapters.data.settings import Settings
 from dlv.errors import UsageError
-
-Array = NDArray[Any]
+from dlv.kinds import Array
 
 
 def prepared(column: Column, settings: Settings) -> Column:

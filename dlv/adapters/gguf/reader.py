@@ -14,7 +14,7 @@ from functools import partial
 from typing import BinaryIO
 
 from dlv.adapters import splice
-from dlv.adapters.checkpoint import ITEM_BYTES, Checkpoint, Raw, Tensor
+from dlv.adapters.checkpoint import ITEM_BYTES, Checkpoint, Tensor
 from dlv.adapters.gguf.header import (
     ALIGNMENT,
     MOST_AXES,
@@ -29,6 +29,7 @@ from dlv.adapters.source import Source
 from dlv.adapters.splice import Piece
 from dlv.canonical import dumps, number
 from dlv.errors import Damaged, UnsafeInput, UsageError
+from dlv.kinds import Raw
 
 FORMAT = "gguf"
 SUFFIX = ".gguf"

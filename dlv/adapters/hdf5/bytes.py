@@ -9,9 +9,9 @@ from __future__ import annotations
 import struct
 from typing import Protocol
 
-from dlv.adapters.checkpoint import Raw
 from dlv.adapters.source import Source
 from dlv.errors import Damaged, UnsafeInput
+from dlv.kinds import Raw
 
 UNDEFINED = (1 << 64) - 1
 

@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dlv.adapters.checkpoint import Raw
 from dlv.adapters.hdf5.bytes import MOST_DEPTH, UNDEFINED, Cursor, Limits, Region, check_sum
 from dlv.adapters.hdf5.chunks import (
     MOST_CHUNKED_BYTES,
@@ -35,6 +34,7 @@ from dlv.adapters.hdf5.headers import (
 from dlv.adapters.hdf5.types import Datatype, Heap, datatype, shape, texts
 from dlv.adapters.order import swap
 from dlv.errors import Damaged, NewerFormat, UnsafeInput, UsageError
+from dlv.kinds import Raw
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 MOST_PATH = 4096

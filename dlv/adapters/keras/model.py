@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlv.adapters import splice
-from dlv.adapters.checkpoint import Checkpoint, Part, Raw, Tensor
+from dlv.adapters.checkpoint import Checkpoint, Part, Tensor
 from dlv.adapters.hdf5.bytes import Region
 from dlv.adapters.hdf5.file import Contents, Dataset
 from dlv.adapters.keras.config import Model, read_model
@@ -19,6 +19,7 @@ from dlv.adapters.keras.weights import Found, Names
 from dlv.adapters.source import Source
 from dlv.adapters.splice import MOST_LITERAL_BYTES, Piece
 from dlv.errors import UnsafeInput
+from dlv.kinds import Raw
 from dlv.network.graph import Network
 
 MOST_NAMED = 5

@@ -12,13 +12,14 @@ from typing import BinaryIO
 
 from dlv.adapters import archive, splice
 from dlv.adapters.archive import Entry
-from dlv.adapters.checkpoint import Checkpoint, Part, Raw, Tensor
+from dlv.adapters.checkpoint import Checkpoint, Part, Tensor
 from dlv.adapters.numpy import npy
 from dlv.adapters.numpy.npy import Header
 from dlv.adapters.order import swap, transpose
 from dlv.adapters.source import Source
 from dlv.adapters.splice import Piece
 from dlv.errors import Damaged, UsageError
+from dlv.kinds import Raw
 
 FORMAT = "npz"
 SUFFIX = ".npz"

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dlv.adapters.checkpoint import CODES, Part, Raw, Tensor
+from dlv.adapters.checkpoint import CODES, Part, Tensor
 from dlv.adapters.onnx.external import External
 from dlv.adapters.protobuf.numbers import packed_bytes, varints
 from dlv.adapters.protobuf.reader import Schema, Span
 from dlv.errors import Damaged, NewerFormat, UnsafeInput
+from dlv.kinds import Raw
 
 MOST_DIMENSIONS = 64
 _MOST_OFFSET = 1 << 62

@@ -10,11 +10,12 @@ from typing import Any
 
 from dlv.adapters import strided
 from dlv.adapters.archive import Entry, stream
-from dlv.adapters.checkpoint import Part, Raw
+from dlv.adapters.checkpoint import Part
 from dlv.adapters.order import swap
 from dlv.adapters.source import Source
 from dlv.adapters.torch.pickles import Call, Global, Mapping, Persistent
 from dlv.errors import Damaged, UnsafeInput, UsageError
+from dlv.kinds import Raw
 
 # torch's name of a dtype: name here, bytes per element, bytes that swap together
 DTYPES: dict[str, tuple[str, int, int]] = {

@@ -9,9 +9,10 @@ import zlib
 from collections.abc import Sequence
 from typing import BinaryIO
 
-from dlv.adapters.checkpoint import Raw, Tensor
+from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.torch.tensors import DTYPES, STORAGES
 from dlv.errors import Damaged, UsageError
+from dlv.kinds import Raw
 
 _PREFIX = "archive"
 _ALIGNMENT = 64

@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import dlv.evaluation.given_data as given_data
 from dlv.adapters.data.sets import Data, Wanted
 from dlv.adapters.data.settings import Settings
 from dlv.errors import DlvError, UsageError
 from dlv.evaluation.given_data import Given
+from dlv.kinds import Array
 from dlv.network.graph import Input, Network
 from dlv.network.program import Program
 from dlv.objects.manifest import Manifest
 from dlv.repository.handle import Repository
-
-Array = NDArray[Any]
 
 ROWS = 96
 _LENGTH = 16  # of an axis that the network leaves open

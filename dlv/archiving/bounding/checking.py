@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from numpy.typing import NDArray
 
 import dlv.weights.catalogue as catalogue
 from dlv.archiving.bounding.make import Centres, Model, norms_of, usable
@@ -21,8 +18,6 @@ from dlv.objects.manifest import Manifest
 from dlv.weights.bounds import KIND, Record, decode, hashes_of
 from dlv.weights.bounds_norms import NodeNorms
 from dlv.weights.store import MatrixStore
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

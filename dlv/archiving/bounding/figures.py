@@ -5,18 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dlv.kinds import Array
 from dlv.network.bounds.ball import short
 from dlv.network.bounds.norms import level_norms, norms_of
 from dlv.network.graph import Node
 from dlv.network.sizes import Shape
 from dlv.weights.bounds_norms import LevelNorms, NodeNorms
-
-Array = NDArray[Any]
 
 MOST_ROWS = 1 << 17  # norms of more rows would make a record as large as what it spares
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from dlv.archiving.attempts import Attempt
-from dlv.archiving.bounding.view import Raw, View
+from dlv.archiving.bounding.view import View
 from dlv.canonical import hash_bytes
+from dlv.kinds import Raw
 from dlv.network.graph import Node
 from dlv.pas.coders.small import SMALL
 from dlv.pas.deltas.links import MAX_CHAIN, chain, link_of

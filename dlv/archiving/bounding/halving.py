@@ -7,15 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
-
-from numpy.typing import NDArray
 
 from dlv.archiving.bounding.fixing import halved
 from dlv.archiving.bounding.make import Made, Model, make
 from dlv.archiving.bounding.view import View
-
-Array = NDArray[Any]
+from dlv.kinds import Array
 
 # Smaller ones share chunks with their like: then planes more would be chunks more.
 SMALLEST = 8 << 10

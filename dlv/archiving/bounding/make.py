@@ -6,13 +6,11 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
-
-from numpy.typing import NDArray
 
 from dlv.archiving.bounding.figures import Figures, figures
 from dlv.archiving.bounding.view import View
 from dlv.errors import NotFound, UsageError
+from dlv.kinds import Array
 from dlv.network.bounds.ball import Norms
 from dlv.network.bounds.schedule import Schedule, Stored, Weights, blind, schedule
 from dlv.network.graph import Network
@@ -29,8 +27,6 @@ from dlv.pas.layouts.registry import bits_after
 from dlv.pas.level import Level
 from dlv.weights.bounds import Record, named
 from dlv.weights.bounds_norms import NodeNorms
-
-Array = NDArray[Any]
 
 KEPT = 256 << 20  # bytes of centres that are held while a schedule is looked for
 

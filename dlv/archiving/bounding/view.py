@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dlv.archiving.attempts import Attempt, Place
 from dlv.errors import Damaged, StorageError
+from dlv.kinds import Array, Raw
 from dlv.pas.coders.codecs import Config, codec_of
 from dlv.pas.footer import Encoding
 from dlv.pas.level import Level, Unusable, level, needed
 from dlv.pas.pieces import Piece
 from dlv.pas.read import ALL, read_matrix
 from dlv.weights.arrays import to_array
-
-Raw = bytes | bytearray | memoryview
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

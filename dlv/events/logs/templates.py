@@ -18,9 +18,9 @@ from dlv.events.formats.summaries import Value
 from dlv.events.formats.wire import BYTES, FIXED32, FIXED64, VARINT, Malformed, fields, varint
 from dlv.events.logs.points import SCALAR
 from dlv.events.logs.run_state import Series
+from dlv.kinds import Floats
 
 Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 Words = NDArray[np.uint64]
 
 WALL = b"\x09"  # the key before the time, with which an event begins

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dlv.network.bounds.adjoint_rules import Form, Places, least_of, passed
+from dlv.kinds import Array, Floats, Places
+from dlv.network.bounds.adjoint_rules import Form, least_of, passed
 from dlv.network.bounds.ball import UP, Ball, BallRun, Norms, Reference, l2
 from dlv.network.bounds.interval import Balls, certain
 from dlv.network.forward import sizes_of
 from dlv.network.graph import Port
 from dlv.network.program import Program, Step
 
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 Known = Mapping[Port, Ball]
 
 AT_ONCE = 64  # pairs that are followed together

@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod, sqrt
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import dlv.network.bounds.grains as grains
+from dlv.kinds import Array, Floats, Places
 from dlv.network.bounds.ball import UNIT, UP, Ball, BallRun, gamma, l2
 from dlv.network.graph import Node
 from dlv.network.ops import linear
@@ -30,10 +29,6 @@ from dlv.network.ops.windows import (
     spread,
 )
 from dlv.network.sizes import axis_of
-
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
-Places = NDArray[np.intp]
 
 # Slopes and gaps are rounded themselves, by a few units each.
 _SLACK = 2.0**-48

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import floor, inf, isfinite, log10
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
+from dlv.kinds import Array, Floats
 
 UNIT = 2.0**-53  # the centre's
 # What a sum of up to 2^22 rounded terms may lose, and more: every norm and radius is raised so.

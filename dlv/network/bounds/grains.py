@@ -8,15 +8,12 @@ another, its box a third, and what only moves numbers moves every grid in the sa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dlv.kinds import Array, Floats
 from dlv.network.bounds.ball import UNIT, UP, Ball, Reference, gamma, squares
 
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 Shape = tuple[int, ...]
 
 RAISED = UP  # what every new radius is multiplied by

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlv.kinds import Array, Floats
 from dlv.network.bounds.ball import (
     F64,
     STRICT,
@@ -28,9 +28,6 @@ from dlv.network.graph import Port
 from dlv.network.ops.layer import NoRule
 from dlv.network.ops.registry import layer_of
 from dlv.network.program import Program, Step
-
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 
 MOST_CLASSES = 2048  # beyond, a table of all pairs of classes would be larger than the network
 

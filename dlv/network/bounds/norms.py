@@ -9,20 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import gcd, inf, isfinite, prod, sqrt
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dlv.kinds import Array, Floats
 from dlv.network.bounds.ball import UP
 from dlv.network.bounds.torus_norms import TooLarge, torus_norm
 from dlv.network.graph import Node
 from dlv.network.ops.conv import spatial
 from dlv.network.ops.windows import kernel_first, overlap, sliding, spreading
 from dlv.network.sizes import Shape
-
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 
 # Eigenvalues are computed to far better than this.
 RAISED = 1 + 1e-7

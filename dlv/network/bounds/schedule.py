@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dlv.kinds import Array, Floats
 from dlv.network.bounds.ball import F64, STRICT, Norms, Reference
 from dlv.network.bounds.interval import Balls, certain
 from dlv.network.ops.layer import NoRule
@@ -20,8 +19,6 @@ from dlv.network.suffix.radius import Read, SuffixBalls
 from dlv.network.suffix.record import Suffix
 from dlv.network.suffix.schedule import Allocation
 
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 Inputs = Mapping[str, Array]
 Depths = Mapping[str, int]
 

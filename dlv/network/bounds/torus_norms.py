@@ -11,12 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from dlv.kinds import Array
 
 # Complex numbers held at once, and products spent on one norm, at most.
 _AT_ONCE = 1 << 21

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dlv.kinds import Array
 from dlv.network.graph import Node
 from dlv.network.ops.layer import Elementwise, Layer, NoRule, NotRunnable, Run, Shapes
 from dlv.network.sizes import Shape, axis_of
 
 if TYPE_CHECKING:
     from dlv.network.bounds.ball import Ball, BallRun
-    from dlv.network.ops.layer import Array
 
 _HALF_ROOT = math.sqrt(0.5)
 _ROOT_OF_2_OVER_PI = math.sqrt(2 / math.pi)

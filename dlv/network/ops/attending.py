@@ -5,16 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dlv.kinds import Array, Floats
 from dlv.network.bounds.ball import UNIT, UP, Ball, Reference, gamma
 from dlv.network.bounds.grains import carried, grids, largest, level, norm, reshaped, settled
-
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 
 _MOST = 1 << 22  # scores at a time
 # A score so far below the largest one has the weight 0 in every precision.

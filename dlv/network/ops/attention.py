@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dlv.kinds import Array
 from dlv.network.graph import Node
 from dlv.network.ops.layer import Layer, NoRule, Run, Shapes
 from dlv.network.sizes import Dim, Shape, ShapeError, broadcast, elements, same, text
 
 if TYPE_CHECKING:
     from dlv.network.bounds.ball import Ball, BallRun
-    from dlv.network.ops.layer import Array
 
 
 class Attention(Layer):

@@ -6,13 +6,13 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dlv.kinds import Array
 from dlv.network.graph import Node
 from dlv.network.ops.layer import Layer, NoRule, Run, Shapes
 from dlv.network.sizes import Dim, Shape, ShapeError, axis_of, broadcast, same, text
 
 if TYPE_CHECKING:
     from dlv.network.bounds.ball import Ball, BallRun
-    from dlv.network.ops.layer import Array
 
 
 class Concat(Layer):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from dlv.kinds import Array, Floats
 from dlv.network.graph import Node
 from dlv.network.ops import linear
 from dlv.network.ops.layer import Layer, Run, Shapes, with_rank
@@ -25,13 +26,7 @@ from dlv.network.ops.windows import (
 from dlv.network.sizes import Dim, Shape, ShapeError, elements, text, transposed, window
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from dlv.network.bounds import ball as balls
-
-    Array = NDArray[Any]
-    Floats = NDArray[np.float64]
 
 
 def spatial(shape: Shape, axes: int, channels: str, what: str) -> tuple[Dim, Dim, Shape]:

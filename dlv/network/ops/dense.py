@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from dlv.kinds import Array
 from dlv.network.graph import Node
 from dlv.network.ops import linear
 from dlv.network.ops.layer import Layer, NoRule, Run, Shapes
 from dlv.network.sizes import Dim, Shape, ShapeError, elements
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from dlv.network.bounds import ball as balls
-
-    Array = NDArray[Any]
-    Floats = NDArray[np.float64]
 
 
 class Full(Layer):

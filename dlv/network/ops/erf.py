@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
+from dlv.kinds import Array, Floats
 
 # Chebyshev fits of degree 11 and 14, as polynomials, the highest power first.
 # erf(x) / x - 1 on |x| <= 1, in 2 x^2 - 1: within 8e-18.

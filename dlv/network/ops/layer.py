@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from dlv.errors import UsageError
+from dlv.kinds import Array
 from dlv.network.graph import Node
 from dlv.network.sizes import Shape, ShapeError, text
 from dlv.network.vocabulary import OPS, Slot, slots
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from dlv.network.bounds.ball import Ball, BallRun
 
-    Array = NDArray[Any]
 
 Shapes = Sequence[Shape | None]
 

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from dlv.kinds import Floats
 from dlv.network.graph import Node
 from dlv.network.ops.layer import NoRule
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from dlv.network.bounds import ball as balls
 
-    Array = NDArray[Any]
-    Floats = NDArray[np.float64]
 
 # A product in binary64 loses this at most where it is below all normal numbers.
 _SMALLEST = 2.0**-1022

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dlv.kinds import Array
 from dlv.network.graph import Node
 from dlv.network.ops.layer import NotRunnable
 from dlv.network.size_numbers import evaluate
 from dlv.network.sizes import axis_of
 
 if TYPE_CHECKING:
-    from dlv.network.ops.layer import Array
+    pass
 
 Lengths = tuple[int, ...]
 Numbers = Sequence[int | float | bool]

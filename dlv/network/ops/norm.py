@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from dlv.kinds import Array
 from dlv.network.graph import Node
 from dlv.network.ops.layer import Elementwise, NoRule, NotRunnable, Run, Shapes
 from dlv.network.sizes import Shape, ShapeError, axis_of, text
 
 if TYPE_CHECKING:
     from dlv.network.bounds.ball import Ball, BallRun
-    from dlv.network.ops.layer import Array
 
 Params = Mapping[str, "Array"]
 

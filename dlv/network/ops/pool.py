@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from dlv.kinds import Array, Floats
 from dlv.network.graph import Node
 from dlv.network.ops import linear
 from dlv.network.ops.conv import feature_map, spatial
@@ -23,13 +24,7 @@ from dlv.network.ops.windows import Window, overlap, sliding
 from dlv.network.sizes import Shape, axis_of, window
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from dlv.network.bounds import ball as balls
-
-    Array = NDArray[Any]
-    Floats = NDArray[np.float64]
 
 
 class Pool(Layer):

@@ -7,12 +7,12 @@ from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from dlv.kinds import Array
 from dlv.network.ops.windows import Axis, Parts, Window
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    pass
 
-    Array = NDArray[Any]
 
 # Above so many entries the norm of an axis of means is bounded, not computed.
 _MATRIX = 1 << 20

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dlv.kinds import Array
 from dlv.network.ops.layer import Run
-
-Array = NDArray[Any]
 
 
 def values(

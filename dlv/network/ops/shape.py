@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from dlv.kinds import Array
 from dlv.network.graph import Node
 from dlv.network.ops.layer import Layer, NoRule, Run, Shapes
 from dlv.network.ops.movement import made, moves, number
@@ -22,7 +23,6 @@ from dlv.network.sizes import (
 
 if TYPE_CHECKING:
     from dlv.network.bounds.ball import Ball, BallRun
-    from dlv.network.ops.layer import Array
 
 Attrs = Mapping[str, Any]
 

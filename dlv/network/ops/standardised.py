@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dlv.kinds import Array, Floats
 from dlv.network.bounds.ball import UNIT, UP, Ball, Reference, gamma
 from dlv.network.bounds.grains import count, grains, largest, level, most, norm, settled, slip
-
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 
 _DOWN = 1 - 1e-8  # norms are rounded up; what divides must not be
 

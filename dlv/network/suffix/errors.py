@@ -7,16 +7,13 @@ that supremum times ||A x||.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dlv.kinds import Array
 from dlv.network.program import Step
 from dlv.network.suffix.form import EPS, RAISED, TINY, dagger
 from dlv.network.suffix.torus import Torus, Window, transformed
-
-Array = NDArray[Any]
 
 _FLOOR = 0.01  # of the mean eigenvalue
 

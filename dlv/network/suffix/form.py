@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dlv.kinds import Array
 from dlv.network.suffix.plan import (
     Copied,
     Masked,
@@ -26,7 +26,6 @@ from dlv.network.suffix.plan import (
 )
 from dlv.network.suffix.torus import Torus
 
-Array = NDArray[Any]
 Back = Callable[[Array, "Gradients"], Array]
 
 EPS = 2.0**-53

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dlv.kinds import Array, Floats
 from dlv.network.bounds.schedule import Inputs, Weights
 from dlv.network.forward import Forward
 from dlv.network.ops.layer import Run
 from dlv.network.program import Program, Step
-
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 
 BATCH = 32
 # Channels that hardly vary are taken to vary by this part of the largest deviation.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import sqrt
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlv.kinds import Array
 from dlv.network.bounds.ball import short
 from dlv.network.bounds.schedule import Inputs, Weights
 from dlv.network.ops.layer import NoRule
@@ -23,9 +23,6 @@ from dlv.network.suffix.record import FINE, THETA, Correction, Suffix, SuffixLev
 from dlv.network.suffix.source import LINEAR, Source, check
 from dlv.network.suffix.torus import Torus
 from dlv.network.suffix.tuning import STEPS, Tuning, start, tuning_of
-
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 
 _LARGEST = 1e90  # of norms: products of two, and sums of these, are far from infinity
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from math import sqrt
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlv.kinds import Array, Floats
 from dlv.network.bounds.ball import F64, UNIT, UP, Ball, BallRun, Norms, Reference, gamma, l2
 from dlv.network.bounds.interval import Balls
 from dlv.network.graph import Port
@@ -26,8 +26,6 @@ from dlv.network.program import Program, Step
 from dlv.network.suffix.record import Correction, Suffix, SuffixLevel, SuffixNode
 from dlv.network.suffix.steps import Seen, addable, added, exact, plain, rounding_of
 
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 # By the result of each linear step: planes read of its weight; None: all.
 Depths = Mapping[str, int | None]
 

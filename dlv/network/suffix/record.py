@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from dlv.canonical import number
 from dlv.errors import Damaged
+from dlv.kinds import Array, Floats
 
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 Small = NDArray[np.int8]
 
 FINE = 8.0  # steps of p and of A: a factor of 2^(1/8)

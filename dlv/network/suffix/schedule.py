@@ -7,13 +7,11 @@ rows can bear: rows in use are harder than those that a network was trained on.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
+from dlv.kinds import Floats
+
 Depths = Mapping[str, int]
 
 MOST_ROWS = 0.9

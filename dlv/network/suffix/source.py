@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dlv.kinds import Array
 from dlv.network.bounds.schedule import Weights
 from dlv.network.ops.layer import NoRule
 from dlv.network.program import Program, Step, params_of
 from dlv.network.suffix.errors import matrix_of
 from dlv.network.suffix.plan import Plan, Through, Told
 from dlv.network.suffix.record import MOST_CLASSES
-
-Array = NDArray[Any]
 
 # Numbers of one form at most: beyond, the recursion of norms has to do.
 MOST = 1 << 26

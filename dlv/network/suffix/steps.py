@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod, sqrt
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dlv.kinds import Array, Floats
 from dlv.network.bounds.ball import UNIT, UP, Ball, BallRun, gamma, l2, root_of
 from dlv.network.bounds.grains import largest
 from dlv.network.ops.linear import Reach
@@ -16,9 +15,6 @@ from dlv.network.program import Step
 from dlv.network.sizes import axis_of
 from dlv.network.suffix.plan import window_of
 from dlv.network.suffix.record import SuffixLevel, SuffixNode
-
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 
 _ROUNDED = 1e-9
 _VANISHING = 2.0**-900  # of squares that are too small to be told from zero

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dlv.kinds import Array
 from dlv.network.bounds.schedule import Inputs
 from dlv.network.suffix.errors import head_of, over_torus
 from dlv.network.suffix.form import Gradients, Parameters, RoughPeaks, dagger, walk
@@ -22,8 +21,6 @@ from dlv.network.suffix.habits import Habit, habits
 from dlv.network.suffix.plan import Plan, Through, Told
 from dlv.network.suffix.source import Source, scaled_steps, steps_of
 from dlv.network.suffix.torus import Torus
-
-Array = NDArray[Any]
 
 COARSE = 6  # sides of the tori while tuning
 STEPS = 40

@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.errors import Damaged
+from dlv.kinds import Raw
 from dlv.pas.coders.blocks import blocks
 from dlv.pas.coders.context import Order, places_of
 from dlv.pas.coders.zstd import decompress
-
-Raw = bytes | bytearray | memoryview
 
 MOST = 1 << 20
 

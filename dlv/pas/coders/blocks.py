@@ -10,9 +10,8 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
+from dlv.kinds import Bytes
 from dlv.pas.coders.zstd import EFFORTS
-
-Bytes = NDArray[np.uint8]
 
 # What a block costs beyond its bytes: three of header, some more for a Huffman table.
 BLOCK = 24

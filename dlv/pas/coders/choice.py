@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from dlv.kinds import Raw
 from dlv.pas.coders.above import AboveCodec
 from dlv.pas.coders.codecs import choose, choose_text, codec_of
 from dlv.pas.coders.zstd import ZstdCodec
 
-Raw = bytes | bytearray | memoryview
 Config = Mapping[str, Any]
 # "fast" is what commit takes; "small" looks for the smallest.
 Effort = Literal["fast", "small"]

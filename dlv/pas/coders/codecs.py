@@ -7,13 +7,13 @@ from typing import Any, Protocol
 
 from dlv.canonical import HASH
 from dlv.errors import Damaged, NewerFormat
+from dlv.kinds import Raw
 from dlv.pas.coders.above import AboveCodec
 from dlv.pas.coders.context import ContextCodec, ContextPacked, ContextZstd
 from dlv.pas.coders.rans import ContextRans
 from dlv.pas.coders.raw import RawCodec
 from dlv.pas.coders.zstd import ZstdCodec
 
-Raw = bytes | bytearray | memoryview
 Config = Mapping[str, Any]
 
 # A plane that zstd makes less than this part smaller is kept raw: reading it is then a copy.

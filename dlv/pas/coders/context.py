@@ -15,13 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.errors import Damaged
+from dlv.kinds import Bytes, Raw
 from dlv.pas.coders import compiled
 from dlv.pas.coders.blocks import blocks
 from dlv.pas.coders.contexts import classes
 from dlv.pas.coders.zstd import decompress
-
-Raw = bytes | bytearray | memoryview
-Bytes = NDArray[np.uint8]
 
 CONTEXTS = 128
 MAX_DIGITS = 1 << 20

@@ -17,11 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.errors import Damaged
+from dlv.kinds import Bytes, Raw
 from dlv.pas.coders import compiled
 from dlv.pas.floats import Format, Words, balanced
-
-Raw = bytes | bytearray | memoryview
-Bytes = NDArray[np.uint8]
 
 SEGMENT = 1 << 20  # elements; planes of large matrices are cut at its multiples
 CONTEXTS = 128

@@ -18,10 +18,8 @@ from numpy.typing import NDArray
 
 from dlv.canonical import hash_bytes
 from dlv.errors import Damaged
+from dlv.kinds import Bytes, Raw
 from dlv.pas.coders import compiled
-
-Raw = bytes | bytearray | memoryview
-Bytes = NDArray[np.uint8]
 
 CONTEXTS = 128
 STATES = 64

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dlv.errors import Damaged
-
-Raw = bytes | bytearray | memoryview
+from dlv.kinds import Raw
 
 
 class RawCodec:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dlv.canonical import hash_bytes
 from dlv.errors import Damaged
+from dlv.kinds import Bytes, Raw
 from dlv.pas.coders.codecs import choose, choose_text, codec_of
 from dlv.pas.coders.context import (
     CONTEXTS,
@@ -35,9 +36,6 @@ from dlv.pas.encode import Encoded, Part, Put, same_bytes
 from dlv.pas.floats import Words, applied, differences, exponents, words_in
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.segments import OPAQUE, Ieee, raw_of, word_shape, words_of
-
-Raw = bytes | bytearray | memoryview
-Bytes = NDArray[np.uint8]
 
 # Matrices up to this share chunks with others, which no contexts reach.
 SMALL = 64 << 10

@@ -7,8 +7,7 @@ import threading
 import zstandard
 
 from dlv.errors import Damaged
-
-Raw = bytes | bytearray | memoryview
+from dlv.kinds import Raw
 
 # An RLE block gives 128 KiB for 4 bytes: no frame can hold more than this per byte.
 MAX_RATIO = 1 << 15

@@ -10,13 +10,13 @@ import numpy as np
 
 from dlv.canonical import HASH
 from dlv.errors import Damaged, NewerFormat
+from dlv.kinds import Raw
 from dlv.pas.coders import compiled
 from dlv.pas.floats import Format, apply_digits, differences, format_of
 from dlv.pas.layouts.fixed import FixedCutter
 from dlv.pas.layouts.fixed_delta import FixedDelta
 from dlv.pas.layouts.segments import BLOCK, Layout, Words, join_words, spare, split_words
 
-Raw = bytes | bytearray | memoryview
 Config = Mapping[str, Any]
 
 # id -> keys of its config.

@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.canonical import hash_bytes
+from dlv.kinds import Floats
 from dlv.pas.deltas import refine
 from dlv.pas.deltas.pairs import Pair
 from dlv.pas.deltas.predictors import EXACT, MAX_EXPONENT, MAX_WIDTH, integer_planes
-
-Floats = NDArray[np.float64]
 
 LEAST_SIDE = 8
 DENSE = 1 << 22  # elements up to which the whole difference is held as float64

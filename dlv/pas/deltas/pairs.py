@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from dlv.kinds import Floats
 from dlv.pas.coders.contexts import view
 from dlv.pas.deltas.predictors import Predictor, values_of_words
 from dlv.pas.floats import Format, Words, balanced, differences, exponents, format_of
-
-Floats = NDArray[np.float64]
 
 BLOCK = 1 << 19  # elements per block of rows
 LARGE = 60

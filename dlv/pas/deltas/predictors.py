@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 
 from dlv.canonical import HASH, hash_bytes
 from dlv.errors import Damaged, NewerFormat
+from dlv.kinds import Floats, Raw
 from dlv.pas.coders import compiled
 from dlv.pas.coders.contexts import Span, spans, view
 from dlv.pas.deltas.products import product
 from dlv.pas.floats import Format, Words, format_of, ordered, unordered
 
-Raw = bytes | bytearray | memoryview
 Config = Mapping[str, Any]
-Floats = NDArray[np.float64]
 
 MAX_RANK = 64
 MAX_SHIFT = 40

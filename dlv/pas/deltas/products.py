@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from dlv.kinds import Floats
 
 # Multiplications up to which OpenBLAS, the library below most builds of numpy, starts no threads.
 # On a machine that is busy already they take a hundred times as long as one; and whoever reads

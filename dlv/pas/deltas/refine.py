@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dlv.kinds import Floats
 from dlv.pas.coders.codecs import choose
 from dlv.pas.deltas.pairs import Pair
 from dlv.pas.deltas.predictors import predictors_of
 from dlv.pas.floats import exponents
 
-Floats = NDArray[np.float64]
 Found = tuple[list[dict[str, Any]], bytes]
 
 MAX_ELEMENTS = 1 << 22

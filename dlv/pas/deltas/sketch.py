@@ -10,9 +10,8 @@ import math
 
 import numpy as np
 
+from dlv.kinds import Raw
 from dlv.pas.floats import Words, format_of, ordered, words_in
-
-Raw = bytes | bytearray | memoryview
 
 RUN = 32  # elements in a row
 PART = 64  # one in so many is taken,

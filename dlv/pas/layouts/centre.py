@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dlv.kinds import Floats
 from dlv.pas.deltas.links import Lookup, chain, link_of
 from dlv.pas.layouts.fixed import EMPTY, Fixed, Leading, leading_bits
 from dlv.pas.layouts.halved import Halved
@@ -17,7 +18,6 @@ from dlv.pas.layouts.segments import SEGMENT
 from dlv.pas.pieces import ChunkSource
 from dlv.pas.planes import PlaneDecoder
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.signedinteger[Any]]
 
 _BLOCK = 1 << 14  # numbers

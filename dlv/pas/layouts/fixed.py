@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from dlv.canonical import HASH, hash_bytes
 from dlv.errors import Damaged
+from dlv.kinds import Raw
 from dlv.pas.floats import Format, format_of
-from dlv.pas.layouts.segments import SEGMENT, Cutter, Raw, Words, matrix_bytes
+from dlv.pas.layouts.segments import SEGMENT, Cutter, Words, matrix_bytes
 from dlv.pas.layouts.tails import pack_tail, unpack_tail
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")

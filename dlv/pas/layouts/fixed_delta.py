@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.errors import Damaged
+from dlv.kinds import Raw
 from dlv.pas.layouts.fixed import CODE_BITS, MAG, Codes, FixedCutter, code_of, code_planes
-from dlv.pas.layouts.segments import Raw, Words
+from dlv.pas.layouts.segments import Words
 from dlv.pas.layouts.tails import pack_tail, unpack_tail
 
 MAP_TOP = np.uint32(1 << CODE_BITS)

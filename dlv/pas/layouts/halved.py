@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.errors import Damaged
+from dlv.kinds import Bytes, Raw
 from dlv.pas.layouts.fixed import EMPTY, Fixed, FixedCutter, Leading
-from dlv.pas.layouts.segments import Cutter, Raw, Words
+from dlv.pas.layouts.segments import Cutter, Words
 
-Bytes = NDArray[np.uint8]
 HALVES = (1, 2)  # the planes of 4 bits
 
 

@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 
 from dlv.canonical import matrix_hasher
 from dlv.errors import UsageError, nearest
+from dlv.kinds import Raw
 from dlv.pas.floats import Words, words_in
 from dlv.pas.layouts.codebooks import CODEBOOKS, Spread, Values
 from dlv.pas.layouts.segments import element_bytes
 from dlv.pas.layouts.table import MOST_WORDS, Distinct
-
-Raw = bytes | bytearray | memoryview
 
 SAMPLE = 1 << 20  # elements from which levels are chosen; of fewer all are taken
 _BLOCK = 1 << 18  # elements rounded at a time

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.errors import Damaged, NewerFormat
+from dlv.kinds import Bytes, Raw
 
-Raw = bytes | bytearray | memoryview
-Bytes = NDArray[np.uint8]
 Words = NDArray[Any]  # little-endian unsigned words of 1, 2, 4 or 8 bytes
 
 # dtype -> (bytes per word, words per element); `raw:<name>` is opaque and not in here.

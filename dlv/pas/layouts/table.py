@@ -14,7 +14,8 @@ import numpy as np
 
 from dlv.canonical import hash_bytes, is_hash
 from dlv.errors import Damaged
-from dlv.pas.layouts.segments import Cutter, Raw, Words, matrix_bytes, words_of
+from dlv.kinds import Raw
+from dlv.pas.layouts.segments import Cutter, Words, matrix_bytes, words_of
 
 MOST_WORDS = 256
 _FIRST = 1 << 10  # words looked at first: in most matrices these are too many already

@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.errors import Damaged
+from dlv.kinds import Raw
 from dlv.pas.floats import Format
-from dlv.pas.layouts.segments import Raw, Words
+from dlv.pas.layouts.segments import Words
 
 
 def pack_tail(

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from dlv.kinds import Longs
 from dlv.pas.solvers.compiled import longs
 from dlv.pas.solvers.instance import Instance, prices_of
 from dlv.pas.solvers.mst import arborescence
 from dlv.pas.solvers.numbering import Doubles
 from dlv.pas.solvers.priced import Search
-from dlv.pas.storage_graph import Budgets, Longs, Scheme, StorageGraph
+from dlv.pas.storage_graph import Budgets, Scheme, StorageGraph
 from dlv.pas.storage_plan import StoragePlan
 
 ITERATIONS = 24

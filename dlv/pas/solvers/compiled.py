@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from dlv.errors import UsageError, require
+from dlv.kinds import Longs
 from dlv.pas.solvers import greedy, moves, tree
-from dlv.pas.storage_graph import Longs
 
 # Loading numba takes as long as solving a graph of this many edges does without it.
 WORTH_IT = 20_000

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from dlv.kinds import Longs
 from dlv.pas.solvers import greedy
 from dlv.pas.solvers.compiled import Loops, longs, loops
 from dlv.pas.solvers.mst import arborescence
 from dlv.pas.solvers.numbering import along, links
 from dlv.pas.solvers.spt import shortest
 from dlv.pas.solvers.tree import Flat, Tree
-from dlv.pas.storage_graph import UNLIMITED, Budgets, Longs, Scheme, StorageGraph
+from dlv.pas.storage_graph import UNLIMITED, Budgets, Scheme, StorageGraph
 
 
 class Instance:

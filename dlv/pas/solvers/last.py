@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from dlv.kinds import Longs
 from dlv.pas.solvers.instance import Instance, joined
-from dlv.pas.storage_graph import UNLIMITED, Budgets, Longs, Scheme, StorageGraph
+from dlv.pas.storage_graph import UNLIMITED, Budgets, Scheme, StorageGraph
 from dlv.pas.storage_plan import StoragePlan
 
 

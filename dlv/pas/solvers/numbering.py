@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dlv.pas.storage_graph import Longs
+from dlv.kinds import Longs
 
 Doubles = NDArray[np.float64]
 

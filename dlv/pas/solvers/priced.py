@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dlv.kinds import Longs
 from dlv.pas.solvers.compiled import longs
 from dlv.pas.solvers.instance import Instance, by, joined
 from dlv.pas.solvers.numbering import Doubles, along, spans
 from dlv.pas.solvers.tree import Tree
-from dlv.pas.storage_graph import Longs
 
 LESS = -0.001  # a change counts from here down: sums of prices are not exact
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from dlv.errors import Damaged
-from dlv.pas.storage_graph import Longs, StorageGraph
+from dlv.kinds import Longs
+from dlv.pas.storage_graph import StorageGraph
 
 
 def refuse_unreachable(graph: StorageGraph) -> None:

@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dlv.canonical import hash_bytes
 from dlv.errors import UsageError
+from dlv.kinds import Array
 from dlv.training.trainers.datasets import Data, Rows
 from dlv.training.trainers.rows import permutation
-
-Array = npt.NDArray[Any]
 
 
 class Batches:

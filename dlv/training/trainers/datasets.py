@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from dlv.kinds import Array
+
 # An input of a network, and its shape without the batch; None: of unknown length.
 Wanted = tuple[str, tuple[int | None, ...] | None]
 

@@ -12,13 +12,12 @@ import numpy.typing as npt
 
 from dlv.canonical import dumps, hash_bytes
 from dlv.errors import Conflict, UsageError
+from dlv.kinds import Array
 from dlv.network.graph import Input, Network
 from dlv.network.sizes import same, text
 from dlv.training.config import TRAINER
 from dlv.training.trainers.datasets import Column, Data, Part, Rows, Source, Wanted
 from dlv.training.trial_files import Trial
-
-Array = npt.NDArray[Any]
 
 MOST_HELD = 2 << 30  # beyond this, rows lie in a file that is mapped
 _BLOCK = 8 << 20

@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dlv.errors import Damaged, UsageError
+from dlv.kinds import Array
 from dlv.network.graph import Network
 from dlv.network.torch.types import dtype_of, torch
 from dlv.training.config import Config
 from dlv.training.trial_files import words_of
 
-Array = npt.NDArray[Any]
 OPTIMIZER = "optimizer/"
 _WORDS = {1: torch.uint8, 2: torch.int16}
 

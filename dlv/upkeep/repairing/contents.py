@@ -17,6 +17,7 @@ import dlv.recovery.superseded as superseded
 import dlv.repository.handle as repositories
 from dlv.archiving.reencode import Overlay
 from dlv.errors import DlvError
+from dlv.kinds import Raw
 from dlv.metadata import bounds, collected, matrices, storage
 from dlv.metadata.matrices import PackIndex
 from dlv.pas.footer import Encoding
@@ -25,8 +26,6 @@ from dlv.pas.pieces import Piece
 from dlv.repository.handle import Repository
 from dlv.weights.store import MatrixStore
 from dlv.weights.writer import PackRecord, WeightWriter
-
-Raw = bytes | bytearray | memoryview
 
 
 @dataclass

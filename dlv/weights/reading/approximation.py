@@ -7,19 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dlv.errors import UsageError
+from dlv.kinds import Floats, Raw
 from dlv.pas.layouts.segments import SEGMENT, words_of
 from dlv.pas.level import Unusable
 from dlv.pas.pieces import Piece
 from dlv.pas.read import ALL, chain
 from dlv.weights.store import MatrixStore
-
-Raw = bytes | bytearray | memoryview
-Floats = NDArray[np.float64]
-
 
 Chunks = Mapping[tuple[str, int], int]  # (pack, offset) -> bytes
 

@@ -11,11 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dlv.kinds import Floats
 from dlv.weights.statistics import BINS
 
-Floats = NDArray[np.float64]
 Block = tuple[Floats, Floats, Floats]  # centre, low, high: flat, of equal lengths
 
 BLOCK = 1 << 18

@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 import dlv.weights.arrays as arrays
 import dlv.weights.reading.approximation as approximation
-from dlv.adapters.checkpoint import ITEM_BYTES, Raw
+from dlv.adapters.checkpoint import ITEM_BYTES
 from dlv.errors import NotFound, UsageError, nearest
+from dlv.kinds import Array, Raw
 from dlv.pas.layouts.segments import SEGMENT, words_of
 from dlv.weights.reading.approximation import Approximation
 from dlv.weights.reading.selection import Selection
@@ -86,7 +87,7 @@ class Reader:
         """The little-endian bytes of a matrix, checked against its hash."""
         return self._store.matrix(self._found(name)[2])
 
-    def tensor(self, name: str) -> arrays.Array:
+    def tensor(self, name: str) -> Array:
         """A whole matrix; bfloat16 and float8 come as float32 of the same values."""
         dtype, shape, digest = self._found(name)
         return arrays.to_array(dtype, shape, self._store.matrix(digest))
@@ -104,7 +105,7 @@ class Reader:
         dtype, shape, digest = self._found(name)
         return approximation.approximate(self._store, digest, dtype, shape, planes)
 
-    def get_tensor(self, name: str) -> arrays.Array:
+    def get_tensor(self, name: str) -> Array:
         return self.tensor(name)
 
     def get_slice(self, name: str) -> Slice:
@@ -145,7 +146,7 @@ class Slice:
     def get_dtype(self) -> str:
         return self.dtype
 
-    def __getitem__(self, index: Index) -> arrays.Array:
+    def __getitem__(self, index: Index) -> Array:
         """What is chosen, as an array of its own."""
         if self.dtype not in ITEM_BYTES:
             raise UsageError(
@@ -166,7 +167,7 @@ class Slice:
 
 
 def _gather(
-    chosen: Selection, values: arrays.Array, start: int, out: arrays.Array, first: int, last: int
+    chosen: Selection, values: Array, start: int, out: Array, first: int, last: int
 ) -> None:
     for at in range(first, last, SEGMENT):
         stop = min(at + SEGMENT, last)

@@ -15,10 +15,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from dlv.kinds import Raw
 from dlv.pas.together import families
 from dlv.weights.store import MatrixStore
 
-Raw = bytes | bytearray | memoryview
 T = TypeVar("T")
 
 # Files that are open at one time.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dlv.kinds import Longs
 from dlv.pas.solvers.numbering import along, links, ranked, spans
-from dlv.pas.storage_graph import Longs
 
 TREES = [(1, 0), (2, 1), (12, 2), (60, 3), (60, 4)]
 

@@ -14,17 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import dlv.adapters.keras.check.bare as bare
 from dlv.adapters.engine_runs import numpy_outputs, onnxruntime_outputs
 from dlv.adapters.keras import files, h5
 from dlv.adapters.keras.understood import Unsayable
 from dlv.errors import DlvError, require
+from dlv.kinds import Array
 from dlv.network.agreement import TOLERANCE, differing, drawn, rows_of
 from dlv.network.graph import Network
 
-Array = NDArray[Any]
 # How many rows, and how long axes are of which nothing is said.
 _BATCHES = ((2, 8), (5, 11))
 
