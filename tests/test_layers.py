@@ -59,9 +59,7 @@ SHARED_BY_COMMANDS = {
     "dlv.commands.shared.invocation",
     "dlv.commands.shared.planning",
     "dlv.commands.shared.asking",
-    "dlv.commands.shared.evaluating",
     "dlv.commands.shared.query_text",
-    "dlv.commands.shared.watching",
 }
 
 # Third-party names and the only places that may import them (a folder ends with a slash).

@@ -24,7 +24,7 @@ from benchmarks.progressive import measure, nets
 from benchmarks.progressive.measure import Committed, Point
 from benchmarks.storage.corpora import Corpus, default_cache
 from benchmarks.storage.stores import DLV, run
-from dlv.archiving.bounding import halving
+from dlv.archiving.bounding import run as halving
 from dlv.archiving.bounding.calibration import Asked
 from dlv.archiving.bounding.run import Request, bound
 from dlv.pas.packs import SUFFIX, Pack

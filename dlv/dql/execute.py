@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +18,14 @@ from dlv.canonical import dumps
 from dlv.dql.bind.bound import Bound, ConfigFile, Derivation, Evaluation, Rows
 from dlv.dql.bind.trees import changed
 from dlv.dql.outcome import Defined, Explained, Model, Networks, Outcome, Table, Trials
-from dlv.dql.points import Points
-from dlv.dql.question import question
 from dlv.dql.words import ast
 from dlv.errors import UsageError
-from dlv.metadata import derived, versions
+from dlv.metadata import derived, metrics, versions
+from dlv.metadata.database import Database
 from dlv.metadata.known_names import KnownNames
 from dlv.metadata.rows import Row, VersionCell
 from dlv.metadata.select import statement as select
+from dlv.metadata.select import wording
 from dlv.metadata.select.relations import Derived, Query
 from dlv.repository.handle import Repository
 
@@ -34,6 +35,68 @@ if TYPE_CHECKING:
     from dlv.dql.trials.candidates import Candidate
     from dlv.dql.trials.evaluating import Evaluating
     from dlv.training.ledger.progress import Progress
+
+_KEPT = 64  # series
+
+
+class Points:
+    """Asks for one point after the other; those of the series read last are at hand."""
+
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
+        self._store: weights.MatrixStore | None = None
+        self._series = lru_cache(_KEPT)(self._read)
+
+    def at(self, version: str, name: str, step: int) -> float | None:
+        """The value at just this step, the last one if it was written twice."""
+        return self._series(version, name).get(step)
+
+    def _read(self, version: str, name: str) -> dict[int, float]:
+        db = self._repository.database
+        found = versions.by_id(db, version)
+        summaries = [] if found is None else metrics.of_version(db, found.key)
+        wanted = next((each for each in summaries if each.name == name), None)
+        if wanted is None:
+            return {}
+        import dlv.weights.catalogue as catalogue
+
+        if self._store is None:
+            import dlv.weights.store as weights
+
+            self._store = weights.MatrixStore.of(self._repository)
+        points = catalogue.series(self._store, wanted.hash)
+        return dict(zip(points.steps, points.values, strict=True))
+
+
+# As the grammar has them: texts, and what stands between words.
+_GAPS = re.compile(
+    r"""("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|(?:\s|--(?=\s|\Z)[^\n]*|#[^\n]*)+"""
+)
+_ON = re.compile(r"\bon\Z", re.IGNORECASE)
+
+
+def question(text: str, query: ast.Query) -> str:
+    """The text of a query without `on ..`, in one line: with more workers it is the same."""
+    begin, end = query.span.start, query.span.end
+    where = query.body.on.span if isinstance(query.body, ast.Evaluate) and query.body.on else None
+    if where is None:
+        return _one_line(text[begin:end])
+    before, behind = _one_line(text[begin : where.start]), _one_line(text[where.end : end])
+    return f"{_ON.sub('', before).rstrip()} {behind}".rstrip()
+
+
+def _one_line(text: str) -> str:
+    return _GAPS.sub(lambda found: found[1] or " ", text).strip()
+
+
+MOST = 20  # conditions that are told of
+
+
+def of(db: Database, query: Query) -> list[str]:
+    return [
+        f"{count} {'version' if count == 1 else 'versions'}: {wording.condition(condition)}"
+        for condition, count in select.survivors(db, query, MOST)
+    ]
 
 
 def _nobody(_: Any) -> None:
@@ -232,9 +295,8 @@ class _Run:
             raise
 
         def why() -> Sequence[str]:
-            import dlv.dql.reasons as reasons
 
-            return reasons.of(db, query) if not self.batches else ()
+            return of(db, query) if not self.batches else ()
 
         warnings = [*self.bound.warnings, *self._told()]
         return Table(columns, Held(rows, moment), warnings, why, self._model)

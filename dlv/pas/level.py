@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dlv.kinds import Floats
-from dlv.pas.counted import Counted
+from dlv.kinds import Floats, Raw
 from dlv.pas.deltas.difference import stretched
 from dlv.pas.deltas.links import Link, Lookup, chain, is_context, links_of
 from dlv.pas.floats import balanced, exponents, format_of, ordered, unordered
@@ -27,6 +26,36 @@ from dlv.pas.numbers import numbers_of
 from dlv.pas.pieces import ChunkSource, Piece
 from dlv.pas.planes import PlaneDecoder
 from dlv.pas.read import ALL, Builder, check_hash, exponents_of, far_scales, ranges
+
+
+class Counted:
+    """A source that counts the stored bytes that are asked for, each chunk once."""
+
+    def __init__(self, source: ChunkSource) -> None:
+        self._source = source
+        self._seen: set[tuple[str, int]] = set()
+        self.bytes = 0
+
+    def chunks(self, matrix: str) -> Sequence[Piece]:
+        return self._source.chunks(matrix)
+
+    def read(self, piece: Piece) -> Raw:
+        self._count(piece)
+        return self._source.read(piece)
+
+    def stored(self, piece: Piece) -> Raw:
+        self._count(piece)
+        return self._source.stored(piece)
+
+    def object(self, kind: str, name: str) -> Raw:
+        return self._source.object(kind, name)
+
+    def _count(self, piece: Piece) -> None:
+        key = piece.pack, piece.offset
+        if key not in self._seen:
+            self._seen.add(key)
+            self.bytes += piece.length
+
 
 HALF = 1 << 23  # the mapped code of +0
 CODES = 1 << 24

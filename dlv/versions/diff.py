@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
 import dlv.repository.lineage as lineage
 import dlv.repository.revisions as revisions
 import dlv.versions.matrix_pairs as matrix_pairs
-import dlv.versions.text_changes as text_changes
 import dlv.weights.catalogue as catalogue
 import dlv.weights.inventory as inventory
 from dlv.adapters.checkpoint import ITEM_BYTES
@@ -27,9 +27,39 @@ from dlv.repository.git_files import FileStore
 from dlv.repository.handle import Repository
 from dlv.repository.lineage import Relation
 from dlv.versions.matrix_pairs import MatrixPair as MatrixPair
-from dlv.versions.text_changes import LineCounts
 from dlv.weights.inventory import MODEL_ROLES, Matrix
 from dlv.weights.store import MatrixStore
+
+MOST_BYTES = 1 << 20  # difflib takes too long over more
+MOST_LINES = 20_000
+
+
+class LineCounts(NamedTuple):
+    added: int
+    removed: int
+
+
+def count(old: bytes, new: bytes) -> LineCounts | None:
+    """Lines added and removed; None of what is no text, or too long to compare."""
+    if old == new:
+        return LineCounts(0, 0)
+    if max(len(old), len(new)) > MOST_BYTES or b"\0" in old or b"\0" in new:
+        return None
+    before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
+    head = 0
+    while head < min(len(before), len(after)) and before[head] == after[head]:
+        head += 1
+    before, after = before[head:], after[head:]
+    while before and after and before[-1] == after[-1]:
+        before.pop()
+        after.pop()
+    if len(before) + len(after) > MOST_LINES:
+        return None
+    kept = sum(
+        block.size for block in difflib.SequenceMatcher(None, before, after).get_matching_blocks()
+    )
+    return LineCounts(len(after) - kept, len(before) - kept)
+
 
 SECTIONS = ("structure", "matrices", "params", "metrics", "files")
 ABSENT: Any = object()  # what stands for a value in a version that does not have it
@@ -310,8 +340,8 @@ def _lines(store: FileStore, values: Sequence[Any]) -> Iterator[LineCounts | Non
     first = values[0]
     for value in values[1:]:
         sizes = [entry.bytes for entry in (first, value) if entry is not ABSENT]
-        if not sizes or max(sizes) > text_changes.MOST_BYTES:
+        if not sizes or max(sizes) > MOST_BYTES:
             yield None
             continue
         before, after = (b"" if entry is ABSENT else store.read(entry) for entry in (first, value))
-        yield text_changes.count(before, after)
+        yield count(before, after)

@@ -6,16 +6,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import dlv.disk.paths as paths
 import dlv.versions.staging as staging
-import dlv.versions.structure as structure
 import dlv.weights.catalogue as catalogue
 import dlv.weights.snapshots as snapshots
 from dlv.adapters import exported
-from dlv.adapters.checkpoint import Checkpoint
+from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.errors import Conflict, UsageError
+from dlv.kinds import Raw
 from dlv.metadata.metrics import Summary
 from dlv.metadata.staged import StagedFile
 from dlv.objects.manifest import FileEntry, Manifest, NetworkReference, Parent, SeriesReference
@@ -27,10 +27,150 @@ if TYPE_CHECKING:
     from dlv.curves.event_logs import EventLogs
     from dlv.events.formats.series import Scalars
     from dlv.network.graph import Network
+    from dlv.network.verify import Problem
+    from dlv.pas.footer import Encoding
     from dlv.pas.layouts.schemes import Scheme
     from dlv.weights.rounding import Tally
     from dlv.weights.store import MatrixStore
     from dlv.weights.writer import WeightWriter
+
+Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
+MOST_WARNINGS = 8
+# Counters that torch keeps beside a normalisation; no node computes with them.
+_COUNTERS = ("num_batches_tracked",)
+
+
+class Writer(Protocol):
+    """Where objects and matrices go; a WeightWriter."""
+
+    def add(self, dtype: str, shape: Sequence[int], raw: Raw) -> str: ...
+
+    def add_object(self, kind: str, data: Raw) -> str: ...
+
+
+class Store(Protocol):
+    """What is stored already; a MatrixStore."""
+
+    def encoding(self, matrix: str) -> Encoding | None: ...
+
+    def object(self, kind: str, name: str) -> Raw: ...
+
+
+@dataclass(frozen=True)
+class Found:
+    """A network that a file describes, with the description of its constants, stored by now."""
+
+    where: str
+    network: Network
+    constants: list[dict[str, Any]]
+
+
+@dataclass
+class Structure:
+    """The network of the version, if it has one."""
+
+    network: Network | None = None
+    reference: NetworkReference | None = None
+    warnings: list[str] = field(default_factory=list)
+
+
+def take(where: str, opened: Checkpoint, writer: Writer, store: Store) -> Found | None:
+    """The network of an opened file; its constants are stored, as they can be read only now."""
+    if opened.network is None:
+        return None
+    given = {tensor.name: tensor for tensor in opened.constants}
+    constants = []
+    for name, digest in opened.network.constants.items():
+        if name in given:
+            constants.append(_store(given[name], digest, where, writer))
+            continue
+        known = store.encoding(digest)
+        if known is None:
+            raise UsageError(
+                f"the network of {where} needs the constant `{name}`, which is not stored here",
+                why=f"matrix {digest[:12]}",
+                hint="import the model itself instead of its network.json",
+            )
+        constants.append(
+            {"name": name, "dtype": known.dtype, "shape": list(known.shape), "hash": digest}
+        )
+    shapes = {each["name"]: tuple(each["shape"]) for each in constants}
+    return Found(where, replace(opened.network, constant_shapes=shapes), constants)
+
+
+def _store(tensor: Tensor, digest: str, where: str, writer: Writer) -> dict[str, Any]:
+    made = writer.add(tensor.dtype, tensor.shape, tensor.read())
+    if made != digest:
+        raise Conflict(
+            f"the constant `{tensor.name}` of {where} is not what the network says",
+            why=f"matrix {made[:12]} instead of {digest[:12]}",
+        )
+    return {
+        "name": tensor.name,
+        "dtype": tensor.dtype,
+        "shape": list(tensor.shape),
+        "hash": made,
+    }
+
+
+def settle(
+    found: Sequence[Found], shapes: Shapes, writer: Writer, unused: Collection[str] = ()
+) -> Structure:
+    """The network that counts: `found` is in order of rank, one for each different network.
+
+    `unused`: tensors that no network is expected to speak of.
+    """
+    import dlv.network.verify as verification
+
+    chosen = found[0]
+    result = Structure(
+        chosen.network,
+        NetworkReference(chosen.network.id, dict(chosen.network.origin or {}), chosen.constants),
+    )
+    others = [other.where for other in found[1:] if other.network.id != chosen.network.id]
+    if others:
+        result.warnings.append(
+            f"the network is that of {chosen.where}; {', '.join(others[:3])} "
+            f"describe{'s' if len(others) == 1 else ''} another one"
+        )
+    writer.add_object("network", chosen.network.encoded)
+    problems = verification.verify(chosen.network, shapes or None)
+    result.warnings += warnings_of(problems, unused)
+    return result
+
+
+def carry(reference: NetworkReference, shapes: Shapes, store: Store) -> Structure:
+    """The parent's network stays as long as it still describes the weights."""
+    import dlv.network.verify as verification
+
+    network = catalogue.network(store, reference.id)
+    problems = verification.verify(network, shapes) if shapes else []
+    errors = [problem for problem in problems if problem.severity == "error"]
+    if errors:
+        return Structure(
+            warnings=[
+                "the network of the parent does not fit these weights and is left out: "
+                + errors[0].message
+            ]
+        )
+    return Structure(network, reference)
+
+
+def warnings_of(problems: Sequence[Problem], unused: Collection[str] = ()) -> list[str]:
+    """Errors first; tensors without a node in one line, counters not at all."""
+    extra = [problem.seen for problem in problems if problem.rule == "extra"]
+    rest = [problem for problem in problems if problem.rule != "extra"]
+    rest.sort(key=lambda problem: problem.severity != "error")
+    lines = [f"network: {problem}" for problem in rest[:MOST_WARNINGS]]
+    if len(rest) > MOST_WARNINGS:
+        lines.append(f"network: and {len(rest) - MOST_WARNINGS} more")
+    named = [n for n in extra if n not in unused and n.rpartition(".")[2] not in _COUNTERS]
+    if named:
+        more = f" and {len(named) - 3} more" if len(named) > 3 else ""
+        what = "the tensor" if len(named) == 1 else "the tensors"
+        lines.append(f"network: no node uses {what} {', '.join(named[:3])}{more}")
+    return lines
+
 
 _Logs = Sequence["EventLogs"]
 
@@ -74,7 +214,7 @@ class Draft:
     scheme: dict[str, Any] | None = None
     rounded: int = 0
     opened: list[WeightFile] = field(default_factory=list)  # till they are proven
-    described: list[structure.Found] = field(default_factory=list)  # networks in the weights' files
+    described: list[Found] = field(default_factory=list)  # networks in the weights' files
     network: Network | None = None
     reference: NetworkReference | None = None
     hyperparameters: dict[str, Any] = field(default_factory=dict)
@@ -258,7 +398,7 @@ def _network(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Re
             hint=f"dlv add --remove {staged[-1].path}",
         )
     shapes = draft.weights.shapes()
-    found: list[structure.Found] = []
+    found: list[Found] = []
     if request.network is not None:
         found += _opened("the given model", request.network, writer, store)
     for file in staged:
@@ -271,14 +411,14 @@ def _network(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Re
     found = found[:1] or draft.described[::-1]
     if found:
         unused = {tensor.name for tensor in draft.weights.tensors if tensor.role == "extra"}
-        made = structure.settle(found, shapes, writer, unused)
+        made = settle(found, shapes, writer, unused)
     elif (
         draft.base is not None and draft.base.network is not None and (shapes or not request.fresh)
     ):
         files = {entry.path for entry in draft.base.files if entry.role == "network"}
         if files & draft.replaced:
             return
-        made = structure.carry(draft.base.network, shapes, store)
+        made = carry(draft.base.network, shapes, store)
     else:
         return
     draft.network, draft.reference = made.network, made.reference
@@ -287,8 +427,8 @@ def _network(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Re
 
 def _opened(
     where: str, opened: Checkpoint, writer: WeightWriter, store: MatrixStore
-) -> list[structure.Found]:
-    found = structure.take(where, opened, writer, store)
+) -> list[Found]:
+    found = take(where, opened, writer, store)
     return [] if found is None else [found]
 
 

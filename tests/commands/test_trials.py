@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from dlv.metadata.trials import Trials
-from dlv.training.ledger.budget import Budget
 from dlv.training.ledger.claims import Claim, NewTrial
-from dlv.training.ledger.ledger import Ledger
+from dlv.training.ledger.ledger import Budget, Ledger
 from dlv.training.workers.owners import Owner
 
 Dlv = Callable[..., Any]

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import dlv.api as api
-from dlv.dql.points import Points
+from dlv.dql.execute import Points
 
 
 def test_a_point_of_a_series_is_found_by_its_step(tmp_path: Path) -> None:

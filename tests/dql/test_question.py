@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dlv.dql.question import question
+from dlv.dql.execute import question
 from dlv.dql.words import ast, parser
 
 PLAIN = 'evaluate m from m with config = "b on.toml" into "x"'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dlv.dql import reasons
+from dlv.dql import execute as reasons
 from dlv.metadata.select.relations import (
     All,
     Column,

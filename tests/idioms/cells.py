@@ -19,7 +19,7 @@ import torch as untyped_torch
 
 from dlv.adapters import network_json
 from dlv.adapters.aten import live, pt2
-from dlv.adapters.aten.undisturbed import quiet
+from dlv.adapters.aten.live import quiet
 from dlv.adapters.checkpoint import Tensor
 from dlv.errors import DlvError
 from dlv.network import json_form, templates

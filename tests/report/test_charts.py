@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from dlv.report.charts import COLOURS, HEIGHT, WIDTH, line_class, svg
 from dlv.report.courses import Chart, course
+from dlv.report.curves_page import COLOURS, HEIGHT, WIDTH, line_class, svg
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from dlv.report.page import _STYLE, POLICY, page
+from dlv.report.curves_page import _STYLE, POLICY, page
 
 
 def _colours(block: str) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlv.terminal.carets import around
+from dlv.terminal.output import around
 from dlv.terminal.table import CUT, width
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from dlv.errors import DlvError, UsageError
 from dlv.network.graph import Network
-from dlv.training.trainers import rates
+from dlv.training.trainers import torch_trainer as rates
 from dlv.training.trainers.batches import Batches
 from dlv.training.trainers.datasets import Data, Rows
 from dlv.training.trial_files import Held

@@ -13,8 +13,8 @@ import pytest
 import dlv.upkeep.check as checking
 import dlv.versions.add as adding
 import dlv.versions.commit as committing
+import dlv.versions.draft as structure
 import dlv.versions.staging as staging
-import dlv.versions.structure as structure
 import dlv.weights.catalogue as catalogue
 from dlv.adapters import exported, safetensors
 from dlv.adapters.checkpoint import Checkpoint, Tensor

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlv.versions.text_changes import MOST_BYTES, LineCounts, count
+from dlv.versions.diff import MOST_BYTES, LineCounts, count
 
 lines = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "\n"]), max_size=12)
 

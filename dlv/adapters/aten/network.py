@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from dlv.adapters.aten import names as aten_names
 from dlv.adapters.aten.call import Match, Reading, Unmatched
 from dlv.adapters.aten.functional import Written, functionalise, in_place
 from dlv.adapters.aten.ops_shape import match
@@ -38,6 +37,80 @@ from dlv.network.inference import attribute_faults, enough
 from dlv.network.ops.registry import layer_of
 from dlv.network.sizes import Shape, ShapeError, fits
 from dlv.network.vocabulary import complete
+
+
+class Names:
+    """Names given out once; a repeat gets `_1`, `_2`, ..."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken = set(taken)
+        self._next: dict[str, int] = {}
+
+    def fresh(self, wanted: str) -> str:
+        name = wanted
+        while name in self._taken:
+            number = self._next.get(wanted, 1)
+            self._next[wanted] = number + 1
+            name = f"{wanted}_{number}"
+        self._taken.add(name)
+        return name
+
+
+@dataclass(frozen=True)
+class Named:
+    """A call to be named; `main` if it is more than plumbing."""
+
+    call: Call
+    main: bool
+
+
+def give(items: Sequence[Named], tensors: Iterable[str], names: Names) -> list[str]:
+    """One name for each call, in their order. `tensors` are those of the module."""
+    inner = _inner_modules((item.call.path for item in items), tensors)
+    wanted = _wanted(items, inner)
+    # Modules come first, so that `l`, called twice, does not take the name of a module `l_1`.
+    first: dict[str, int] = {}
+    for place, (name, whole) in enumerate(wanted):
+        if whole:
+            first.setdefault(name, place)
+    given = {place: names.fresh(name) for name, place in first.items()}
+    return [
+        given[place] if place in given else names.fresh(name)
+        for place, (name, _) in enumerate(wanted)
+    ]
+
+
+def _wanted(items: Sequence[Named], inner: Collection[str]) -> list[tuple[str, bool]]:
+    """The name each would like, and whether it is that of its module."""
+    mains: dict[tuple[str, str], int] = {}
+    alls: dict[tuple[str, str], int] = {}
+    for item in items:
+        key = (item.call.path, item.call.visit)
+        alls[key] = alls.get(key, 0) + 1
+        mains[key] = mains.get(key, 0) + item.main
+    result = []
+    for item in items:
+        path, key = item.call.path, (item.call.path, item.call.visit)
+        alone = mains[key] == 1 if item.main else alls[key] == 1
+        word = item.call.base.rstrip("_") or item.call.base
+        if path and path not in inner and alone:
+            result.append((path, True))
+        else:
+            result.append((f"{path}.{word}" if path else word, False))
+    return result
+
+
+def _inner_modules(paths: Iterable[str], tensors: Iterable[str]) -> set[str]:
+    """Modules that hold other modules."""
+    found: set[str] = set()
+    modules = {*paths, *(name.rpartition(".")[0] for name in tensors)}
+    for path in modules:
+        above = path.rpartition(".")[0]
+        while above and above not in found:
+            found.add(above)
+            above = above.rpartition(".")[0]
+    return found
+
 
 # Constants of these dtypes are read where they are one number.
 _NUMBERS = frozenset({"float16", "float32", "float64", "int32", "int64", "bool"})
@@ -134,7 +207,7 @@ class _Conversion:
         ]
         self.ports = {item.name: (item.name, 0) for item in inputs}
         read = self._read(steps)
-        names = aten_names.Names(self.ports)
+        names = Names(self.ports)
         used = []
         for p in self.graph.placeholders:
             if p.kind == CONSTANT and p.name in read:
@@ -274,14 +347,13 @@ class _Conversion:
         read = {ref.name for step in steps for ref in step.call.refs()}
         return read | {ref.name for ref in self._outputs()}
 
-    def _name(self, steps: list[_Step], names: aten_names.Names) -> None:
+    def _name(self, steps: list[_Step], names: Names) -> None:
         """Names of all nodes, and where each value comes out."""
         items = [
-            aten_names.Named(step.call, step.match is None or step.match.op != "RESHAPE")
-            for step in steps
+            Named(step.call, step.match is None or step.match.op != "RESHAPE") for step in steps
         ]
         read = self._read(steps)
-        given = aten_names.give(items, self.graph.state, names)
+        given = give(items, self.graph.state, names)
         for step, name in zip(steps, given, strict=True):
             step.name = name
         for step in steps:
@@ -354,7 +426,7 @@ class _Conversion:
         ties, kept = self.graph.ties, self.graph.ties.get(name, name)
         return own if own == kept or ties.get(own) == kept else name
 
-    def _output(self, ref: Ref, names: aten_names.Names, nodes: list[Node]) -> Port:
+    def _output(self, ref: Ref, names: Names, nodes: list[Node]) -> Port:
         if ref.name in self.ports:
             return self.ports[ref.name]
         # A tensor of the module that comes out as it is.

@@ -6,7 +6,8 @@ What a layer's converter cannot say becomes OP{raw} with the layer's settings; c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,9 +22,8 @@ from dlv.adapters.keras.calls import (
     refs_of,
     symbolic,
 )
-from dlv.adapters.keras.config import Call, Layer, Model, Ref, batch_shape
+from dlv.adapters.keras.config import Call, Layer, Model, Ref, batch_shape, found
 from dlv.adapters.keras.masks import Mask
-from dlv.adapters.keras.raw import source_of
 from dlv.adapters.keras.understood import (
     GATED,
     Settings,
@@ -34,12 +34,71 @@ from dlv.adapters.keras.understood import (
 )
 from dlv.adapters.keras.weights import Names, Path
 from dlv.errors import Damaged, UnsafeInput
-from dlv.network.fields import FieldError
+from dlv.network.fields import FieldError, whole
 from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.inference import attribute_faults, enough
 from dlv.network.ops.registry import layer_of
 from dlv.network.sizes import Shape, ShapeError
 from dlv.network.vocabulary import complete
+
+_MOST_TEXT = 1 << 20
+_MOST_ARGUMENTS = 3  # levels of lists in a call that are kept apart
+_CODE = ("function", "output_shape", "mask")
+
+
+def source_of(layer: Layer, call: Call) -> dict[str, Any]:
+    """What `Node.source` holds; tensors are numbered in the order of `Call.refs`."""
+    counter = iter(range(len(call.refs)))
+    args = [_tagged(value, counter, 0) for value in call.args]
+    kwargs = {_text(key): _tagged(value, counter, 0) for key, value in call.kwargs.items()}
+    kwargs["config"] = {"c": settings_text(layer)}
+    if layer.function and layer.module:
+        kwargs["module"] = {"c": _text(layer.module)}
+    name = layer.registered or layer.kind
+    return {"dialect": "keras", "op": _text(name), "args": args, "kwargs": kwargs}
+
+
+def settings_text(layer: Layer) -> str:
+    """The settings as canonical JSON, without code."""
+    config = layer.config
+    if layer.kind == "Lambda":
+        config = {key: value for key, value in config.items() if key not in _CODE}
+    text = json.dumps(_without_code(config), sort_keys=True, separators=(",", ":"))
+    if len(text) > _MOST_TEXT:
+        raise UnsafeInput(f"the settings of the layer {layer.name!r} are too large")
+    return text
+
+
+def _without_code(value: Any) -> Any:
+    """The depth of what comes in was bounded when it was parsed."""
+    if isinstance(value, dict):
+        if value.get("class_name") == "__lambda__":
+            return {"class_name": "__lambda__"}
+        return {key: _without_code(item) for key, item in value.items()}
+    return [_without_code(item) for item in value] if isinstance(value, list) else value
+
+
+def _tagged(value: Any, counter: Iterator[int], depth: int) -> dict[str, Any]:
+    if isinstance(value, Ref):
+        return {"n": next(counter)}
+    if isinstance(value, (list, dict)):
+        items = value if isinstance(value, list) else list(value.values())
+        if any(True for _ in found(items)) and depth < _MOST_ARGUMENTS:
+            return {"l": [_tagged(item, counter, depth + 1) for item in items]}
+        for _ in found(items):
+            next(counter)
+        text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=lambda _: None)
+        return {"c": text[:_MOST_TEXT]}
+    if isinstance(value, str):
+        return {"c": _text(value)}
+    if isinstance(value, int) and not isinstance(value, bool) and not whole(value):
+        return {"c": str(value)[:80]}
+    return {"c": value}
+
+
+def _text(value: str) -> str:
+    return value.encode("utf-8", "backslashreplace").decode("utf-8")
+
 
 IMPORTER = {"importer": "keras", "version": 1}
 MOST_NODES = 30_000

@@ -2,22 +2,131 @@
 
 from __future__ import annotations
 
+import base64
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dlv.adapters.decimals import shortest
-from dlv.adapters.onnx.attributes import Attributes
 from dlv.adapters.onnx.builder import Builder, Cannot, Held
-from dlv.adapters.onnx.model import Body, Operator, bodies_in, captured
+from dlv.adapters.onnx.model import Body, Opaque, Operator, bodies_in, captured
 from dlv.adapters.onnx.operators import form, unknown
 from dlv.adapters.onnx.result_shapes import result_shape
 from dlv.adapters.onnx.results import body_types, result_types
-from dlv.adapters.onnx.slots import ARGUMENTS, SETTINGS, WEIGHT_NAME
-from dlv.adapters.onnx.source import attribute_json
+from dlv.adapters.onnx.tensors import Stored
 from dlv.adapters.onnx.values import Entry, Known, Literal, Sizes, whole_numbers
+from dlv.canonical import hasher, number
 from dlv.errors import Damaged
 from dlv.network.graph import Port
 from dlv.network.sizes import Shape
+
+
+class Attributes:
+    """Attributes that no rule has read count as not understood."""
+
+    def __init__(self, operator: Operator) -> None:
+        self.operator = operator
+        self.asked: set[str] = set()
+
+    def given(self, name: str) -> Any:
+        """What the file says, of whatever kind; None: nothing."""
+        self.asked.add(name)
+        return self.operator.attrs.get(name)
+
+    def idle(self, *names: str) -> None:
+        """These make no difference here, whatever they are."""
+        self.asked.update(names)
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        return int(self._attribute(name, default, int))
+
+    def flag(self, name: str, default: int) -> bool:
+        """0 or 1; what any other number means is told differently by everybody."""
+        value = self.integer(name, default)
+        if value not in (0, 1):
+            raise Cannot(f"{name} is {value}")
+        return bool(value)
+
+    def decimal(self, name: str, default: float | None = None) -> float:
+        return shortest(float(self._attribute(name, default, float)))
+
+    def text(self, name: str, default: str | None = None) -> str:
+        return str(self._attribute(name, default, str))
+
+    def integers(self, name: str, default: Sequence[int] | None = None) -> list[int]:
+        found: list[int] = list(self._attribute(name, default, list))
+        if not all(type(item) is int for item in found):
+            raise Cannot(f"{name} are no whole numbers")
+        return found
+
+    def _attribute(self, name: str, default: Any, kind: type) -> Any:
+        value = self.given(name)
+        value = default if value is None else value
+        if value is not default and type(value) is not kind:
+            raise Cannot(f"{name} is of a wrong kind")
+        if value is None:
+            raise Cannot(f"{self.operator.kind} lacks {name}")
+        return value
+
+
+MOST_BODY_BYTES = 64 << 10
+_MOST_TENSOR_BYTES = 4096
+
+
+def attribute_json(value: Any) -> dict[str, Any]:
+    if isinstance(value, list):
+        return {"l": [attribute_json(item) for item in value]}
+    if isinstance(value, float):
+        return {"c": number(shortest(value))}
+    if isinstance(value, bytes):
+        return {"bytes": base64.b64encode(value).decode("ascii")}
+    if isinstance(value, Body):
+        return _kept("graph", value.span.size, value.span)
+    if isinstance(value, Opaque):
+        return {"unread": value.kind, "bytes": value.size}
+    if isinstance(value, Stored):
+        made: dict[str, Any] = {"dtype": value.dtype, "shape": list(value.shape)}
+        if value.nbytes <= _MOST_TENSOR_BYTES:
+            made["elements"] = base64.b64encode(bytes(value.read())).decode("ascii")
+        return {"tensor": made}
+    return {"c": value}
+
+
+def _kept(kind: str, size: int, span: Any) -> dict[str, Any]:
+    if size > MOST_BODY_BYTES:
+        made = hasher()
+        for start in range(0, size, 1 << 20):
+            made.update(span.file.read(span.offset + start, min(1 << 20, size - start)))
+        return {kind: None, "bytes": size, "blake3": made.hexdigest()}
+    return {kind: base64.b64encode(bytes(span.peek())).decode("ascii")}
+
+
+WEIGHT_NAME = re.compile(r"(.+?)[._/](?:weight|kernel|gamma|scale|[wW])")
+# Slots of tensors in operators that are often met and kept raw.
+ARGUMENTS = {
+    "LSTM": ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P"),
+    "GRU": ("X", "W", "R", "B", "sequence_lens", "initial_h"),
+    "RNN": ("X", "W", "R", "B", "sequence_lens", "initial_h"),
+    "PRelu": ("X", "slope"),
+    "Conv": ("X", "W", "B"),
+    "ConvTranspose": ("X", "W", "B"),
+    "Gemm": ("A", "B", "C"),
+    "BatchNormalization": ("X", "scale", "B", "input_mean", "input_var"),
+    "InstanceNormalization": ("input", "scale", "B"),
+    "LayerNormalization": ("X", "Scale", "B"),
+    "GroupNormalization": ("X", "scale", "bias"),
+}
+# Inputs that are settings, not weights, whatever their dtype.
+SETTINGS = {
+    "Resize": (1, 2, 3),
+    "Upsample": (1,),
+    "Pad": (1, 2, 3),
+    "Clip": (1, 2),
+    "Dropout": (1, 2),
+    "OneHot": (1, 2),
+    "NonMaxSuppression": (2, 3, 4),
+    "Range": (0, 1, 2),
+}
 
 
 class Call(Attributes):

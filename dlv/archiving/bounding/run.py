@@ -3,27 +3,183 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import dlv.archiving.reencode as reencode
 import dlv.recovery.compare as comparing
 import dlv.recovery.superseded as superseded
 import dlv.repository.revisions as revisions
 import dlv.weights.catalogue as catalogue
 from dlv.archiving.bounding.calibration import Asked, rows_for
-from dlv.archiving.bounding.fixing import fix, part, row_axis
-from dlv.archiving.bounding.halving import made_in_halves
-from dlv.archiving.bounding.make import Made, Model
+from dlv.archiving.bounding.fixing import fix, halved, part, row_axis
+from dlv.archiving.bounding.make import Made, Model, make
 from dlv.archiving.bounding.view import View
-from dlv.archiving.bounding.writing import write
+from dlv.archiving.packing import Packing
 from dlv.archiving.proposal import Progress
-from dlv.errors import NotFound, StorageError, UsageError
+from dlv.archiving.tryouts import Choice
+from dlv.errors import Damaged, NotFound, StorageError, UsageError
+from dlv.kinds import Array
 from dlv.metadata import bounds, matrices, versions
+from dlv.metadata.database import Database
 from dlv.metadata.versions import Version
+from dlv.network.suffix.record import suffix_from_json
 from dlv.objects.manifest import Manifest
+from dlv.pas.footer import Encoding
 from dlv.repository.handle import Repository
-from dlv.weights.bounds import Record, hashes_of, pinned, record_of
+from dlv.weights.bounds import KIND, Record, decode, hashes_of, pinned, record_of
 from dlv.weights.store import MatrixStore
+from dlv.weights.writer import PackRecord
+
+Advance = Callable[[int], None]
+
+# Up to this matrices share chunks: of larger ones a level should not read more than it needs.
+POOLED = 8 << 10
+
+
+def write(
+    repository: Repository,
+    view: View,
+    record: Record,
+    matrices: Collection[str],
+    stale: Sequence[str],
+    author: str,
+    summary: str,
+    advance: Advance = lambda _: None,
+) -> int:
+    """New packs written, read back and switched to: their bytes. `matrices`: the record's.
+
+    The record counts from the very transaction in which its encodings do, and those that it takes
+    the place of go. The caller holds `repository.writing()`.
+    """
+    data = record.encode()
+    if decode(data) != record:
+        raise Damaged("the bounds record does not read back", hint="report this fault of dlv")
+    if record.suffix is not None:
+        suffix_from_json(record.suffix)  # nor may this be refused later
+    store = MatrixStore.of(repository)
+    fresh = [(Choice(name, None, "materialise"), _known(view, name)) for name in view.made]
+    beside = reencode.work(repository, fresh)
+    with Packing(store) as packing:
+        name = packing.add_object(KIND, data)
+        for _, encoding in fresh:
+            _encode(packing, view, encoding)
+        packing.seal()  # whoever reads this snapshot should not have to read others
+        for encoding in beside.carried:
+            packing.carry(encoding)
+        for kind, other in beside.objects:
+            if kind != KIND or (other != name and other not in stale):
+                packing.carry_object(kind, other)
+        made = packing.finish(lambda names: superseded.intend(repository, names))
+
+    def also(db: Database) -> None:
+        bounds.forget(db, [other for other in stale if other != name])
+        bounds.insert(db, name, record.network, matrices)
+
+    reencode.verify(repository, store, made, advance)
+    reencode.switch(repository, store, made, author, summary, also)
+    store.close()
+    return _size(made)
+
+
+def _size(made: Sequence[PackRecord]) -> int:
+    return sum(pack.bytes for pack in made)
+
+
+def _known(view: View, matrix: str) -> Encoding:
+    encoding = view.encoding(matrix)
+    assert encoding is not None
+    return encoding
+
+
+def _encode(packing: Packing, view: View, encoding: Encoding) -> None:
+    """Own chunks for the planes of a large matrix; a small one's share theirs, as side data do."""
+    attempt = view.made[encoding.matrix]
+    if (encoding.nbytes or 0) > POOLED:
+        for part in attempt.parts():
+            if part.kind != "side":
+                packing.put(encoding, part)
+        side = b"".join(
+            bytes(view.read(p)) for p in view.chunks(encoding.matrix) if p.plane is None
+        )
+        if side:
+            packing.pool(encoding, None, side)
+        return
+    planes: dict[int | None, bytes] = {}
+    for piece in view.chunks(encoding.matrix):
+        planes[piece.plane] = planes.get(piece.plane, b"") + bytes(view.read(piece))
+    for plane, data in sorted(planes.items(), key=lambda item: -1 if item[0] is None else item[0]):
+        packing.pool(encoding, plane, data)
+
+
+# Smaller ones share chunks with their like: then planes more would be chunks more.
+SMALLEST = 8 << 10
+DTYPES = ("float32", "float64")  # codes of others end before their third plane
+LEVEL = 0.9  # of the rows, of the level that must read less
+WORTH = 0.02  # of the bytes, that it must read less
+
+_SECOND = 2  # depth of `fixed`: 16 bits
+
+
+def made_in_halves(
+    model: Model, view: View, rows: Mapping[str, Array], folder: Path, *, strict: bool
+) -> Made:
+    """The record; the weights of the view are in halves then if that pays."""
+    made = make(model, view, rows, strict=strict)
+    fresh = {name for name in model.program.matrices if _fits(view, model.hash(name))}
+    before = _level(made)
+    if before is None or _most(made, before, fresh) < WORTH * _bytes(made):
+        return made
+    with View(view) as tried:
+        for matrix in {model.hash(name) for name in fresh}:
+            tried.put(halved(view, matrix, folder))
+        # The first planes stay what they are.
+        finer = make(model, tried, rows, strict=strict, tuning=made.tuning)
+        after = _level(finer)
+        spared = 0.0 if after is None else _bytes(made, before) - _bytes(finer, after)
+        if spared < WORTH * _bytes(made):
+            return made
+        for matrix in list(tried.made):
+            view.put(tried.made.pop(matrix))
+    return finer
+
+
+def _fits(view: View, matrix: str) -> bool:
+    encoding = view.encoding(matrix)
+    return (
+        encoding is not None
+        and encoding.layout["id"] == "fixed"
+        and encoding.delta is None
+        and matrix in view.made
+        and encoding.dtype in DTYPES
+        and (encoding.nbytes or 0) > SMALLEST
+    )
+
+
+def _level(made: Made) -> Mapping[str, int] | None:
+    """The first level that tells most of the rows."""
+    found = zip(made.schedule.levels, made.schedule.shares, strict=False)
+    sought = list(found)[: made.schedule.sought]
+    return next((level for level, share in sought if share >= LEVEL), None)
+
+
+def _bytes(made: Made, level: Mapping[str, int] | None = None) -> float:
+    """Of the planes that a level reads; of all."""
+    return sum(
+        each.bytes[each.planes if level is None else level[name]]
+        for name, each in made.stored.items()
+    )
+
+
+def _most(made: Made, level: Mapping[str, int], names: Iterable[str]) -> float:
+    """What could be spared of a level: half of a second plane, wherever one is read."""
+    found = 0.0
+    for name in names:
+        sizes = made.stored[name].bytes
+        if level[name] >= _SECOND:
+            found += (sizes[_SECOND] - sizes[_SECOND - 1]) / 2
+    return found
 
 
 @dataclass(frozen=True)

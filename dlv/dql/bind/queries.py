@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import is_dataclass, replace
 from typing import Any
 
-from dlv.dql.bind import conditions, constants, derivations, grouping, sources, values
+from dlv.dql.bind import conditions, constants, derivations, sources, values
 from dlv.dql.bind.reading import Reading, Reported
 from dlv.dql.bind.scopes import Scope
 from dlv.dql.bind.things import ANY, LIST, VERSION, WORDS, Result, Scalar, Variable
@@ -14,7 +14,10 @@ from dlv.dql.words import ast
 from dlv.dql.words.diagnosis import SyntaxFault
 from dlv.errors import nearest
 from dlv.metadata.select import relations
+from dlv.metadata.select.field_names import FIELD_NAMES
+from dlv.metadata.select.node_sets import Nodes
 from dlv.metadata.select.relations import (
+    Aggregate,
     Combined,
     Item,
     Order,
@@ -24,6 +27,99 @@ from dlv.metadata.select.relations import (
     Source,
     Value,
 )
+
+_LEAVES = (
+    relations.Column,
+    relations.Hyperparameter,
+    relations.Metric,
+    relations.MetricAt,
+    relations.Whole,
+    relations.Listed,
+    relations.NodeCount,
+    relations.AnyNode,
+    relations.EveryNode,
+    relations.AnyOf,
+    relations.Is,
+    relations.Same,
+    relations.Related,
+)
+
+
+def has_aggregate(*trees: Any) -> bool:
+    return any(isinstance(each, Aggregate) for tree in trees for each in _within(tree, ()))
+
+
+def ungrouped(tree: Any, keys: Sequence[Value]) -> Iterator[Any]:
+    """What in a tree has no one value in a group."""
+    whole = {key.variable for key in keys if isinstance(key, relations.Whole)}
+    for each in _within(tree, keys):
+        if isinstance(each, _LEAVES) and not variables(each) <= whole:
+            yield each
+
+
+def variables(tree: Any) -> set[str]:
+    """The variables that a value or condition is about."""
+    found: set[str] = set()
+    for each in _within(tree, ()):
+        if isinstance(each, (relations.Same, relations.Related)):
+            found |= {side for side in (each.left, each.right) if isinstance(side, str)}
+        elif isinstance(each, (*_LEAVES, Nodes)):
+            found |= {name} if (name := getattr(each, "variable", None)) else set()
+    return found
+
+
+def _within(tree: Any, keys: Sequence[Value]) -> Iterator[Any]:
+    """A tree's parts, without what stands in aggregates, in queries, or is a key of the groups."""
+    waiting = [tree]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, tuple):
+            waiting += part
+        elif is_dataclass(part) and not isinstance(part, relations.Query) and part not in keys:
+            yield part
+            if not isinstance(part, Aggregate):
+                waiting += [getattr(part, name) for name in FIELD_NAMES[type(part)] or ()]
+
+
+def check_grouped(
+    reading: Reading,
+    keys: Sequence[Value],
+    columns: Sequence[tuple[ast.Part, Any]],
+) -> None:
+    """Columns beside aggregates: each is one of what is grouped by, or made of that."""
+    for part, tree in columns:
+        if next(ungrouped(tree, keys), None) is not None:
+            said = reading.short(part)
+            why = f"{said} has a value for each version, and"
+            reading.found.faults.append(
+                reading.fault(
+                    part.span,
+                    f"{said} cannot stand beside aggregates",
+                    why=f"{why} a group has many" if keys else f"{why} all versions are one group",
+                    hint=f"group by {said}",
+                )
+            )
+
+
+def check_distinct(
+    reading: Reading,
+    items: Sequence[relations.Item],
+    orders: Sequence[tuple[ast.Part, Value]],
+) -> None:
+    """With `distinct`, only what is seen can order the rows."""
+    shown = [item.value for item in items]
+    whole = {value.variable for value in shown if isinstance(value, relations.Whole)}
+    for part, value in orders:
+        if value not in shown and not variables(value) <= whole:
+            reading.found.faults.append(
+                reading.fault(
+                    part.span,
+                    f"distinct rows cannot be ordered by {reading.short(part)}",
+                    why="it is not selected, and rows that are put together may differ in it",
+                    hint=f"select {reading.short(part)} as well",
+                )
+            )
+
 
 MOST_EXPANDED = 500  # saved queries within one statement
 
@@ -145,7 +241,7 @@ def _select(
     _check_groups(reading, part, keys, items, having, order_by, order)
     if part.distinct:
         pairs = [(o.value, made.value) for o, made in zip(order_by, order, strict=True)]
-        grouping.check_distinct(reading, items, pairs)
+        check_distinct(reading, items, pairs)
     select = Select(items, ranges, where, keys, having, part.distinct)
     whole = [item.value for item in items if isinstance(item.value, relations.Whole)]
     name = _user_name(scope, whole[0].variable) if whole else next(iter(scope.variables))
@@ -230,7 +326,7 @@ def _check_groups(
     order: Sequence[Order],
 ) -> None:
     trees = [item.value for item in items] + [each.value for each in order]
-    if not keys and not grouping.has_aggregate(*trees, having):
+    if not keys and not has_aggregate(*trees, having):
         if part.having is not None:
             reading.found.faults.append(
                 reading.fault(
@@ -248,7 +344,7 @@ def _check_groups(
     columns += [(w.value, made.value) for w, made in zip(order_by, order, strict=True)]
     if part.having is not None:
         columns.append((part.having, having))
-    grouping.check_grouped(reading, keys, columns)
+    check_grouped(reading, keys, columns)
 
 
 # Sets of rows, and what stands around other queries

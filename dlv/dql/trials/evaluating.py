@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -12,34 +13,152 @@ from pathlib import Path
 from typing import Any
 
 import dlv.dql.trials.keep as keep
-import dlv.dql.trials.ranking as ranking
-import dlv.dql.trials.tidying as tidying
 import dlv.dql.trials.winners as winners
 import dlv.repository.environment as environment
+import dlv.training.checkpoints as checkpoints
 import dlv.training.trials as trial_store
 from dlv.adapters.data import parts as data_parts
 from dlv.adapters.data.sets import fingerprint
 from dlv.canonical import hash_of
-from dlv.dql.bind.bound import Evaluation
+from dlv.dql.bind.bound import Evaluation, Ranked
+from dlv.dql.bind.configurations import looked_up
 from dlv.dql.derive.committing import check_name
-from dlv.dql.outcome import Explained, Trials
+from dlv.dql.outcome import Explained, Trial, Trials
 from dlv.dql.trials.candidates import Candidate, merged
-from dlv.dql.trials.judging import check_metrics
 from dlv.dql.trials.picking import Picking
 from dlv.dql.trials.preparing import Planned, Preparing
 from dlv.dql.trials.training_data import DataSets
 from dlv.dql.trials.variations import described
-from dlv.errors import DlvError, NotFound, UsageError
+from dlv.errors import DlvError, NotFound, UsageError, nearest
 from dlv.events.logs.tail import Tail
 from dlv.metadata.trials import Trials as Store
 from dlv.repository.handle import Repository
+from dlv.training.config import TRAINER
 from dlv.training.ledger.ledger import Budget, Ledger
 from dlv.training.ledger.progress import Progress
-from dlv.training.ledger.results import RunView
+from dlv.training.ledger.results import RunView, TrialResult
 from dlv.training.ledger.space import Row
 from dlv.training.trainers.interface import Readers
+from dlv.training.trial_files import TrialFiles
 from dlv.training.workers import pool
 from dlv.weights.store import MatrixStore
+
+
+def ranked(results: Sequence[TrialResult], planned: Mapping[str, Planned]) -> list[Trial]:
+    """The best first. A trial that an earlier way of asking had, and this one has not, is none."""
+    found: list[Trial] = []
+    for result in results:
+        trial = planned.get(result.trial)
+        if trial is not None:
+            found.append(_trial(trial, result.ordinal, len(found) + 1, result))
+    return found
+
+
+def unranked(planned: Mapping[str, Planned]) -> list[Trial]:
+    """Before anything is trained."""
+    return [_trial(trial, trial.ordinal, None, None) for trial in planned.values()]
+
+
+def _trial(trial: Planned, ordinal: int, rank: int | None, result: TrialResult | None) -> Trial:
+    config, candidate = trial.config, trial.candidate
+    return Trial(
+        id=trial.id,
+        ordinal=ordinal,
+        network=candidate.network,
+        origins=candidate.origins,
+        source_id=candidate.source.id,
+        edits=candidate.edits,
+        varied=trial.variation.varied,
+        config=config.document(),
+        steps=config.steps,
+        rank=rank,
+        view=result,
+    )
+
+
+def chosen(work: Evaluation, trials: Sequence[Trial]) -> list[Trial]:
+    """As `order by`, `limit` and `offset` say; without an order the best first."""
+    found = list(trials)
+    for order in reversed(work.order):
+        known = [each for each in found if _value(order, each) is not None]
+        absent = [each for each in found if _value(order, each) is None]
+        known.sort(key=lambda each: _key(_value(order, each)), reverse=order.descending)
+        found = [*absent, *known] if order.nulls_first else [*known, *absent]
+    start = work.offset or 0
+    return found[start:] if work.limit is None else found[start : start + work.limit]
+
+
+def _value(order: Ranked, trial: Trial) -> Any:
+    view = trial.view
+    if order.kind == "config":
+        return (
+            looked_up(dict(trial.config), order.key)
+            if order.key[0] != "net"
+            else _net(trial, order.key)
+        )
+    if order.kind == "metric":
+        value = None if view is None else view.last.get(order.name)
+        return None if value is None or value != value else value
+    figures: dict[str, Any] = {
+        "rank": trial.rank,
+        "trial": trial.ordinal,
+        "network": trial.origins[0],
+        "steps": None if view is None else view.step,
+        "seconds": None if view is None else view.seconds,
+        "state": None if view is None else view.state,
+    }
+    return figures[order.name]
+
+
+def _net(trial: Trial, key: Sequence[str]) -> Any:
+    """What was varied for a selector, as it was written, or what a node has."""
+    nodes = trial.config.get("net", {})
+    return trial.varied.get(f'net["{key[1]}"].{key[2]}', nodes.get(key[1], {}).get(key[2]))
+
+
+def _key(value: Any) -> tuple[int, Any]:
+    """Numbers before texts before all else."""
+    if isinstance(value, (int, float)):
+        return 0, value
+    return (1, value) if isinstance(value, str) else (2, json.dumps(value, sort_keys=True))
+
+
+def discard(repository: Repository, ledger: Ledger, view: RunView, *, committed: bool) -> None:
+    """Of what was stopped all go; of what was kept all but the last ones, once it is a version.
+
+    What another run works on keeps its own.
+    """
+    if view.state == "running":
+        return
+    for trial in view.trials:
+        runs = ledger.store.memberships(trial.trial)
+        folder = TrialFiles(repository.trials_folder / trial.trial).checkpoints
+        if any(row["state"] == "running" for row in runs):
+            continue
+        if trial.kept and committed:
+            checkpoints.thin(folder)
+        elif trial.verdict == "stopped" and all(row["stopped"] for row in runs):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def check_metrics(work: Evaluation, trials: Iterable[Planned]) -> None:
+    """Check before anything starts. Only the torch trainer's metrics are known in advance."""
+    configs = [trial.config for trial in trials]
+    if not configs or any(config.trainer != TRAINER for config in configs):
+        return
+    logged = {name for config in configs for name in config.values["metrics"]} | {"train_loss"}
+    asked = [rule["metric"] for rule in work.rules]
+    asked += [order.name for order in work.order if order.kind == "metric"]
+    asked += [work.sampling.metric] if work.sampling.metric is not None else []
+    for name in asked:
+        if name not in logged:
+            raise UsageError(
+                f"no trial would log `{name}`",
+                why=f"they log {', '.join(sorted(logged))}",
+                did_you_mean=nearest(name, logged),
+                hint="config.metrics says what is logged",
+            )
+
 
 LAST = "last"
 
@@ -169,7 +288,7 @@ class Evaluating:
     def planned(self) -> Trials:
         """What there would be; nothing is trained or written."""
         found = self._outcome(self._done_before())
-        return replace(found, trials=ranking.unranked(self.picking.trials), planned=True)
+        return replace(found, trials=unranked(self.picking.trials), planned=True)
 
     def explained(self) -> Explained:
         """In lines: networks, dimensions, trials, steps at most."""
@@ -319,7 +438,7 @@ class Evaluating:
     def _found(self, ledger: Ledger, run: str, done: int) -> Trials:
         view = ledger.run(run)
         self._check(view)
-        trials = ranking.ranked(ledger.result(run), self.picking.trials)
+        trials = ranked(ledger.result(run), self.picking.trials)
         name = self.work.into
         if name is not None and view.state != "running":
             trials = winners.commit(
@@ -332,12 +451,12 @@ class Evaluating:
                 warn=self.warnings.append,
             )
         if not self.how.keep_checkpoints:
-            tidying.discard(self.repository, ledger, view, committed=name is not None)
+            discard(self.repository, ledger, view, committed=name is not None)
         self._warn(view)
         found = self._outcome(done)
         return replace(
             found,
-            trials=ranking.chosen(self.work, trials),
+            trials=chosen(self.work, trials),
             counts=dict(view.counts),
             state=view.state,
             why=view.why,

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlv.kinds import Array
 from dlv.network.graph import Node
 from dlv.network.ops.layer import NotRunnable
 from dlv.network.size_numbers import evaluate
 from dlv.network.sizes import axis_of
-
-if TYPE_CHECKING:
-    pass
 
 Lengths = tuple[int, ...]
 Numbers = Sequence[int | float | bool]

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlv.kinds import Array
 from dlv.network.ops.windows import Axis, Parts, Window
-
-if TYPE_CHECKING:
-    pass
-
 
 # Above so many entries the norm of an axis of means is bounded, not computed.
 _MATRIX = 1 << 20

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from dlv.kinds import Array
 from dlv.network.graph import Node
 from dlv.network.ops.layer import Layer, Run, Shapes, with_rank
 from dlv.network.sizes import Dim, Shape, ShapeError, fits, text
-
-if TYPE_CHECKING:
-    pass
 
 _GATES = {"LSTM": 4, "GRU": 3}
 

@@ -10,14 +10,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlv.kinds import Array
 from dlv.network.sizes import transposed, window
-
-if TYPE_CHECKING:
-    pass
-
 
 # Patches are copied and multiplied a few rows at a time: what fits into a processor's cache is
 # not written to memory and read back. Below so many patches at once the product itself is slow.

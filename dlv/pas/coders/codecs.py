@@ -11,8 +11,27 @@ from dlv.kinds import Raw
 from dlv.pas.coders.above import AboveCodec
 from dlv.pas.coders.context import ContextCodec, ContextPacked, ContextZstd
 from dlv.pas.coders.rans import ContextRans
-from dlv.pas.coders.raw import RawCodec
 from dlv.pas.coders.zstd import ZstdCodec
+
+
+class RawCodec:
+    """Stores bytes unchanged."""
+
+    codec_id = "raw"
+
+    def get_config(self) -> dict[str, object]:
+        return {"id": self.codec_id}
+
+    def encode(self, data: Raw) -> Raw:
+        return data
+
+    def decode(self, data: Raw, raw_length: int) -> Raw:
+        if len(data) != raw_length:
+            raise Damaged(
+                "a raw chunk has the wrong length", why=f"{len(data)} bytes, not {raw_length}"
+            )
+        return data
+
 
 Config = Mapping[str, Any]
 

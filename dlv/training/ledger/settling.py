@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import dlv.training.ledger.verdicts as verdicts
-from dlv.training.ledger.budget import Budget
+from dlv.training.ledger.ledger import Budget
 from dlv.training.ledger.trial_store import Row, TrialStore
 from dlv.training.ledger.verdicts import BUDGET, Mark, Marks, Rule, Standing
 

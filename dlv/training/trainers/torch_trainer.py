@@ -2,24 +2,255 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from dlv.errors import UsageError
+import dlv.training.answers as answers
+from dlv.errors import Damaged, UsageError
+from dlv.kinds import Array
+from dlv.network.graph import Network, Node
 from dlv.network.torch.module import build
-from dlv.network.torch.types import dtype_of, torch
+from dlv.network.torch.types import dtype_of, functional, torch
 from dlv.training.checkpoints import WEIGHT, Checkpoint
+from dlv.training.config import Config
 from dlv.training.trainers.batches import Batches, number
 from dlv.training.trainers.datasets import Rows
 from dlv.training.trainers.interface import Log
-from dlv.training.trainers.rates import factor
-from dlv.training.trainers.torch_losses import Judge, scored
-from dlv.training.trainers.torch_optimizing import Optimizing, frozen, to_array, to_tensor
-from dlv.training.trial_files import Trial
+from dlv.training.trial_files import Trial, words_of
+
+OPTIMIZER = "optimizer/"
+_WORDS = {1: torch.uint8, 2: torch.int16}
+
+
+class Optimizing:
+    """An optimizer whose rates follow a factor; nodes may have rates of their own."""
+
+    def __init__(self, module: Any, network: Network, config: Config) -> None:
+        self._names, groups = _groups(module, network, config)
+        if not groups:
+            raise UsageError(
+                "the network has nothing to train",
+                why="it has no weights, or config.net says of all of them that they are frozen",
+            )
+        self._rates = [group["lr"] for group in groups]
+        self._clip = config["clip_norm"]
+        self._parameters = [p for group in groups for p in group["params"]]
+        self.optimizer = _made(config, groups)
+
+    def step(self, factor: float) -> None:
+        """One step from the gradients that are there."""
+        if self._clip is not None:
+            torch.nn.utils.clip_grad_norm_(self._parameters, self._clip, foreach=False)
+        for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = rate * factor
+        self.optimizer.step()
+
+    def arrays(self) -> dict[str, Array]:
+        """The state, by the names of parameters."""
+        found = {}
+        for parameter, state in self.optimizer.state.items():
+            for key, value in state.items():
+                if value is not None:
+                    found[f"{OPTIMIZER}{key}/{self._names[id(parameter)]}"] = to_array(value)
+        return found
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """The state as `arrays` gave it."""
+        places = {self._names[id(parameter)]: parameter for parameter in self._parameters}
+        for name, array in arrays.items():
+            if not name.startswith(OPTIMIZER):
+                continue
+            key, _, of = name.removeprefix(OPTIMIZER).partition("/")
+            if of not in places:
+                raise Damaged(f"a checkpoint has an optimizer's state of {of!r}")
+            parameter = places[of]
+            tensor = torch.from_numpy(np.array(array))
+            if array.shape == tuple(parameter.shape) and key != "step":
+                if not parameter.dtype.is_floating_point or array.dtype.kind != "f":
+                    tensor = tensor.view(parameter.dtype)
+                tensor = tensor.to(parameter.device)
+            self.optimizer.state[parameter][key] = tensor
+
+
+def to_array(tensor: Any) -> Array:
+    """A tensor's elements; those that numpy has no type for as words."""
+    plain = tensor.detach().cpu().contiguous()
+    try:
+        array: Array = plain.numpy()
+    except TypeError:
+        words = plain.view(_WORDS[plain.element_size()]).numpy()
+        array = words.view(np.uint16) if words.dtype == np.int16 else words
+    return array.copy()
+
+
+def to_tensor(array: Array, dtype: str, device: Any) -> Any:
+    """The inverse, for a dtype of dlv's."""
+    kind = dtype_of(dtype)
+    words = np.array(array)
+    if words_of(dtype) == dtype:
+        return torch.from_numpy(words).to(device)
+    signed = words.view(np.int16) if words.dtype == np.uint16 else words
+    return torch.from_numpy(signed).view(kind).to(device)
+
+
+def _made(config: Config, groups: list[dict[str, Any]]) -> Any:
+    name = config["optimizer"]
+    if name == "sgd":
+        return torch.optim.SGD(
+            groups, momentum=config["momentum"], nesterov=config["nesterov"], foreach=False
+        )
+    kind = torch.optim.Adam if name == "adam" else torch.optim.AdamW
+    betas = (config["beta1"], config["beta2"])
+    return kind(groups, betas=betas, eps=config["epsilon"], foreach=False)
+
+
+def _groups(
+    module: Any, network: Network, config: Config
+) -> tuple[dict[int, str], list[dict[str, Any]]]:
+    """Names by parameter, and parameters by rate and decay; frozen ones are in no group."""
+    named = dict(module.named_parameters(remove_duplicate=False))
+    names: dict[int, str] = {}
+    ways: dict[int, tuple[float, float] | None] = {}
+    found: dict[tuple[float, float], list[Any]] = {}
+    for node in network.nodes:
+        for name in node.params.values():
+            parameter = named.get(network.aliases.get(name, name))
+            if parameter is None:  # statistics, whole numbers
+                continue
+            way = _way(config, config["net"].get(node.name, {}))
+            if id(parameter) not in names:
+                names[id(parameter)] = network.aliases.get(name, name)
+                ways[id(parameter)] = way
+                parameter.requires_grad_(way is not None)
+                if way is not None:
+                    found.setdefault(way, []).append(parameter)
+            elif ways[id(parameter)] != way:
+                raise UsageError(
+                    f"config.net says of {node.name} another thing than of a node that shares"
+                    f" its weights",
+                    why=f"{name} belongs to both",
+                )
+    return names, [
+        {"params": held, "lr": rate, "weight_decay": decay} for (rate, decay), held in found.items()
+    ]
+
+
+def _way(config: Config, said: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Rate and decay of a node's weights; None: frozen."""
+    rate = said.get("lr", config["base_lr"] * said.get("lr_mult", 1.0))
+    if said.get("frozen") or said.get("lr_mult") == 0.0 or said.get("lr") == 0.0:
+        return None
+    return float(rate), float(said.get("weight_decay", config["weight_decay"]))
+
+
+def frozen(config: Config) -> set[str]:
+    """The nodes whose weights do not change, nor their statistics."""
+    return {name for name, said in config["net"].items() if _way(config, said) is None}
+
+
+Loss = Callable[[Any, Any], Any]
+
+
+def scored(network: Network, loss: str, dropout: dict[str, float]) -> Network:
+    """The part of a network that is trained: up to its scores, with other shares of dropout.
+
+    Scores stand before a final softmax, or sigmoid, which the loss computes itself.
+    """
+    port = answers.scores(network, loss)
+    wanted = {port[0]}
+    for node in reversed(network.topological()):
+        if node.name in wanted:
+            wanted.update(name for name, _ in node.inputs)
+    return replace(
+        network,
+        nodes=tuple(_dropping(n, dropout) for n in network.nodes if n.name in wanted),
+        inputs=tuple(item for item in network.inputs if item.name in wanted),
+        constants={name: h for name, h in network.constants.items() if name in wanted},
+        outputs=(port,),
+    )
+
+
+def _dropping(node: Node, dropout: dict[str, float]) -> Node:
+    share = dropout.get(node.name)
+    if share is None:
+        return node
+    # As it was exported, its share would be among its arguments.
+    return replace(node, attrs={**node.attrs, "p": share}, source=None)
+
+
+class Judge:
+    """The loss of a configuration, and which share of the answers is right."""
+
+    def __init__(self, loss: str, data: str) -> None:
+        self._loss = loss
+        self._data = data
+        self._judge = _JUDGES[loss]
+
+    def __call__(self, scores: Any, labels: Any) -> tuple[Any, Any]:
+        """Mean loss, and how many answers are right (NaN where nothing can be)."""
+        found: tuple[Any, Any] = self._judge(scores, labels)
+        return found
+
+    def labels(self, labels: Any, scores: tuple[int, ...], device: Any) -> Any:
+        """The labels of a batch as the loss takes them; UsageError where they do not fit."""
+        if labels is None:
+            raise answers.no_labels(self._data, self._loss)
+        return torch.from_numpy(answers.fitted(labels, scores, self._loss, self._data)).to(device)
+
+
+def _cross_entropy(scores: Any, labels: Any) -> tuple[Any, Any]:
+    if labels.is_floating_point():  # shares of the classes
+        right = (scores.argmax(-1) == labels.argmax(-1)).double().mean()
+        flat = scores.flatten(0, -2)
+        return functional.cross_entropy(flat, labels.flatten(0, -2).to(scores.dtype)), right
+    if labels.dim() == 1 and scores.dim() > 2:
+        scores = scores.flatten(1)
+    if labels.shape != (scores.shape[0], *scores.shape[2:]):
+        scores = scores.movedim(-1, 1)
+    right = (scores.argmax(1) == labels).double().mean()
+    return functional.cross_entropy(scores, labels), right
+
+
+def _bce(scores: Any, labels: Any) -> tuple[Any, Any]:
+    right = ((scores > 0) == (labels > 0.5)).double().mean()
+    return functional.binary_cross_entropy_with_logits(scores, labels.to(scores.dtype)), right
+
+
+def _mse(scores: Any, labels: Any) -> tuple[Any, Any]:
+    return functional.mse_loss(scores, labels.to(scores.dtype)), torch.tensor(float("nan"))
+
+
+_JUDGES: dict[str, Callable[[Any, Any], tuple[Any, Any]]] = {
+    "cross_entropy": _cross_entropy,
+    "bce": _bce,
+    "mse": _mse,
+}
+
+
+def factor(schedule: Mapping[str, Any], steps: int, step: int) -> float:
+    """By what the rates of step `step` (from 1 on) are multiplied; `steps` is config.steps.
+
+    Beyond `steps`, a cosine stays where it ended.
+    """
+    done, warmup = step - 1, schedule["warmup"]
+    if done < warmup:
+        return float(step / (warmup + 1))
+    kind = schedule["kind"]
+    if kind == "step":
+        every = schedule["every"] or max(1, math.ceil(steps / 3))
+        return float(schedule["gamma"] ** (done // every))
+    if kind == "cosine":
+        share = min(1.0, (done - warmup) / max(1, steps - warmup))
+        floor = schedule["floor"]
+        return float(floor + (1.0 - floor) * 0.5 * (1.0 + math.cos(math.pi * share)))
+    return 1.0
+
 
 # Rows at a time when the network is tested: fixed, as rounding may depend on it.
 _TESTED = 512

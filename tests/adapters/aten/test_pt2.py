@@ -29,7 +29,7 @@ torch: Any = pytest.importorskip("torch", reason="torch writes these files: dlv[
 
 from torch import nn  # noqa: E402
 
-from dlv.adapters.aten.undisturbed import quiet  # noqa: E402
+from dlv.adapters.aten.live import quiet  # noqa: E402
 from tests.zoo.models import ZOO  # noqa: E402
 from tests.zoo.traced import trace, traced  # noqa: E402
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from dlv.adapters.aten import record as aten
-from dlv.adapters.aten.names import Named, Names, give
-from dlv.adapters.aten.network import convert
+from dlv.adapters.aten.network import Named, Names, convert, give
 from dlv.adapters.aten.record import Call, Given, Graph, Placeholder, Ref, Tagged, Value
 from dlv.adapters.aten.rewrite import RESPONSE_NORM, join, unfold
 from dlv.errors import Damaged

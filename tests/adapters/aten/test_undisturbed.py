@@ -1,4 +1,4 @@
-"""dlv.adapters.aten.undisturbed: attributes, random numbers and streams are put back."""
+"""dlv.adapters.aten.live: attributes, random numbers and streams are put back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ torch: Any = pytest.importorskip("torch", reason="these are torch modules: dlv[t
 
 from torch import nn  # noqa: E402
 
-from dlv.adapters.aten.undisturbed import quiet, same_numbers, undisturbed  # noqa: E402
+from dlv.adapters.aten.live import quiet, same_numbers, undisturbed  # noqa: E402
 
 
 def test_attributes() -> None:

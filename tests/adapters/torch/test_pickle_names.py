@@ -1,10 +1,10 @@
-"""dlv.adapters.torch.pickle_names: what is on the list, and how the rest is refused."""
+"""dlv.adapters.torch.pickles: what is on the list, and how the rest is refused."""
 
 from __future__ import annotations
 
 import pytest
 
-from dlv.adapters.torch.pickle_names import ALLOWED, Kind, kind_of, shown
+from dlv.adapters.torch.pickles import ALLOWED, Kind, kind_of, shown
 from dlv.errors import UnsafeInput
 
 NOTHING_OF = ("os", "posix", "nt", "sys", "subprocess", "importlib", "shutil", "socket", "ctypes")

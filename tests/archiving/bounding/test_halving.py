@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dlv.adapters import network_json
-from dlv.archiving.bounding import halving
-from dlv.archiving.bounding.halving import made_in_halves
+from dlv.archiving.bounding import run as halving
 from dlv.archiving.bounding.make import Made, Model, make
+from dlv.archiving.bounding.run import made_in_halves
 from dlv.network.program import program
 from tests.archiving.bounding.nets import MLP, digits, trained
 from tests.archiving.bounding.test_fixing import Shelf, name_of

@@ -21,9 +21,8 @@ import dlv.upkeep.check as check
 import dlv.weights.catalogue as catalogue
 from dlv.archiving.archive import Archived
 from dlv.archiving.bounding.make import Model
-from dlv.archiving.bounding.run import Outcome
+from dlv.archiving.bounding.run import Outcome, write
 from dlv.archiving.bounding.view import View
-from dlv.archiving.bounding.writing import write
 from dlv.archiving.packing import Packing
 from dlv.canonical import matrix_hash
 from dlv.errors import UsageError

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-import dlv.commands.shared.watching as watching
+import dlv.commands.shared.asking as watching
 from dlv.commands.shared.invocation import Invocation
 from dlv.training.ledger.progress import News
 from tests.views.test_trials import PROGRESS

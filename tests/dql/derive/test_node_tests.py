@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dlv.dql.derive import node_tests
+from dlv.dql.derive import matching as node_tests
 from dlv.metadata.select.relations import (
     All,
     Arithmetic,

@@ -7,7 +7,7 @@ import random
 import networkx as nx
 import pytest
 
-from dlv.metadata.select.places import topological
+from dlv.metadata.select.nodes import topological
 
 
 @pytest.mark.parametrize("seed", range(20))

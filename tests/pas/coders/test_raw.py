@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dlv.pas.coders.raw import RawCodec
+from dlv.pas.coders.codecs import RawCodec
 from tests.conformance.codec import CodecSuite
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "codec" / "raw"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import dlv.pas.deltas.products as products
+import dlv.pas.deltas.predictors as products
 
 
 @given(

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from dlv.metadata.trials import Trials
-from dlv.training.ledger.budget import Budget
 from dlv.training.ledger.claims import Claim, NewTrial
-from dlv.training.ledger.ledger import Ledger
+from dlv.training.ledger.ledger import Budget, Ledger
 from dlv.training.ledger.progress import WINDOW, Progress, Watch, worker_ended
 from dlv.training.workers.crew import HUNG, Ended
 from dlv.training.workers.owners import Owner

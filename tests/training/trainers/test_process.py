@@ -19,7 +19,7 @@ from dlv.errors import DlvError, NotFound, UsageError
 from dlv.training.checkpoints import Checkpoint
 from dlv.training.config import Config
 from dlv.training.trainers.interface import Event, Readers, State
-from dlv.training.trainers.program_logs import Report
+from dlv.training.trainers.process import Report
 from dlv.training.trial_files import TrialFiles
 from tests.conformance.trainer import Run, TrainerSuite
 from tests.training import small

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dlv.errors import UsageError
 from dlv.training.trainers.interface import Event
-from dlv.training.trainers.program_logs import MOST_LINE, Events, Lines, Report
+from dlv.training.trainers.process import MOST_LINE, Events, Lines, Report
 
 
 def line(step: Any, **more: Any) -> bytes:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dlv.training.trainers.rates import factor
+from dlv.training.trainers.torch_trainer import factor
 
 PLAIN = {"kind": "constant", "warmup": 0, "every": None, "gamma": 0.1, "floor": 0.0}
 

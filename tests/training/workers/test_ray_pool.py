@@ -17,9 +17,8 @@ import dlv.training.workers.ray_pool as ray_pool
 import dlv.training.workers.ray_tasks as ray_tasks
 from dlv.errors import UsageError
 from dlv.metadata.trials import Trials
-from dlv.training.ledger.budget import Budget
 from dlv.training.ledger.claims import LEASE, Claim
-from dlv.training.ledger.ledger import Ledger
+from dlv.training.ledger.ledger import Budget, Ledger
 from dlv.training.ledger.results import RunView
 from dlv.training.trainers.interface import Readers
 from dlv.training.workers.owners import Owner

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dlv.errors import UsageError
-from dlv.weights.reading.selection import Selection
+from dlv.weights.reading.reader import Selection
 
 SHAPES = st.lists(st.integers(0, 5), max_size=4).map(tuple)
 
