@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,9 +18,9 @@ import dlv.evaluation.scores as scores
 import dlv.evaluation.written as written
 import dlv.weights.bounds as bounds
 from dlv.adapters.data.sets import Data, Wanted
+from dlv.canonical import number
 from dlv.errors import UsageError
-from dlv.evaluation import saving
-from dlv.evaluation.answers import OPEN, Answers, NoBounds, Settings
+from dlv.evaluation.answers import OPEN, Answers, Level, NoBounds, Settings
 from dlv.evaluation.calibrated import calibrated
 from dlv.evaluation.model import Model
 from dlv.evaluation.outcome import Evaluation
@@ -29,7 +29,52 @@ from dlv.evaluation.progressive import progressive
 from dlv.evaluation.rows import Rows, wanted
 from dlv.evaluation.scores import classes_of
 from dlv.network.inference import node_shapes
-from dlv.repository.handle import Repository
+from dlv.repository.handle import Change, Repository
+
+KIND = "evaluation"
+
+
+def save(
+    repository: Repository, found: list[Evaluation], data: Mapping[str, Any], author: str
+) -> None:
+    """One fact for each; together they are one operation, which `dlv undo` takes back."""
+    with repository.change("eval", author) as change:
+        for each in found:
+            record(change, each, data)
+        labels = ", ".join(each.version for each in found)
+        change.summary = f"{labels} on {data['name']}"
+
+
+def record(change: Change, found: Evaluation, data: Mapping[str, Any]) -> None:
+    """The fact of one evaluation."""
+    change.record(
+        KIND,
+        found.id,
+        {
+            "step": found.step,
+            "data": dict(data),
+            "mode": found.mode,
+            "reference": found.reference,
+            "rows": found.rows,
+            "metrics": {name: number(value) for name, value in found.metrics.items()},
+            "bytes_read": found.bytes_read,
+            "bytes_whole": found.bytes_whole,
+            "levels": [level_record(each) for each in found.levels],
+        },
+    )
+
+
+def level_record(level: Level) -> dict[str, Any]:
+    """A level as facts and documents have it."""
+    return {
+        "bits": dict(level.bits),
+        "bytes_read": level.bytes_read,
+        "raw_read": level.raw_read,
+        "share": level.share,
+        "determined": level.determined,
+        "open": level.open,
+    }
+
 
 CALIBRATED = "calibrated"
 _LABELS = (".csv", ".npz")
@@ -129,7 +174,7 @@ class Evaluated:
         """Keep the results that have figures with their versions; which ones."""
         known = [each for each in self.results if each.metrics]
         if known:
-            saving.save(repository, known, self.data, author)
+            save(repository, known, self.data, author)
         return known
 
 

@@ -13,7 +13,8 @@ import pytest
 
 from dlv.metadata.trials import Trials
 from dlv.training.ledger.claims import Claim, NewTrial
-from dlv.training.ledger.ledger import Budget, Ledger
+from dlv.training.ledger.ledger import Ledger
+from dlv.training.ledger.settling import Budget
 from dlv.training.workers.owners import Owner
 
 Dlv = Callable[..., Any]

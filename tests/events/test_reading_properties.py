@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tensorboard.compat.proto import event_pb2, tensor_pb2
 
-from dlv.events.logs import batches, blocks, migrate
+from dlv.events.logs import batches, migrate
+from dlv.events.logs import batches as blocks
 from tests.events import event_files
 from tests.events.event_files import (
     Event,

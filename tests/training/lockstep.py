@@ -18,16 +18,8 @@ from typing import Any
 
 from dlv.metadata.trials import Trials
 from dlv.training.ledger.claims import ATTEMPTS, LEASE
-from dlv.training.ledger.ledger import (
-    OVER,
-    WAIT,
-    Budget,
-    Claim,
-    LeaseLost,
-    Ledger,
-    NewTrial,
-    Owner,
-)
+from dlv.training.ledger.ledger import OVER, WAIT, Claim, LeaseLost, Ledger, NewTrial, Owner
+from dlv.training.ledger.settling import Budget
 
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,

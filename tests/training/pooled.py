@@ -17,9 +17,10 @@ from dlv.metadata.trials import Trials
 from dlv.repository.handle import Repository
 from dlv.training.config import resolve, trial_id
 from dlv.training.ledger.claims import NewTrial
-from dlv.training.ledger.ledger import Budget, Ledger
+from dlv.training.ledger.ledger import Ledger
 from dlv.training.ledger.progress import Progress
 from dlv.training.ledger.results import RunView
+from dlv.training.ledger.settling import Budget
 from dlv.training.trial_files import Held, TrialFiles
 
 # Goes downhill in a bowl, with noise by (seed, step); each log is told to a file, too.

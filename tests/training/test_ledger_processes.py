@@ -16,7 +16,8 @@ import pytest
 
 from dlv.metadata.trials import Trials
 from dlv.training.ledger.claims import LEASE
-from dlv.training.ledger.ledger import OVER, Budget, Claim, Ledger, Owner
+from dlv.training.ledger.ledger import OVER, Claim, Ledger, Owner
+from dlv.training.ledger.settling import Budget
 from tests.training.lockstep import Plan, new_trials, outcome
 from tests.training.mortal import value
 

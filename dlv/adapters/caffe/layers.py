@@ -3,17 +3,252 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
 
 from dlv.adapters.caffe.builder import Builder
 from dlv.adapters.caffe.schema import ENUMS
-from dlv.adapters.caffe.shapes import flatten, permute, reshape, slice_
 from dlv.adapters.caffe.spec import Layer
-from dlv.adapters.caffe.windows import convolution, deconvolution, pooling
+from dlv.adapters.protobuf.message import Message
 from dlv.errors import Damaged
 from dlv.network.graph import Port
-from dlv.network.sizes import Dim, Shape
+from dlv.network.sizes import MAX_RANK, Dim, Shape
 
 Ports = list[Port]
+
+
+_FIELDS = (("kernel", "kernel_size", 0), ("stride", "stride", 1), ("pad", "pad", 0))
+
+
+def convolution(b: Builder, layer: Layer, inputs: Ports) -> Ports:
+    return _convolutions(b, layer, inputs, "CONV")
+
+
+def deconvolution(b: Builder, layer: Layer, inputs: Ports) -> Ports:
+    return _convolutions(b, layer, inputs, "DECONV")
+
+
+def _convolutions(b: Builder, layer: Layer, inputs: Ports, op: str) -> Ports:
+    """One top for each bottom, all with the same weights."""
+    param = layer.param("convolution")
+    if not inputs or len(inputs) != len(layer.tops):
+        raise Damaged(f"{layer.where()} has {len(inputs)} bottoms and {len(layer.tops)} tops")
+    bias = param.flag("bias_term", True)
+    slots = ("weight", "bias") if bias else ("weight",)
+    result = []
+    for port in inputs:
+        rank = b.rank(port)
+        axis = param.integer("axis", 1)
+        if axis != 1 and (rank is None or axis + rank != 1):
+            return b.raw(layer, inputs)
+        attrs: dict[str, Any] = {
+            "out": param.count("num_output", 0),
+            "groups": param.count("group", 1),
+            "bias": bias,
+            **_window(layer, param, None if rank is None else rank - 2),
+        }
+        params = {slot: layer.tensor(slot) for slot in slots}
+        result.append(b.add(layer, op, None, [port], attrs, params=params))
+    return result
+
+
+def _window(layer: Layer, param: Message, axes: int | None) -> dict[str, Any]:
+    fields = (*_FIELDS, ("dilation", "dilation", 1))
+    two = any(f"{name}_{side}" in param for name, _, _ in fields for side in "hw")
+    lists = [param.counts(field) for _, field, _ in fields]
+    if axes is None or not 0 < axes <= MAX_RANK:
+        axes = 2 if two else max(2, *map(len, lists)) if max(map(len, lists)) > 1 else 2
+    return {
+        name: _per_axis(layer, param, name, values, axes, default)
+        for (name, _, default), values in zip(fields, lists, strict=True)
+    }
+
+
+def _per_axis(
+    layer: Layer, param: Message, name: str, values: Sequence[int], axes: int, default: int
+) -> list[int]:
+    """One value for all axes, one for each, or `_h` and `_w`."""
+    if f"{name}_h" in param or f"{name}_w" in param:
+        if values or axes != 2:
+            raise Damaged(
+                f"{layer.where()}: {name}_h and {name}_w are for two axes",
+                why=f"it has {axes}" if axes != 2 else f"{name} is there too",
+            )
+        return [param.count(f"{name}_h", default), param.count(f"{name}_w", default)]
+    if len(values) not in (0, 1, axes):
+        raise Damaged(f"{layer.where()}: {name} is there {len(values)} times", why=f"{axes} axes")
+    return list(values) if len(values) == axes else [values[0] if values else default] * axes
+
+
+def pooling(b: Builder, layer: Layer, inputs: Ports) -> Ports:
+    param = layer.param("pooling")
+    if len(inputs) != 1 or not 1 <= len(layer.tops) <= 2:
+        raise Damaged(f"{layer.where()} has {len(inputs)} bottoms and {len(layer.tops)} tops")
+    method = param.word("pool", ENUMS["Pool"], "MAX")
+    shape = b.shape(inputs[0])
+    if shape is not None and len(shape) < 3:
+        raise Damaged(
+            f"{layer.where()} pools an input of {len(shape)} axes",
+            why="there must be some behind those of rows and channels",
+        )
+    axes = 2 if shape is None else len(shape) - 2
+    window = {
+        name: _per_axis(layer, param, name, param.counts(field), axes, default)
+        for name, field, default in _FIELDS
+    }
+    variant = {"MAX": "MAX", "AVE": "AVG"}.get(method)
+    ceil = param.word("round_mode", ENUMS["Rounding"], "CEIL") == "CEIL"
+    if param.flag("global_pooling", False):
+        if variant is None:
+            kept = None if shape is None else (*shape[:2], *[1] * axes)
+            return b.raw(layer, inputs, kept)
+        name, _ = b.add(layer, "POOL", variant, inputs, {"size": [1] * axes})
+    else:
+        lengths: Shape = (None,) * axes if shape is None else shape[2:]
+        counts = [_count(*row, ceil=ceil) for row in zip(lengths, *window.values(), strict=True)]
+        unpadded = ceil and not any(window["pad"])
+        if variant is None or (unpadded and any(map(_empty, lengths, *window.values()))):
+            return b.raw(layer, inputs, None if shape is None else (*shape[:2], *counts))
+        attrs = {**window, "ceil": ceil and _matters(lengths, window)}
+        name, _ = b.add(layer, "POOL", variant, inputs, attrs)
+    return [(name, port) for port in range(len(layer.tops))]
+
+
+def _matters(lengths: Shape, window: dict[str, list[int]]) -> bool:
+    """Whether rounding up gives another length than rounding down, or is not known not to.
+
+    So a network that was trained elsewhere and rounds down is seen to be the same.
+    """
+    return any(
+        not isinstance(length, int) or (stride and (length + 2 * pad - kernel) % stride != 0)
+        for length, kernel, stride, pad in zip(lengths, *window.values(), strict=True)
+    )
+
+
+def _count(length: Dim, kernel: int, stride: int, pad: int, *, ceil: bool) -> Dim:
+    if not isinstance(length, int) or not stride or length + 2 * pad < kernel:
+        return None
+    room = length + 2 * pad - kernel
+    count = (-(-room // stride) if ceil else room // stride) + 1
+    return count - (pad > 0 and (count - 1) * stride >= length + pad)
+
+
+def _empty(length: Dim, kernel: int, stride: int, pad: int) -> bool:
+    """Whether Caffe adds a last window without any element, which no other program does.
+
+    It drops windows that begin behind the input only where there is padding.
+    """
+    if not isinstance(length, int):
+        return False
+    count = _count(length, kernel, stride, pad, ceil=True)
+    return isinstance(count, int) and (count - 1) * stride >= length
+
+
+def flatten(b: Builder, layer: Layer, inputs: Ports) -> Ports:
+    param = layer.param("flatten")
+    attrs = {
+        "kind": "flatten",
+        "start": param.integer("axis", 1),
+        "end": param.integer("end_axis", -1),
+    }
+    return [b.add(layer, "RESHAPE", None, _first(layer, inputs), attrs)]
+
+
+def permute(b: Builder, layer: Layer, inputs: Ports) -> Ports:
+    order = layer.param("permute").counts("order")
+    rank = b.rank(_first(layer, inputs)[0])
+    if not order or rank is None:
+        return b.raw(layer, inputs)
+    if len(set(order)) != len(order) or max(order) >= rank:
+        raise Damaged(f"{layer.where()}: its order is {order[:8]}", why=f"the rank is {rank}")
+    axes = [*order, *(axis for axis in range(rank) if axis not in order)]
+    attrs = {"kind": "permute", "axes": axes}
+    return [b.add(layer, "RESHAPE", None, inputs, attrs)]
+
+
+def reshape(b: Builder, layer: Layer, inputs: Ports) -> Ports:
+    """0 keeps a length, -1 takes what is left, `axis` and `num_axes` say what is replaced."""
+    param = layer.param("reshape")
+    wanted = param.message("shape").integers("dim", -1)
+    shape = b.shape(_first(layer, inputs)[0])
+    if shape is None:
+        return b.raw(layer, inputs)
+    start, count = param.integer("axis", 0), param.integer("num_axes", -1)
+    start = start if start >= 0 else len(shape) + start + 1
+    end = len(shape) if count == -1 else start + count
+    if not 0 <= start <= end <= len(shape):
+        raise Damaged(f"{layer.where()}: the axes {start} to {end} do not exist")
+    size: list[Dim] = []
+    for place, side in enumerate(wanted, start):
+        if side == 0:
+            if place >= len(shape):
+                raise Damaged(f"{layer.where()}: there is no axis {place} to keep")
+            size.append(shape[place])
+        elif place == 0 and side == b.batch and shape[0] == "B":
+            size.append("B")
+        else:
+            size.append(side)
+    size = [*shape[:start], *size, *shape[end:]]
+    if size.count(-1) > 1:
+        raise Damaged(f"{layer.where()}: -1 is there twice")
+    if size.count(-1) + size.count(None) > 1:
+        return b.raw(layer, inputs)
+    return [b.add(layer, "RESHAPE", None, inputs, {"kind": "reshape", "size": size})]
+
+
+def slice_(b: Builder, layer: Layer, inputs: Ports) -> Ports:
+    param = layer.param("slice")
+    axis = param.count("slice_dim", 1) if "slice_dim" in param else param.integer("axis", 1)
+    points = param.counts("slice_point")
+    tops = len(layer.tops)
+    if len(inputs) != 1 or not tops or (points and len(points) != tops - 1):
+        raise Damaged(
+            f"{layer.where()} has {tops} tops and {len(points)} of slice_point",
+            why="there is one less of these, or none",
+        )
+    if tops == 1:
+        return inputs
+    shape = b.shape(inputs[0])
+    length = None
+    if shape is not None and -len(shape) <= axis < len(shape):
+        length = shape[axis]
+    if not isinstance(length, int):
+        return _slices(b, layer, inputs, axis, points)
+    if not points:
+        if length % tops:
+            raise Damaged(f"{layer.where()}: {length} cannot be cut into {tops} equal parts")
+        points = [length // tops * index for index in range(1, tops)]
+    ends = [0, *points, length]
+    sizes = [end - start for start, end in pairwise(ends)]
+    if min(sizes) <= 0:
+        raise Damaged(
+            f"{layer.where()}: its slice_point is {points[:8]}", why=f"the length is {length}"
+        )
+    attrs = {"kind": "split", "axis": axis, "sizes": sizes}
+    name, _ = b.add(layer, "RESHAPE", None, inputs, attrs)
+    return [(name, index) for index in range(tops)]
+
+
+def _slices(b: Builder, layer: Layer, inputs: Ports, axis: int, points: list[int]) -> Ports:
+    """Cut where the length is not known: the last part is what is left."""
+    if not points or points != sorted(set(points)) or not points[0]:
+        return b.raw(layer, inputs)
+    result = []
+    for index, (start, end) in enumerate(pairwise([0, *points, None])):
+        attrs = {"kind": "slice", "axis": axis, "start": start, "end": end}
+        result.append(b.add(layer, "RESHAPE", None, inputs, attrs, part=f"top{index}"))
+    return result
+
+
+def _first(layer: Layer, inputs: Ports) -> Ports:
+    if len(inputs) != 1 or len(layer.tops) != 1:
+        raise Damaged(
+            f"{layer.where()} has {len(inputs)} bottoms and {len(layer.tops)} tops",
+            why=f"{layer.type} takes one of each",
+        )
+    return inputs
+
+
 _Translate = Callable[[Builder, Layer, Ports], Ports]
 
 # Layers with one output, of the shape of their first input.

@@ -2,19 +2,311 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
-from dlv.dql.bind import conditions, sources
-from dlv.dql.bind.actions import Work
-from dlv.dql.bind.bound import Chosen, Derivation
+from dlv.dql.bind import conditions, constants, paths, sources, template_names
+from dlv.dql.bind.attribute_names import GENERAL, everywhere, fits, of_operation
+from dlv.dql.bind.bound import Change, Chosen, Cut, Delete, Derivation, Insert, Making, Replace, Set
 from dlv.dql.bind.reading import Reading, Reported
 from dlv.dql.bind.scopes import Scope, groups, paths_in, used
-from dlv.dql.bind.things import Variable
+from dlv.dql.bind.things import NULL, TEXT, WORDS, NodeAttribute, Variable, kind_of
 from dlv.dql.words import ast
+from dlv.errors import nearest
 from dlv.metadata.select import relations
+from dlv.metadata.select.node_sets import Named, Nodes
 from dlv.metadata.select.relations import All, AnyNode, Condition, Item, Query, Select, Truth
+from dlv.network.vocabulary import OPS
 from dlv.objects.manifest import NAME
+
+_VERBS = ("insert", "insert_before", "replace", "delete")
+_ENDS = ("input", "output", "support")
+_SUPPORT = ("keep", "inputs")
+
+
+@dataclass(frozen=True)
+class Work:
+    """The actions of one statement, on the networks that one of its variables is about."""
+
+    reading: Reading
+    scope: Scope
+    source: Variable
+    name: str  # of what is made
+
+    # slice
+
+    def cut(self, part: ast.Derived) -> Cut:
+        ends: dict[str, Any] = {}
+        for action in part.actions:
+            with self.reading.collecting():
+                word, value = self._end(action)
+                if word in ends:
+                    raise self.reading.fault(
+                        action.span,
+                        f"`{word}` is said twice",
+                        hint=f'several stand in a list: {self.name}.{word} = [m["a"], m["b"]]',
+                    )
+                ends[word] = value
+        for word in ("input", "output"):
+            if word not in ends and not any(_word(each) == word for each in part.actions):
+                raise self.reading.fault(
+                    part.actions[-1].span,
+                    f"the slice has no {word}",
+                    hint=f'and {self.name}.{word} = {self.source.name}["NODE"]',
+                )
+        if not {"input", "output"} <= ends.keys():
+            raise Reported
+        support = ends.get("support", "keep")
+        return Cut(ends["input"], ends["output"], support, part.span)
+
+    def _end(self, action: ast.Action) -> tuple[str, Any]:
+        reading, path, name = self.reading, action.path, self.name
+        word = _word(action)
+        if path.name != name or len(path.trailers) != 1 or word not in _ENDS:
+            close = nearest(word, _ENDS) if path.name == name else []
+            raise reading.fault(
+                path.span,
+                f"{reading.short(path)} is nothing that slice knows",
+                did_you_mean=[f"{name}.{each}" for each in close],
+                hint=f"it takes {name}.input, {name}.output and {name}.support",
+            )
+        if action.value is None:
+            raise reading.fault(action.span, f"`{word}` is given by =", hint=f"{name}.{word} = ..")
+        if word == "support":
+            return word, self._support(action.value)
+        several = action.value.items if isinstance(action.value, ast.Listing) else (action.value,)
+        if not several:
+            raise reading.fault(action.value.span, f"`{word}` names no node")
+        return word, tuple(self._nodes(each) for each in several)
+
+    def _support(self, value: Any) -> str:
+        found = constants.plain(self.reading, value) if constants.is_constant(value) else None
+        if found not in _SUPPORT:
+            raise self.reading.fault(
+                value.span,
+                f"support is {' or '.join(_SUPPORT)}, and not {self.reading.short(value)}",
+                hint='"inputs" makes side branches inputs; "keep" keeps what they need',
+            )
+        return str(found)
+
+    def _nodes(self, part: Any) -> Nodes:
+        """Nodes of the source; a text is a selector."""
+        if constants.is_constant(part):
+            text = constants.plain(self.reading, part)
+            if not isinstance(text, str):
+                raise self.reading.fault(
+                    part.span, f"{self.reading.short(part)} names no node", hint='"conv1"'
+                )
+            return Nodes(self.source.unique, Named(self.reading.selector(text, part.span)))
+        return self._of_source(part, "an end of a slice")
+
+    def _of_source(self, part: Any, use: str) -> Nodes:
+        nodes = conditions.node_set(self.reading, self.scope, part, use).nodes
+        if nodes.variable != self.source.unique:
+            raise self.reading.fault(
+                part.span,
+                f"all actions are on one variable, which is `{self.source.name}` here",
+                hint=f'{self.source.name}["NODE"]',
+            )
+        return nodes
+
+    # construct
+
+    def changes(self, part: ast.Derived) -> tuple[Change, ...]:
+        found: list[Change] = []
+        for action in part.actions:
+            with self.reading.collecting():
+                found.append(self._change(action))
+        if len(found) < len(part.actions):
+            raise Reported
+        return tuple(found)
+
+    def _change(self, action: ast.Action) -> Change:
+        reading, path = self.reading, action.path
+        last = path.trailers[-1] if path.trailers else None
+        if not isinstance(last, (ast.Attribute, ast.Method)) or len(path.trailers) < 2:
+            raise reading.fault(
+                path.span,
+                f"{reading.short(path)} is no action",
+                hint=f'{self.source.name}["conv*"].insert = RELU(), .delete, .out = 64',
+            )
+        span = ast.Span(path.span.start, path.trailers[-2].span.end)
+        nodes = self._of_source(replace(path, trailers=path.trailers[:-1], span=span), "an action")
+        word = last.name.lower()
+        if isinstance(last, ast.Method) and word not in ("insert", "insert_before"):
+            raise reading.fault(
+                last.span,
+                f"there is no action {last.name}(..)",
+                did_you_mean=nearest(word, ["insert", "insert_before"]),
+            )
+        if word not in _VERBS:
+            assert isinstance(last, ast.Attribute)
+            return self._set(action, nodes, last)
+        if action.domain is not None:
+            raise reading.fault(action.span, f"`{word}` is given by =")
+        if word == "delete":
+            return self._delete(action, nodes)
+        if action.value is None:
+            raise reading.fault(
+                action.span, f"`{word}` needs a template", hint=f'{word} = RELU("r")'
+            )
+        makings = self._makings(action.value)
+        if word == "replace":
+            self._check_captures(makings, nodes)
+            return Replace(nodes, makings, action.span)
+        other = self._edge(last, word) if isinstance(last, ast.Method) else None
+        self._check_captures(makings, nodes, *([] if other is None else [other]))
+        before = word == "insert_before"
+        ends = {"source": other} if before else {"to": other}
+        return Insert(nodes, makings, before=before, span=action.span, **ends)
+
+    def _edge(self, method: ast.Method, word: str) -> Nodes | None:
+        """`to=` of insert, `from=` of insert_before."""
+        wanted = "from" if word == "insert_before" else "to"
+        if not method.args:
+            return None
+        argument = method.args[0]
+        if len(method.args) > 1 or argument.name != wanted:
+            raise self.reading.fault(
+                method.span,
+                f"{word} takes only {wanted}=, the other end of an edge",
+                hint=f'.{word}({wanted}={self.source.name}["pool1"])',
+            )
+        return self._of_source(argument.value, f"{wanted}=")
+
+    def _delete(self, action: ast.Action, nodes: Nodes) -> Delete:
+        to = None if action.value is None else self._of_source(action.value, "delete")
+        return Delete(nodes, to, action.span)
+
+    def _makings(self, value: Any) -> tuple[Making, ...]:
+        several = value.items if isinstance(value, ast.Listing) else (value,)
+        if not several:
+            raise self.reading.fault(
+                value.span, "the list makes no node", hint="`.delete` takes a node out"
+            )
+        found: list[Making] = []
+        for each in several:
+            with self.reading.collecting():
+                found.append(template_names.making(self.reading, each))
+        if len(found) < len(several):
+            raise Reported
+        return tuple(found)
+
+    def _check_captures(self, makings: Sequence[Making], *sets: Nodes) -> None:
+        """What a name puts in has to be captured by a selector."""
+        known = set().union(*(_captured(nodes) for nodes in sets))
+        for making in makings:
+            for number in template_names.captures(making.name or ""):
+                if number not in known:
+                    raise self.reading.fault(
+                        making.span,
+                        f"nothing is captured as ${number}",
+                        hint=f'write (${number}) behind a wildcard: "conv*(${number})"',
+                    )
+
+    def _set(self, action: ast.Action, nodes: Nodes, last: ast.Attribute) -> Set:
+        reading = self.reading
+        close = nearest(last.name, [*everywhere(), *_VERBS])
+        if last.name not in everywhere():
+            raise reading.fault(
+                last.span,
+                f"there is no action or attribute `{last.name}`",
+                why=f"actions are {', '.join(_VERBS)}",
+                did_you_mean=close,
+            )
+        found = paths.walk(reading, nodes, (last,))
+        assert isinstance(found, NodeAttribute)
+        if found.name in GENERAL and found.name != "variant":
+            raise reading.fault(
+                last.span,
+                f"`{found.name}` cannot be set",
+                hint="`.replace` puts another node in the place of one",
+            )
+        op = paths.operation(nodes)
+        if op is not None and found.name not in ("variant", *of_operation(op)):
+            raise reading.fault(
+                last.span,
+                f"{op} has no attribute `{found.name}`",
+                why="it has " + (", ".join(of_operation(op)) or "none of its own"),
+            )
+        if action.value is None and action.domain is None:
+            raise reading.fault(
+                action.span, f"`{found.name}` needs a value", hint=f"{found.name} = .., or in [..]"
+            )
+        values = self._values(action)
+        part = action.value or action.domain
+        assert part is not None
+        for value in values:
+            self._check(found, value, part)
+        if found.name == "variant":
+            values = tuple(str(value).upper() for value in values)
+        return Set(nodes, found.name, values, action.span)
+
+    def _values(self, action: ast.Action) -> tuple[Any, ...]:
+        """One value, or those of a list, of which each gives a network."""
+        reading, part = self.reading, action.value or action.domain
+        assert part is not None
+        if isinstance(part, ast.Stretch):
+            return tuple(constants.stretch(reading, part))
+        if not constants.is_constant(part):
+            what = "value" if action.domain is None else "list of values"
+            call = isinstance(part, ast.Call)
+            raise reading.fault(
+                part.span,
+                f"{reading.short(part)} is no {what}",
+                hint="write in 16..128:16, or in [16, 32]" if call or action.domain else None,
+            )
+        value = constants.plain(reading, part)
+        if action.domain is None:
+            return (value,)
+        values = value if isinstance(value, tuple) else (value,)
+        if not values:
+            raise reading.fault(part.span, "the list is empty", hint="in [32, 64]")
+        return tuple(dict.fromkeys(values)) if _all_numbers(values) else values
+
+    def _check(self, found: NodeAttribute, value: Any, part: ast.Part) -> None:
+        kind = kind_of(value)
+        said = f"`{found.name}`"
+        if kind != NULL and not fits(found.kinds, kind):
+            wanted = " or ".join(sorted(WORDS[each] for each in found.kinds))
+            raise self.reading.fault(
+                part.span, f"{said} is {wanted}, and {self.reading.short(part)} is {WORDS[kind]}"
+            )
+        if found.name != "variant":
+            return
+        op = paths.operation(found.nodes)
+        known = [v for each in OPS.values() if op in (None, each.name) for v in each.variants]
+        if kind != TEXT or value.upper() not in known:
+            raise self.reading.fault(
+                part.span,
+                f"there is no variant {self.reading.short(part)}",
+                did_you_mean=nearest(str(value), known),
+                hint=f"one of {', '.join(known)}",
+            )
+
+
+def _all_numbers(values: Sequence[Any]) -> bool:
+    return all(type(each) in (int, float) for each in values)
+
+
+def _word(action: ast.Action) -> str:
+    last = action.path.trailers[-1] if action.path.trailers else None
+    return last.name.lower() if isinstance(last, ast.Attribute) else ""
+
+
+def _captured(nodes: Nodes) -> set[int]:
+    found: set[int] = set()
+    for step in (nodes.start, *nodes.steps):
+        if isinstance(step, Named):
+            pattern = step.pattern
+            found |= (
+                set(range(1, min(pattern.groups, 9) + 1))
+                if isinstance(pattern, re.Pattern)
+                else set(pattern.captures)
+            )
+    return found
 
 
 def derivation(reading: Reading, part: ast.Derived, *, nested: bool) -> int:

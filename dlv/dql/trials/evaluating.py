@@ -34,9 +34,10 @@ from dlv.events.logs.tail import Tail
 from dlv.metadata.trials import Trials as Store
 from dlv.repository.handle import Repository
 from dlv.training.config import TRAINER
-from dlv.training.ledger.ledger import Budget, Ledger
+from dlv.training.ledger.ledger import Ledger
 from dlv.training.ledger.progress import Progress
 from dlv.training.ledger.results import RunView, TrialResult
+from dlv.training.ledger.settling import Budget
 from dlv.training.ledger.space import Row
 from dlv.training.trainers.interface import Readers
 from dlv.training.trial_files import TrialFiles

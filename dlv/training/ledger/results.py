@@ -12,7 +12,7 @@ from typing import Any
 
 import dlv.training.ledger.settling as settling
 import dlv.training.ledger.verdicts as verdicts
-from dlv.training.ledger.ledger import Budget
+from dlv.training.ledger.settling import Budget
 from dlv.training.ledger.trial_store import Row, TrialStore
 from dlv.training.ledger.verdicts import Mark, Marks, Rule
 

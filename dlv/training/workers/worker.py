@@ -16,7 +16,8 @@ from pathlib import Path
 import dlv.disk.durable as durable
 from dlv.errors import DlvError
 from dlv.training.ledger.claims import RENEW, Claim
-from dlv.training.ledger.ledger import Budget, Ledger
+from dlv.training.ledger.ledger import Ledger
+from dlv.training.ledger.settling import Budget
 from dlv.training.ledger.trial_store import TrialStore
 from dlv.training.trainers.interface import Readers
 from dlv.training.workers.crew import BEAT, HUNG, READY

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from dlv.adapters.torch.pickle_opcodes import (
+from dlv.adapters.torch.pickles import (
     MOST_MARKS,
     MOST_OPCODES,
     MOST_STACK,

@@ -19,7 +19,8 @@ from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import crc32c
 
 from dlv.errors import NotFound, StorageError
 from dlv.events.formats import crc
-from dlv.events.logs import blocks, gathering, migrate
+from dlv.events.logs import batches as blocks
+from dlv.events.logs import gathering, migrate
 from dlv.events.logs.points import BlobPoint, Fault
 from tests.events.event_files import (
     Event,

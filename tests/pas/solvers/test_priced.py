@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dlv.pas.solvers import greedy, spt
+from dlv.pas.solvers.best import Search
 from dlv.pas.solvers.compiled import longs
 from dlv.pas.solvers.instance import Instance, prices_of
-from dlv.pas.solvers.priced import Search
 from dlv.pas.solvers.tree import Tree
 from dlv.pas.storage_graph import Scheme
 from tests.conformance.solver import SCHEMES, repository

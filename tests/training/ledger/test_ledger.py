@@ -22,7 +22,6 @@ from dlv.training.ledger.claims import ATTEMPTS, LEASE
 from dlv.training.ledger.ledger import (
     OVER,
     WAIT,
-    Budget,
     Claim,
     LeaseLost,
     Ledger,
@@ -30,6 +29,7 @@ from dlv.training.ledger.ledger import (
     Owner,
     TrialView,
 )
+from dlv.training.ledger.settling import Budget
 from tests.training.lockstep import Clock, Crowd, Plan, new_trials, outcome
 
 TOP = {"rule": "top", "k": 1, "metric": "loss", "direction": "min", "step": 4}

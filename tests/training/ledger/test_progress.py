@@ -9,8 +9,9 @@ import pytest
 
 from dlv.metadata.trials import Trials
 from dlv.training.ledger.claims import Claim, NewTrial
-from dlv.training.ledger.ledger import Budget, Ledger
+from dlv.training.ledger.ledger import Ledger
 from dlv.training.ledger.progress import WINDOW, Progress, Watch, worker_ended
+from dlv.training.ledger.settling import Budget
 from dlv.training.workers.crew import HUNG, Ended
 from dlv.training.workers.owners import Owner
 

@@ -18,8 +18,9 @@ import dlv.training.workers.ray_tasks as ray_tasks
 from dlv.errors import UsageError
 from dlv.metadata.trials import Trials
 from dlv.training.ledger.claims import LEASE, Claim
-from dlv.training.ledger.ledger import Budget, Ledger
+from dlv.training.ledger.ledger import Ledger
 from dlv.training.ledger.results import RunView
+from dlv.training.ledger.settling import Budget
 from dlv.training.trainers.interface import Readers
 from dlv.training.workers.owners import Owner
 from tests.training.driven import driven, steps

@@ -21,7 +21,8 @@ import dlv.upkeep.collect as collecting
 import dlv.upkeep.collecting.trials as trials
 from dlv.errors import StorageError
 from dlv.repository.handle import Repository
-from dlv.training.ledger.ledger import Budget, Claim, Ledger, NewTrial, Owner
+from dlv.training.ledger.ledger import Claim, Ledger, NewTrial, Owner
+from dlv.training.ledger.settling import Budget
 
 NAMES = [f"{n}" * 64 for n in range(3)]
 RULE = {"rule": "top", "k": 1, "metric": "loss", "direction": "min", "step": 2}
