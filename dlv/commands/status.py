@@ -79,8 +79,6 @@ def _head(found: Status) -> list[Block]:
 
 def _rows(found: Status) -> list[tuple[str, str, str, str, str]]:
     """state, style, path, what, next command with {} for the path."""
-    import dlv.versions.staging as staging
-
     rows: list[tuple[str, str, str, str, str]] = []
     for change in found.staged:
         file = change.file
@@ -89,9 +87,12 @@ def _rows(found: Status) -> list[tuple[str, str, str, str, str]]:
             continue
         step = "" if file.step is None else f", step {file.step}"
         what = change.problem or f"{file.role}{step}"
-        following = staging.again(file, "{}") if change.problem else _COMMIT
-        if change.problem and change.problem.startswith("gone"):
-            following = "dlv add --remove {}"
+        following = _COMMIT
+        if change.problem:
+            import dlv.versions.staging as staging
+
+            gone = change.problem.startswith("gone")
+            following = "dlv add --remove {}" if gone else staging.again(file, "{}")
         rows.append(("staged", "green", file.path, what, following))
     for modified in found.modified:
         item, following = modified.item, "dlv checkout HEAD {}"
