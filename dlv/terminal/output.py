@@ -17,7 +17,7 @@ from dlv.terminal.table import CUT, Cell, Table, escape, full, raw, short, style
 BEFORE = 24  # columns that stay in front of the fault, to see where it is
 
 
-def around(line: str, mark: str, room: int) -> tuple[str, str]:
+def line_with_caret(line: str, mark: str, room: int) -> tuple[str, str]:
     """The line and the mark in at most `room` columns, with the beginning of the fault in view."""
     start, room = len(mark) - len(mark.lstrip()), max(room, BEFORE + 8)
     if width(line) <= room and len(mark) <= room:
@@ -344,7 +344,7 @@ class Output:
         """Each fault in a text with its place; a line that is too long is cut around it."""
         for spot in error.spots:
             place, space, rest = escape(spot.message).partition(" ")
-            line, mark = around(spot.line, spot.mark, self.width - 4)
+            line, mark = line_with_caret(spot.line, spot.mark, self.width - 4)
             hint = hint_text(spot.hint or "", spot.did_you_mean)
             told = [
                 self.paint(place, "bold red", self.stderr) + space + rest,

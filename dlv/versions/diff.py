@@ -39,7 +39,7 @@ class LineCounts(NamedTuple):
     removed: int
 
 
-def count(old: bytes, new: bytes) -> LineCounts | None:
+def count_lines(old: bytes, new: bytes) -> LineCounts | None:
     """Lines added and removed; None of what is no text, or too long to compare."""
     if old == new:
         return LineCounts(0, 0)
@@ -344,4 +344,4 @@ def _lines(store: FileStore, values: Sequence[Any]) -> Iterator[LineCounts | Non
             yield None
             continue
         before, after = (b"" if entry is ABSENT else store.read(entry) for entry in (first, value))
-        yield count(before, after)
+        yield count_lines(before, after)

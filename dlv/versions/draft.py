@@ -74,7 +74,7 @@ class Structure:
     warnings: list[str] = field(default_factory=list)
 
 
-def take(where: str, opened: Checkpoint, writer: Writer, store: Store) -> Found | None:
+def take_network(where: str, opened: Checkpoint, writer: Writer, store: Store) -> Found | None:
     """The network of an opened file; its constants are stored, as they can be read only now."""
     if opened.network is None:
         return None
@@ -113,7 +113,7 @@ def _store(tensor: Tensor, digest: str, where: str, writer: Writer) -> dict[str,
     }
 
 
-def settle(
+def choose_network(
     found: Sequence[Found], shapes: Shapes, writer: Writer, unused: Collection[str] = ()
 ) -> Structure:
     """The network that counts: `found` is in order of rank, one for each different network.
@@ -135,11 +135,11 @@ def settle(
         )
     writer.add_object("network", chosen.network.encoded)
     problems = verification.verify(chosen.network, shapes or None)
-    result.warnings += warnings_of(problems, unused)
+    result.warnings += network_warnings(problems, unused)
     return result
 
 
-def carry(reference: NetworkReference, shapes: Shapes, store: Store) -> Structure:
+def carry_network(reference: NetworkReference, shapes: Shapes, store: Store) -> Structure:
     """The parent's network stays as long as it still describes the weights."""
     import dlv.network.verify as verification
 
@@ -156,7 +156,7 @@ def carry(reference: NetworkReference, shapes: Shapes, store: Store) -> Structur
     return Structure(network, reference)
 
 
-def warnings_of(problems: Sequence[Problem], unused: Collection[str] = ()) -> list[str]:
+def network_warnings(problems: Sequence[Problem], unused: Collection[str] = ()) -> list[str]:
     """Errors first; tensors without a node in one line, counters not at all."""
     extra = [problem.seen for problem in problems if problem.rule == "extra"]
     rest = [problem for problem in problems if problem.rule != "extra"]
@@ -411,14 +411,14 @@ def _network(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Re
     found = found[:1] or draft.described[::-1]
     if found:
         unused = {tensor.name for tensor in draft.weights.tensors if tensor.role == "extra"}
-        made = settle(found, shapes, writer, unused)
+        made = choose_network(found, shapes, writer, unused)
     elif (
         draft.base is not None and draft.base.network is not None and (shapes or not request.fresh)
     ):
         files = {entry.path for entry in draft.base.files if entry.role == "network"}
         if files & draft.replaced:
             return
-        made = carry(draft.base.network, shapes, store)
+        made = carry_network(draft.base.network, shapes, store)
     else:
         return
     draft.network, draft.reference = made.network, made.reference
@@ -428,7 +428,7 @@ def _network(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Re
 def _opened(
     where: str, opened: Checkpoint, writer: WeightWriter, store: MatrixStore
 ) -> list[Found]:
-    found = take(where, opened, writer, store)
+    found = take_network(where, opened, writer, store)
     return [] if found is None else [found]
 
 

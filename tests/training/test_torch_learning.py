@@ -85,7 +85,7 @@ def by_numpy(steps: int, seed: int = 0, **config: Any) -> tuple[dict[str, Array]
         if most is not None:
             norm = math.sqrt(sum(float((g**2).sum()) for g in found.values()))
             found = {n: g * min(1.0, most / (norm + 1e-6)) for n, g in found.items()}
-        factor = rates.factor(schedule, steps, step)
+        factor = rates.rate_factor(schedule, steps, step)
         for name, slope in found.items():
             said = config.get("net", {}).get(name.split(".")[0], {})
             if said.get("frozen") or said.get("lr_mult") == 0:

@@ -157,15 +157,15 @@ def test_the_staged_file_counts_more_than_what_weights_say() -> None:
     kept: list[bytes] = []
     writer: Any = Writer()
     store: Any = None
-    first = structure.take("a.onnx", described(), writer, store)
-    other = structure.take("b.onnx", described(out=4), writer, store)
+    first = structure.take_network("a.onnx", described(), writer, store)
+    other = structure.take_network("b.onnx", described(out=4), writer, store)
     assert first is not None
     assert other is not None
-    made = structure.settle([first, first, other], {}, writer)
+    made = structure.choose_network([first, first, other], {}, writer)
     assert made.network == network()
     assert len(kept) == 1
     assert made.warnings == ["the network is that of a.onnx; b.onnx describes another one"]
-    assert structure.take("c", Checkpoint("c", []), writer, store) is None
+    assert structure.take_network("c", Checkpoint("c", []), writer, store) is None
 
 
 def test_warnings_are_few() -> None:
@@ -175,7 +175,7 @@ def test_warnings_are_few() -> None:
         for name in ("bn.num_batches_tracked", "a", "b", "c", "d")
     ]
     problems.insert(0, Problem("x", None, "dead", "unneeded", "warning"))
-    lines = structure.warnings_of(problems)
+    lines = structure.network_warnings(problems)
     assert lines[0] == "network: n0: wrong"
     assert lines[-2:] == [
         "network: and 23 more",

@@ -64,7 +64,7 @@ class Named:
     main: bool
 
 
-def give(items: Sequence[Named], tensors: Iterable[str], names: Names) -> list[str]:
+def name_calls(items: Sequence[Named], tensors: Iterable[str], names: Names) -> list[str]:
     """One name for each call, in their order. `tensors` are those of the module."""
     inner = _inner_modules((item.call.path for item in items), tensors)
     wanted = _wanted(items, inner)
@@ -353,7 +353,7 @@ class _Conversion:
             Named(step.call, step.match is None or step.match.op != "RESHAPE") for step in steps
         ]
         read = self._read(steps)
-        given = give(items, self.graph.state, names)
+        given = name_calls(items, self.graph.state, names)
         for step, name in zip(steps, given, strict=True):
             step.name = name
         for step in steps:

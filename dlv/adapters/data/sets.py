@@ -28,7 +28,7 @@ from dlv.errors import NotFound, UsageError, nearest
 from dlv.kinds import Array
 
 
-def prepared(column: Column, settings: Settings) -> Column:
+def prepare_columns(column: Column, settings: Settings) -> Column:
     """The column with what the settings ask for; untouched where they ask for nothing."""
     asked = (settings.shape, settings.transpose, settings.scale, settings.mean, settings.std)
     return column if asked == (None,) * len(asked) else Prepared(column, settings)
@@ -316,7 +316,7 @@ def _finished(found: Data, settings: Settings, digest: str | None) -> Data:
             raise UsageError(f"the rows of {column.name} are empty", why=f"{column.shape}")
         if column.dtype.kind not in "biuf":
             raise UsageError(f"{column.name} holds no numbers", why=f"its dtype is {column.dtype}")
-        found.inputs[name] = prepared(column, settings)
+        found.inputs[name] = prepare_columns(column, settings)
     if found.labels is not None:
         had = settings.classes or found.classes
         labels, classes = coded(found.labels, found.count, had)

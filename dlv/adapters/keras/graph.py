@@ -36,7 +36,7 @@ from dlv.network.sizes import Dim, Shape, ShapeError
 from dlv.network.vocabulary import complete
 
 
-def ordered(
+def calls_in_order(
     model: Model, known: Iterable[tuple[str, int, int]], what: str
 ) -> list[tuple[Layer, int]]:
     """All calls, each behind those that it needs, otherwise as written."""
@@ -70,7 +70,7 @@ def ordered(
     return order
 
 
-def symbolic(shape: Sequence[int | None] | None) -> Shape | None:
+def symbolic_shape(shape: Sequence[int | None] | None) -> Shape | None:
     """A shape of Keras: the first axis is the batch, free ones have no length."""
     if shape is None:
         return None
@@ -133,19 +133,19 @@ def _flat(value: Any) -> Iterator[Any]:
             yield item
 
 
-def count(model: Model) -> int:
+def count_calls(model: Model) -> int:
     """How often layers are called in it, those of models in it as often as these are.
 
     A model without layers counts as one: to call it takes time too.
     """
     total = 0
     for layer in model.layers:
-        inside = 1 if layer.model is None else count(layer.model)
+        inside = 1 if layer.model is None else count_calls(layer.model)
         total += max(1, len(layer.calls)) * inside
     return max(1, total)
 
 
-def given(model: Model) -> list[Layer]:
+def input_layers(model: Model) -> list[Layer]:
     """The layers of a model through which its inputs come, in the order of its inputs."""
     by_name = {layer.name: layer for layer in model.layers if layer.kind == "InputLayer"}
     if model.sequential or not model.inputs:
@@ -371,9 +371,9 @@ class Graph:
     # Models and their calls
 
     def top(self, model: Model) -> Network:
-        if count(model) > MOST_NODES:  # known before any of them is made
+        if count_calls(model) > MOST_NODES:  # known before any of them is made
             raise self._too_many()
-        arguments = [self._input(layer) for layer in given(model)]
+        arguments = [self._input(layer) for layer in input_layers(model)]
         if model.sequential and not arguments:
             shape = model.build or (model.layers[0].built if model.layers else None)
             shape = shape or batch_shape(model.layers[0].config if model.layers else {})
@@ -394,8 +394,8 @@ class Graph:
 
     def _declare(self, name: str, shape: Sequence[int | None], dtype: str) -> Port:
         name = self.free(name)
-        self.inputs.append(Input(name, symbolic(shape) or (), dtype))
-        self.shapes[name, 0] = symbolic(shape)
+        self.inputs.append(Input(name, symbolic_shape(shape) or (), dtype))
+        self.shapes[name, 0] = symbolic_shape(shape)
         self.dtypes[name, 0] = dtype
         return name, 0
 
@@ -406,7 +406,7 @@ class Graph:
         if model.sequential:
             return self._sequence(model, path, arguments, suffix, training)
         known: dict[tuple[str, int, int], Port] = {}
-        places = model.inputs or [Ref(layer.name, 0, 0) for layer in given(model)]
+        places = model.inputs or [Ref(layer.name, 0, 0) for layer in input_layers(model)]
         if len(places) != len(arguments):
             raise Damaged(
                 f"the model {model.name!r} in {self.what} is called wrongly",
@@ -420,13 +420,13 @@ class Graph:
             for call in layer.calls
             for ref in call.refs
         }
-        for layer, number in ordered(model, known, self.what):
+        for layer, number in calls_in_order(model, known, self.what):
             call = layer.calls[number]
             ports = [self._known(known, ref, layer, model) for ref in call.refs]
             made = self._call(layer, (*path, layer.name), call, ports, suffix, training)
             for tensor, port in enumerate(made):
                 known[layer.name, number, tensor] = port
-                self.record(port, symbolic(recorded.get((layer.name, number, tensor))))
+                self.record(port, symbolic_shape(recorded.get((layer.name, number, tensor))))
         return [self._known(known, ref, None, model) for ref in model.outputs]
 
     def _known(
@@ -458,7 +458,7 @@ class Graph:
             ports = self._call(layer, (*path, layer.name), call, ports[:1], suffix, training)
             after = layers[place + 1].built if place + 1 < len(layers) else None
             if ports:
-                self.record(ports[0], symbolic(after))
+                self.record(ports[0], symbolic_shape(after))
         return ports
 
     def _call(

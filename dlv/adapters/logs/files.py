@@ -39,7 +39,7 @@ class Block(NamedTuple):
     ended: bool
 
 
-def blocks(file: Source) -> Iterator[Block]:
+def blocks_of_lines(file: Source) -> Iterator[Block]:
     waiting = bytearray()
     number, offset = 1, 0
     while offset < file.size or waiting:
@@ -111,7 +111,7 @@ def read(
 
 
 def _read_lines(file: Source, rows: Rows) -> None:
-    for block in blocks(file):
+    for block in blocks_of_lines(file):
         values = _values(block)
         if values is None:
             for number, line in enumerate(block.lines, block.number):
@@ -205,7 +205,7 @@ def _read_state(file: Source, rows: Rows) -> None:
 
 
 def _read_csv(file: Source, rows: Rows) -> None:
-    lines = _CsvLines(blocks(file))
+    lines = _CsvLines(blocks_of_lines(file))
     first = next(lines, "")
     delimiter = max(",;\t", key=lambda mark: re.sub('"[^"]*"', "", first).count(mark))
     reader = csv.reader(lines.again(first), delimiter=delimiter, strict=True)

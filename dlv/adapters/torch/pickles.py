@@ -165,7 +165,7 @@ def _text(piece: bytes, where: str) -> str:
         raise Damaged(f"{where} is damaged", why=f"text that is not UTF-8: {error}") from error
 
 
-def check(data: bytes, where: str) -> None:
+def check_opcodes(data: bytes, where: str) -> None:
     """Every limit, before the first object exists."""
     count = total = depth = 0  # total: values on the stack; depth: those above the last MARK
     frames: list[int] = []
@@ -296,12 +296,12 @@ def _table() -> dict[tuple[str, str], Kind]:
 ALLOWED = _table()
 
 
-def kind_of(module: str, name: str, where: str) -> Kind:
+def kind_of_name(module: str, name: str, where: str) -> Kind:
     """How to treat a name; one that is not on the list is refused and explained."""
     kind = ALLOWED.get((module, name))
     if kind is not None:
         return kind
-    full = shown(f"{module}.{name}")
+    full = printable(f"{module}.{name}")
     if module.startswith(("torch.nn.modules.", "torch.nn.parallel.")):
         raise UnsafeInput(
             f"{where} is a saved module, not a state dict",
@@ -316,7 +316,7 @@ def kind_of(module: str, name: str, where: str) -> Kind:
     )
 
 
-def shown(text: str) -> str:
+def printable(text: str) -> str:
     """A name from the file as it may stand in a message."""
     safe = text[:120].encode("ascii", "backslashreplace").decode()
     safe = "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in safe)
@@ -403,7 +403,7 @@ def load(data: bytes | bytearray, where: str) -> Any:
             f"{where} is too large", why=f"{len(data)} bytes, the limit is {MOST_BYTES}"
         )
     raw = bytes(data)
-    check(raw, where)
+    check_opcodes(raw, where)
     return _Machine(where).run(raw)
 
 
@@ -509,7 +509,7 @@ class _Machine:
             raise self.unsafe("uses something else than text as a name")
         known = self.names.get((module, name))
         if known is None:
-            known = Global(module, name, kind_of(module, name, self.where))
+            known = Global(module, name, kind_of_name(module, name, self.where))
             self.names[module, name] = known
         return known
 
@@ -592,5 +592,5 @@ _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": (
 def _type(value: Any) -> str:
     """The kind of a value, in a message."""
     if isinstance(value, Global | Call):
-        return f"`{shown(str(value.function if isinstance(value, Call) else value))}`"
+        return f"`{printable(str(value.function if isinstance(value, Call) else value))}`"
     return "a dict" if isinstance(value, Mapping) else f"a {type(value).__name__}"

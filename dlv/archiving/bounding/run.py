@@ -38,7 +38,7 @@ Advance = Callable[[int], None]
 POOLED = 8 << 10
 
 
-def write(
+def write_bounds(
     repository: Repository,
     view: View,
     record: Record,
@@ -322,7 +322,7 @@ def _one(
         made = made_in_halves(model, view, calibration.rows, repository.tmp, strict=given)
         bar.advance(total)
         summary = f"bounds of {version.label}"
-        outcome.written += write(
+        outcome.written += write_bounds(
             repository, view, made.record, held, old, request.author, summary, bar.advance
         )
         changed = len(view.made)

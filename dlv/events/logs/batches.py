@@ -214,7 +214,7 @@ class Period:
         return points
 
 
-def shortest(kinds: NDArray[np.int64]) -> int:
+def shortest_period(kinds: NDArray[np.int64]) -> int:
     """The period of which the latter half of `kinds` is a repetition; 0: there is none.
 
     Negative kinds are never repeated.
@@ -302,7 +302,7 @@ class Batches:
         return data[at : at + HEAD] == self._period.data[: min(HEAD, len(data) - at)]
 
     def _find_period(self, data: bytes, records: Records, kinds: NDArray[np.int64]) -> None:
-        count = shortest(kinds)
+        count = shortest_period(kinds)
         self._most = min(2 * self._most, _MANY)
         if not count:
             return

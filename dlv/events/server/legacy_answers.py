@@ -30,7 +30,7 @@ BASIS_POINTS = (0, 668, 1587, 3085, 5000, 6915, 8413, 9332, 10000)
 _WHOLE = 10_000
 
 
-def compressed(
+def compressed_histogram(
     least: float,
     most: float,
     limits: Sequence[float],
@@ -127,7 +127,7 @@ class LegacyAnswers:
 
     def compressed_histograms(self, run: str, tag: str) -> list[Point]:
         return [
-            [wall, step, [list(pair) for pair in compressed(least, most, limits, counts)]]
+            [wall, step, [list(pair) for pair in compressed_histogram(least, most, limits, counts)]]
             for wall, step, (least, most, _, _, _, limits, counts) in self._histograms(run, tag)
         ]
 

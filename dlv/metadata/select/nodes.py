@@ -14,7 +14,7 @@ from dlv.metadata.select.node_sets import Hop, Nodes, Pick
 from dlv.metadata.select.scope import Expression, Range, Statement
 
 
-def rank(statement: Statement, ground: str, net: str, pos: str) -> str:
+def topological_rank(statement: Statement, ground: str, net: str, pos: str) -> str:
     """SQL of a node's place in topological order."""
     key = "rank", ground
     if key not in statement.cache:
@@ -320,7 +320,7 @@ def _picked(statement: Statement, ground: str, found: Chain, place: int) -> Chai
     if found.empty:
         return _NOTHING
     every = _step(statement, found, _distinct(found))
-    order = rank(statement, ground, "net_id", "pos")
+    order = topological_rank(statement, ground, "net_id", "pos")
     counted = _step(
         statement,
         every,
@@ -456,5 +456,5 @@ def names(statement: Statement, nodes: Nodes, range_: Range) -> str:
         [f"{layer}.id = {found.layer}"],
         [f"{range_.ground}layer AS {layer}"],
     )
-    order = rank(statement, range_.ground, "net_id", "pos")
+    order = topological_rank(statement, range_.ground, "net_id", "pos")
     return f"(SELECT json_group_array(name) FROM (SELECT name FROM ({inner}) ORDER BY {order}))"

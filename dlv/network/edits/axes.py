@@ -41,25 +41,25 @@ Axis = tuple[Part, ...]  # slowest first
 Axes = tuple[Axis, ...]
 
 
-def length(axis: Axis) -> Dim:
+def axis_length(axis: Axis) -> Dim:
     return dim_of(product(part.length for part in axis))
 
 
-def cut(axis: Axis, start: int, end: int) -> Axis | None:
+def cut_axis(axis: Axis, start: int, end: int) -> Axis | None:
     """The entries from `start` to `end`; None where they are not whole ones of the first factor."""
-    inner = length(axis[1:]) if len(axis) > 1 else 1
+    inner = axis_length(axis[1:]) if len(axis) > 1 else 1
     if not axis or not isinstance(inner, int) or not inner or start % inner or end % inner:
         return None
     outer, low, high = axis[0], start // inner, end // inner
     pieces: list[tuple[str, Axis]] = []
     at = 0
     for tag, piece in outer.pieces:
-        size = length(piece)
+        size = axis_length(piece)
         if not isinstance(size, int):
             return None
         first, last = max(low - at, 0), min(high - at, size)
         if first < last:
-            part = piece if (first, last) == (0, size) else cut(piece, first, last)
+            part = piece if (first, last) == (0, size) else cut_axis(piece, first, last)
             if part is None:
                 return None
             pieces.append((tag, part))
@@ -68,7 +68,7 @@ def cut(axis: Axis, start: int, end: int) -> Axis | None:
     return (replace(outer, length=high - low, pieces=tuple(pieces), start=begin), *axis[1:])
 
 
-def marked(axes: Axes, given: Marks, *, inside: bool = False) -> Axes:
+def mark_axes(axes: Axes, given: Marks, *, inside: bool = False) -> Axes:
     """The same with marks on its entries; `inside`: on the stretches of joined ones, too."""
     return tuple(tuple(_marked(part, given, inside) for part in axis) for axis in axes)
 
@@ -97,7 +97,7 @@ __all__ = [
     "Part",
     "feature_axis",
     "known_axes",
-    "length",
+    "axis_length",
     "network_axes",
     "out_axis",
     "parameter_axes",
@@ -148,7 +148,7 @@ def _walked(
             found[item.name], known[item.name] = (outside[item.name][0],), outside[item.name][1]
             continue
         known[item.name] = marks.of_input(item.name)
-        found[item.name] = (marked(_given(item.shape, number, roles), known[item.name]),)
+        found[item.name] = (mark_axes(_given(item.shape, number, roles), known[item.name]),)
     for node in network.sorted_part:
         inputs = [
             ports[port] if port < len(ports) else None
@@ -162,7 +162,7 @@ def _walked(
         known[node.name] = marks.of_node(node, given, network.aliases)
         if node.op == "CONCAT":
             inputs = [
-                axes and marked(axes, each, inside=True)
+                axes and mark_axes(axes, each, inside=True)
                 for axes, each in zip(inputs, given, strict=True)
             ]
         result = []
@@ -171,7 +171,7 @@ def _walked(
             if axes is not None and shape is not None and not _agrees(axes, shape):
                 axes = None
             axes = _plain(shape, "d") if axes is None else axes
-            result.append(axes and marked(axes, known[node.name]))
+            result.append(axes and mark_axes(axes, known[node.name]))
         found[node.name] = tuple(result)
     return Known(found, known)
 
@@ -210,7 +210,8 @@ def _roles(network: Network, found: Mapping[str, tuple[Axes | None, ...]]) -> di
 
 def _agrees(axes: Axes, shape: Shape) -> bool:
     return len(axes) == len(shape) and all(
-        length(axis) == dim or length(axis) is None for axis, dim in zip(axes, shape, strict=True)
+        axis_length(axis) == dim or axis_length(axis) is None
+        for axis, dim in zip(axes, shape, strict=True)
     )
 
 
@@ -275,7 +276,7 @@ def _combined(known: Sequence[Axes]) -> Axes | None:
 def out_axis(node: Node, before: Axis) -> Axis:
     """The channels that a convolution makes; a depthwise one keeps apart what it got."""
     out, groups = node.attrs["out"], node.attrs["groups"]
-    if groups > 1 and length(before) == groups:
+    if groups > 1 and axis_length(before) == groups:
         return (*before, Part("m", out // groups))
     if groups > 1:
         return (Part("g", groups), Part("c", out // groups))
@@ -330,7 +331,7 @@ def _reshaped(node: Node, port: int, first: Axes, shape: Shape) -> Axes | None:
     if kind == "expand":
         new = len(shape) - rank
         kept = [
-            axis if length(axis) == dim else (Part("x", dim),)
+            axis if axis_length(axis) == dim else (Part("x", dim),)
             for axis, dim in zip(first, shape[new:], strict=True)
         ]
         return (*[(Part("x", dim),) for dim in shape[:new]], *kept)
@@ -340,7 +341,7 @@ def _reshaped(node: Node, port: int, first: Axes, shape: Shape) -> Axes | None:
 def _taken(node: Node, port: int, axis: Axis, shape: Shape) -> Axis:
     """A stretch of an axis. What it is made of is told, if it holds whole entries of a product."""
     attrs = node.attrs
-    size, total = shape[attrs["axis"] % len(shape)], length(axis)
+    size, total = shape[attrs["axis"] % len(shape)], axis_length(axis)
     split = attrs["kind"] == "split"
     which = port if split else f"{attrs['start']}:{attrs['end']}:{attrs['step']}"
     start: int | None = sum(attrs["sizes"][:port]) if split else None
@@ -349,7 +350,7 @@ def _taken(node: Node, port: int, axis: Axis, shape: Shape) -> Axis:
         first, _, step = slice(*ends).indices(total)
         start = first if step == 1 else None
     if start is not None and isinstance(size, int) and isinstance(total, int):
-        found = cut(axis, start, start + size)
+        found = cut_axis(axis, start, start + size)
         if found is not None:
             outer = found[0]
             return (replace(outer, key=f"{outer.key}/{which}"), *found[1:])
@@ -360,7 +361,7 @@ def _taken(node: Node, port: int, axis: Axis, shape: Shape) -> Axis:
 
 def _regrouped(first: Axes, shape: Shape) -> Axes | None:
     """Axes merged keep their factors; one that is split into what it is made of has them again."""
-    groups = grouping(tuple(length(axis) for axis in first), shape)
+    groups = grouping(tuple(axis_length(axis) for axis in first), shape)
     if groups is None:
         return None
     found: list[Axis] = [()] * len(shape)
@@ -374,9 +375,9 @@ def _regrouped(first: Axes, shape: Shape) -> Axes | None:
         left = [part for part in parts if part.length != 1]
         for place in theirs:
             taken: list[Part] = []
-            while length(tuple(taken)) != shape[place] and left:
+            while axis_length(tuple(taken)) != shape[place] and left:
                 taken.append(left.pop(0))
-            if length(tuple(taken)) != shape[place]:
+            if axis_length(tuple(taken)) != shape[place]:
                 left = [Part("", None)]
                 break
             found[place] = tuple(taken) or (Part("1", 1),)
@@ -414,7 +415,7 @@ def parameter_axes(
         side, whole = attrs["shape"], outputs[0]
         if len(side) <= len(whole):
             pairs = zip(side, whole[len(whole) - len(side) :], strict=True)
-            axes = [axis if length(axis) == dim else (Part("1", dim),) for dim, axis in pairs]
+            axes = [axis if axis_length(axis) == dim else (Part("1", dim),) for dim, axis in pairs]
             return {"value": tuple(axes)}
     return {}
 
@@ -428,7 +429,7 @@ def _convolution(node: Node, before: Axis) -> dict[str, Axes]:
     groups, layout = attrs["groups"], attrs["layout"]
     kernel: Axes = tuple((Part(f"k{i}", size),) for i, size in enumerate(attrs["kernel"]))
     out = _renamed(out_axis(node, before), "o.")
-    depth = length(before)
+    depth = axis_length(before)
     if layout == "depthwise":
         many = (Part("o.m", attrs["out"] // groups),)
         return {"weight": (*kernel, _renamed(before, "o."), many), "bias": (out,)}

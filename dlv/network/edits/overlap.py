@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import dlv.network.edits.marks as marks
-from dlv.network.edits.axes import Axis, Part, length
+from dlv.network.edits.axes import Axis, Part, axis_length
 
 _INPUT = re.compile(r"i\d+(@\d+)?")  # an axis of an input, by its place
 _FEATURES = ("c", "g", "m")  # channels, their groups, and what each of them is multiplied to
@@ -64,7 +64,7 @@ def _larger(axis: Axis) -> Axis:
 def _unlike(old: Axis, new: Axis) -> tuple[Run, ...] | None:
     """Of axes with other factors. A cut-off part does not know what a map was made of."""
     a, b = _larger(old), _larger(new)
-    sizes = length(old), length(new)
+    sizes = axis_length(old), axis_length(new)
     if not isinstance(sizes[0], int) or not isinstance(sizes[1], int):
         return None
     if 1 in (len(a), len(b)) and _features(a) and _features(b):
@@ -122,14 +122,14 @@ def _stretches(before: Part, after: Part) -> list[Run] | None:
     places = marks.pairs([each for each, _ in old], [each for each, _ in new])
     starts = [0]
     for _, axis in old:
-        size = length(axis)
+        size = axis_length(axis)
         if not isinstance(size, int):
             return None
         starts.append(starts[-1] + size)
     found: list[Run] = []
     start = 0
     for place, (_, axis) in enumerate(new):
-        size = length(axis)
+        size = axis_length(axis)
         if not isinstance(size, int):
             return None
         if place in places:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import prod
 
 from dlv.errors import UsageError
-from dlv.network.edits.axes import Axes, Axis, Part, known_axes, length, parameter_axes
+from dlv.network.edits.axes import Axes, Axis, Part, axis_length, known_axes, parameter_axes
 from dlv.network.edits.marks import Marks
 from dlv.network.edits.overlap import Run, merged, overlap
 from dlv.network.graph import Network, Node
@@ -26,7 +26,7 @@ from dlv.network.sizes import Shape, ShapeError, text
 Block = tuple[tuple[Run, ...], ...]  # the runs of each axis
 
 
-def blocks(old: Axes, new: Axes) -> list[Block] | int:
+def blocks_kept(old: Axes, new: Axes) -> list[Block] | int:
     """Blocks that both have, or the place of the first axis that has nothing in common."""
     grouped = [
         place
@@ -62,7 +62,7 @@ def _by_groups(
     """
     wholes = [axis[0].whole or axis for axis in grouped]
     counts = [axis[0].groups for axis in grouped]
-    totals = [length(axis) for axis in (*shared, *wholes)]
+    totals = [axis_length(axis) for axis in (*shared, *wholes)]
     inner = overlap(*wholes)
     sizes = [total for total in totals if isinstance(total, int) and total]
     if inner is None or len(sizes) < len(totals):
@@ -354,7 +354,7 @@ def _one(
         return Reuse(*made, reason=f"the shape was {text(old_shape)}")
     old_axes = before.tensor_axes(old_node, old_slot, old_shape)
     new_axes = after.tensor_axes(node, slot, shape)
-    found = blocks(old_axes, new_axes)
+    found = blocks_kept(old_axes, new_axes)
     if isinstance(found, int):
         return Reuse(*made, reason=_why(old_axes[found], new_axes[found]))
     whole = len(found) == 1 and all(

@@ -14,8 +14,8 @@ from dlv.canonical import dumps
 from dlv.network.edits.axes import (
     Axes,
     Axis,
+    axis_length,
     feature_axis,
-    length,
     network_axes,
     parameter_axes,
 )
@@ -98,7 +98,7 @@ class Normal:
             return node.variant, attrs
         feature = feature_axis(node, len(first))
         spatial = [axis for place, axis in enumerate(first) if place not in (0, feature)]
-        lengths = [length(axis) for axis in spatial]
+        lengths = [axis_length(axis) for axis in spatial]
         if attrs["size"] is not None:
             attrs = _windows(attrs, lengths)
         if attrs["size"] is None:
@@ -169,7 +169,7 @@ class Normal:
 
     @staticmethod
     def _lengths(axes: Axes) -> list[str]:
-        dims = ["batch" if axis[0].key == "b" else str(length(axis)) for axis in axes]
+        dims = ["batch" if axis[0].key == "b" else str(axis_length(axis)) for axis in axes]
         return _channels_first(dims, axes)
 
     # The whole

@@ -157,7 +157,7 @@ def frozen(config: Config) -> set[str]:
 Loss = Callable[[Any, Any], Any]
 
 
-def scored(network: Network, loss: str, dropout: dict[str, float]) -> Network:
+def scoring_part(network: Network, loss: str, dropout: dict[str, float]) -> Network:
     """The part of a network that is trained: up to its scores, with other shares of dropout.
 
     Scores stand before a final softmax, or sigmoid, which the loss computes itself.
@@ -233,7 +233,7 @@ _JUDGES: dict[str, Callable[[Any, Any], tuple[Any, Any]]] = {
 }
 
 
-def factor(schedule: Mapping[str, Any], steps: int, step: int) -> float:
+def rate_factor(schedule: Mapping[str, Any], steps: int, step: int) -> float:
     """By what the rates of step `step` (from 1 on) are multiplied; `steps` is config.steps.
 
     Beyond `steps`, a cosine stays where it ended.
@@ -283,7 +283,7 @@ class Training:
             and (share := config["net"].get(node.name, {}).get("dropout", config["dropout"]))
             is not None
         }
-        self.network = scored(trial.network, config["loss"], dropout)
+        self.network = scoring_part(trial.network, config["loss"], dropout)
         self.module = self._built(checkpoint.weights)
         self.module.hold(frozen(config))
         self.optimizing = Optimizing(self.module, self.network, config)
@@ -352,7 +352,7 @@ class Training:
         for parameter in self.module.parameters():
             parameter.grad = None
         loss.backward()
-        self.optimizing.step(factor(self.config["schedule"], self.config.steps, self.step))
+        self.optimizing.step(rate_factor(self.config["schedule"], self.config.steps, self.step))
         seen = torch.stack([loss.detach().double(), right.to(self.device)])
         self.smoothed = self.smoothed * _STAYS + seen * (1.0 - _STAYS)
 

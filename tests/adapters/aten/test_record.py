@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dlv.adapters.aten import record as aten
-from dlv.adapters.aten.network import Named, Names, convert, give
+from dlv.adapters.aten.network import Named, Names, convert, name_calls
 from dlv.adapters.aten.record import Call, Given, Graph, Placeholder, Ref, Tagged, Value
 from dlv.adapters.aten.rewrite import RESPONSE_NORM, join, unfold
 from dlv.errors import Damaged
@@ -104,7 +104,7 @@ class TestGraph:
 def named(*rows: tuple[str, str, str, bool], tensors: str = "", taken: str = "") -> list[str]:
     """Rows of op, path, visit, main."""
     items = [Named(call("y", op, path=path, visit=visit), main) for op, path, visit, main in rows]
-    return give(items, tensors.split(), Names(taken.split()))
+    return name_calls(items, tensors.split(), Names(taken.split()))
 
 
 class TestNames:

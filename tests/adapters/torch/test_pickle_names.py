@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dlv.adapters.torch.pickles import ALLOWED, Kind, kind_of, shown
+from dlv.adapters.torch.pickles import ALLOWED, Kind, kind_of_name, printable
 from dlv.errors import UnsafeInput
 
 NOTHING_OF = ("os", "posix", "nt", "sys", "subprocess", "importlib", "shutil", "socket", "ctypes")
@@ -18,8 +18,8 @@ def test_no_name_that_does_anything() -> None:
 
 
 def test_exact_pairs_only() -> None:
-    assert kind_of("collections", "OrderedDict", "p") is Kind.MAPPING
-    assert kind_of("torch", "float32", "p") is Kind.NAME
+    assert kind_of_name("collections", "OrderedDict", "p") is Kind.MAPPING
+    assert kind_of_name("torch", "float32", "p") is Kind.NAME
     for module, name in [
         ("Collections", "OrderedDict"),
         ("collections ", "OrderedDict"),
@@ -29,16 +29,16 @@ def test_exact_pairs_only() -> None:
         ("torch", "load"),
     ]:
         with pytest.raises(UnsafeInput):
-            kind_of(module, name, "p")
+            kind_of_name(module, name, "p")
 
 
 def test_a_saved_module_is_told_apart() -> None:
     with pytest.raises(UnsafeInput, match="saved module") as caught:
-        kind_of("torch.nn.modules.conv", "Conv2d", "p")
+        kind_of_name("torch.nn.modules.conv", "Conv2d", "p")
     assert "state_dict" in (caught.value.hint or "")
 
 
 def test_shown_is_short_and_printable() -> None:
-    assert shown("a.b") == "a.b"
-    assert shown("a\n\x1b[2Jé\ud800") == "a\\x0a\\x1b[2J\\xe9\\ud800"
-    assert len(shown("x" * 10_000)) < 200
+    assert printable("a.b") == "a.b"
+    assert printable("a\n\x1b[2Jé\ud800") == "a\\x0a\\x1b[2J\\xe9\\ud800"
+    assert len(printable("x" * 10_000)) < 200

@@ -11,7 +11,7 @@ from dlv.adapters.torch.pickles import (
     MOST_MARKS,
     MOST_OPCODES,
     MOST_STACK,
-    check,
+    check_opcodes,
     instructions,
 )
 from dlv.errors import Damaged, UnsafeInput
@@ -26,7 +26,7 @@ ARGUMENTS = {-1: b"a\nb\n", -2: b"\0", -3: bytes(4), -4: bytes(4), -5: bytes(8)}
 
 def accepted(data: bytes) -> bool:
     try:
-        check(data, "p")
+        check_opcodes(data, "p")
     except (Damaged, UnsafeInput):
         return False
     return True
@@ -54,7 +54,7 @@ def test_stack_effect_as_in_the_standard_library(op: pickletools.OpcodeInfo) -> 
 def test_protocol_0_is_damage(name: str) -> None:
     code = next(op.code for op in pickletools.opcodes if op.name == name).encode("latin-1")
     with pytest.raises(Damaged, match="damaged"):
-        check(b"\x80\x02" + code + b"0\n.", "p")
+        check_opcodes(b"\x80\x02" + code + b"0\n.", "p")
 
 
 def test_limits_at_their_edges() -> None:
@@ -74,7 +74,7 @@ def test_limits_at_their_edges() -> None:
 def test_refused(name: str) -> None:
     code = next(op.code for op in pickletools.opcodes if op.name == name).encode("latin-1")
     with pytest.raises(UnsafeInput, match=name):
-        check(b"\x80\x05" + code + b"\x01\n\x01\n.", "p")
+        check_opcodes(b"\x80\x05" + code + b"\x01\n\x01\n.", "p")
 
 
 def test_arguments_as_in_the_standard_library() -> None:

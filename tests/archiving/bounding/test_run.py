@@ -21,7 +21,7 @@ import dlv.upkeep.check as check
 import dlv.weights.catalogue as catalogue
 from dlv.archiving.archive import Archived
 from dlv.archiving.bounding.make import Model
-from dlv.archiving.bounding.run import Outcome, write
+from dlv.archiving.bounding.run import Outcome, write_bounds
 from dlv.archiving.bounding.view import View
 from dlv.archiving.packing import Packing
 from dlv.canonical import matrix_hash
@@ -451,7 +451,7 @@ def doctored(repository: Repository, change: Callable[[Record], Record]) -> chec
     made, told = change(old), bounds.told(repository.database, old.hash)
     with repository.writing(), View(MatrixStore.of(repository)) as view:
         matrices = made.hashes(told, view.encoding).values()
-        write(repository, view, made, list(matrices), [old.hash], "Ada", "doctored")
+        write_bounds(repository, view, made, list(matrices), [old.hash], "Ada", "doctored")
     assert record(repository, "conv@1") == made
     return check.check(repository)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dlv.network.edits.axes import Axis, length, network_axes, parameter_axes
+from dlv.network.edits.axes import Axis, axis_length, network_axes, parameter_axes
 from dlv.network.graph import Network
 from dlv.network.inference import input_shapes, node_shapes
 from dlv.network.json_form import read
@@ -176,7 +176,7 @@ def test_lengths_are_those_of_the_shapes(
     for name, ports in shapes.items():
         for shape, own in zip(ports, axes[name], strict=True):
             assert (own is None) == (shape is None)
-            assert own is None or tuple(map(length, own)) == shape
+            assert own is None or tuple(map(axis_length, own)) == shape
     _check_parameters(network)
 
 
@@ -192,4 +192,4 @@ def _check_parameters(network: Network) -> None:
         inputs = [axes[name][port] for name, port in node.inputs]
         for slot, found in parameter_axes(node, inputs, axes[node.name]).items():
             if slot in node.params:
-                assert tuple(map(length, found)) == wanted[slot]
+                assert tuple(map(axis_length, found)) == wanted[slot]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlv.network.edits.axes import Axis, Part, length
+from dlv.network.edits.axes import Axis, Part, axis_length
 from dlv.network.edits.overlap import Run, overlap
 
 
@@ -57,7 +57,7 @@ def _axis_pairs(draw: st.DrawFn) -> tuple[Axis, Axis]:
                 tuple((tag, (Part("z", draw(sizes)),)) for tag in names)
                 for names in (tags, further)
             ]
-            totals = [sum(length(axis) or 0 for _, axis in own) for own in pieces]  # type: ignore[misc]
+            totals = [sum(axis_length(axis) or 0 for _, axis in own) for own in pieces]  # type: ignore[misc]
             pair = Part(key, totals[0], pieces=pieces[0]), Part(key, totals[1], pieces=pieces[1])
         old.append(pair[0])
         new.append(pair[1])

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from dlv.training.trainers.torch_trainer import factor
+from dlv.training.trainers.torch_trainer import rate_factor
 
 PLAIN = {"kind": "constant", "warmup": 0, "every": None, "gamma": 0.1, "floor": 0.0}
 
 
 def factors(steps: int, last: int, **said: Any) -> list[float]:
-    return [factor({**PLAIN, **said}, steps, step) for step in range(1, last + 1)]
+    return [rate_factor({**PLAIN, **said}, steps, step) for step in range(1, last + 1)]
 
 
 def test_constant() -> None:
