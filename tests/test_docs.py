@@ -185,3 +185,21 @@ def environment(folder: Path) -> dict[str, str]:
         "PYTHONPATH": str(ROOT),
         "HOME": str(folder.parent),
     }
+
+
+def test_the_walks_name_what_is_there() -> None:
+    """Each row of the walks through the house: files, and the functions in them."""
+    text = (ROOT / "docs" / "development.md").read_text(encoding="utf-8")
+    walks = text[text.index("### Three walks") : text.index("## Working on it")]
+    rows = [line.split("|")[2] for line in walks.splitlines() if line.startswith("| ")]
+    named = 0
+    for row in rows:
+        source = ""
+        for word in re.findall(r"`([^`]+)`", row):
+            if word.endswith(".py"):
+                source = (ROOT / "dlv" / word).read_text(encoding="utf-8")
+            elif not word.endswith("/"):
+                name = word.rpartition(".")[2]
+                assert re.search(rf"^\s*(def|class) {name}\b", source, re.MULTILINE), row
+                named += 1
+    assert named >= 15
