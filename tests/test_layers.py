@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,7 +106,7 @@ WITHOUT_NUMPY = (
 STANDARD_LIBRARY_ONLY = "metadata/ network/graph.py terminal/output.py terminal/table.py config.py"
 MAY_IMPORT_BY_NAME = "__init__.py cli.py errors.py adapters/registry.py"
 FORBIDDEN_NAMES = {"util", "utils", "common", "misc", "manager", "managers", "helper", "helpers"}
-MOST_LINES, MOST_LINES_OF_A_COMMAND, DOOR_PLATE = 800, 150, 10
+MOST_LINES, MOST_LINES_OF_A_COMMAND, DOOR_PLATE, MOST_FILES = 800, 150, 10, 30
 
 
 @dataclass
@@ -146,7 +147,32 @@ def faults(root: Path) -> list[str]:
     found = [text for module in modules.values() for text in own_faults(module, modules)]
     found += [text for module in modules.values() for text in edge_faults(module, modules)]
     found += [text for module in modules.values() for text in numpy_faults(module, modules)]
-    return found + cycle_faults(modules)
+    return found + cycle_faults(modules) + crowded(root)
+
+
+def crowded(root: Path) -> list[str]:
+    """Folders in which nobody finds anything: many files, and no inner rooms."""
+    folders = [root, *(path for path in root.rglob("*") if path.is_dir())]
+    counts = {path: len(list(path.glob("*.py"))) for path in folders}
+    return [
+        f"{path.name}: {count} files and no inner room"
+        for path, count in counts.items()
+        if count > MOST_FILES and not any(path.glob("*/*.py"))
+    ]
+
+
+def arrows(root: Path) -> dict[tuple[str, str], int]:
+    """How many imports lead from room to room, the ground left out."""
+    modules = read(root)
+    for module in modules.values():
+        list(walk(module, modules, module.tree, inside=False, typing=False))
+    pairs = Counter(
+        (module.part, target.split(".")[1])
+        for module in modules.values()
+        for target in module.now | module.later
+        if target.startswith("dlv.")
+    )
+    return {(a, b): n for (a, b), n in pairs.items() if a != b and b not in GROUND}
 
 
 def own_faults(module: Module, modules: dict[str, Module]) -> Iterator[str]:
@@ -407,3 +433,24 @@ def test_an_injected_fault_is_found(tmp_path: Path, path: str, text: str, expect
     plant(root, {path: text})
     found = faults(root)
     assert any(expected in fault for fault in found), found
+
+
+def test_a_crowded_folder_is_found(tmp_path: Path) -> None:
+    root = plant(tmp_path, GOOD | {f"pas/part{number}.py": "" for number in range(30)})
+    assert [fault for fault in faults(root) if "pas" in fault] == [
+        "pas: 32 files and no inner room"
+    ]
+    plant(root, {"pas/coders/__init__.py": ""})
+    assert not faults(root)
+
+
+def test_arrows_are_few() -> None:
+    """Between rooms; a new one wants a reason. `python -m tests.test_layers` prints them."""
+    assert len(arrows(ROOT)) <= 155
+
+
+if __name__ == "__main__":
+    found = arrows(ROOT)
+    for (start, end), count in sorted(found.items(), key=lambda arrow: FLOOR_OF[arrow[0][0]]):
+        print(f"{FLOOR_OF[start]}  {start} -> {end}  {count}")
+    print(len(found), "arrows")
