@@ -256,21 +256,6 @@ def _lock_by_file() -> None:
 
 
 @bug
-def _migrated_in_steps() -> None:
-    """Each statement of a migration is a transaction of its own."""
-    migrate, atomic = Database._migrate, Database.atomic
-
-    def in_steps(self: Database, create: bool) -> None:
-        _replace(Database, "atomic", contextlib.nullcontext)
-        try:
-            migrate(self, create)
-        finally:
-            _replace(Database, "atomic", atomic)
-
-    _replace(Database, "_migrate", in_steps)
-
-
-@bug
 def _winners_forgotten() -> None:
     """Trials that are versions already become versions again."""
     _replace(winners, "_there", lambda *_: {})
