@@ -63,6 +63,8 @@ class Database:
             if not lenient:
                 self._refuse(self.foreign())
             self.execute("PRAGMA temp_store = MEMORY")  # a query's own tables, on no disk
+            for statement in schemas.statements("views.sql"):
+                self.execute(statement)
             self.execute("PRAGMA foreign_keys = ON")
         except BaseException as error:
             give_up(self._connection, error)

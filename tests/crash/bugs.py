@@ -277,10 +277,7 @@ def _packs_before_rows() -> None:
 @bug
 def _bases_not_marked() -> None:
     """gc takes the base of a delta that stays."""
-    step = (
-        " UNION SELECT owner, base.id FROM need JOIN encoding USING (matrix_id)"
-        " JOIN matrix base ON base.hash = encoding.base_hash"
-    )
+    step = " UNION SELECT owner, base_id FROM need JOIN delta_base USING (matrix_id)"
     assert step in usage._CHUNKS
     _replace(usage, "_CHUNKS", usage._CHUNKS.replace(step, ""))
     needed = collected.matrices_needed
