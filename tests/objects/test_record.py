@@ -96,6 +96,6 @@ def test_a_dataclass_as_json() -> None:
         free: dict[str, object]
 
     inner = {"name": "a", "sizes": [1, 2]}
-    free = {"left": (1,)}
+    free: dict[str, object] = {"left": (1,)}
     told = as_json(Outer((Inner("a", (1, 2)),), None, free))
     assert told == {"inner": [inner], "one": None, "free": free}
