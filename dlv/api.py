@@ -54,6 +54,10 @@ def open(  # noqa: A001
         return float(Config.load(found.config_file, os.environ).given(WAIT, None) or SECONDS)
 
     found.patience = Patience(seconds, logging.getLogger("dlv").warning)
+    if found.outdated:
+        import dlv.recovery.rebuild as rebuilding
+
+        rebuilding.rebuild(found, if_outdated=True)
     return Repo(found)
 
 

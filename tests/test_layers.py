@@ -31,7 +31,6 @@ EXCEPTIONS = {
     ("config", "errors"): "a wrong value is an error for the user",
     ("config", "disk"): "settings are a file, written under its lock",
     ("terminal", "disk"): "the pager is a process that ends with dlv",
-    ("repository", "weights"): "a migration reads series; it leaves with the migrations",
     ("api", "runs"): "a run is part of the Python API, in a file of its own",
     ("__main__", "cli"): "`python -m dlv`",
 }

@@ -13,9 +13,10 @@ import pytest
 import dlv.api as api
 import dlv.cli as cli
 import dlv.metadata.database as database
+import dlv.recovery.rebuild as rebuild
 import dlv.repository.git_files as files
 import dlv.upkeep.check as check
-from dlv.errors import StorageError
+from dlv.errors import Damaged, StorageError
 from dlv.metadata import dump
 from dlv.metadata.database import SCHEMA_VERSION
 from dlv.repository.handle import Repository
@@ -105,7 +106,8 @@ def test_everything_is_there(released: Released) -> None:
 
 def test_nothing_is_wrong_with_it(released: Released) -> None:
     """Nor is a catalogue rebuilt from its files another one."""
-    with Repository.find(released.root) as repository:
+    with api.open(released.root) as repo:
+        repository = repo.repository
         report = check.check(repository)
         assert report.faults == []
         assert report.checked["manifests"] >= len(released.expected["versions"])
@@ -119,30 +121,54 @@ def test_nothing_is_wrong_with_it(released: Released) -> None:
 
 
 def test_it_changes_as_a_whole_or_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    released: Released, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every single step of the way from the first schema fails once."""
-    steps = database.MIGRATIONS
-    for failing in range(1, len(steps)):
-        released = unpack(RELEASES[0], tmp_path / str(failing))
-        before = rows(released.database)
+    """What only the old catalogue knows is taken over; if that fails, the old one stays."""
+    before = rows(released.database)
 
-        def fail(db: database.Database, step: int = failing) -> None:
-            steps[step](db)
-            raise KeyboardInterrupt
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
 
-        monkeypatch.setattr(database, "MIGRATIONS", (*steps[:failing], fail, *steps[failing + 1 :]))
-        with pytest.raises(KeyboardInterrupt), Repository.find(released.root) as repository:
-            assert repository.database
-        monkeypatch.undo()
-        assert (schema(released.database), rows(released.database)) == (1, before)
-        with Repository.find(released.root) as repository:
-            assert repository.database.as_made()
-        assert schema(released.database) == SCHEMA_VERSION
-        kept = rows(released.database)
-        assert {name: len(kept[name]) for name in before} == {
-            name: len(held) for name, held in before.items()
-        }
+    monkeypatch.setattr(rebuild, "_swap", fail)
+    with pytest.raises(KeyboardInterrupt):
+        api.open(released.root)
+    assert (schema(released.database), rows(released.database)) == (
+        released.expected["schema"],
+        before,
+    )
+    monkeypatch.undo()
+    api.open(released.root).close()
+    assert schema(released.database) == SCHEMA_VERSION
+    after = rows(released.database)
+    assert all(after[name] == before[name] for name in ("staged", "seen", "operation"))
+    assert {name: len(after[name]) for name in before} == {
+        name: len(held) for name, held in before.items()
+    }
+
+
+@pytest.mark.parametrize("how", ["--rebuild", "--repair"])
+def test_fsck_makes_it_again(
+    released: Released, how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Repository.find(released.root) as repository, pytest.raises(Damaged) as caught:
+        assert repository.database
+    assert caught.value.hint == "dlv fsck --rebuild"
+    assert cli.run(["-C", str(released.root), "fsck", how]) == 0
+    assert "of an older dlv" not in capsys.readouterr().err
+    assert cli.run(["-C", str(released.root), "fsck"]) == 0
+    assert schema(released.database) == SCHEMA_VERSION
+
+
+def test_any_other_command_makes_it_again_and_says_so(
+    released: Released, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = []
+    for _ in range(2):
+        assert cli.run(["-C", str(released.root), "list"]) == 0
+        said.append(capsys.readouterr())
+    assert "of an older dlv" in said[0].err
+    assert said[1].err == ""
+    assert said[0].out == said[1].out
 
 
 @pytest.mark.parametrize(
@@ -164,8 +190,8 @@ def test_every_verb(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 def _newer(released: Released, what: str) -> None:
     if what == "catalogue":
-        with Repository.find(released.root) as repository:
-            repository.database.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+        with api.open(released.root) as repo:
+            repo.repository.database.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     else:
         told = {"format": 2, "writer": "dlv 7.1"}
         (released.root / ".dlv" / "format.json").write_text(json.dumps(told))
@@ -198,6 +224,7 @@ def test_where_it_may_not_be_written_it_is_told(
     found = unpack(NEWEST, tmp_path)
     before = found.database.read_bytes()
     monkeypatch.setattr(database.Database, "read_only", True)
+    monkeypatch.setattr(database, "is_read_only", lambda _: True)
     refused = pytest.raises(StorageError, match="of an older dlv")
     with api.open(found.root) as repo, refused as caught:
         list(repo)

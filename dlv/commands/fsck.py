@@ -44,7 +44,7 @@ def run(
         raise UsageError("--repair goes with --from only", hint="dlv fsck --repair")
     if source is not None and not repair:
         raise UsageError("--from is for --repair", hint=f"dlv fsck --repair --from {source}")
-    call.mending = True
+    call.mending, call.rebuilding = True, rebuild or repair
     repository = call.repository
     total = sum(path.lstat().st_size for path in repository.packs.glob("??/*"))
     with call.progress("check", total) as bar:

@@ -10,15 +10,15 @@ from typing import Any
 
 import dlv.repository.environment as environment
 import dlv.versions.staging as staging
-import dlv.weights.catalogue as catalogue
 import dlv.weights.snapshots as snapshots
 from dlv.canonical import timestamp
 from dlv.errors import Conflict, UsageError
-from dlv.metadata import matrices, versions
+from dlv.metadata import versions
 from dlv.metadata.staged import StagedFile
 from dlv.metadata.versions import Version
 from dlv.objects.manifest import Manifest, Parent, Snapshot, TensorEntry, check_name
 from dlv.repository.handle import Repository
+from dlv.versions.publishing import NewVersion, publish
 from dlv.weights.snapshots import WeightFile, Weights
 from dlv.weights.store import MatrixStore
 from dlv.weights.writer import WeightWriter
@@ -84,17 +84,13 @@ def import_checkpoints(repository: Repository, request: Request) -> Imported:
         if known is None:
             repository.write_manifest(manifest)
             with repository.change("import", request.author) as change:
-                number = versions.next_number(db, manifest.name)
-                matrices.insert_packs(db, [(pack.hash, pack.bytes, pack.footer) for pack in packs])
-                catalogue.insert(db, manifest, None, [], number=number)
-                change.record("number", manifest.id, {"name": manifest.name, "number": number})
-                change.summary = f"{manifest.name}@{number}"
+                (version,) = publish(change, packs, [NewVersion(manifest)])
         else:
-            number = known.number or 0
+            version = known
     return Imported(
-        id=manifest.id if known is None else known.id,
+        id=version.id,
         name=request.name,
-        number=number,
+        number=version.number or 0,
         new=known is None,
         steps=[snapshot.step for snapshot in weights.snapshots],
         raw=weights.raw,

@@ -1,8 +1,17 @@
-"""What an import of runs has made, and what it has passed over."""
+"""Runs of other tools on their way into versions: what was made, and what was passed over."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from dlv.canonical import timestamp
+from dlv.metadata import versions
+from dlv.objects.manifest import Manifest
+from dlv.repository.handle import Change, Repository
+from dlv.versions.draft import Draft
+from dlv.versions.publishing import NewVersion, publish
+from dlv.weights.writer import PackRecord
 
 
 @dataclass(frozen=True)
@@ -31,3 +40,24 @@ class Imported:
     warnings: list[str] = field(default_factory=list)
     stored: int = 0
     seconds: float = 0.0
+
+
+def write_imported(repository: Repository, manifest: Manifest) -> Manifest:
+    """Write the manifest of a run; with another time where its version was undone or removed."""
+    there = versions.by_id(repository.database, manifest.id)
+    if there is not None and there.state not in ("live", "recovered"):
+        manifest = replace(manifest, created=timestamp())
+    repository.write_manifest(manifest)
+    return manifest
+
+
+def publish_imported(
+    change: Change, packs: Sequence[PackRecord], runs: Iterable[tuple[Draft, Manifest]]
+) -> set[str]:
+    """Make runs versions, but those that another import has made; the ids of the new ones."""
+    ready = [NewVersion(manifest, draft.network, draft.summaries) for draft, manifest in runs]
+    published = publish(change, packs, ready, skip_known=True)
+    labels = [version.label for version in published]
+    more = f" and {len(labels) - 3} more" if len(labels) > 3 else ""
+    change.summary = ", ".join(labels[:3]) + more
+    return {version.id for version in published}

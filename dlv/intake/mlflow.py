@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import dlv.intake.mlflow_record as record
 import dlv.versions.artifacts as artifacts
-import dlv.weights.catalogue as catalogue
 from dlv.adapters.mlflow import database as mlflow_database
 from dlv.adapters.mlflow import files as mlflow_files
 from dlv.adapters.mlflow.store import Run, Store
-from dlv.canonical import timestamp
 from dlv.errors import (
     Conflict,
     Damaged,
@@ -26,8 +24,8 @@ from dlv.errors import (
     nearest,
 )
 from dlv.events.formats.series import Scalars
-from dlv.intake.imported_runs import Imported, ImportedRun
-from dlv.metadata import matrices, versions
+from dlv.intake.imported_runs import Imported, ImportedRun, publish_imported, write_imported
+from dlv.metadata import versions
 from dlv.metadata.versions import Version
 from dlv.objects.manifest import Manifest, Parent, check_name
 from dlv.repository.handle import Repository
@@ -240,35 +238,17 @@ class _Import:
             parents=() if parent is None else (Parent(parent, "import"),),
             environment=record.environment(run),
         )
-        there = versions.by_id(self.repository.database, made.id)
-        if there is not None and there.state not in ("live", "recovered"):
-            made = replace(made, created=timestamp())  # it was undone, and is wanted again
-        self.repository.write_manifest(made)
-        work.manifest = made
+        work.manifest = made = write_imported(self.repository, made)
         self.ids[run.id] = made.id
 
     def _publish(self, works: Sequence[_Work], packs: Sequence[PackRecord]) -> None:
         with self.repository.change("import", self.request.author) as change:
-            db = change.db
-            matrices.insert_packs(db, [(pack.hash, pack.bytes, pack.footer) for pack in packs])
-            labels = []
-            for work in works:
-                made = work.manifest
-                assert made is not None
-                # Another import may have been faster.
-                new = versions.by_id(db, made.id) is None
-                if new:
-                    number = versions.next_number(db, made.name)
-                    summaries = work.draft.summaries
-                    catalogue.insert(db, made, work.draft.network, summaries, number=number)
-                    change.record("number", made.id, {"name": made.name, "number": number})
-                    labels.append(f"{made.name}@{number}")
-                version = versions.by_id(db, made.id)
+            ready = [(work, made) for work in works if (made := work.manifest) is not None]
+            new = publish_imported(change, packs, [(work.draft, made) for work, made in ready])
+            for work, made in ready:
+                version = versions.by_id(change.db, made.id)
                 assert version is not None
-                self._add(work.run, version, made, new=new, work=work)
-            change.summary = ", ".join(labels[:3]) + (
-                f" and {len(labels) - 3} more" if len(labels) > 3 else ""
-            )
+                self._add(work.run, version, made, new=made.id in new, work=work)
         self.done.stored += sum(pack.bytes for pack in packs)
 
     def _add(

@@ -10,13 +10,12 @@ from __future__ import annotations
 import posixpath
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import dlv.curves.ingest as ingest
 import dlv.intake.mlflow_record as record
-import dlv.weights.catalogue as catalogue
 from dlv.adapters.mlflow.store import version_name
 from dlv.canonical import is_hash, timestamp
 from dlv.curves.event_logs import EventLogs
@@ -25,8 +24,8 @@ from dlv.curves.store import LIVE, CurveStore
 from dlv.errors import Conflict, UsageError
 from dlv.events.formats import logged_hyperparameters
 from dlv.events.provider.store import SeriesRow
-from dlv.intake.imported_runs import Imported, ImportedRun
-from dlv.metadata import matrices, versions
+from dlv.intake.imported_runs import Imported, ImportedRun, publish_imported, write_imported
+from dlv.metadata import versions
 from dlv.metadata.versions import Version
 from dlv.objects.manifest import Manifest, Parent, check_name
 from dlv.repository.handle import Repository, read_object
@@ -175,22 +174,12 @@ def _store(
         for work in new:
             _complete(repository, request, name, work, known.get((work.run, work.start)))
         with repository.change("import", request.author) as change:
-            db = change.db
-            matrices.insert_packs(db, [(pack.hash, pack.bytes, pack.footer) for pack in packs])
-            labels = []
-            for work in new:
-                made = work.manifest
-                assert made is not None
-                if versions.by_id(db, made.id) is None:  # else another import was faster
-                    number = versions.next_number(db, made.name)
-                    catalogue.insert(db, made, None, work.draft.summaries, number=number)
-                    change.record("number", made.id, {"name": made.name, "number": number})
-                    labels.append(f"{made.name}@{number}")
-                version = versions.by_id(db, made.id)
+            ready = [(work, made) for work in new if (made := work.manifest) is not None]
+            publish_imported(change, packs, [(work.draft, made) for work, made in ready])
+            for work, made in ready:
+                version = versions.by_id(change.db, made.id)
                 assert version is not None
                 _add(work, version, done, new=True)
-            more = f" and {len(labels) - 3} more" if len(labels) > 3 else ""
-            change.summary = ", ".join(labels[:3]) + more
         done.stored += sum(pack.bytes for pack in packs)
 
 
@@ -225,11 +214,7 @@ def _complete(
             KEY: {"run": work.run, "start": work.start},
         },
     )
-    there = versions.by_id(repository.database, made.id)
-    if there is not None and there.state not in ("live", "recovered"):
-        made = replace(made, created=timestamp())  # it was undone, and is wanted again
-    repository.write_manifest(made)
-    work.manifest = made
+    work.manifest = write_imported(repository, made)
 
 
 def _hyperparameters(rows: Sequence[tuple[str, SeriesRow]]) -> dict[str, Any]:

@@ -70,8 +70,7 @@ def matrices_needed(db: Database, snapshots: Iterable[int], hashes: Iterable[str
             "WITH RECURSIVE need(matrix_id) AS (SELECT matrix_id FROM snapshot_matrix"
             " WHERE snapshot_id IN (SELECT value FROM json_each(?))"
             " UNION SELECT id FROM matrix WHERE hash IN (SELECT value FROM json_each(?))"
-            " UNION SELECT base.id FROM need JOIN encoding USING (matrix_id)"
-            " JOIN matrix base ON base.hash = encoding.base_hash)"
+            " UNION SELECT base_id FROM need JOIN delta_base USING (matrix_id))"
             " SELECT hash FROM need JOIN matrix ON matrix.id = matrix_id",
             (json.dumps(list(snapshots)), json.dumps(sorted(hashes))),
         )

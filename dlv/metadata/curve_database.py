@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dlv.disk.locks import Patience
 from dlv.errors import Damaged, NewerFormat, StorageError
-from dlv.metadata import migrations
+from dlv.metadata import schemas
 from dlv.metadata.database import Database
 
 SCHEMA_VERSION = 2
@@ -47,12 +47,12 @@ class CurveDatabase(Database):
     def _busy(self) -> str:
         return "the file of curves is busy"
 
-    def _migrate(self, create: bool) -> None:
+    def _begin(self, create: bool) -> None:
         found = self.value("PRAGMA user_version")
         if not found and create and not self.read_only:
             with self.atomic():
                 if not self.value("PRAGMA user_version"):
-                    for statement in migrations.statements("curves.sql"):
+                    for statement in schemas.statements("curves.sql"):
                         self.execute(statement)
                     self.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             found = SCHEMA_VERSION
@@ -60,11 +60,11 @@ class CurveDatabase(Database):
             raise Damaged(f"{self.path} does not hold curves as this dlv keeps them")
 
     def foreign(self) -> list[str]:
-        return migrations.foreign(self, "curves.sql")
+        return schemas.foreign(self, "curves.sql")
 
     def as_made(self) -> bool:
         try:
-            return not self.foreign() and not migrations.missing(self, "curves.sql")
+            return not self.foreign() and not schemas.missing(self, "curves.sql")
         except Damaged:
             return False
 

@@ -1,4 +1,4 @@
-"""The SQLite file: opening it safely, nested transactions, migrations."""
+"""The SQLite file: opening it safely, nested transactions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from dlv.disk.locks import Patience, Wait
 from dlv.errors import Conflict, Damaged, NewerFormat, StorageError, denied
-from dlv.metadata import migrations
+from dlv.metadata import schemas
 from dlv.metadata.connecting import connect, is_read_only
 from dlv.metadata.functions import Aggregates, Calls, Functions
 from dlv.metadata.leaving import give_up, leave
@@ -26,8 +26,8 @@ _DAMAGE = ("no such table", "unsupported file format", "malformed", "Could not d
 # What SQLite has to say may itself hold bytes of the damaged file, which are no text then.
 _REFUSED = (sqlite3.Error, UnicodeDecodeError)
 
-MIGRATIONS = migrations.STEPS
-SCHEMA_VERSION = len(MIGRATIONS)
+SCHEMA_VERSION = 5
+_SCHEMA_AT = slice(60, 64)  # of a file of SQLite: where its header has `user_version`
 
 
 class Database:
@@ -40,12 +40,9 @@ class Database:
         patience: Patience | None = None,
         wal: bool = True,
         create: bool = True,
-        figures: Callable[[Database, str], migrations.Figures | None] | None = None,
         lenient: bool = False,
     ) -> None:
-        """`figures`: reads a series out of the packs, for a catalogue that knows less of it."""
         self.path = path
-        self._figures = figures
         self.patience = Patience() if patience is None else patience
         self._depth = 0
         self._refused = False  # by the disk: then SQLite is to sync nothing of it again
@@ -62,11 +59,12 @@ class Database:
                 self.execute(f"PRAGMA journal_mode = {journal}")
             self.execute(f"PRAGMA synchronous = {synchronous}")
             self.execute("PRAGMA trusted_schema = OFF")
-            self.execute("PRAGMA foreign_keys = OFF")  # a table that is made again is away a moment
-            self._migrate(create)
+            self._begin(create)
             if not lenient:
                 self._refuse(self.foreign())
             self.execute("PRAGMA temp_store = MEMORY")  # a query's own tables, on no disk
+            for statement in schemas.statements("views.sql"):
+                self.execute(statement)
             self.execute("PRAGMA foreign_keys = ON")
         except BaseException as error:
             give_up(self._connection, error)
@@ -132,7 +130,8 @@ class Database:
         finally:
             made.close()
 
-    def _migrate(self, create: bool) -> None:
+    def _begin(self, create: bool) -> None:
+        """Make the tables of a new file; refuse a file whose tables are those of another schema."""
         found = self.value("PRAGMA user_version")
         if not found and not create:
             raise Damaged(
@@ -150,31 +149,22 @@ class Database:
             raise self._newer(found)
         if found == SCHEMA_VERSION:
             return
-        if not self._lenient:
-            self._refuse(migrations.acting(self))
-        if self.read_only:
-            raise StorageError(
-                f"the catalogue {self.path} is that of an older dlv, and may not be written",
-                why=f"its schema is number {found}, this dlv reads {SCHEMA_VERSION}",
-                hint="run dlv status once where it may be written, or in a copy of the folder",
-            )
+        if found:
+            if self._lenient:
+                return
+            raise self._older(found)
         with self.atomic():
-            found = self.value("PRAGMA user_version")  # another process may have been faster
-            for number in range(found, SCHEMA_VERSION):
-                MIGRATIONS[number](self)
-                self.execute(f"PRAGMA user_version = {number + 1}")
+            if self.value("PRAGMA user_version"):
+                return  # another process was faster
+            for statement in schemas.statements():
+                self.execute(statement)
+            self.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             # For an older dlv, which can say then what is needed to read it.
-            self.execute(f"PRAGMA application_id = {migrations.number_of()}")
-        if 0 < found < SCHEMA_VERSION:
-            with suppress(Conflict, StorageError):
-                self.execute("VACUUM")  # tables that were made again left their room behind
-
-    def figures(self, series: str) -> migrations.Figures | None:
-        return None if self._figures is None else self._figures(self, series)
+            self.execute(f"PRAGMA application_id = {schemas.number_of()}")
 
     def foreign(self) -> list[str]:
         """What of the schema dlv did not make, or makes otherwise."""
-        return migrations.foreign(self)
+        return schemas.foreign(self)
 
     def _refuse(self, foreign: Sequence[str]) -> None:
         if foreign:
@@ -184,10 +174,22 @@ class Database:
                 hint="dlv fsck --rebuild makes it again from manifests and packs",
             )
 
+    def _older(self, schema: int) -> Damaged | StorageError:
+        why = f"its schema is number {schema}, this dlv reads {SCHEMA_VERSION}"
+        if self.read_only:
+            return StorageError(
+                f"the catalogue {self.path} is that of an older dlv, and may not be written",
+                why=why,
+                hint="run dlv status once where it may be written, or in a copy of the folder",
+            )
+        return Damaged(
+            f"the catalogue {self.path} is that of an older dlv", why=why, hint="dlv fsck --rebuild"
+        )
+
     def _newer(self, schema: int) -> NewerFormat:
         writer = self.value("PRAGMA application_id")
-        newer = writer > migrations.number_of()
-        wanted = f"'dlv>={migrations.version_of(writer)}'" if newer else "dlv"
+        newer = writer > schemas.number_of()
+        wanted = f"'dlv>={schemas.version_of(writer)}'" if newer else "dlv"
         return NewerFormat(
             f"the catalogue {self.path} was written by a newer dlv",
             why=f"its schema is number {schema}, this dlv knows {SCHEMA_VERSION}",
@@ -337,6 +339,16 @@ class Database:
                 yield
             finally:
                 self._connection.rollback()
+
+
+def is_outdated(path: Path) -> bool:
+    """Whether a catalogue that may be written has the schema of an older dlv."""
+    try:
+        with path.open("rb") as file:
+            schema = int.from_bytes(file.read(_SCHEMA_AT.stop)[_SCHEMA_AT], "big")
+    except OSError:
+        return False
+    return 0 < schema < SCHEMA_VERSION and not is_read_only(path)
 
 
 def is_busy(error: Exception) -> bool:

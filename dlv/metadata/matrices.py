@@ -209,11 +209,9 @@ def stored_bytes(db: Database) -> dict[str, float]:
     """Bytes of packs that each matrix takes: shared chunks are divided by what they hold."""
     return dict(
         db.rows(
-            "SELECT matrix.hash, sum(chunk.length * 1.0 * member.n / chunk.raw) FROM member"
-            " JOIN chunk ON chunk.id = member.chunk_id"
-            " JOIN encoding ON encoding.id = member.encoding_id"
-            " JOIN matrix ON matrix.id = encoding.matrix_id"
-            " WHERE chunk.raw > 0 GROUP BY matrix.id"
+            "SELECT matrix.hash, sum(stored) FROM chunk_share"
+            " JOIN encoding ON encoding.id = encoding_id JOIN matrix ON matrix.id = matrix_id"
+            " WHERE raw > 0 GROUP BY matrix.id"
         )
     )
 
@@ -223,10 +221,8 @@ def stored_of(db: Database, matrices: Iterable[str]) -> dict[str, float]:
     found: dict[str, float] = {}
     for digest in dict.fromkeys(matrices):
         size = db.value(
-            "SELECT sum(chunk.length * 1.0 * member.n / chunk.raw) FROM matrix"
-            " JOIN encoding ON encoding.matrix_id = matrix.id"
-            " JOIN member ON member.encoding_id = encoding.id"
-            " JOIN chunk ON chunk.id = member.chunk_id WHERE matrix.hash = ? AND chunk.raw > 0",
+            "SELECT sum(stored) FROM matrix JOIN encoding ON matrix_id = matrix.id"
+            " JOIN chunk_share ON encoding_id = encoding.id WHERE matrix.hash = ? AND raw > 0",
             (digest,),
         )
         if size is not None:

@@ -47,10 +47,8 @@ def stored_matrices(db: Database) -> list[StoredMatrix]:
         )
         for digest, dtype, shape, layout, delta, planes, stored, contexts in db.rows(
             "SELECT matrix.hash, dtype, shape, layout, delta, planes, coalesce((SELECT"
-            " sum(chunk.length * 1.0 * member.n / chunk.raw) FROM member"
-            " JOIN chunk ON chunk.id = chunk_id"
-            " WHERE encoding_id = encoding.id AND chunk.raw > 0), 0.0),"
-            " EXISTS (SELECT 1 FROM member JOIN chunk ON chunk.id = chunk_id"
+            " sum(stored) FROM chunk_share WHERE encoding_id = encoding.id AND raw > 0), 0.0),"
+            " EXISTS (SELECT 1 FROM chunk_share"
             " WHERE encoding_id = encoding.id AND codec LIKE '%\"context%')"
             " FROM encoding JOIN matrix ON matrix.id = matrix_id ORDER BY matrix.id"
         )
@@ -90,10 +88,10 @@ def packs_of(db: Database, matrices: Iterable[str]) -> dict[str, float]:
     found: dict[str, float] = {}
     for digest in matrices:
         for pack, size in db.rows(
-            "SELECT pack.hash, sum(chunk.length * 1.0 * member.n / chunk.raw) FROM matrix"
+            "SELECT pack.hash, sum(stored) FROM matrix"
             " JOIN encoding ON encoding.matrix_id = matrix.id"
-            " JOIN member ON encoding_id = encoding.id JOIN chunk ON chunk.id = chunk_id"
-            " JOIN pack ON pack.id = pack_id WHERE matrix.hash = ? AND chunk.raw > 0"
+            " JOIN chunk_share ON encoding_id = encoding.id"
+            " JOIN pack ON pack.id = pack_id WHERE matrix.hash = ? AND raw > 0"
             " GROUP BY pack.id",
             (digest,),
         ):

@@ -11,7 +11,7 @@ from typing import Any
 
 from dlv.disk.locks import Patience, Wait
 from dlv.errors import Conflict, Damaged, NewerFormat, StorageError
-from dlv.metadata import migrations
+from dlv.metadata import schemas
 from dlv.metadata.connecting import connect, is_read_only
 from dlv.metadata.database import is_busy
 from dlv.metadata.leaving import give_up
@@ -56,7 +56,7 @@ class Trials:
         if not version:
             with self.atomic():
                 if not self._number("PRAGMA user_version"):  # nobody was faster
-                    for statement in migrations.statements("trials.sql"):
+                    for statement in schemas.statements("trials.sql"):
                         self._do(statement)
                     self._do(f"PRAGMA user_version = {SCHEMA_VERSION}")
         elif version != SCHEMA_VERSION:
@@ -65,7 +65,7 @@ class Trials:
                 why=f"its schema is number {version}, this dlv knows {SCHEMA_VERSION}",
                 hint="pip install --upgrade dlv",
             )
-        if foreign := migrations.foreign(self, "trials.sql"):
+        if foreign := schemas.foreign(self, "trials.sql"):
             raise Damaged(
                 f"the ledger of trials {self.path} is not as dlv made it",
                 why=f"this in its schema is foreign: {', '.join(foreign[:5])}",
@@ -73,7 +73,7 @@ class Trials:
             )
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        """As `migrations` wants them."""
+        """As `schemas` wants them."""
         return [tuple(row.values()) for row in self._rows(sql)]
 
     def close(self) -> None:

@@ -22,8 +22,7 @@ _CHUNKS = (
     " need(owner, matrix_id) AS ("
     " SELECT owner, matrix_id FROM held JOIN snapshot_matrix ON snapshot_id = held.snapshot"
     " UNION SELECT owner, matrix.id FROM wanted JOIN matrix USING (hash) WHERE kind = 'matrix'"
-    " UNION SELECT owner, base.id FROM need JOIN encoding USING (matrix_id)"
-    " JOIN matrix base ON base.hash = encoding.base_hash),"
+    " UNION SELECT owner, base_id FROM need JOIN delta_base USING (matrix_id)),"
     " direct(owner, chunk_id) AS (SELECT owner, chunk_id FROM need"
     " JOIN encoding USING (matrix_id) JOIN member ON member.encoding_id = encoding.id"
     " UNION SELECT owner, chunk_id FROM wanted JOIN named_object USING (kind, hash)"
@@ -70,8 +69,8 @@ def rests_on(db: Database, version: int, other: int) -> bool:
         " WHERE removed = 0 AND version_id = ?"
     )
     found = db.value(
-        f"WITH RECURSIVE need(matrix_id) AS ({own} UNION SELECT base.id FROM need"
-        " JOIN encoding USING (matrix_id) JOIN matrix base ON base.hash = encoding.base_hash)"
+        f"WITH RECURSIVE need(matrix_id) AS ({own} UNION SELECT base_id FROM need"
+        " JOIN delta_base USING (matrix_id))"
         f" SELECT 1 FROM need WHERE matrix_id NOT IN ({own}) AND matrix_id IN ({own}) LIMIT 1",
         (version, version, other),
     )
@@ -122,20 +121,16 @@ class Part:
 
 def parts(db: Database) -> list[Part]:
     """All that packs hold and the index uses; a shared chunk is divided by what it holds."""
-    columns = (
-        "json_extract(chunk.codec, '$.id'), sum(member.n),"
-        " sum(CASE WHEN chunk.raw THEN chunk.length * 1.0 * member.n / chunk.raw"
-        " ELSE chunk.length END)"
-    )
+    columns = "json_extract(codec, '$.id'), sum(n), sum(stored)"
     return [
         Part(*row)
         for row in db.rows(
             "SELECT 'matrix', matrix.hash, json_extract(layout, '$.id'),"
             f" json_extract(delta, '$.id'), {columns} FROM encoding"
-            " JOIN matrix ON matrix.id = matrix_id JOIN member ON encoding_id = encoding.id"
-            " JOIN chunk ON chunk.id = chunk_id GROUP BY encoding.id, chunk.codec"
+            " JOIN matrix ON matrix.id = matrix_id JOIN chunk_share ON encoding_id = encoding.id"
+            " GROUP BY encoding.id, codec"
             f" UNION ALL SELECT named_object.kind, named_object.hash, NULL, NULL, {columns}"
-            " FROM named_object JOIN member ON object_id = named_object.id"
-            " JOIN chunk ON chunk.id = chunk_id GROUP BY named_object.id, chunk.codec"
+            " FROM named_object JOIN chunk_share ON object_id = named_object.id"
+            " GROUP BY named_object.id, codec"
         )
     ]

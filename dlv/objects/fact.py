@@ -8,7 +8,7 @@ from typing import Any
 
 from dlv.canonical import WRITER, dumps, hash_bytes, is_hash, is_time, loads
 from dlv.objects.manifest import NAME
-from dlv.objects.record import Reader, check_format, natural, whole
+from dlv.objects.record import Reader, as_json, check_format, natural, whole
 
 FORMAT = "dlv/fact/1"
 KINDS = (
@@ -37,18 +37,7 @@ class Fact:
     writer: str = WRITER
 
     def encode(self) -> bytes:
-        return dumps(
-            {
-                "format": FORMAT,
-                "writer": self.writer,
-                "kind": self.kind,
-                "subject": self.subject,
-                "author": self.author,
-                "created": self.created,
-                "replaces": self.replaces,
-                "data": self.data,
-            }
-        )
+        return dumps({"format": FORMAT, **as_json(self)})
 
     @property
     def hash(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from dlv.canonical import WRITER, dumps, hash_bytes, is_hash, is_time, loads
 from dlv.errors import UsageError
-from dlv.objects.record import Reader, check_format, natural, whole
+from dlv.objects.record import Reader, as_json, check_format, natural, whole
 
 FORMAT = "dlv/manifest/1"
 
@@ -146,71 +146,9 @@ class Manifest:
         return ":".join(str(part) for part in known if part is not None)
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "writer": self.writer,
-            "name": self.name,
-            "message": self.message,
-            "author": self.author,
-            "created": self.created,
-            "parents": [{"id": parent.id, "kind": parent.kind} for parent in self.parents],
-            "network": None
-            if self.network is None
-            else {
-                "id": self.network.id,
-                "origin": self.network.origin,
-                "constants": self.network.constants,
-            },
-            "tensors": [
-                {
-                    "name": tensor.name,
-                    "dtype": tensor.dtype,
-                    "shape": list(tensor.shape),
-                    "role": tensor.role,
-                    "tied": tensor.tied,
-                }
-                for tensor in self.tensors
-            ],
-            "snapshots": [
-                {
-                    "step": snapshot.step,
-                    "hashes": list(snapshot.hashes),
-                    "sources": None if snapshot.sources is None else list(snapshot.sources),
-                    "containers": [
-                        {
-                            "path": container.path,
-                            "format": container.format,
-                            "bytes": container.bytes,
-                            "blake3": container.blake3,
-                            "skeleton": container.skeleton,
-                            "tensors": list(container.tensors),
-                        }
-                        for container in snapshot.containers
-                    ],
-                }
-                for snapshot in self.snapshots
-            ],
-            "own": self.own,
-            "scheme": self.scheme,
-            "hyperparameters": self.hyperparameters,
-            "series": [{"run": s.run, "tag": s.tag, "hash": s.hash} for s in self.series],
-            "files": {
-                "tree": self.tree,
-                "entries": [
-                    {
-                        "path": entry.path,
-                        "role": entry.role,
-                        "mode": entry.mode,
-                        "bytes": entry.bytes,
-                        "blake3": entry.blake3,
-                        "git": entry.git,
-                    }
-                    for entry in self.files
-                ],
-            },
-            "derivation": self.derivation,
-            "environment": self.environment,
-        }
+        record: dict[str, Any] = {"format": FORMAT, **as_json(self)}
+        record["files"] = {"tree": record.pop("tree"), "entries": record["files"]}
+        return record
 
 
 def decode(data: bytes, what: str = "manifest") -> Manifest:

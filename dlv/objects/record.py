@@ -1,13 +1,26 @@
-"""Strict reading of the JSON objects that dlv writes: every key, every type, every range."""
+"""The JSON objects that dlv writes: from dataclasses, and strictly read: every key and range."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container
+from types import NoneType
 from typing import Any, TypeVar
 
 from dlv.errors import Damaged, NewerFormat
 
 T = TypeVar("T")
+
+
+def as_json(value: Any) -> Any:
+    """A dataclass as a JSON object with a key for each field; tuples are arrays."""
+    names = getattr(value, "__dataclass_fields__", None)
+    if names is not None:
+        return {name: as_json(getattr(value, name)) for name in names}
+    if isinstance(value, tuple):
+        # Of hashes there may be hundreds of thousands: they are not looked at one by one.
+        plain = not value or isinstance(value[0], (str, int, NoneType))
+        return list(value) if plain else [as_json(item) for item in value]
+    return value
 
 
 class Reader:

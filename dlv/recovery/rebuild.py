@@ -188,9 +188,12 @@ def _insert(
     filled.versions += 1
 
 
-def rebuild(repository: Repository) -> Filled:
-    """Make the catalogue again beside the old one, and put it in its place."""
+def rebuild(repository: Repository, *, if_outdated: bool = False) -> Filled:
+    """Make the catalogue again beside the old one, and put it in its place; with `if_outdated`
+    only that of an older dlv."""
     with repository.alone("gc.lock"):
+        if if_outdated and not repository.outdated:
+            return Filled()  # another process was faster
         known = _known(repository)
 
         def follow(db: Database) -> None:

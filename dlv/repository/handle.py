@@ -20,13 +20,12 @@ from dlv.canonical import dumps, hash_bytes
 from dlv.disk.mounts import network_disk
 from dlv.errors import Conflict, Damaged, UnsafeInput
 from dlv.metadata import facts, staged
-from dlv.metadata.database import Database
+from dlv.metadata.database import Database, is_outdated
 from dlv.metadata.staged import StagedFile
 from dlv.repository.change_marks import Marks
 from dlv.repository.format import FOLDER
 
 if TYPE_CHECKING:
-    from dlv.metadata.metrics import Summary
     from dlv.objects.fact import Fact
     from dlv.objects.manifest import Manifest
 
@@ -188,13 +187,12 @@ class Repository:
             wal=not network_disk(self.path),
             create=False,
             patience=self.patience,
-            figures=self._figures,
         )
 
-    def _figures(self, db: Database, series: str) -> Summary | None:
-        import dlv.weights.series_figures as series_figures
-
-        return series_figures.read(self, db, series)
+    @property
+    def outdated(self) -> bool:
+        """Whether an older dlv made the catalogue: it is made again before it is opened."""
+        return is_outdated(self.database_file)
 
     def close(self) -> None:
         if "database" in self.__dict__:

@@ -14,15 +14,15 @@ import dlv.repository.ballast as ballast
 import dlv.repository.environment as environment
 import dlv.repository.revisions as revisions
 import dlv.versions.staging as staging
-import dlv.weights.catalogue as catalogue
 from dlv.canonical import timestamp
 from dlv.errors import Conflict, Damaged, NotFound, UnsafeInput, UsageError
-from dlv.metadata import facts, matrices, staged, versions
+from dlv.metadata import facts, staged, versions
 from dlv.metadata.staged import StagedFile
 from dlv.metadata.versions import Version
 from dlv.objects.manifest import Manifest, Parent
 from dlv.repository.handle import Change, Repository
 from dlv.versions.draft import Draft, Request, prove, put, standing, store_files
+from dlv.versions.publishing import NewVersion, publish
 from dlv.weights.store import MatrixStore
 from dlv.weights.writer import PackRecord, WeightWriter
 
@@ -91,8 +91,6 @@ def commit(repository: Repository, request: Request) -> Committed:
         if not (taken or request.allow_empty) and (same := _already(repository, made)):
             return same
         version_id = repository.write_manifest(made)
-        if versions.by_id(db, version_id) is not None:
-            raise Conflict("this very version exists already", why=version_id[:12])
         with repository.change("commit", request.author) as change:
             if request.staged is None:
                 _still_staged(change, taken)
@@ -251,12 +249,10 @@ def _still_staged(change: Change, taken: Sequence[StagedFile]) -> None:
 
 
 def _insert(change: Change, draft: Draft, made: Manifest, packs: Sequence[PackRecord]) -> int:
-    """All rows; the commit of this transaction is the moment from which the version exists."""
+    """The version, and what is staged no more and where HEAD stands with it."""
     db = change.db
-    number = versions.next_number(db, made.name)
-    matrices.insert_packs(db, [(pack.hash, pack.bytes, pack.footer) for pack in packs])
-    catalogue.insert(db, made, draft.network, draft.summaries, number=number)
-    change.record("number", made.id, {"name": made.name, "number": number})
+    (version,) = publish(change, packs, [NewVersion(made, draft.network, draft.summaries)])
+    assert version.number is not None
     staged.take(db, draft.staged)
     staged.see(
         db,
@@ -269,5 +265,4 @@ def _insert(change: Change, draft: Draft, made: Manifest, packs: Sequence[PackRe
     change.consumed = draft.staged
     change.set_head(made.id)
     change.set_next(None)
-    change.summary = f"{made.name}@{number}"
-    return number
+    return version.number

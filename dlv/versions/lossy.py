@@ -20,6 +20,7 @@ from dlv.metadata.versions import Version
 from dlv.objects.manifest import Container, Manifest, Parent, Snapshot
 from dlv.pas.layouts.schemes import Fit, Scheme, parse
 from dlv.repository.handle import Repository
+from dlv.versions.publishing import NewVersion, publish
 from dlv.weights.snapshots import Weights
 from dlv.weights.store import MatrixStore
 from dlv.weights.writer import PackRecord, WeightWriter
@@ -239,20 +240,13 @@ def _insert(
     author: str,
     summary: str,
 ) -> Version:
-    """All rows; the commit of this transaction is the moment from which the version exists."""
-    db = repository.database
     store = MatrixStore.of(repository)
     network = None if made.network is None else catalogue.network(store, made.network.id)
     store.close()
     with repository.change("scheme", author) as change:
-        number = versions.next_number(db, made.name)
-        matrices.insert_packs(db, [(pack.hash, pack.bytes, pack.footer) for pack in packs])
-        catalogue.insert(db, made, network, [], number=number)
-        change.record("number", made.id, {"name": made.name, "number": number})
-        change.summary = f"{made.name}@{number}: {summary}"
-    found = versions.by_id(db, made.id)
-    assert found is not None
-    return found
+        (child,) = publish(change, packs, [NewVersion(made, network)])
+        change.summary = f"{child.label}: {summary}"
+    return child
 
 
 def _result(

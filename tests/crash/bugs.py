@@ -256,21 +256,6 @@ def _lock_by_file() -> None:
 
 
 @bug
-def _migrated_in_steps() -> None:
-    """Each statement of a migration is a transaction of its own."""
-    migrate, atomic = Database._migrate, Database.atomic
-
-    def in_steps(self: Database, create: bool) -> None:
-        _replace(Database, "atomic", contextlib.nullcontext)
-        try:
-            migrate(self, create)
-        finally:
-            _replace(Database, "atomic", atomic)
-
-    _replace(Database, "_migrate", in_steps)
-
-
-@bug
 def _winners_forgotten() -> None:
     """Trials that are versions already become versions again."""
     _replace(winners, "_there", lambda *_: {})
@@ -292,10 +277,7 @@ def _packs_before_rows() -> None:
 @bug
 def _bases_not_marked() -> None:
     """gc takes the base of a delta that stays."""
-    step = (
-        " UNION SELECT owner, base.id FROM need JOIN encoding USING (matrix_id)"
-        " JOIN matrix base ON base.hash = encoding.base_hash"
-    )
+    step = " UNION SELECT owner, base_id FROM need JOIN delta_base USING (matrix_id)"
     assert step in usage._CHUNKS
     _replace(usage, "_CHUNKS", usage._CHUNKS.replace(step, ""))
     needed = collected.matrices_needed

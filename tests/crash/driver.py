@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import dlv.api as api
 import dlv.cli as cli
 import dlv.disk.unfinished as unfinished
 from dlv.canonical import hash_bytes
@@ -346,7 +347,8 @@ def _works(*command: str) -> list[str]:
 
 
 def _look(root: Path) -> dict[str, Any]:
-    with contextlib.closing(Database(Repository.find(root).database_file)) as db:
+    with api.open(root) as repo:
+        db = repo.repository.database
         return {
             "versions": {
                 row.id: [row.name, row.number, row.state]

@@ -23,7 +23,6 @@ OF_REBUILD = {"catalogue_swapped_by_copy"}
 OF_ARCHIVE = {"archived_before_data", "old_packs_first"}
 OF_GC = {"packs_before_rows", "bases_not_marked"}
 OF_OTHERS = {
-    "migration": "migrated_in_steps",
     "evaluate": "winners_forgotten",
     "restore, then gc": "restored_without_mark",
 }

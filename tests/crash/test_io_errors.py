@@ -93,9 +93,9 @@ def test_opening(prepare: Prepare, drive: Drive) -> None:
     assert not bad(drive(template, verb.command, [(FAIL_FROM, errno.ENOSPC)]))
 
 
-def test_a_migration(prepare: Prepare, drive: Drive) -> None:
-    verb = VERBS["migration"]
-    template = prepare("migration", release=verb.release)
+def test_a_catalogue_of_an_older_dlv(prepare: Prepare, drive: Drive) -> None:
+    verb = VERBS["older"]
+    template = prepare("older", release=verb.release)
     results = drive(template, verb.command, ERRORS, most=12)
     assert not bad(results)
     assert {result["code"] for result in results} <= {0, 8}

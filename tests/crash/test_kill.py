@@ -103,7 +103,7 @@ def run(prepare: Prepare, drive: Drive, name: str, **how: Any) -> list[dict[str,
 @pytest.mark.parametrize(
     ("name", "most"),
     [
-        *[("evaluate", 4), ("import", 4), ("migration", 6)],
+        *[("evaluate", 4), ("import", 4), ("older", 6)],
         *[("restore, then gc", 6), ("checkout", 4), ("copy edited", 4)],
     ],
 )

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.crash
 
 COMMANDS = (
     *("commit", "archive", "archive again", "gc", "derive", "bounds", "import"),
-    *("tag", "rm", "undo", "rebuild", "migration", "restore", "restore, then gc"),
+    *("tag", "rm", "undo", "rebuild", "older", "restore", "restore, then gc"),
     *("checkout", "checkout elsewhere", "copy", "copy edited", "export", "eval to files", "plots"),
     *("plan", "config"),
 )

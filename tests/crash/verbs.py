@@ -125,6 +125,6 @@ VERBS = {
     "derive": Verb(INTO),
     "evaluate": Verb(EVALUATE, [*SECOND, "a trainer"], ("inline",)),
     "rebuild": Verb(("fsck", "--rebuild")),
-    "migration": Verb(("list",), release="schema-1"),
-    "migration, tag": Verb(("tag", "new", "lenet@1"), release="schema-2"),
+    "older": Verb(("list",), release="schema-1"),
+    "older, tag": Verb(("tag", "new", "lenet@1"), release="schema-2"),
 }

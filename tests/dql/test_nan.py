@@ -10,8 +10,6 @@ import pytest
 
 import dlv.api as api
 import dlv.cli as cli
-from dlv.metadata.database import Database
-from dlv.repository.handle import Repository
 
 NAN, INF = math.nan, math.inf
 LOSSES: dict[str, list[float] | None] = {
@@ -109,22 +107,3 @@ def test_best_and_list(folder: Path, capsys: pytest.CaptureFixture[str]) -> None
         assert len(capsys.readouterr().out.split()) == len(found), where
     assert cli.run(["-C", str(folder), "show", "d@best:loss"]) == 4
     assert "NaN" in capsys.readouterr().err
-
-
-def test_a_catalogue_of_before_is_read_again(folder: Path) -> None:
-    """Where NaN and infinities were null."""
-    with Repository.find(folder) as repository:
-        db = repository.database
-        read = "SELECT last, min, min_step, max, max_step, nonfinite FROM metric ORDER BY 1, 2"
-        now = db.rows(read)
-        db.execute("UPDATE metric SET last = NULL WHERE typeof(last) = 'blob' OR abs(last) > 1e308")
-        db.execute("UPDATE metric SET min = NULL, max = NULL, min_step = NULL, max_step = NULL"
-                   " WHERE typeof(min) = 'blob' OR abs(min) > 1e308")  # fmt: skip
-        db.execute("PRAGMA user_version = 4")
-    with Repository.find(folder) as repository:
-        assert repository.database.rows(read) == now
-    with Repository.find(folder) as repository:
-        repository.database.execute("UPDATE metric SET last = NULL")
-        repository.database.execute("PRAGMA user_version = 4")
-        path = repository.database_file
-    Database(path).close()  # which cannot read series

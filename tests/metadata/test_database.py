@@ -21,11 +21,10 @@ from hypothesis import strategies as st
 
 import dlv
 import dlv.metadata.database as database
-import dlv.metadata.dump as dump
 from dlv.disk.locks import Patience
 from dlv.errors import Conflict, Damaged, DlvError, NewerFormat, StorageError
-from dlv.metadata.database import SCHEMA_VERSION, Database
-from dlv.metadata.migrations import number_of
+from dlv.metadata.database import SCHEMA_VERSION, Database, is_outdated
+from dlv.metadata.schemas import number_of
 
 HOME = str(Path(dlv.__file__).parent.parent)
 TABLES = "SELECT name FROM sqlite_schema WHERE type = 'table'"
@@ -454,122 +453,36 @@ with db.atomic():
     db.close()
 
 
-# Migrations
+# Other schemas
 
 
-def test_a_migration_runs_once_and_with_its_number(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def of_schema(path: Path, number: int) -> None:
     Database(path).close()
-    ran = []
-
-    def later(db: Database) -> None:
-        ran.append(db.value("PRAGMA user_version"))
-        db.execute("INSERT INTO state(key, value) VALUES ('later', '1')")
-
-    monkeypatch.setattr(database, "MIGRATIONS", (*database.MIGRATIONS, later))
-    monkeypatch.setattr(database, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
-    for _ in range(2):
-        db = Database(path, create=False)
-        assert db.value("PRAGMA user_version") == SCHEMA_VERSION + 1
-        assert db.rows("SELECT value FROM state WHERE key = 'later'") == [("1",)]
-        db.close()
-    assert ran == [SCHEMA_VERSION]
+    with closing(sqlite3.connect(path)) as plain:
+        plain.execute(f"PRAGMA user_version = {number}")
 
 
-def test_a_failing_migration_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    db = Database(path)
-    put(db, "a")
-    db.close()
-
-    def good(db: Database) -> None:
-        db.execute("CREATE TABLE later(x)")
-        db.execute("DELETE FROM state")
-
-    def bad(db: Database) -> None:
-        db.execute("CREATE TABLE latest(x)")
-        raise KeyError("half way")
-
-    monkeypatch.setattr(database, "MIGRATIONS", (*database.MIGRATIONS, good, bad))
-    monkeypatch.setattr(database, "SCHEMA_VERSION", SCHEMA_VERSION + 2)
-    for _ in range(2):
-        with pytest.raises(KeyError, match="half way"):
-            Database(path)
-    monkeypatch.undo()
-    db = Database(path)
-    assert db.value("PRAGMA user_version") == SCHEMA_VERSION
-    assert keys(db) == ["a"]
-    assert db.rows("SELECT name FROM sqlite_schema WHERE name LIKE 'late%'") == []
-    db.close()
+def test_an_older_schema_is_refused_and_left_alone(path: Path) -> None:
+    of_schema(path, SCHEMA_VERSION - 1)
+    before = path.read_bytes()
+    assert is_outdated(path)
+    with pytest.raises(Damaged, match="of an older dlv") as caught:
+        Database(path, create=False)
+    assert caught.value.hint == "dlv fsck --rebuild"
+    assert caught.value.why == f"its schema is number 4, this dlv reads {SCHEMA_VERSION}"
+    with closing(Database(path, lenient=True)) as db:
+        assert db.table("state")[0] == ["key", "value"]
+    assert path.read_bytes() == before
 
 
-def older(path: Path) -> None:
-    """Make a catalogue as one of schema 1 was: nothing knew of lossy versions."""
-    plain = sqlite3.connect(path)
-    text = plain.execute("SELECT sql FROM sqlite_schema WHERE name = 'version'").fetchone()[0]
-    columns = [row[1] for row in plain.execute("PRAGMA table_info(version)")]
-    columns.remove("scheme")
-    assert "  scheme TEXT,\n" in text
-    indexes = plain.execute(
-        "SELECT sql FROM sqlite_schema WHERE tbl_name = 'version' AND type = 'index' AND sql != ''"
-    ).fetchall()
-    kept = plain.execute(f"SELECT {', '.join(columns)} FROM version").fetchall()
-    plain.execute("DROP TABLE version")
-    plain.execute(text.replace("  scheme TEXT,\n", ""))
-    for (index,) in indexes:
-        plain.execute(index)
-    places = ", ".join("?" * len(columns))
-    plain.executemany(f"INSERT INTO version({', '.join(columns)}) VALUES ({places})", kept)
-    plain.execute("PRAGMA user_version = 1")
-    plain.commit()
-    plain.close()
+@pytest.mark.parametrize("number", [SCHEMA_VERSION, SCHEMA_VERSION + 1, 0, -1])
+def test_what_is_not_outdated(path: Path, number: int) -> None:
+    assert not is_outdated(path)
+    of_schema(path, number)
+    assert not is_outdated(path)
 
 
-VERSION = (
-    "INSERT INTO version(hash, name, number, creation_time, author, message, state)"
-    " VALUES (?, 'lenet', ?, ?, 'ada', ?, ?)"
-)
-
-
-def test_a_catalogue_of_schema_1(path: Path) -> None:
-    db = Database(path)
-    with db.atomic():
-        for number, state in enumerate(["live", "removed", "recovered"], 1):
-            found = None if state == "recovered" else number
-            db.execute(VERSION, (f"{number:064x}", found, 1000 + number, "m", state))
-        db.execute("INSERT INTO tag VALUES ('best', 2)")
-        db.execute("INSERT INTO parent VALUES (2, 0, 1, NULL, 'commit')")
-    before = {name: db.table(name) for (name,) in db.rows(TABLES)}
-    db.close()
-    older(path)
-    for _ in range(2):
-        db = Database(path, create=False)
-        assert db.value("PRAGMA user_version") == SCHEMA_VERSION
-        assert db.as_made()
-        assert {name: db.table(name) for (name,) in db.rows(TABLES)} == before
-        assert dump.integrity(db) == []
-        assert db.value("PRAGMA foreign_keys") == 1
-        with pytest.raises(sqlite3.IntegrityError):
-            db.execute("INSERT INTO tag VALUES ('worst', 9)")
-        db.close()
-
-
-def test_a_catalogue_of_schema_1_that_has_the_column(path: Path) -> None:
-    db = Database(path)
-    db.execute(VERSION, ("a", 1, 1000, "m", "live"))
-    db.execute("UPDATE version SET scheme = 'fp16'")
-    db.execute("DROP INDEX version_time")
-    db.execute("PRAGMA user_version = 1")
-    db.close()
-    db = Database(path, create=False)
-    assert db.rows("SELECT id, scheme FROM version") == [(1, "fp16")]
-    assert db.as_made()
-    db.close()
-
-
-def test_two_processes_bring_one_catalogue_up(path: Path) -> None:
-    Database(path).close()
-    older(path)
+def test_two_processes_make_one_catalogue(path: Path) -> None:
     code = """
 import sys
 from pathlib import Path
@@ -652,7 +565,7 @@ def test_what_cannot_be_opened_whole_keeps_its_log(
         raise StorageError("disk I/O error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Database, "_migrate", refused)
+        patch.setattr(Database, "_begin", refused)
         with pytest.raises(StorageError):
             Database(left / "dlv.db")
     assert (left / "dlv.db-wal").stat().st_size == log

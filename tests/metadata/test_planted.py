@@ -106,14 +106,13 @@ def test_a_ledger_is_set_aside(lived: Repository) -> None:
     Trials(lived.trials_path).close()
 
 
-def test_an_old_catalogue_is_not_brought_up_with_it(tmp_path: Path) -> None:
-    """Or what was planted would run while it is."""
+def test_an_old_catalogue_is_not_opened_with_it(tmp_path: Path) -> None:
     path = tmp_path / "dlv.db"
     Database(path).close()
     with closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TRIGGER evil AFTER INSERT ON node BEGIN DELETE FROM tag; END")
         db.execute("PRAGMA user_version = 3")
     before = shutil.copy(path, tmp_path / "before.db")
-    with pytest.raises(Damaged, match="not as dlv made it"):
+    with pytest.raises(Damaged, match="of an older dlv"):
         Database(path)
     assert Path(before).read_bytes() == path.read_bytes()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from dlv.errors import Damaged, NewerFormat
-from dlv.objects.record import Reader, check_format, natural, whole
+from dlv.objects.record import Reader, as_json, check_format, natural, whole
 
 
 @pytest.mark.parametrize("value", [None, [], 1, "a", True])
@@ -80,3 +81,21 @@ def test_another_format() -> None:
     with pytest.raises(NewerFormat, match="dlv/fact/2") as found:
         check_format({"format": "dlv/fact/2", "writer": "dlv 9.0.0"}, "dlv/fact/1", "it")
     assert found.value.why == "this dlv reads `dlv/fact/1`; it was written by dlv 9.0.0"
+
+
+def test_a_dataclass_as_json() -> None:
+    @dataclass(frozen=True)
+    class Inner:
+        name: str
+        sizes: tuple[int, ...]
+
+    @dataclass(frozen=True)
+    class Outer:
+        inner: tuple[Inner, ...]
+        one: Inner | None
+        free: dict[str, object]
+
+    inner = {"name": "a", "sizes": [1, 2]}
+    free: dict[str, object] = {"left": (1,)}
+    told = as_json(Outer((Inner("a", (1, 2)),), None, free))
+    assert told == {"inner": [inner], "one": None, "free": free}

@@ -49,7 +49,7 @@ class Invocation:
         self.colour: str | None = given.get("color")
         self._jobs: int | None = given.get("jobs")
         self._wait: float | str | None = given.get("wait")
-        self.mending = self._config_read = False
+        self.mending = self.rebuilding = self._config_read = False
         self._silent: config_module.Config | None = None
         # A fixed time for tests and for reproducible examples.
         fixed = environ.get("DLV_NOW") if strict else None
@@ -79,6 +79,13 @@ class Invocation:
         )
         found.single_host = lambda: bool(self.config.get("core.singlehost"))
         found.patience = locks.Patience(self._seconds, self.output.message)
+        if found.outdated and not self.rebuilding:
+            import dlv.recovery.rebuild as rebuilding
+
+            faults = rebuilding.rebuild(found, if_outdated=True).faults
+            self.output.message("the catalogue was that of an older dlv: it has been made again")
+            if faults:
+                self.output.warn("parts of the repository are damaged: dlv fsck names them")
         return found
 
     def _seconds(self) -> float:

@@ -5,7 +5,7 @@ All of them or none: packs and manifests first, then the rows of all in one tran
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,22 +14,22 @@ import dlv.repository.environment as environment
 import dlv.repository.lineage as lineage
 import dlv.versions.carrying as carrying
 import dlv.versions.version as version
-import dlv.weights.catalogue as catalogue
 import dlv.weights.snapshots as snapshots
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.canonical import timestamp
 from dlv.dql.outcome import Model, Networks
 from dlv.errors import Conflict, NotFound
-from dlv.metadata import matrices, versions
+from dlv.metadata import versions
 from dlv.network.edits.reuse import Plan
 from dlv.network.graph import Network
 from dlv.objects.manifest import FileEntry, Manifest, NetworkReference, Parent
 from dlv.repository.git_files import FileStore
 from dlv.repository.handle import Repository
 from dlv.versions.carrying import Held
+from dlv.versions.publishing import NewVersion, publish
 from dlv.weights.snapshots import WeightFile, Weights
 from dlv.weights.store import MatrixStore
-from dlv.weights.writer import PackRecord, WeightWriter
+from dlv.weights.writer import WeightWriter
 
 FORMAT = "safetensors"  # in which a checkout writes weights that came from no file
 
@@ -91,7 +91,9 @@ def commit(
             store.close()
         for each in made:
             repository.write_manifest(each)
-        labels = _insert(repository, networks, made, packs, who)
+        ready = [NewVersion(one, model.network) for one, model in zip(made, models, strict=True)]
+        with repository.change(networks.verb, who) as change:
+            labels = [version.label for version in publish(change, packs, ready)]
     committed = [
         replace(model, committed=label) for model, label in zip(models, labels, strict=True)
     ]
@@ -189,27 +191,3 @@ def _reused(plan: Plan, seed: int) -> dict[str, Any]:
             for item in (*plan.tensors, *plan.dropped)
         ],
     }
-
-
-def _insert(
-    repository: Repository,
-    networks: Networks,
-    made: Sequence[Manifest],
-    packs: Sequence[PackRecord],
-    author: str,
-) -> list[str]:
-    """All rows; the commit of this transaction is the moment from which the versions exist."""
-    db = repository.database
-    labels = []
-    with repository.change(networks.verb, author) as change:
-        matrices.insert_packs(db, [(pack.hash, pack.bytes, pack.footer) for pack in packs])
-        for manifest, model in zip(made, networks.models, strict=True):
-            if versions.by_id(db, manifest.id) is not None:
-                raise Conflict("this very version exists already", why=manifest.id[:12])
-            number = versions.next_number(db, manifest.name)
-            catalogue.insert(db, manifest, model.network, [], number=number)
-            change.record("number", manifest.id, {"name": manifest.name, "number": number})
-            labels.append(f"{manifest.name}@{number}")
-        more = f" to {labels[-1]}" if len(labels) > 1 else ""
-        change.summary = f"{labels[0]}{more}"
-    return labels

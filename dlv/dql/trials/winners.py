@@ -23,14 +23,15 @@ from dlv.dql.derive import committing
 from dlv.dql.derive.committing import FORMAT
 from dlv.dql.outcome import Trial
 from dlv.dql.trials.candidates import Candidate
-from dlv.errors import Conflict, Damaged
+from dlv.errors import Damaged
 from dlv.events.formats.series import Scalars
-from dlv.metadata import matrices, versions
+from dlv.metadata import versions
 from dlv.metadata.metrics import Summary
 from dlv.objects.manifest import Manifest, NetworkReference, Parent, SeriesReference
 from dlv.repository.handle import Repository
 from dlv.training.ledger.ledger import Ledger
 from dlv.training.trial_files import TrialFiles
+from dlv.versions.publishing import NewVersion, publish
 from dlv.weights.snapshots import WeightFile, Weights, put
 from dlv.weights.store import MatrixStore
 from dlv.weights.writer import PackRecord, WeightWriter
@@ -281,29 +282,17 @@ def _derivation(repository: Repository, trial: Trial, candidate: Candidate) -> d
 def _insert(
     repository: Repository, made: Sequence[_Made], packs: Sequence[PackRecord], author: str
 ) -> dict[str, str]:
-    """All rows; the commit of this transaction is the moment from which the versions exist."""
-    db = repository.database
-    labels: dict[str, str] = {}
-    listed: list[str] = []
+    """The label of the version of each trial, in one change; the first process makes it."""
     with repository.change(VERB, author) as change:
         # Another process may have done the same meanwhile.
         there = _there(repository, made[0].manifest.name)
-        matrices.insert_packs(db, [(pack.hash, pack.bytes, pack.footer) for pack in packs])
-        for each in made:
-            manifest = each.manifest
-            if (label := there.get(_key(each.trial))) is not None:
-                labels[each.trial.id] = label
-                continue
-            if versions.by_id(db, manifest.id) is not None:
-                raise Conflict("this very version exists already", why=manifest.id[:12])
-            number = versions.next_number(db, manifest.name)
-            network = each.trial.network
-            catalogue.insert(db, manifest, network, each.summaries, number=number)
-            change.record("number", manifest.id, {"name": manifest.name, "number": number})
-            labels[each.trial.id] = f"{manifest.name}@{number}"
-            listed.append(labels[each.trial.id])
-        if not listed:
+        new = [winner for winner in made if _key(winner.trial) not in there]
+        published = publish(
+            change,
+            packs,
+            [NewVersion(one.manifest, one.trial.network, one.summaries) for one in new],
+        )
+        if not new:
             change.cancel()
-        more = f" to {listed[-1]}" if len(listed) > 1 else ""
-        change.summary = f"{listed[0]}{more}" if listed else ""
-    return labels
+    there |= {_key(one.trial): row.label for one, row in zip(new, published, strict=True)}
+    return {winner.trial.id: there[_key(winner.trial)] for winner in made}
