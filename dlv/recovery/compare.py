@@ -131,13 +131,15 @@ def _word(fact: Fact, labels: dict[str, str]) -> str:
 
 def _rows(repository: Repository, fresh: Database, compared: Compared) -> None:
     explained = _explained(repository, compared.filled)
+    labels = dump.labels(fresh)
     for table, row, what in dump.differences(repository.database, fresh):
         # Objects that no committed version refers to are not the catalogue's business.
         if what == "missing" and table in dump.OF_PACKS:
             if table == "pack":
                 compared.filled.dangling.append((table, str(row[0])))
         elif not explained(table, row):
-            compared.add(f"{table} {_short(row)}", f"the row is {what}")
+            reached = [labels[value] for value in row[:4] if value in labels]
+            compared.add(f"{table} {_short(row)}", f"the row is {what}", reached)
 
 
 def _explained(repository: Repository, filled: Filled) -> Callable[[str, Sequence[Any]], bool]:

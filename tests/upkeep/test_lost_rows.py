@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -250,3 +252,14 @@ def test_commits_while_fsck_looks_are_no_fault(
             assert check.check(lived).faults == []
     other.close()
     assert len([1 for _ in stored(lived.manifests, ".json")]) > 8
+
+
+def test_a_changed_row_names_its_version(lived: Repository) -> None:
+    lived.close()
+    with closing(sqlite3.connect(lived.database_file)) as db:
+        db.execute("UPDATE version SET message = 'another' WHERE name = 'lenet' AND number = 1")
+        db.commit()
+    faults = check.check(lived).faults
+    assert {fault.versions for fault in faults if fault.object.startswith("version ")} == {
+        ("lenet@1",)
+    }
