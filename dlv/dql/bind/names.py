@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from dlv.dql.bind import queries
+from dlv.dql.bind.binder import Binder, Found, Parse, ReadConfig, Reported
 from dlv.dql.bind.bound import Bound, Evaluation
 from dlv.dql.bind.faults import Fault, refuse
-from dlv.dql.bind.reading import Found, Parse, ReadConfig, Reading, Reported
 from dlv.dql.words import ast, parser
 from dlv.metadata.known_names import KnownNames
 from dlv.metadata.select.relations import Query
@@ -30,19 +30,19 @@ def resolve(
     what comes back is not to be run. `parse` reads saved queries, `config_file` configurations.
     """
     found = Found()
-    reading = Reading(
-        *(text, known, parameters or {}, parse, queries.Queries(), found),
+    binder = Binder(
+        *(text, known, parameters or {}, parse, queries.query, found),
         defining=defining,
         config_file=config_file,
     )
     asked: Query | Evaluation | None = None
     done = False
-    with reading.collecting():
-        asked = _statement(reading, query)
+    with binder.collecting():
+        asked = _statement(binder, query)
         done = True
     faults = [*found.faults]
     if found.missing and defining is None:
-        faults.append(_missing(reading))
+        faults.append(_missing(binder))
     refuse(faults)
     if not done and not found.missing:
         raise Reported
@@ -52,35 +52,35 @@ def resolve(
     return Bound(asked, *made)
 
 
-def _statement(reading: Reading, query: ast.Query) -> Query | Evaluation | None:
+def _statement(binder: Binder, query: ast.Query) -> Query | Evaluation | None:
     body: ast.Body = query
     while isinstance(body, ast.Query) and _bare(body):
         body = body.body
     if isinstance(body, ast.Derived):
         import dlv.dql.bind.derivations as derivations
 
-        derivations.derivation(reading, body, nested=False)
+        derivations.derivation(binder, body, nested=False)
         return None
     import dlv.dql.bind.evaluations as evaluations
 
     if isinstance(body, ast.Evaluate):
-        return evaluations.evaluation(reading, body, ast.Query(body, span=body.span))
+        return evaluations.evaluation(binder, body, ast.Query(body, span=body.span))
     if isinstance(body, ast.Query):
         inner = body.body
         while isinstance(inner, ast.Query) and _bare(inner):
             inner = inner.body
         if isinstance(inner, ast.Evaluate):
-            return evaluations.evaluation(reading, inner, body)
-    return queries.query(reading, None, query).query
+            return evaluations.evaluation(binder, inner, body)
+    return queries.query(binder, query).query
 
 
 def _bare(query: ast.Query) -> bool:
     return not query.order_by and query.limit is None and query.offset is None
 
 
-def _missing(reading: Reading) -> Fault:
+def _missing(binder: Binder) -> Fault:
     """One fault for all parameters without values, where the first of them stands."""
-    missing = sorted(reading.found.missing.values(), key=lambda each: each[1].span.start)
+    missing = sorted(binder.found.missing.values(), key=lambda each: each[1].span.start)
     first, names = missing[0], [part.name for _, part in missing]
     listed = ", ".join(f"${name}" for name in names)
     inside, part = first

@@ -3,65 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from dlv.dql.bind.reading import Reading
-from dlv.dql.bind.things import Scalar, Variable
+from dlv.dql.bind.binder import Binder
+from dlv.dql.bind.things import Variable
 from dlv.dql.words import ast
 from dlv.errors import nearest
 from dlv.metadata.select.field_names import FIELD_NAMES
 from dlv.metadata.select.relations import COLUMNS, MANY
 
 
-@dataclass
-class Scope:
-    """The variables of one query, and the scope of the query that it stands in.
-
-    `titles`: columns by the name that `as` gave them, for the clauses that may use it.
-    `clause`: where no aggregate may stand, and why. `quantifier`: any, every, no before a test.
-    """
-
-    variables: dict[str, Variable] = field(default_factory=dict)
-    outer: Scope | None = None
-    titles: dict[str, Scalar] = field(default_factory=dict)
-    clause: str | None = None
-    quantifier: str | None = None
-
-    def find(self, name: str) -> Variable | None:
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.variables:
-                return scope.variables[name]
-            scope = scope.outer
-        return None
-
-    def every(self) -> Iterator[Variable]:
-        scope: Scope | None = self
-        while scope is not None:
-            yield from scope.variables.values()
-            scope = scope.outer
-
-    def names(self) -> Iterator[str]:
-        scope: Scope | None = self
-        while scope is not None:
-            yield from scope.variables
-            scope = scope.outer
-
-
-def variable(reading: Reading, scope: Scope, path: ast.Path) -> Variable:
+def variable(binder: Binder, path: ast.Path) -> Variable:
     """What a path begins with."""
-    found = scope.find(path.name)
-    if found is not None:
-        return found
-    known = list(scope.names())
+    visible = binder.scope.visible()
+    if path.name in visible:
+        return visible[path.name]
+    known = list(visible)
     start = ast.Span(path.span.start, path.span.start + len(path.name))
     words = nearest(path.name, ["true", "false", "null"]) if not path.trailers else []
-    meant = None if path.trailers else column(reading, path.name, next(iter(known), "m"))
+    meant = None if path.trailers else column(binder, path.name, next(iter(known), "m"))
     words = words if meant is None else [meant]
     if path.name.lower() == "nan" and not path.trailers:
         words = ["is nan"]
-    raise reading.fault(
+    raise binder.fault(
         start,
         f"`{path.name}` is no variable of this query",
         why=f"it has {', '.join(f'`{each}`' for each in known)}" if known else "it has none",
@@ -70,11 +34,11 @@ def variable(reading: Reading, scope: Scope, path: ast.Path) -> Variable:
     )
 
 
-def column(reading: Reading, name: str, whose: str = "m") -> str | None:
+def column(binder: Binder, name: str, whose: str = "m") -> str | None:
     """How an attribute, a hyperparameter or a metric of that name is asked for; None: no such."""
-    if name.lower() in (*COLUMNS, *MANY) or reading.known.has_hyperparameter(name):
+    if name.lower() in (*COLUMNS, *MANY) or binder.known.has_hyperparameter(name):
         return f"{whose}.{name}"
-    return f'{whose}["{name}"]' if reading.known.has_series(name) else None
+    return f'{whose}["{name}"]' if binder.known.has_series(name) else None
 
 
 def _hint(path: ast.Path, known: Sequence[str]) -> str:

@@ -1,15 +1,15 @@
-"""What the parts of the binder share: the text, the catalogue's names, and the faults so far."""
+"""The binder: the text at work, the names that it may use, and the faults so far."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from dlv.dql.bind.bound import ConfigFile, Derivation
 from dlv.dql.bind.faults import Fault
-from dlv.dql.bind.things import Result
+from dlv.dql.bind.things import Result, Scalar, Variable
 from dlv.dql.words import ast
 from dlv.dql.words.ast import NOWHERE, Span
 from dlv.metadata.known_names import KnownNames
@@ -19,14 +19,6 @@ LONGEST_REGULAR = 200
 
 Parse = Callable[[str], tuple[ast.Statement, ...]]
 ReadConfig = Callable[[str], ConfigFile]
-
-
-class Nested(Protocol):
-    """Binds the queries inside of others; `scope` is what they stand in."""
-
-    def query(self, reading: Reading, scope: Any, part: ast.Query) -> Result: ...
-
-    def saved(self, reading: Reading, scope: Any, part: ast.Saved) -> Result: ...
 
 
 class Reported(Exception):
@@ -42,7 +34,7 @@ class Found:
     derivations: list[Derivation] = field(default_factory=list)
     variables: dict[str, int] = field(default_factory=dict)  # how often a name was given
     # Parameters without values, where they are first used.
-    missing: dict[str, tuple[Reading, ast.Parameter]] = field(default_factory=dict)
+    missing: dict[str, tuple[Binder, ast.Parameter]] = field(default_factory=dict)
     expanded: int = 0  # saved queries put in
 
 
@@ -60,20 +52,58 @@ class Collecting:
         return isinstance(error, (Fault, Reported))
 
 
+@dataclass
+class Scope:
+    """The variables of one query, and the scope of the query that it stands in.
+
+    `titles`: columns by the name that `as` gave them, for the clauses that may use it.
+    `clause`: where no aggregate may stand, and why. `quantifier`: any, every, no before a test.
+    """
+
+    variables: dict[str, Variable] = field(default_factory=dict)
+    outer: Scope | None = None
+    titles: dict[str, Scalar] = field(default_factory=dict)
+    clause: str | None = None
+    quantifier: str | None = None
+
+    def visible(self) -> dict[str, Variable]:
+        """The variables by name, those of this query first; an inner one hides an outer one."""
+        if self.outer is None:
+            return self.variables
+        return {**self.variables, **self.outer.visible(), **self.variables}
+
+
 @dataclass(frozen=True)
-class Reading:
-    """One text at work: the statement's, or that of a saved query within it."""
+class Binder:
+    """One text at work, the statement's or that of a saved query in it, and what it may name.
+
+    `nested` binds queries inside of others, `defining` is the name that the statement is to be
+    saved under: its parameters may be missing then.
+    """
 
     text: str
     known: KnownNames
     parameters: Mapping[str, Any]
     parse: Parse
-    nested: Nested
+    nested: Callable[[Binder, ast.Query | ast.Saved], Result]
     found: Found
-    defining: str | None = None  # parameters may be missing then
+    scope: Scope = field(default_factory=Scope)
+    defining: str | None = None
     config_file: ReadConfig | None = None
     called: str = "dql"
     saved: tuple[str, ...] = ()  # the saved queries that this text is within
+
+    def within(self, **changes: Any) -> Binder:
+        """The same in another clause of the query, or before a test."""
+        return replace(self, scope=replace(self.scope, **changes))
+
+    def inner(self, *, alone: bool = False) -> Binder:
+        """For a query inside; `alone`: it sees none of the variables around it."""
+        return replace(self, scope=Scope() if alone else Scope(outer=self.scope))
+
+    def query(self, part: ast.Query | ast.Saved, *, alone: bool = False) -> Result:
+        """A query inside; `alone`: it sees none of the variables around it."""
+        return self.nested(self.inner(alone=True) if alone else self, part)
 
     def fault(
         self,
@@ -173,7 +203,7 @@ class Reading:
         at = min(span.start + (quote.end() if quote else 0) + place, max(span.end - 1, 0))
         return Span(at, at + 1)
 
-    def within_saved(self, name: str, text: str) -> Reading:
+    def within_saved(self, name: str, text: str) -> Binder:
         return replace(self, text=text, called=f'query "{name}"', saved=(*self.saved, name))
 
 
