@@ -5,18 +5,41 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from dlv.dql.bind.bound import ConfigFile, Derivation
 from dlv.dql.bind.faults import Fault
-from dlv.dql.bind.things import Result, Scalar, Variable
+from dlv.dql.bind.things import (
+    ANY,
+    BOOLEAN,
+    CONDITION,
+    EXAMPLES,
+    INSTEAD,
+    NODES,
+    NULL,
+    TEXT,
+    VERSION,
+    WORDS,
+    NodeAttribute,
+    NodeSet,
+    Result,
+    Scalar,
+    Selected,
+    Several,
+    Thing,
+    Variable,
+    Whole,
+)
 from dlv.dql.words import ast
 from dlv.dql.words.ast import NOWHERE, Span
+from dlv.errors import nearest
 from dlv.metadata.known_names import KnownNames
 from dlv.network.selector import Selector, SelectorFault, selector
 
 LONGEST_REGULAR = 200
 
+P = TypeVar("P")
+R = TypeVar("R")
 Parse = Callable[[str], tuple[ast.Statement, ...]]
 ReadConfig = Callable[[str], ConfigFile]
 
@@ -128,9 +151,77 @@ class Binder:
         """Notes a fault inside and goes on behind, for there may be more."""
         return Collecting(self.found)
 
+    def all(self, bind: Callable[[P], R], parts: Iterable[P]) -> list[R]:
+        """Every part bound; the faults of all of them are noted before Reported is raised."""
+        parts = tuple(parts)
+        bound: list[R] = []
+        for part in parts:
+            with self.collecting():
+                bound.append(bind(part))
+        if len(bound) < len(parts):
+            raise Reported
+        return bound
+
+    def note(self, span: Span, message: str, **more: Any) -> None:
+        """A fault that keeps nothing else from being bound."""
+        self.found.faults.append(self.fault(span, message, **more))
+
     def warn(self, message: str) -> None:
         if message not in self.found.warnings:
             self.found.warnings.append(message)
+
+    def expect(self, part: ast.Part, thing: Thing, *kinds: str) -> None:
+        """A fault unless a part stands for one value, or one of each node, of these kinds."""
+        held = [BOOLEAN if kind == CONDITION else kind for kind in kinds]
+        match thing:
+            case Scalar():
+                fits = ANY in held or self.is_kind(thing, *held)
+            case NodeAttribute():
+                fits = any(kind in thing.kinds for kind in held)
+            case _:
+                fits = isinstance(thing, Several) and TEXT in held
+        if not fits:
+            raise self.mismatch(part, thing, *kinds)
+
+    def mismatch(self, part: ast.Part, thing: Thing, *kinds: str) -> Fault:
+        """Something of one of these kinds is wanted where a part of another kind stands."""
+        said, first = self.short(part), kinds[0]
+        words = nearest(said, ["true", "false", "null"]) if isinstance(thing, Whole) else []
+        series = isinstance(thing, Selected) and self.known.has_series(thing.selector.text)
+        kind = NodeSet if isinstance(thing, Selected) and not series else type(thing)
+        hint = INSTEAD.get((kind, first), EXAMPLES.get(first))
+        return self.fault(
+            part.span,
+            f"{f'`{said}`' if isinstance(thing, Whole) else said} is {self.holds(thing, first)},"
+            f" and {' or '.join(WORDS[kind] for kind in kinds)} is wanted here",
+            did_you_mean=words,
+            hint=None if words or hint is None else hint.format(said=said),
+        )
+
+    def is_kind(self, scalar: Scalar, *kinds: str) -> bool:
+        """Whether a value can be of one of these kinds, as far as that is known."""
+        if scalar.kind != ANY or scalar.key is None:
+            return scalar.kind in (*kinds, ANY, NULL)
+        return any(self.known.has_kind(scalar.key, kind) for kind in kinds)
+
+    def holds(self, thing: Thing, wanted: str = ANY) -> str:
+        """What a thing is, as a message says it."""
+        match thing:
+            case Scalar(key=None):
+                return WORDS[thing.kind]
+            case Scalar(key=key):
+                assert key is not None
+                kinds = [kind for kind in self.known.kinds(key) if kind != NULL] or [NULL]
+                return "always " + " or ".join(WORDS[kind] for kind in kinds)
+            case NodeAttribute() if wanted != ANY:
+                return " or ".join(sorted(WORDS[kind] for kind in thing.kinds))
+            case NodeAttribute():
+                return "an attribute of each node of a set"
+            case Several():
+                return "a set of values"
+            case Selected() if self.known.has_series(thing.selector.text):
+                return "a metric"
+        return WORDS[VERSION if isinstance(thing, Whole) else NODES]
 
     def said(self, part: ast.Part) -> str:
         """A part as it was written, on one line."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from dlv.dql.bind import constants, values
 from dlv.dql.bind.attribute_names import fits
-from dlv.dql.bind.binder import Binder, Reported
+from dlv.dql.bind.binder import Binder
 from dlv.dql.bind.things import (
     ANY,
     NULL,
@@ -91,12 +92,7 @@ def _of_several(binder: Binder, left: Several, test: Condition) -> Condition:
 
 
 def compare(binder: Binder, part: ast.Compare) -> Condition:
-    sides: list[Thing] = []
-    for side in (part.left, part.right):
-        with binder.collecting():
-            sides.append(values.value(binder, side))
-    if len(sides) < 2:
-        raise Reported
+    sides = binder.all(partial(values.value, binder), (part.left, part.right))
     written: tuple[Any, Any] = (part.left, part.right)
     if _rank(sides[0]) < _rank(sides[1]):
         sides.reverse()
@@ -180,10 +176,10 @@ def beside_several(
     one = values.single(binder, other, right)
     if one.constant and one.kind == NULL:
         raise _beside_null(binder, part.left, other)
-    if not values.is_kind(binder, one, TEXT):
+    if not binder.is_kind(one, TEXT):
         raise binder.fault(
             other.span,
-            f"`{left.name}` holds texts, and {binder.short(other)} is {values.holds(binder, one)}",
+            f"`{left.name}` holds texts, and {binder.short(other)} is {binder.holds(one)}",
         )
     if left.name == "parents" and isinstance(one.value, Constant):
         if part.operator not in _EQUALITY:
@@ -207,7 +203,7 @@ def _versions(
             hint = f'a text stands in quotes: "{said}"'
         raise binder.fault(
             (written[0] if behind else other).span,
-            f"`{said}` is a version, and {binder.short(other)} is {values.holds(binder, right)}",
+            f"`{said}` is a version, and {binder.short(other)} is {binder.holds(right)}",
             did_you_mean=words,
             hint=None if words else hint,
         )
@@ -228,15 +224,13 @@ def _versions(
 
 def these(binder: Binder, whose: str, wanted: Sequence[tuple[Any, Value]]) -> Is:
     """One of these versions, which are named by texts."""
-    ids = []
-    for part, value in wanted:
-        with binder.collecting():
-            assert isinstance(value, Constant)
-            text = constants.texts(binder, part, value.value)
-            ids.append(constants.reference(binder, part, text))
-    if len(ids) < len(wanted):
-        raise Reported
-    return Is(whose, tuple(dict.fromkeys(ids)))
+
+    def version_id(one: tuple[Any, Value]) -> str:
+        part, value = one
+        assert isinstance(value, Constant)
+        return constants.reference(binder, part, constants.texts(binder, part, value.value))
+
+    return Is(whose, tuple(dict.fromkeys(binder.all(version_id, wanted))))
 
 
 def is_id(found: Scalar) -> bool:
@@ -268,7 +262,7 @@ def alike(
         agree = True
     else:
         open_one, kind = (one, two.kind) if one.kind == ANY else (two, one.kind)
-        agree = values.is_kind(binder, open_one, kind)
+        agree = binder.is_kind(open_one, kind)
     if not agree:
         hint = None
         if TIME in (one.kind, two.kind):
@@ -277,8 +271,8 @@ def alike(
             hint = 'a version reference is a text: "lenet@3"'
         raise binder.fault(
             part.span,
-            f"{binder.short(written[0])} is {values.holds(binder, one)}, and"
-            f" {binder.short(written[1])} is {values.holds(binder, two)}",
+            f"{binder.short(written[0])} is {binder.holds(one)}, and"
+            f" {binder.short(written[1])} is {binder.holds(two)}",
             hint=hint,
         )
     return one, two
@@ -289,17 +283,7 @@ def alike(
 
 def between(binder: Binder, part: ast.Between) -> Condition:
     """From low to high, both included."""
-    left: Thing | None = None
-    ends: list[Thing] = []
-    with binder.collecting():
-        left = values.value(binder, part.left)
-    for side in (part.low, part.high):
-        with binder.collecting():
-            ends.append(values.value(binder, side))
-    if left is None or len(ends) < 2:
-        raise Reported
-    if isinstance(left, (Several, Whole)):
-        raise binder.fault(part.left.span, f"{binder.short(part.left)} has no order")
+    left, *ends = binder.all(partial(values.value, binder), (part.left, part.low, part.high))
     bounds: list[Value] = []
     if not isinstance(left, NodeAttribute):
         left = values.single(binder, part.left, left)

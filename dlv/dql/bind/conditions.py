@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from dlv.dql.bind import captured, comparing, constants, paths, template_names, values
@@ -20,7 +21,9 @@ from dlv.dql.bind.comparing import (
 from dlv.dql.bind.things import (
     ANY,
     BOOLEAN,
+    CONDITION,
     LIST,
+    NODES,
     NULL,
     NUMBER,
     TEXT,
@@ -108,12 +111,7 @@ def _listed(
         found = these(binder, whose, [(item, Constant(value)) for item, value in written])
         either = Either((found, *single)) if single else found
         return Not(either) if part.negated else either
-    options: list[Constant] = []
-    for item, value in written:
-        with binder.collecting():
-            options.append(_option(binder, part, left, item, value))
-    if len(options) < len(written):
-        raise Reported
+    options = binder.all(lambda one: _option(binder, part, left, *one), written)
     if isinstance(left, (Selected, NodeSet)):
         left = values.single(binder, part.left, left)
     if single:
@@ -168,10 +166,10 @@ def _within(binder: Binder, part: ast.In, left: Thing) -> Condition:
             raise binder.fault(within.span, f"`{left.name}` holds texts, not {WORDS[kind]}")
         return holding(binder, part, left, lambda one: Within(one, result.query))
     single = values.single(binder, part.left, left)
-    if kind != ANY and not values.is_kind(binder, single, kind):
+    if kind != ANY and not binder.is_kind(single, kind):
         raise binder.fault(
             part.span,
-            f"{binder.short(part.left)} is {values.holds(binder, single)}, and the query behind"
+            f"{binder.short(part.left)} is {binder.holds(single)}, and the query behind"
             f" `in` gives {WORDS[kind]}",
         )
     return holding(binder, part, single, lambda one: Within(one, result.query))
@@ -209,13 +207,8 @@ def noted(binder: Binder, part: ast.Expression) -> Condition | None:
 
 
 def _parts(binder: Binder, part: ast.And | ast.Or) -> Condition:
-    found = []
-    for each in part.parts:
-        with binder.collecting():
-            found.append(condition(binder, each))
-    if len(found) < len(part.parts):
-        raise Reported
-    return All(tuple(found)) if isinstance(part, ast.And) else Either(tuple(found))
+    parts = tuple(binder.all(partial(condition, binder), part.parts))
+    return All(parts) if isinstance(part, ast.And) else Either(parts)
 
 
 def _not(binder: Binder, part: ast.Unary) -> Condition:
@@ -235,20 +228,16 @@ def _quantified(binder: Binder, part: ast.Quantified) -> Condition:
 
 
 def _like(binder: Binder, part: ast.Like) -> Condition:
-    word = "ilike" if part.folded else "like"
     if part.escape is not None and len(part.escape) != 1:
         raise binder.fault(part.span, "escape takes one character", hint='like "50!%" escape "!"')
     left = values.value(binder, part.left)
     pattern = values.scalar(binder, part.pattern)
-    if not values.is_kind(binder, pattern, TEXT) or pattern.kind == NULL:
-        raise binder.fault(
-            part.pattern.span,
-            f"{word} takes a text",
-            why=f"{binder.short(part.pattern)} is {values.holds(binder, pattern)}",
-        )
+    binder.expect(part.pattern, pattern, TEXT)
+    if pattern.kind == NULL:
+        raise binder.mismatch(part.pattern, pattern, TEXT)
     if isinstance(left, NodeAttribute) and not pattern.constant:
         raise binder.fault(part.pattern.span, "attributes of nodes are compared with constants")
-    left = _textual(binder, part, left, word)
+    binder.expect(part.left, left, TEXT)
     return holding(
         binder,
         part,
@@ -260,33 +249,9 @@ def _like(binder: Binder, part: ast.Like) -> Condition:
 def _matches(binder: Binder, part: ast.Matches) -> Condition:
     behind = ast.Span(part.left.span.end, part.span.end)
     selector = binder.selector(part.pattern, behind)
-    left = _textual(binder, part, values.value(binder, part.left), "matches")
+    left = values.value(binder, part.left)
+    binder.expect(part.left, left, TEXT)
     return holding(binder, part, left, lambda value: Matches(value, selector))
-
-
-def _textual(binder: Binder, part: ast.Test, left: Thing, word: str) -> Thing:
-    """What is to be a text on the left side."""
-    said = binder.short(part.left)
-    if isinstance(left, Whole):
-        raise binder.fault(
-            part.left.span, f"`{said}` is a version, not a text", hint=f"{said}.name {word} .."
-        )
-    if isinstance(left, (Selected, NodeSet)):
-        one = isinstance(left, Selected)
-        raise binder.fault(
-            part.left.span,
-            f"{said} is {'no text' if one else 'a set of nodes, not a text'}",
-            hint=f"names of nodes: {said}.name {word} ..",
-        )
-    if isinstance(left, NodeAttribute):
-        if TEXT not in left.kinds:
-            raise binder.fault(part.left.span, f"{said} is no text")
-    elif isinstance(left, Scalar) and not values.is_kind(binder, left, TEXT):
-        raise binder.fault(
-            part.left.span,
-            f"{said} is {values.holds(binder, left)}, and {word} is asked of texts",
-        )
-    return left
 
 
 # Null, nodes, lineage
@@ -294,14 +259,8 @@ def _textual(binder: Binder, part: ast.Test, left: Thing, word: str) -> Thing:
 
 def _is_null(binder: Binder, part: ast.IsNull) -> Condition:
     left = values.value(binder, part.left)
-    said = binder.short(part.left)
     if isinstance(left, (Whole, NodeSet)):
-        what = "a version" if isinstance(left, Whole) else "a set of nodes"
-        raise binder.fault(
-            part.left.span,
-            f"{said} is {what}, which is never null",
-            hint=None if isinstance(left, Whole) else f"exists {said}",
-        )
+        raise binder.mismatch(part.left, left, ANY)
     if isinstance(left, Several):
         some = AnyOf(left.variable.unique, left.name, Truth(True))
         return some if part.negated else Not(some)
@@ -314,15 +273,7 @@ def _is_nan(binder: Binder, part: ast.IsNan) -> Condition:
     left = values.value(binder, part.left)
     if isinstance(left, Selected):
         left = paths.metric(binder, left.variable, left.selector)
-    said = binder.short(part.left)
-    if isinstance(left, NodeAttribute):
-        number, what = NUMBER in left.kinds, "is never a number"
-    elif isinstance(left, Scalar):
-        number, what = values.is_kind(binder, left, NUMBER), f"is {values.holds(binder, left)}"
-    else:
-        number, what = False, "is no value"
-    if not number:
-        raise binder.fault(part.left.span, f"{said} {what}, and `is nan` is asked of numbers")
+    binder.expect(part.left, left, NUMBER)
     return holding(binder, part, left, IsNan)
 
 
@@ -333,7 +284,7 @@ def _has(binder: Binder, part: ast.Has) -> Condition:
         with binder.collecting():
             blank = dict.fromkeys(asked, "") if asked else None
             patterns.append(template_names.pattern(binder, template, blank))
-    nodes = node_set(binder, part.left, "has")
+    nodes = node_set(binder, part.left)
     if asked and len(patterns) == len(part.templates):
         return _has_captured(binder, part, nodes.nodes)
     if len(patterns) < len(part.templates):
@@ -353,35 +304,22 @@ def _has_captured(binder: Binder, part: ast.Has, nodes: Nodes) -> Condition:
     return captured.of_nodes(binder.scope.quantifier, nodes, holds)
 
 
-def node_set(binder: Binder, part: ast.Expression, use: str) -> NodeSet:
+def node_set(binder: Binder, part: ast.Expression) -> NodeSet:
     """The nodes that an expression stands for."""
-    found = values.value(binder, part)
-    said = binder.short(part)
-    if isinstance(found, NodeSet):
-        return found
-    if isinstance(found, Selected):
-        return NodeSet(paths.start(binder, found.variable, found.selector))
-    if isinstance(found, Whole):
-        raise binder.fault(
-            part.span,
-            f"{use} is asked of nodes, and `{said}` is a version",
-            hint=f'{said}["conv*"] is a set of nodes; exists {said}[CONV] asks for any',
-        )
-    raise binder.fault(
-        part.span,
-        f"{use} is asked of nodes, and {said} is none",
-        hint='nodes are chosen by name or template: m["conv*"], m[CONV], m["conv*"].next',
-    )
+    nodes = values.value(binder, part)
+    if isinstance(nodes, Selected):
+        return NodeSet(paths.start(binder, nodes.variable, nodes.selector))
+    if not isinstance(nodes, NodeSet):
+        raise binder.mismatch(part, nodes, NODES)
+    return nodes
 
 
 def _exists(binder: Binder, part: ast.Exists) -> Condition:
     if isinstance(part.what, ast.Query):
         return relations.Exists(binder.query(part.what).query)
     found = values.value(binder, part.what)
-    if isinstance(found, (NodeSet, Selected)):
-        return AnyNode(node_set(binder, part.what, "exists").nodes)
-    if isinstance(found, Whole):
-        return AnyNode(node_set(binder, part.what, "exists").nodes)
+    if isinstance(found, (NodeSet, Selected, Whole)):
+        return AnyNode(node_set(binder, part.what).nodes)
     if isinstance(found, Several):
         return AnyOf(found.variable.unique, found.name, Truth(True))
     if isinstance(found, NodeAttribute):
@@ -390,10 +328,7 @@ def _exists(binder: Binder, part: ast.Exists) -> Condition:
 
 
 def _lineage(binder: Binder, part: ast.Lineage) -> Condition:
-    sides: list[str | Fixed] = []
-    for side in (part.left, part.right):
-        with binder.collecting():
-            sides.append(_end(binder, part, side))
+    left, right = binder.all(partial(_end, binder), (part.left, part.right))
     if part.within is not None and part.within < 1:
         raise binder.fault(part.span, "within takes at least one step")
     if part.relation in ("child_of", "parent_of") and (part.within or 1) > 1:
@@ -403,24 +338,16 @@ def _lineage(binder: Binder, part: ast.Lineage) -> Condition:
             f"{part.relation} is one step",
             hint=f"{far} .. within {part.within} is over more of them",
         )
-    if len(sides) < 2:
-        raise Reported
-    return Related(part.relation, sides[0], sides[1], part.within)
+    return Related(part.relation, left, right, part.within)
 
 
-def _end(binder: Binder, part: ast.Lineage, side: ast.Expression) -> str | Fixed:
+def _end(binder: Binder, side: ast.Expression) -> str | Fixed:
     found = values.value(binder, side)
     if isinstance(found, Whole):
         return found.variable.unique
     if isinstance(found, Scalar) and isinstance(found.value, Constant) and found.kind == TEXT:
         return Fixed(constants.reference(binder, side, str(found.value.value)))
-    said = binder.short(side)
-    whose = said.split(".")[0].split("[")[0]
-    raise binder.fault(
-        side.span,
-        f"{part.relation} stands between versions, and {said} is none",
-        hint=f'write a variable such as {whose}, or a reference: "lenet@3"',
-    )
+    raise binder.mismatch(side, found, VERSION)
 
 
 # What is no test
@@ -435,34 +362,11 @@ def _plain(binder: Binder, part: ast.Expression) -> Condition:
     if isinstance(part, ast.Call) and part.name.lower() not in (*values.AGGREGATES, "coalesce"):
         return _no_function(binder, part)
     found = values.value(binder, part)
-    said = binder.short(part)
-    if isinstance(found, Whole):
-        raise binder.fault(
-            part.span,
-            f"`{said}` is a version, not a condition",
-            did_you_mean=nearest(said, ["true", "false"]),
-        )
-    if isinstance(found, NodeSet):
-        raise binder.fault(
-            part.span, f"{said} is a set of nodes, not a condition", hint=f"exists {said}"
-        )
-    if isinstance(found, Selected):
-        known = binder.known.has_series(found.selector.text)
-        hint = f"{said} > 0.5" if known and not found.selector.regular else f"exists {said}"
-        raise binder.fault(part.span, f"{said} is no condition", hint=hint)
-    if isinstance(found, Several):
-        raise binder.fault(part.span, f"{said} is no condition", hint=f'{said} = ".."')
-    if isinstance(found, NodeAttribute):
-        if BOOLEAN not in found.kinds:
-            raise binder.fault(part.span, f"{said} is no condition", hint=f"{said} = ..")
-    elif isinstance(found.value, Constant) and found.kind == BOOLEAN:
+    if isinstance(found, Scalar) and isinstance(found.value, Constant) and found.kind == BOOLEAN:
         return Truth(bool(found.value.value))
-    elif found.kind not in (ANY, BOOLEAN) or not values.is_kind(binder, found, BOOLEAN):
-        raise binder.fault(
-            part.span,
-            f"{said} is {values.holds(binder, found)}, not a condition",
-            hint=f"compare it: {said} = ..",
-        )
+    if isinstance(found, Several):
+        raise binder.mismatch(part, found, CONDITION)
+    binder.expect(part, found, CONDITION)
     return holding(binder, part, found, _is_true)
 
 

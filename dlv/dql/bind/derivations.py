@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from dlv.dql.bind import conditions, constants, paths, sources, template_names
@@ -99,10 +100,10 @@ class Work:
                     part.span, f"{self.binder.short(part)} names no node", hint='"conv1"'
                 )
             return Nodes(self.source.unique, Named(self.binder.selector(text, part.span)))
-        return self._of_source(part, "an end of a slice")
+        return self._of_source(part)
 
-    def _of_source(self, part: Any, use: str) -> Nodes:
-        nodes = conditions.node_set(self.binder, part, use).nodes
+    def _of_source(self, part: Any) -> Nodes:
+        nodes = conditions.node_set(self.binder, part).nodes
         if nodes.variable != self.source.unique:
             raise self.binder.fault(
                 part.span,
@@ -114,13 +115,7 @@ class Work:
     # construct
 
     def changes(self, part: ast.Derived) -> tuple[Change, ...]:
-        found: list[Change] = []
-        for action in part.actions:
-            with self.binder.collecting():
-                found.append(self._change(action))
-        if len(found) < len(part.actions):
-            raise Reported
-        return tuple(found)
+        return tuple(self.binder.all(self._change, part.actions))
 
     def _change(self, action: ast.Action) -> Change:
         binder, path = self.binder, action.path
@@ -132,7 +127,7 @@ class Work:
                 hint=f'{self.source.name}["conv*"].insert = RELU(), .delete, .out = 64',
             )
         span = ast.Span(path.span.start, path.trailers[-2].span.end)
-        nodes = self._of_source(replace(path, trailers=path.trailers[:-1], span=span), "an action")
+        nodes = self._of_source(replace(path, trailers=path.trailers[:-1], span=span))
         word = last.name.lower()
         if isinstance(last, ast.Method) and word not in ("insert", "insert_before"):
             raise binder.fault(
@@ -173,10 +168,10 @@ class Work:
                 f"{word} takes only {wanted}=, the other end of an edge",
                 hint=f'.{word}({wanted}={self.source.name}["pool1"])',
             )
-        return self._of_source(argument.value, f"{wanted}=")
+        return self._of_source(argument.value)
 
     def _delete(self, action: ast.Action, nodes: Nodes) -> Delete:
-        to = None if action.value is None else self._of_source(action.value, "delete")
+        to = None if action.value is None else self._of_source(action.value)
         return Delete(nodes, to, action.span)
 
     def _makings(self, value: Any) -> tuple[Making, ...]:
@@ -185,13 +180,7 @@ class Work:
             raise self.binder.fault(
                 value.span, "the list makes no node", hint="`.delete` takes a node out"
             )
-        found: list[Making] = []
-        for each in several:
-            with self.binder.collecting():
-                found.append(template_names.making(self.binder, each))
-        if len(found) < len(several):
-            raise Reported
-        return tuple(found)
+        return tuple(self.binder.all(partial(template_names.making, self.binder), several))
 
     def _check_captures(self, makings: Sequence[Making], *sets: Nodes) -> None:
         """What a name puts in has to be captured by a selector."""

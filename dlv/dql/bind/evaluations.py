@@ -139,13 +139,11 @@ def _source(binder: Binder, part: ast.Evaluate) -> Variable:
     if found is None:
         if len(binder.scope.variables) > 1:
             first = next(iter(binder.scope.variables))
-            binder.found.faults.append(
-                binder.fault(
-                    part.span,
-                    "which of these is to be trained?",
-                    why=f"there are {', '.join(binder.scope.variables)}",
-                    hint=f"evaluate {first} from ..",
-                )
+            binder.note(
+                part.span,
+                "which of these is to be trained?",
+                why=f"there are {', '.join(binder.scope.variables)}",
+                hint=f"evaluate {first} from ..",
             )
         found = next(iter(binder.scope.variables.values()))
     group = groups(binder.scope.variables, [part.where])
@@ -299,21 +297,17 @@ def _check_grid(binder: Binder, varied: Sequence[tuple[ast.Dimension, Varied]]) 
     for dimension, made in varied:
         span = dimension.span if dimension.domain is None else dimension.domain.span
         if isinstance(made.domain, Uniform):
-            binder.found.faults.append(
-                binder.fault(
-                    span,
-                    f"a grid has no end of values of {binder.short(dimension.paths[0])}",
-                    why="they are a continuum",
-                    hint="using random(20), or values: linspace(0.5, 0.99, 5)",
-                )
+            binder.note(
+                span,
+                f"a grid has no end of values of {binder.short(dimension.paths[0])}",
+                why="they are a continuum",
+                hint="using random(20), or values: linspace(0.5, 0.99, 5)",
             )
         elif isinstance(made.domain, Whole):
             count = made.domain.high - made.domain.low + 1
             if count > constants.MOST_VALUES:
-                binder.found.faults.append(
-                    binder.fault(
-                        span, f"{count:,} values are too many for a grid", hint="using random(20)"
-                    )
+                binder.note(
+                    span, f"{count:,} values are too many for a grid", hint="using random(20)"
                 )
 
 
@@ -329,12 +323,10 @@ def _check_steps(
         for name in ("step", "first"):
             step = rule.get(name)
             if step is not None and least is not None and step > least:
-                binder.found.faults.append(
-                    binder.fault(
-                        call.span,
-                        f"{rule['rule']} looks at step {step}, and trials have {least} steps",
-                        hint="config.steps is how many they have",
-                    )
+                binder.note(
+                    call.span,
+                    f"{rule['rule']} looks at step {step}, and trials have {least} steps",
+                    hint="config.steps is how many they have",
                 )
 
 

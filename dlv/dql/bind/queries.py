@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import is_dataclass, replace
+from functools import partial
 from typing import Any
 
 from dlv.dql.bind import conditions, constants, derivations, sources, values
@@ -90,13 +91,11 @@ def check_grouped(
         if next(ungrouped(tree, keys), None) is not None:
             said = binder.short(part)
             why = f"{said} has a value for each version, and"
-            binder.found.faults.append(
-                binder.fault(
-                    part.span,
-                    f"{said} cannot stand beside aggregates",
-                    why=f"{why} a group has many" if keys else f"{why} all versions are one group",
-                    hint=f"group by {said}",
-                )
+            binder.note(
+                part.span,
+                f"{said} cannot stand beside aggregates",
+                why=f"{why} a group has many" if keys else f"{why} all versions are one group",
+                hint=f"group by {said}",
             )
 
 
@@ -110,13 +109,11 @@ def check_distinct(
     whole = {value.variable for value in shown if isinstance(value, relations.Whole)}
     for part, value in orders:
         if value not in shown and not variables(value) <= whole:
-            binder.found.faults.append(
-                binder.fault(
-                    part.span,
-                    f"distinct rows cannot be ordered by {binder.short(part)}",
-                    why="it is not selected, and rows that are put together may differ in it",
-                    hint=f"select {binder.short(part)} as well",
-                )
+            binder.note(
+                part.span,
+                f"distinct rows cannot be ordered by {binder.short(part)}",
+                why="it is not selected, and rows that are put together may differ in it",
+                hint=f"select {binder.short(part)} as well",
             )
 
 
@@ -305,12 +302,10 @@ def _check_groups(
     trees = [item.value for item in items] + [each.value for each in order]
     if not keys and not has_aggregate(*trees, having):
         if part.having is not None:
-            binder.found.faults.append(
-                binder.fault(
-                    part.having.span,
-                    "having is asked of groups, and there is no group by",
-                    hint="conditions on versions stand in where",
-                )
+            binder.note(
+                part.having.span,
+                "having is asked of groups, and there is no group by",
+                hint="conditions on versions stand in where",
             )
         return
     columns: list[tuple[ast.Part, Any]] = []
@@ -352,12 +347,7 @@ def _combined(binder: Binder, body: ast.SetOperation) -> Result:
     while isinstance(chain[-1].left, ast.SetOperation):
         chain.append(chain[-1].left)
     parts = [chain[-1].left, *(each.right for each in reversed(chain))]
-    results: list[Result] = []
-    for part in parts:
-        with binder.collecting():
-            results.append(_body(binder, part))
-    if len(results) < len(parts):
-        raise Reported
+    results = binder.all(partial(_body, binder), parts)
     whole = results[0]
     for each, part, right in zip(reversed(chain), parts[1:], results[1:], strict=True):
         _check_columns(binder, each.operator, part, whole, right)

@@ -108,13 +108,11 @@ def _check_columns(
         path = used(*items, *others)[name]
         whose = next((each for each in names if column(binder, each) is None), "m")
         meant = column(binder, name, whose) or ""
-        binder.found.faults.append(
-            binder.fault(
-                path.span,
-                f"`{name}` alone is a variable, which stands for versions",
-                did_you_mean=[meant],
-                hint=f"select {meant} from {whose}",
-            )
+        binder.note(
+            path.span,
+            f"`{name}` alone is a variable, which stands for versions",
+            did_you_mean=[meant],
+            hint=f"select {meant} from {whose}",
         )
     if found:
         raise Reported
@@ -134,11 +132,9 @@ def check_joined(binder: Binder, part: ast.Select) -> None:
             path = paths.get(name)
             span = part.span if path is None else path.span
             start = ast.Span(span.start, span.start + len(name))
-            binder.found.faults.append(
-                binder.fault(
-                    start,
-                    f"`{name}` is neither selected nor joined to what is",
-                    why=f"each row would come once for every {name}",
-                    hint=f"select it, or say how {name} and {(chosen or names)[0]} belong together",
-                )
+            binder.note(
+                start,
+                f"`{name}` is neither selected nor joined to what is",
+                why=f"each row would come once for every {name}",
+                hint=f"select it, or say how {name} and {(chosen or names)[0]} belong together",
             )

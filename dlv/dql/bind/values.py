@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from dlv.dql.bind import constants, paths
-from dlv.dql.bind.binder import Binder, Reported
+from dlv.dql.bind.binder import Binder
 from dlv.dql.bind.things import (
     ANY,
     LIST,
@@ -13,8 +14,6 @@ from dlv.dql.bind.things import (
     NUMBER,
     TEXT,
     TIME,
-    WORDS,
-    NodeAttribute,
     NodeSet,
     Scalar,
     Selected,
@@ -70,61 +69,19 @@ def scalar(binder: Binder, part: ast.Expression) -> Scalar:
     return single(binder, part, found)
 
 
-def single(binder: Binder, part: ast.Expression, found: Thing) -> Scalar:
-    said = binder.short(part)
-    if isinstance(found, Scalar):
-        return found
-    if isinstance(found, Selected):
-        return paths.metric(binder, found.variable, found.selector)
-    if isinstance(found, Whole):
-        raise binder.fault(
-            part.span,
-            f"`{said}` is a version, and a value is wanted here",
-            did_you_mean=nearest(said, ["true", "false", "null"]),
-            hint=f"ask for something of it: {said}.name, {said}.id",
-        )
-    if isinstance(found, NodeSet):
-        raise binder.fault(
-            part.span,
-            f"{said} is a set of nodes, and a value is wanted here",
-            hint=f"{said}.count is how many there are; attributes such as .out stand in where",
-        )
-    if isinstance(found, NodeAttribute):
-        raise binder.fault(
-            part.span,
-            f"{said} is an attribute of each node of a set, not one value",
-            hint="in where it is compared with a constant",
-        )
-    raise binder.fault(
-        part.span,
-        f"{said} can be several values, and one is wanted here",
-        hint=f"in where, {said} = .. asks whether one of them is that",
-    )
-
-
-def is_kind(binder: Binder, found: Scalar, *kinds: str) -> bool:
-    """Whether a value can be of one of these kinds, as far as that is known."""
-    if found.kind != ANY or found.key is None:
-        return found.kind in (*kinds, ANY, NULL)
-    return any(binder.known.has_kind(found.key, kind) for kind in kinds)
-
-
-def holds(binder: Binder, found: Scalar) -> str:
-    """The kinds of a value as a message says them."""
-    if found.key is not None:
-        kinds = [kind for kind in binder.known.kinds(found.key) if kind != NULL] or [NULL]
-        return "always " + " or ".join(WORDS[kind] for kind in kinds)
-    return WORDS[found.kind]
+def single(binder: Binder, part: ast.Expression, thing: Thing) -> Scalar:
+    """One value, of nodes or a metric the metric."""
+    if isinstance(thing, Selected):
+        return paths.metric(binder, thing.variable, thing.selector)
+    binder.expect(part, thing, ANY)
+    assert isinstance(thing, Scalar)
+    return thing
 
 
 def _number(binder: Binder, part: ast.Expression) -> Scalar:
-    found = scalar(binder, part)
-    if not is_kind(binder, found, NUMBER):
-        raise binder.fault(
-            part.span,
-            f"{binder.short(part)} is {holds(binder, found)}, not a number to calculate with",
-        )
-    return found
+    number = scalar(binder, part)
+    binder.expect(part, number, NUMBER)
+    return number
 
 
 def _arithmetic(binder: Binder, part: ast.Binary) -> Scalar:
@@ -132,13 +89,8 @@ def _arithmetic(binder: Binder, part: ast.Binary) -> Scalar:
     chain: list[ast.Binary] = [part]
     while isinstance(chain[-1].left, ast.Binary):
         chain.append(chain[-1].left)
-    found: list[Scalar] = []
-    for operand in (chain[-1].left, *(each.right for each in reversed(chain))):
-        with binder.collecting():
-            found.append(_number(binder, operand))
-    if len(found) <= len(chain):
-        raise Reported
-    total, rest = found[0], found[1:]
+    operands = (chain[-1].left, *(each.right for each in reversed(chain)))
+    total, *rest = binder.all(partial(_number, binder), operands)
     for each, right in zip(reversed(chain), rest, strict=True):
         total = Scalar(Arithmetic(each.operator, total.value, right.value), NUMBER)
     return total
@@ -196,10 +148,7 @@ def _aggregate(binder: Binder, call: ast.Call, name: str) -> Scalar:
     if name == "count":
         return Scalar(Aggregate("count", one.value), NUMBER)
     wanted = (NUMBER, TEXT, TIME) if name in _ORDERED else (NUMBER,)
-    if not is_kind(binder, one, *wanted):
-        raise binder.fault(
-            inside.span, f"{name} of {binder.short(inside)}, which is {holds(binder, one)}"
-        )
+    binder.expect(inside, one, *wanted)
     kind = one.kind if name in _ORDERED else NUMBER
     return Scalar(Aggregate(name, one.value), kind)
 
@@ -208,18 +157,16 @@ def _coalesce(binder: Binder, call: ast.Call) -> Scalar:
     args = arguments(binder, call)
     if not args:
         raise binder.fault(call.span, "coalesce takes values", hint="coalesce(m.lr, 0.1)")
-    found: list[Scalar] = []
-    for argument in args:
-        with binder.collecting():
-            if isinstance(argument.value, ast.Star):
-                raise binder.fault(argument.span, "coalesce takes values, not *")
-            found.append(scalar(binder, argument.value))
-    if len(found) < len(args):
-        raise Reported
-    kinds = {each.kind for each in found} - {NULL}
-    return Scalar(
-        Coalesce(tuple(each.value for each in found)), kinds.pop() if len(kinds) == 1 else ANY
-    )
+
+    def operand(argument: ast.Argument) -> Scalar:
+        if isinstance(argument.value, ast.Star):
+            raise binder.fault(argument.span, "coalesce takes values, not *")
+        return scalar(binder, argument.value)
+
+    scalars = binder.all(operand, args)
+    kinds = {each.kind for each in scalars} - {NULL}
+    kind = kinds.pop() if len(kinds) == 1 else ANY
+    return Scalar(Coalesce(tuple(each.value for each in scalars)), kind)
 
 
 def shown(binder: Binder, part: ast.Expression, *, column: bool = True) -> tuple[Value, str]:
