@@ -81,6 +81,7 @@ class Scope:
 
     `titles`: columns by the name that `as` gave them, for the clauses that may use it.
     `clause`: where no aggregate may stand, and why. `quantifier`: any, every, no before a test.
+    `setting`: what paths stand for in conditions on a configuration, which has no variables.
     """
 
     variables: dict[str, Variable] = field(default_factory=dict)
@@ -88,6 +89,7 @@ class Scope:
     titles: dict[str, Scalar] = field(default_factory=dict)
     clause: str | None = None
     quantifier: str | None = None
+    setting: Callable[[Binder, ast.Path], Scalar] | None = None
 
     def visible(self) -> dict[str, Variable]:
         """The variables by name, those of this query first; an inner one hides an outer one."""
@@ -126,6 +128,8 @@ class Binder:
 
     def query(self, part: ast.Query | ast.Saved, *, alone: bool = False) -> Result:
         """A query inside; `alone`: it sees none of the variables around it."""
+        if self.scope.setting is not None:
+            raise self.fault(part.span, "a list is wanted here", hint='in ["sgd", "adam"]')
         return self.nested(self.inner(alone=True) if alone else self, part)
 
     def fault(

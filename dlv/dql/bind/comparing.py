@@ -132,6 +132,8 @@ def _compared(
         assert isinstance(one.value, Column)
         found = these(binder, one.value.variable, [(written[1], two.value)])
         return Not(found) if sign == "!=" else found
+    if sign in _EQUALITY and one.check is not None and isinstance(two.value, Constant):
+        one.check(written[1], two.value.value)
     one, two = alike(binder, part, (one, two), written)
     return holding(binder, part, one, lambda value: Compare(sign, value, two.value))
 

@@ -9,8 +9,10 @@ from typing import Any
 from dlv.dql.bind.binder import Binder
 from dlv.dql.bind.bound import ConfigFile
 from dlv.dql.bind.constants import is_constant, plain
+from dlv.dql.bind.things import ANY, BOOLEAN, NUMBER, TEXT, Scalar
 from dlv.dql.words import ast
 from dlv.errors import DlvError, NotFound, UsageError, nearest
+from dlv.metadata.select.relations import Setting
 from dlv.training import config as configs
 from dlv.training.fields import CONTRACT, NET, TABLES, TORCH, Field
 from dlv.training.ledger.space import Key
@@ -195,6 +197,22 @@ def check_known(binder: Binder, path: ast.Path, key: Key, *, strict: bool) -> Fi
         did_you_mean=meant,
         hint=None if meant else "another trainer may take it: config.trainer",
     )
+
+
+_KINDS = {"float": NUMBER, "int": NUMBER, "text": TEXT, "bool": BOOLEAN}
+
+
+def setting(binder: Binder, path: ast.Path, *, strict: bool) -> Scalar:
+    """A key as the value that a trial has there."""
+    key = key_of(binder, path)
+    known = check_known(binder, path, key, strict=strict)
+
+    def check(part: ast.Part, value: Any) -> None:
+        if value is not None:
+            fitting(binder, part, key, known, value)
+
+    kind = ANY if known is None else _KINDS.get(known.kind, ANY)
+    return Scalar(Setting(key), kind, check=check)
 
 
 def checked(

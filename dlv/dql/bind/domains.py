@@ -3,135 +3,23 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
+from functools import partial
 from typing import Any
 
 from dlv.dql.bind.binder import Binder, Reported
 from dlv.dql.bind.bound import Automatic, Rows, Varied
 from dlv.dql.bind.call_arguments import FLAG, NUMBER, WHOLE, Wanted, read
-from dlv.dql.bind.configurations import Configuration, check_known, fitting, key_of
+from dlv.dql.bind.conditions import condition
+from dlv.dql.bind.configurations import Configuration, check_known, fitting, key_of, setting
 from dlv.dql.bind.constants import MOST_VALUES, is_constant, plain, stretch
 from dlv.dql.bind.things import LIST, VERSION, WORDS
-from dlv.dql.trials.config_tests import (
-    Absent,
-    Alike,
-    Among,
-    Compared,
-    Every,
-    Fixed,
-    Named,
-    Not,
-    Setting,
-    Some,
-    Test,
-    Value,
-)
 from dlv.dql.words import ast
 from dlv.errors import nearest
 from dlv.training import config as configs
 from dlv.training.fields import Field
 from dlv.training.ledger.space import Choices, Domain, Key, Row, Uniform, Whole, named
-
-_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
-
-
-def condition(binder: Binder, part: Any, *, strict: bool) -> Test:
-    """Nesting is as deep as the parser allows."""
-    if isinstance(part, ast.Unary) and part.operator == "not":
-        return Not(condition(binder, part.operand, strict=strict))
-    if isinstance(part, (ast.And, ast.Or)):
-        parts = tuple(condition(binder, each, strict=strict) for each in part.parts)
-        return Every(parts) if isinstance(part, ast.And) else Some(parts)
-    if isinstance(part, ast.Compare):
-        return _compared(binder, part, strict)
-    if isinstance(part, ast.Path):
-        setting = _setting(binder, part, strict)
-        known = check_known(binder, part, setting.key, strict=strict)
-        if known is not None and known.kind != "bool":
-            said = binder.short(part)
-            raise binder.fault(part.span, f"{said} is {known.wanted}", hint=f"{said} = ..")
-        return Compared("=", setting, Fixed(True))
-    if isinstance(part, ast.Between):
-        value = _setting(binder, part.left, strict)
-        low, high = (Fixed(_fixed(binder, each)) for each in (part.low, part.high))
-        both = Every((Compared(">=", value, low), Compared("<=", value, high)))
-        return Not(both) if part.negated else both
-    if isinstance(part, (ast.In, ast.IsNull, ast.Like, ast.Matches)):
-        found = _test(binder, part, _setting(binder, part.left, strict))
-        return Not(found) if part.negated else found
-    raise binder.fault(
-        part.span,
-        f"{binder.short(part)} is no condition on the configuration",
-        hint='when config.optimizer = "sgd"',
-    )
-
-
-def _test(binder: Binder, part: Any, value: Value) -> Test:
-    if isinstance(part, ast.IsNull):
-        return Absent(value)
-    if isinstance(part, ast.Like):
-        pattern = _fixed(binder, part.pattern)
-        if not isinstance(pattern, str):
-            raise binder.fault(part.pattern.span, "like takes a text", hint='like "adam%"')
-        return Alike(value, _like(pattern, part.folded))
-    if isinstance(part, ast.Matches):
-        return Named(value, binder.selector(part.pattern, part.span))
-    within = part.within
-    if isinstance(within, (ast.Listing, ast.Group)):
-        items = within.items
-        if not items:
-            raise binder.fault(within.span, "the list is empty")
-        if isinstance(within, ast.Listing):
-            return Among(value, plain(binder, within))
-        return Among(value, tuple(_fixed(binder, each) for each in items))
-    if isinstance(within, ast.Parameter):
-        given = _fixed(binder, within)
-        return Among(value, given if isinstance(given, tuple) else (given,))
-    raise binder.fault(within.span, "a list is wanted here", hint='in ["sgd", "adam"]')
-
-
-def _like(pattern: str, folded: bool) -> re.Pattern[str]:
-    signs = {"%": ".*", "_": "."}
-    text = "".join(signs.get(sign, re.escape(sign)) for sign in pattern)
-    return re.compile(text, re.DOTALL | (re.IGNORECASE if folded else 0))
-
-
-def _compared(binder: Binder, part: ast.Compare, strict: bool) -> Test:
-    left, operator, right = part.left, part.operator, part.right
-    if is_constant(left) and not is_constant(right):
-        left, operator, right = right, _TURNED[operator], left
-    value = _setting(binder, left, strict)
-    if not is_constant(right):
-        return Compared(operator, value, _setting(binder, right, strict))
-    fixed = _fixed(binder, right)
-    if fixed is None:
-        raise binder.fault(right.span, "nothing equals null", hint="is null")
-    if operator in ("=", "!="):
-        assert isinstance(left, ast.Path)
-        known = check_known(binder, left, value.key, strict=strict)
-        fixed = fitting(binder, right, value.key, known, fixed)
-    return Compared(operator, value, Fixed(fixed))
-
-
-def _setting(binder: Binder, part: Any, strict: bool) -> Setting:
-    if not isinstance(part, ast.Path):
-        raise binder.fault(
-            part.span,
-            f"{binder.short(part)} is nothing of the configuration",
-            hint='when config.optimizer = "sgd"',
-        )
-    key = key_of(binder, part)
-    check_known(binder, part, key, strict=strict)
-    return Setting(key)
-
-
-def _fixed(binder: Binder, part: Any) -> Any:
-    if not is_constant(part):
-        raise binder.fault(part.span, f"{binder.short(part)} is no value")
-    return plain(binder, part)
-
 
 _EXACT = Context(prec=40)
 _ENDS = {"low": Wanted(NUMBER, required=True), "high": Wanted(NUMBER, required=True)}
@@ -163,7 +51,8 @@ def varied(binder: Binder, part: ast.Dimension, config: Configuration) -> Varied
     when = None
     if part.when is not None:
         with binder.collecting():
-            when = condition(binder, part.when, strict=config.strict)
+            settings = partial(setting, strict=config.strict)
+            when = condition(binder.within(clause="when", setting=settings), part.when)
     if len(known) < len(part.paths):
         raise Reported
     domain: Domain | Rows | Automatic

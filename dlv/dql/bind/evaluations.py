@@ -15,7 +15,6 @@ from dlv.dql.bind.derivations import check_name
 from dlv.dql.bind.scopes import groups
 from dlv.dql.bind.things import Variable
 from dlv.dql.trials import keep
-from dlv.dql.trials.config_tests import reads
 from dlv.dql.words import ast
 from dlv.errors import nearest
 from dlv.metadata.select import relations
@@ -176,12 +175,7 @@ def _varied(
 
 
 def _check_circle(binder: Binder, part: ast.Evaluate, found: Sequence[Varied]) -> None:
-    dimensions = [
-        Dimension(
-            each.keys, Choices(()), reads=frozenset(() if each.when is None else reads(each.when))
-        )
-        for each in found
-    ]
+    dimensions = [Dimension(each.keys, Choices(()), reads=each.reads) for each in found]
     try:
         ordered(dimensions)
     except Circular as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from dlv.dql.words import ast
@@ -48,11 +49,15 @@ class Whole:
 
 @part(frozen=True)
 class Scalar:
-    """One value. `key`: of a hyperparameter, whose kind is looked up where it matters."""
+    """One value. `key`: of a hyperparameter, whose kind is looked up where it matters.
+
+    `check` refuses constants that it can never equal.
+    """
 
     value: Value
     kind: str
     key: str | None = None
+    check: Callable[[ast.Part, Any], object] | None = None
 
     @property
     def constant(self) -> bool:

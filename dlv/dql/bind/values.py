@@ -40,6 +40,8 @@ def value(binder: Binder, part: ast.Expression) -> Thing:
         return constants.scalar(binder, part)
     if isinstance(part, ast.Path):
         scope = binder.scope
+        if scope.setting is not None:
+            return scope.setting(binder, part)
         if not part.trailers and part.name in scope.titles and part.name not in scope.variables:
             return scope.titles[part.name]
         return paths.thing(binder, part)

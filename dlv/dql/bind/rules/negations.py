@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dlv.dql.bind.trees import changed
+from dlv.dql.bind.trees import changed, parts
 from dlv.metadata.select.nan import possible
 from dlv.metadata.select.relations import (
     All,
@@ -38,22 +38,10 @@ def _denied(part: Condition) -> Condition | None:
         return part.part
     if isinstance(part, (All, Either)):
         # The other word joins what is denied one by one.
-        parts = tuple(_denied(each) or Not(each) for each in part.parts)
-        return Either(parts) if isinstance(part, All) else All(parts)
-    if isinstance(part, Compare) and not _of_node(part):
+        denied = tuple(_denied(each) or Not(each) for each in part.parts)
+        return Either(denied) if isinstance(part, All) else All(denied)
+    if isinstance(part, Compare) and not any(isinstance(each, NodeValue) for each in parts(part)):
         if part.operator not in ("=", "!=") and (possible(part.left) or possible(part.right)):
             return None
         return Compare(_CONTRARY[part.operator], part.left, part.right)
     return None
-
-
-def _of_node(part: Compare) -> bool:
-    found = False
-
-    def look(each: Any) -> Any:
-        nonlocal found
-        found = found or isinstance(each, NodeValue)
-        return each
-
-    changed(part, look)
-    return found
