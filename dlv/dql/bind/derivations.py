@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -12,13 +12,14 @@ from dlv.dql.bind import conditions, constants, paths, sources, template_names
 from dlv.dql.bind.attribute_names import GENERAL, everywhere, fits, of_operation
 from dlv.dql.bind.binder import Binder, Reported
 from dlv.dql.bind.bound import Change, Chosen, Cut, Delete, Derivation, Insert, Making, Replace, Set
-from dlv.dql.bind.scopes import groups, paths_in, used
+from dlv.dql.bind.sources import groups, paths_in, used
 from dlv.dql.bind.things import NULL, TEXT, WORDS, NodeAttribute, Variable, kind_of
+from dlv.dql.bind.trees import conjuncts
 from dlv.dql.words import ast
 from dlv.errors import nearest
 from dlv.metadata.select import relations
 from dlv.metadata.select.node_sets import Named, Nodes
-from dlv.metadata.select.relations import All, AnyNode, Condition, Item, Query, Select, Truth
+from dlv.metadata.select.relations import AnyNode, Condition, Item, Query, Select, Truth
 from dlv.network.vocabulary import OPS
 from dlv.objects.manifest import NAME
 
@@ -387,20 +388,11 @@ def _check_joined(binder: Binder, part: ast.Derived, source: Variable) -> None:
 
 def _chosen(where: Condition | None, variable: str) -> tuple[Chosen, ...]:
     """What the conditions that all have to hold ask of nodes of the source."""
-    parts = () if where is None else where.parts if isinstance(where, All) else (where,)
     return tuple(
         Chosen(each.nodes, Truth(True) if each.test is None else each.test)
-        for each in _flat(parts)
+        for each in ([] if where is None else conjuncts(where))
         if isinstance(each, AnyNode) and each.nodes.variable == variable
     )
-
-
-def _flat(parts: Sequence[Condition]) -> Iterator[Condition]:
-    for part in parts:
-        if isinstance(part, All):
-            yield from _flat(part.parts)
-        else:
-            yield part
 
 
 def _warn_of_repeated(binder: Binder, part: ast.Derived) -> None:

@@ -12,7 +12,7 @@ from dlv.dql.bind.bound import Evaluation, Ranked, Sampling, Varied, Workers
 from dlv.dql.bind.call_arguments import ANYTHING, NUMBER, TEXT, WHOLE, Wanted, read
 from dlv.dql.bind.configurations import CONFIG, Configuration
 from dlv.dql.bind.derivations import check_name
-from dlv.dql.bind.scopes import groups
+from dlv.dql.bind.sources import groups
 from dlv.dql.bind.things import Variable
 from dlv.dql.trials import keep
 from dlv.dql.words import ast

@@ -10,7 +10,7 @@ from dlv.dql.bind import captured, template_names
 from dlv.dql.bind.attribute_names import GENERAL, everywhere, of_operation
 from dlv.dql.bind.binder import Binder
 from dlv.dql.bind.constants import is_constant, plain
-from dlv.dql.bind.scopes import variable
+from dlv.dql.bind.sources import variable
 from dlv.dql.bind.things import (
     ANY,
     NUMBER,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from dlv.metadata.select.field_names import FIELD_NAMES
-from dlv.metadata.select.relations import Constant
+from dlv.metadata.select.relations import All, Condition, Constant
 from dlv.network.patterns import Pattern
 from dlv.network.selector import Selector
 
@@ -53,6 +53,13 @@ def parts(tree: Any) -> Iterator[Any]:
             yield part
             names = None if isinstance(part, _WHOLE) else FIELD_NAMES[type(part)]
             waiting += [getattr(part, name) for name in names or ()]
+
+
+def conjuncts(condition: Condition) -> list[Condition]:
+    """The conditions that all have to hold, however they are put together."""
+    if not isinstance(condition, All):
+        return [condition]
+    return [single for part in condition.parts for single in conjuncts(part)]
 
 
 def renamed(tree: T, old: str, new: str) -> T:
