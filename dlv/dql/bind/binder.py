@@ -29,6 +29,7 @@ from dlv.dql.bind.things import (
     Thing,
     Variable,
     Whole,
+    kind_of,
 )
 from dlv.dql.words import ast
 from dlv.dql.words.ast import NOWHERE, Span
@@ -49,7 +50,7 @@ class Reported(Exception):
 
 
 @dataclass
-class Found:
+class Notes:
     """What comes of a statement besides its tree."""
 
     faults: list[Fault] = field(default_factory=list)
@@ -63,7 +64,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Collecting:
-    found: Found
+    notes: Notes
 
     def __enter__(self) -> None: ...
 
@@ -71,7 +72,7 @@ class Collecting:
         self, kind: type[BaseException] | None, error: BaseException | None, _: object
     ) -> bool:
         if isinstance(error, Fault):
-            self.found.faults.append(error)
+            self.notes.faults.append(error)
         return isinstance(error, (Fault, Reported))
 
 
@@ -111,7 +112,7 @@ class Binder:
     parameters: Mapping[str, Any]
     parse: Parse
     nested: Callable[[Binder, ast.Query | ast.Saved], Result]
-    found: Found
+    notes: Notes
     scope: Scope = field(default_factory=Scope)
     defining: str | None = None
     config_file: ReadConfig | None = None
@@ -153,7 +154,7 @@ class Binder:
 
     def collecting(self) -> Collecting:
         """Notes a fault inside and goes on behind, for there may be more."""
-        return Collecting(self.found)
+        return Collecting(self.notes)
 
     def all(self, bind: Callable[[P], R], parts: Iterable[P]) -> list[R]:
         """Every part bound; the faults of all of them are noted before Reported is raised."""
@@ -168,11 +169,11 @@ class Binder:
 
     def note(self, span: Span, message: str, **more: Any) -> None:
         """A fault that keeps nothing else from being bound."""
-        self.found.faults.append(self.fault(span, message, **more))
+        self.notes.faults.append(self.fault(span, message, **more))
 
     def warn(self, message: str) -> None:
-        if message not in self.found.warnings:
-            self.found.warnings.append(message)
+        if message not in self.notes.warnings:
+            self.notes.warnings.append(message)
 
     def expect(self, part: ast.Part, thing: Thing, *kinds: str) -> None:
         """A fault unless a part stands for one value, or one of each node, of these kinds."""
@@ -201,6 +202,15 @@ class Binder:
             did_you_mean=words,
             hint=None if words or hint is None else hint.format(said=said),
         )
+
+    def expect_constant(self, part: ast.Part, value: Any, said: str, kinds: frozenset[str]) -> None:
+        """A fault unless a constant may stand beside an attribute, which holds these kinds."""
+        kind = kind_of(value)
+        if kind not in kinds:
+            held = " or ".join(sorted(WORDS[each] for each in kinds))
+            raise self.fault(
+                part.span, f"{said} is {held}, and {self.short(part)} is {WORDS[kind]}"
+            )
 
     def is_kind(self, scalar: Scalar, *kinds: str) -> bool:
         """Whether a value can be of one of these kinds, as far as that is known."""
@@ -245,12 +255,12 @@ class Binder:
                     part.span, f"${part.name} holds half a character", why="texts are Unicode"
                 )
             return value
-        self.found.missing.setdefault(part.name, (self, part))
+        self.notes.missing.setdefault(part.name, (self, part))
         raise Reported
 
     def new_variable(self, name: str) -> str:
         """A name that no other variable of the statement has."""
-        taken = self.found.variables
+        taken = self.notes.variables
         while True:
             taken[name] = count = taken.get(name, 0) + 1
             fresh = name if count == 1 else f"{name}_{count}"

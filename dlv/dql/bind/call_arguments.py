@@ -46,8 +46,8 @@ def read(
     All that is wrong is noted; Reported then.
     """
     found: dict[str, Any] = {}
-    before = len(binder.found.faults)
-    missing = len(binder.found.missing)
+    before = len(binder.notes.faults)
+    missing = len(binder.notes.missing)
     places = [key for key, each in wanted.items() if not each.named]
     for argument in args:
         with binder.collecting():
@@ -55,11 +55,11 @@ def read(
             found[key] = None
             found[key] = _value(binder, name, key, argument, wanted[key])
     absent = [key for key, each in wanted.items() if each.required and key not in found]
-    if absent and len(binder.found.faults) == before:
+    if absent and len(binder.notes.faults) == before:
         raise binder.fault(
             span, f"{name} needs {' and '.join(f'`{key}`' for key in absent)}", hint=example
         )
-    if len(binder.found.faults) > before or len(binder.found.missing) > missing:
+    if len(binder.notes.faults) > before or len(binder.notes.missing) > missing:
         raise Reported
     return found
 

@@ -7,14 +7,12 @@ from functools import partial
 from typing import Any
 
 from dlv.dql.bind import constants, values
-from dlv.dql.bind.attribute_names import fits
 from dlv.dql.bind.binder import Binder
 from dlv.dql.bind.things import (
     ANY,
     NULL,
     TEXT,
     TIME,
-    WORDS,
     NodeAttribute,
     NodeSet,
     Scalar,
@@ -22,7 +20,6 @@ from dlv.dql.bind.things import (
     Several,
     Thing,
     Whole,
-    kind_of,
 )
 from dlv.dql.words import ast
 from dlv.errors import nearest
@@ -155,15 +152,9 @@ def _beside_nodes(
 def check_attribute(
     binder: Binder, left: NodeAttribute, value: Any, said: ast.Part, other: ast.Part
 ) -> None:
-    kind = kind_of(value)
-    if kind == NULL:
+    if value is None:
         raise _beside_null(binder, said, other)
-    if not fits(left.kinds, kind):
-        wanted = " or ".join(sorted(WORDS[each] for each in left.kinds))
-        raise binder.fault(
-            other.span,
-            f"{binder.short(said)} is {wanted}, and {binder.short(other)} is {WORDS[kind]}",
-        )
+    binder.expect_constant(other, value, binder.short(said), left.kinds)
 
 
 def _beside_null(binder: Binder, said: ast.Part, other: ast.Part) -> Exception:

@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 from dlv.dql.bind import conditions, constants, paths, sources, template_names
-from dlv.dql.bind.attribute_names import GENERAL, everywhere, fits, of_operation
+from dlv.dql.bind.attribute_names import GENERAL, everywhere, of_operation
 from dlv.dql.bind.binder import Binder, Reported
 from dlv.dql.bind.bound import Change, Chosen, Cut, Delete, Derivation, Insert, Making, Replace, Set
 from dlv.dql.bind.sources import groups, paths_in, used
-from dlv.dql.bind.things import NULL, TEXT, WORDS, NodeAttribute, Variable, kind_of
+from dlv.dql.bind.things import NodeAttribute, Variable
 from dlv.dql.bind.trees import conjuncts
 from dlv.dql.words import ast
 from dlv.errors import nearest
@@ -256,18 +256,13 @@ class Work:
         return tuple(dict.fromkeys(values)) if _all_numbers(values) else values
 
     def _check(self, found: NodeAttribute, value: Any, part: ast.Part) -> None:
-        kind = kind_of(value)
-        said = f"`{found.name}`"
-        if kind != NULL and not fits(found.kinds, kind):
-            wanted = " or ".join(sorted(WORDS[each] for each in found.kinds))
-            raise self.binder.fault(
-                part.span, f"{said} is {wanted}, and {self.binder.short(part)} is {WORDS[kind]}"
-            )
+        if value is not None:
+            self.binder.expect_constant(part, value, f"`{found.name}`", found.kinds)
         if found.name != "variant":
             return
         op = paths.operation(found.nodes)
         known = [v for each in OPS.values() if op in (None, each.name) for v in each.variants]
-        if kind != TEXT or value.upper() not in known:
+        if not isinstance(value, str) or value.upper() not in known:
             raise self.binder.fault(
                 part.span,
                 f"there is no variant {self.binder.short(part)}",
@@ -301,9 +296,9 @@ def _captured(nodes: Nodes) -> set[int]:
 def derivation(binder: Binder, part: ast.Derived, *, nested: bool) -> int:
     """Binds it, and tells which of the statement's derivations it is."""
     verb = "slice" if isinstance(part, ast.Slice) else "construct"
-    before = len(binder.found.faults)
+    before = len(binder.notes.faults)
     with binder.collecting():
-        _check_into(binder, part, verb, nested=nested)
+        check_into(binder, part, nested=nested)
     binder, ranges = sources.declared(
         binder, part.sources, [part.where, part.actions], [part.name], alone=True
     )
@@ -314,7 +309,7 @@ def derivation(binder: Binder, part: ast.Derived, *, nested: bool) -> int:
     work = Work(binder, source, part.name)
     with binder.collecting():
         done = work.cut(part) if verb == "slice" else work.changes(part)
-    if len(binder.found.faults) > before or (part.where is not None and where is None):
+    if len(binder.notes.faults) > before or (part.where is not None and where is None):
         raise Reported
     _check_joined(binder, part, source)
     _warn_of_repeated(binder, part)
@@ -333,30 +328,27 @@ def derivation(binder: Binder, part: ast.Derived, *, nested: bool) -> int:
     )
     if verb == "slice" and part.each is not None:
         raise binder.fault(part.span, "a slice is one network; `each` and `all` are of construct")
-    binder.found.derivations.append(made)
-    return len(binder.found.derivations) - 1
+    binder.notes.derivations.append(made)
+    return len(binder.notes.derivations) - 1
 
 
-def _check_into(binder: Binder, part: ast.Derived, verb: str, *, nested: bool) -> None:
+def check_into(binder: Binder, part: ast.Derived | ast.Evaluate, *, nested: bool = False) -> None:
+    """`into` names a model, and stands in the statement itself."""
     if part.into is None:
         return
     end = part.span.end
-    start = binder.text.rfind(binder.text[end - 1], part.span.start, end - 1)
+    start = binder.text.rfind(binder.text[end - 1], part.span.start, end - 1)  # of the quotes
     span = ast.Span(start, end)
     if nested:
         raise binder.fault(
             span,
-            f"a {verb} inside another query commits nothing",
+            f"a {type(part).__name__.lower()} inside another query commits nothing",
             hint="`into` stands in the statement's own slice or construct",
         )
-    check_name(binder, part.into, span)
-
-
-def check_name(binder: Binder, name: str, span: ast.Span) -> None:
-    if NAME.match(name) is None:
+    if NAME.match(part.into) is None:
         raise binder.fault(
             span,
-            f'"{name}" cannot be the name of a model',
+            f'"{part.into}" cannot be the name of a model',
             why="a name has letters, digits and ._+- and begins with a letter or digit",
         )
 

@@ -38,7 +38,7 @@ _AUTO = {"levels": Wanted(WHOLE, named=True, least=1), "each": Wanted(FLAG, name
 
 def varied(binder: Binder, part: ast.Dimension, config: Configuration) -> Varied:
     """One dimension; what is wrong with it is noted, Reported then."""
-    before = len(binder.found.faults)
+    before = len(binder.notes.faults)
     keys: list[Key] = []
     known: list[Field | None] = []
     for path in part.paths:
@@ -60,7 +60,7 @@ def varied(binder: Binder, part: ast.Dimension, config: Configuration) -> Varied
         domain = _automatic(binder, part, keys[0])
     else:
         domain = _Values(binder, part, keys, known).domain()
-    if len(binder.found.faults) > before:
+    if len(binder.notes.faults) > before:
         raise Reported
     return Varied(tuple(keys), domain, when, binder.said(part))
 

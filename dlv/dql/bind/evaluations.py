@@ -11,7 +11,7 @@ from dlv.dql.bind.binder import Binder, Reported
 from dlv.dql.bind.bound import Evaluation, Ranked, Sampling, Varied, Workers
 from dlv.dql.bind.call_arguments import ANYTHING, NUMBER, TEXT, WHOLE, Wanted, read
 from dlv.dql.bind.configurations import CONFIG, Configuration
-from dlv.dql.bind.derivations import check_name
+from dlv.dql.bind.derivations import check_into
 from dlv.dql.bind.sources import groups
 from dlv.dql.bind.things import Variable
 from dlv.dql.trials import keep
@@ -62,14 +62,14 @@ FIGURES = ("rank", "trial", "network", "steps", "seconds", "state")
 
 def evaluation(binder: Binder, part: ast.Evaluate, query: ast.Query) -> Evaluation:
     """All that is wrong with it is noted; Reported then. `query`: what stands around it."""
-    before = len(binder.found.faults)
-    missing = len(binder.found.missing)
+    before = len(binder.notes.faults)
+    missing = len(binder.notes.missing)
     limit = offset = None
     with binder.collecting():
         limit = constants.whole(binder, query.limit, "limit")
         offset = constants.whole(binder, query.offset, "offset")
     with binder.collecting():
-        _check_into(binder, part)
+        check_into(binder, part)
     config = configurations.read(binder, part.settings, part.vary)
     varied = _varied(binder, part, config)
     binder, ranges = sources.declared(
@@ -89,7 +89,7 @@ def evaluation(binder: Binder, part: ast.Evaluate, query: ast.Query) -> Evaluati
     if sampling.kind == "grid":
         _check_grid(binder, varied)
     _check_steps(binder, config, [made for _, made in varied], judged)
-    if len(binder.found.faults) > before or len(binder.found.missing) > missing:
+    if len(binder.notes.faults) > before or len(binder.notes.missing) > missing:
         raise Reported
     whole = Item(variable.name, relations.Whole(variable.unique))
     select = Select((whole,), ranges, where, distinct=len(ranges) > 1)
@@ -123,13 +123,6 @@ def _tried(binder: Binder, make: Any, names: Sequence[str], part: Any) -> list[A
     with binder.collecting():
         return [make(binder, names, part)]
     return []
-
-
-def _check_into(binder: Binder, part: ast.Evaluate) -> None:
-    if part.into is not None:
-        end = part.span.end
-        start = binder.text.rfind(binder.text[end - 1], part.span.start, end - 1)
-        check_name(binder, part.into, ast.Span(start, end))
 
 
 def _source(binder: Binder, part: ast.Evaluate) -> Variable:

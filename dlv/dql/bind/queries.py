@@ -125,7 +125,7 @@ def query(binder: Binder, part: ast.Query | ast.Saved) -> Result:
     if isinstance(part, ast.Saved):
         binder, part = _opened(binder, part)
     limit = offset = None
-    before = len(binder.found.faults)
+    before = len(binder.notes.faults)
     with binder.collecting():
         limit = constants.whole(binder, part.limit, "limit")
         offset = constants.whole(binder, part.offset, "offset")
@@ -140,7 +140,7 @@ def query(binder: Binder, part: ast.Query | ast.Saved) -> Result:
         )
     else:
         result = _ordered(binder, part)
-    if len(binder.found.faults) > before:
+    if len(binder.notes.faults) > before:
         raise Reported
     return replace(result, query=replace(result.query, limit=limit, offset=offset))
 
@@ -164,8 +164,8 @@ def _opened(binder: Binder, part: ast.Saved) -> tuple[Binder, ast.Query]:
             hint="dlv query --list; a new one: define NAME as select ..",
             missing=True,
         )
-    binder.found.expanded += 1
-    if binder.found.expanded > MOST_EXPANDED:
+    binder.notes.expanded += 1
+    if binder.notes.expanded > MOST_EXPANDED:
         raise binder.fault(part.span, f"more than {MOST_EXPANDED} saved queries within one query")
     try:
         statements = binder.parse(text)
@@ -188,7 +188,7 @@ def _opened(binder: Binder, part: ast.Saved) -> tuple[Binder, ast.Query]:
 
 
 def _select(binder: Binder, part: ast.Select, order_by: Sequence[ast.Order]) -> Result:
-    before = len(binder.found.faults)
+    before = len(binder.notes.faults)
     later = [part.where, part.group_by, part.having, tuple(order_by)]
     if part.sources:
         titles = [item.name for item in part.items if item.name is not None]
@@ -206,7 +206,7 @@ def _select(binder: Binder, part: ast.Select, order_by: Sequence[ast.Order]) -> 
     groups = [_key(binder.within(clause="group by"), each, "group by") for each in part.group_by]
     having = None if part.having is None else conditions.noted(binder, part.having)
     order = _orders(binder, order_by)
-    if len(binder.found.faults) > before or None in groups or len(order) < len(order_by):
+    if len(binder.notes.faults) > before or None in groups or len(order) < len(order_by):
         raise Reported
     if not part.sources:
         sources.check_joined(binder, part)

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from dlv.dql.bind import captured
-from dlv.dql.bind.attribute_names import fits, of_operation
+from dlv.dql.bind.attribute_names import of_operation
 from dlv.dql.bind.binder import Binder
 from dlv.dql.bind.bound import Making
 from dlv.dql.bind.constants import is_constant, plain
-from dlv.dql.bind.things import NULL, WORDS, kind_of
 from dlv.dql.words import ast
 from dlv.errors import UsageError, nearest
 from dlv.network.patterns import AttributeTest, Pattern
@@ -200,14 +199,9 @@ def _test(
             did_you_mean=nearest(name, own),
         )
     value = _constant(binder, part)
-    kind = kind_of(value)
-    if kind == NULL:
+    if value is None:
         raise binder.fault(part.span, "nothing equals null", hint="leave the attribute out")
-    if not fits(own[name], kind):
-        wanted = " or ".join(sorted(WORDS[each] for each in own[name]))
-        raise binder.fault(
-            part.span, f"`{name}` of {op} is {wanted}, and {binder.short(part)} is {WORDS[kind]}"
-        )
+    binder.expect_constant(part, value, f"`{name}` of {op}", own[name])
     return AttributeTest(name, sign, value)
 
 
