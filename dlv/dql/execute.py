@@ -173,9 +173,9 @@ def _bound(
     here = asked.directory or Path.cwd()
 
     def config_file(where: str) -> ConfigFile:
-        import dlv.dql.bind.config_files as config_files
+        import dlv.dql.bind.configurations as configurations
 
-        return config_files.read(repository, here, where)
+        return configurations.read_file(repository, here, where)
 
     return names.resolve(
         *(text, query, known, asked.parameters),

@@ -101,7 +101,10 @@ def _single(sign: str, found: Any, wanted: Any) -> bool:
         return False
     if isinstance(found, str) != isinstance(wanted, str):
         return False
-    return bool(OPERATORS[sign](found, wanted))
+    try:
+        return bool(OPERATORS[sign](found, wanted))
+    except TypeError:  # a date or a table of a configuration beside a number
+        return False
 
 
 def _is_list(value: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 
-from dlv.dql.bind.things import ANY, BOOLEAN, LIST, NUMBER, TEXT
+from dlv.dql.bind.things import BOOLEAN, LIST, NUMBER, TEXT
 from dlv.network.fields import Kind
 from dlv.network.vocabulary import OPS, RESHAPES, Attribute
 
@@ -62,7 +62,3 @@ def _by_name(attributes: Iterable[Attribute]) -> dict[str, frozenset[str]]:
     for each in attributes:
         found[each.name] = found.get(each.name, frozenset()) | frozenset(_KINDS[each.kind])
     return found
-
-
-def fits(kinds: frozenset[str], kind: str) -> bool:
-    return kind in kinds or kind == ANY

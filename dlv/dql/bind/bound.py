@@ -7,12 +7,13 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from dlv.dql.trials.config_tests import Test
+from dlv.dql.bind.trees import parts
 from dlv.dql.words.ast import NOWHERE, Span
 from dlv.metadata.select.node_sets import Nodes
-from dlv.metadata.select.relations import Condition, Query
+from dlv.metadata.select.relations import Condition, Query, Setting, Value
 from dlv.metadata.select.tree_parts import part
-from dlv.training.ledger.space import Domain, Key
+from dlv.metadata.select.truth import truth
+from dlv.training.ledger.space import Domain, Key, Lookup
 
 
 @part(frozen=True)
@@ -139,8 +140,22 @@ class Varied:
 
     keys: tuple[Key, ...]
     domain: Domain | Rows | Automatic
-    when: Test | None = None
+    when: Condition | None = None
     said: str = ""
+
+    @property
+    def reads(self) -> frozenset[Key]:
+        """The keys that decide whether it is varied."""
+        return frozenset(part.key for part in parts(self.when) if isinstance(part, Setting))
+
+    def applies(self, lookup: Lookup) -> bool:
+        """Whether it is varied beside the values that a configuration has already."""
+
+        def value(leaf: Value) -> Any:
+            assert isinstance(leaf, Setting)
+            return lookup(leaf.key)
+
+        return self.when is None or truth(self.when, value) is True
 
 
 @part(frozen=True)

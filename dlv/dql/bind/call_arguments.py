@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dlv.dql.bind.binder import Binder, Reported
 from dlv.dql.bind.constants import is_constant, plain
-from dlv.dql.bind.reading import Reading, Reported
 from dlv.dql.words import ast
 from dlv.errors import nearest
 
@@ -34,7 +34,7 @@ class Wanted:
 
 
 def read(
-    reading: Reading,
+    binder: Binder,
     name: str,
     args: Sequence[ast.Argument],
     wanted: Mapping[str, Wanted],
@@ -46,26 +46,26 @@ def read(
     All that is wrong is noted; Reported then.
     """
     found: dict[str, Any] = {}
-    before = len(reading.found.faults)
-    missing = len(reading.found.missing)
+    before = len(binder.notes.faults)
+    missing = len(binder.notes.missing)
     places = [key for key, each in wanted.items() if not each.named]
     for argument in args:
-        with reading.collecting():
-            key = _key(reading, name, argument, wanted, places, found)
+        with binder.collecting():
+            key = _key(binder, name, argument, wanted, places, found)
             found[key] = None
-            found[key] = _value(reading, name, key, argument, wanted[key])
+            found[key] = _value(binder, name, key, argument, wanted[key])
     absent = [key for key, each in wanted.items() if each.required and key not in found]
-    if absent and len(reading.found.faults) == before:
-        raise reading.fault(
+    if absent and len(binder.notes.faults) == before:
+        raise binder.fault(
             span, f"{name} needs {' and '.join(f'`{key}`' for key in absent)}", hint=example
         )
-    if len(reading.found.faults) > before or len(reading.found.missing) > missing:
+    if len(binder.notes.faults) > before or len(binder.notes.missing) > missing:
         raise Reported
     return found
 
 
 def _key(
-    reading: Reading,
+    binder: Binder,
     name: str,
     argument: ast.Argument,
     wanted: Mapping[str, Wanted],
@@ -75,7 +75,7 @@ def _key(
     if argument.name is not None:
         key = argument.name
         if key not in wanted:
-            raise reading.fault(
+            raise binder.fault(
                 argument.span,
                 f"{name} takes no `{key}`",
                 why=f"it takes {', '.join(wanted)}" if wanted else "it takes nothing",
@@ -84,7 +84,7 @@ def _key(
     else:
         left = [each for each in places if each not in found]
         if not left:
-            raise reading.fault(
+            raise binder.fault(
                 argument.span,
                 f"{name} takes nothing more",
                 why=f"it takes {', '.join(wanted)}" if wanted else None,
@@ -92,7 +92,7 @@ def _key(
             )
         key = left[0]
     if key in found:
-        raise reading.fault(argument.span, f"`{key}` of {name} is said twice")
+        raise binder.fault(argument.span, f"`{key}` of {name} is said twice")
     return key
 
 
@@ -101,16 +101,16 @@ def _hint(wanted: Mapping[str, Wanted], places: Sequence[str]) -> str | None:
     return f"with its name: {named[0]} = .." if named else None
 
 
-def _value(reading: Reading, name: str, key: str, argument: ast.Argument, wanted: Wanted) -> Any:
+def _value(binder: Binder, name: str, key: str, argument: ast.Argument, wanted: Wanted) -> Any:
     if wanted.kind == ANYTHING:
         return argument
     part = argument.value
     said = f"`{key}` of {name} is {_WORDS[wanted.kind]}"
     if argument.direction is not None:
-        raise reading.fault(argument.span, f"{said}: `{argument.direction}` is said of metrics")
+        raise binder.fault(argument.span, f"{said}: `{argument.direction}` is said of metrics")
     if isinstance(part, ast.Star) or not is_constant(part):
-        raise reading.fault(part.span, f"{said}, and not {reading.short(part)}")
-    value = plain(reading, part)
+        raise binder.fault(part.span, f"{said}, and not {binder.short(part)}")
+    value = plain(binder, part)
     if wanted.kind == NUMBER and isinstance(value, (int, float)):
         value = value if isinstance(value, bool) else float(value)
     kinds: dict[str, tuple[type, ...]] = {
@@ -123,18 +123,18 @@ def _value(reading: Reading, name: str, key: str, argument: ast.Argument, wanted
         wanted.kind == FLAG
     )
     if not fits or (isinstance(value, float) and not math.isfinite(value)):
-        raise reading.fault(part.span, f"{said}, and not {reading.short(part)}")
+        raise binder.fault(part.span, f"{said}, and not {binder.short(part)}")
     if wanted.kind in (WHOLE, NUMBER):
-        _check_limits(reading, part, key, name, value, wanted)
+        _check_limits(binder, part, key, name, value, wanted)
     return value
 
 
 def _check_limits(
-    reading: Reading, part: ast.Part, key: str, name: str, value: float, wanted: Wanted
+    binder: Binder, part: ast.Part, key: str, name: str, value: float, wanted: Wanted
 ) -> None:
     if wanted.least is not None and value < wanted.least:
-        raise reading.fault(part.span, f"`{key}` of {name} is at least {wanted.least:g}")
+        raise binder.fault(part.span, f"`{key}` of {name} is at least {wanted.least:g}")
     if wanted.above is not None and value <= wanted.above:
-        raise reading.fault(part.span, f"`{key}` of {name} is above {wanted.above:g}")
+        raise binder.fault(part.span, f"`{key}` of {name} is above {wanted.above:g}")
     if value > wanted.most:
-        raise reading.fault(part.span, f"`{key}` of {name} is at most {wanted.most:g}")
+        raise binder.fault(part.span, f"`{key}` of {name} is at most {wanted.most:g}")

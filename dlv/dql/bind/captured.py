@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from dlv.dql.bind.reading import Reading
+from dlv.dql.bind.binder import Binder
 from dlv.dql.words import ast
 from dlv.errors import UsageError
 from dlv.metadata.select.node_sets import Named, Nodes
@@ -38,10 +38,10 @@ def put_in(text: str, captures: Captures) -> str:
     return _PUT.sub(put, text)
 
 
-def refuse(reading: Reading, text: str, span: ast.Span) -> None:
+def refuse(binder: Binder, text: str, span: ast.Span) -> None:
     """Where nothing was captured, `$1` would be a text that no name has."""
     if found := numbers(text):
-        raise reading.fault(
+        raise binder.fault(
             span,
             f"`${found[0]}` stands for nothing here",
             why="what a selector has captured can be named in the template behind its `has`",
@@ -56,7 +56,7 @@ def wanted(templates: Sequence[ast.Template]) -> set[int]:
 
 
 def some(
-    reading: Reading,
+    binder: Binder,
     part: ast.Has,
     nodes: Nodes,
     derived: bool,
@@ -69,12 +69,12 @@ def some(
         missing = min(asked - set(pattern.captures) if isinstance(pattern, Selector) else asked,
                       default=min(asked))  # fmt: skip
         why = "names of networks that a query makes are not known beforehand" if derived else None
-        raise reading.fault(
+        raise binder.fault(
             part.span, f"nothing was captured as `${missing}`", why=why, hint=EXAMPLE
         )
     found = {
         tuple(sorted(caught.items()))
-        for name in reading.known.layers
+        for name in binder.known.layers
         if (caught := pattern.match(name)) is not None
     }
     if len(found) > MOST:

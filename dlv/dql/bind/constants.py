@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import dlv.repository.revisions as revisions
-from dlv.dql.bind.reading import Reading
+from dlv.dql.bind.binder import Binder
 from dlv.dql.bind.things import Scalar, constant
 from dlv.dql.words import ast
 from dlv.errors import NotFound, UsageError
@@ -36,24 +36,24 @@ def is_constant(part: ast.Part) -> bool:
     return True
 
 
-def plain(reading: Reading, part: Any) -> Any:
+def plain(binder: Binder, part: Any) -> Any:
     """The value of what `is_constant`; spans in a list give all of their numbers."""
     if isinstance(part, (ast.Number, ast.Text, ast.Boolean)):
         return part.value
     if isinstance(part, ast.Null):
         return None
     if isinstance(part, ast.Parameter):
-        return _given(reading, part)
+        return _given(binder, part)
     if isinstance(part, ast.Listing):
-        return tuple(_items(reading, part))
+        return tuple(_items(binder, part))
     if isinstance(part, ast.Unary):
-        value = plain(reading, part.operand)
-        return None if value is None else -_number(reading, part, value)
+        value = plain(binder, part.operand)
+        return None if value is None else -_number(binder, part, value)
     assert isinstance(part, ast.Binary)
-    left, right = plain(reading, part.left), plain(reading, part.right)
+    left, right = plain(binder, part.left), plain(binder, part.right)
     if left is None or right is None:
         return None
-    left, right = _number(reading, part.left, left), _number(reading, part.right, right)
+    left, right = _number(binder, part.left, left), _number(binder, part.right, right)
     return calculated(part.operator, left, right)
 
 
@@ -73,50 +73,50 @@ def calculated(operator: str, left: Any, right: Any) -> Any:
     return found if math.isfinite(found) else None
 
 
-def _number(reading: Reading, part: ast.Part, value: Any) -> Any:
+def _number(binder: Binder, part: ast.Part, value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise reading.fault(part.span, f"{reading.short(part)} is no number to calculate with")
+        raise binder.fault(part.span, f"{binder.short(part)} is no number to calculate with")
     return value
 
 
-def _given(reading: Reading, part: ast.Parameter) -> Any:
-    value = reading.parameter(part)
+def _given(binder: Binder, part: ast.Parameter) -> Any:
+    value = binder.parameter(part)
     if isinstance(value, dict):
-        raise reading.fault(
+        raise binder.fault(
             part.span, f"${part.name} is an object", why="parameters are values or lists of them"
         )
     return constant(value).value.value  # type: ignore[union-attr]
 
 
-def _items(reading: Reading, listing: ast.Listing) -> Iterator[Any]:
+def _items(binder: Binder, listing: ast.Listing) -> Iterator[Any]:
     for item in listing.items:
         if isinstance(item, ast.Stretch):
-            yield from stretch(reading, item)
+            yield from stretch(binder, item)
         else:
-            yield plain(reading, item)
+            yield plain(binder, item)
 
 
-def stretch(reading: Reading, part: ast.Stretch) -> list[int | float]:
+def stretch(binder: Binder, part: ast.Stretch) -> list[int | float]:
     """All its numbers, both ends included; by 1 where no step is said."""
     step = 1 if part.step is None else part.step
     first, last, by = (Decimal(repr(each)) for each in (part.first, part.last, step))
     if by <= 0:
-        raise reading.fault(part.span, "the step of a span is above 0")
+        raise binder.fault(part.span, "the step of a span is above 0")
     if last < first:
-        raise reading.fault(
+        raise binder.fault(
             part.span,
             "the span is empty",
             hint=f"the smaller end comes first: {part.last}..{part.first}",
         )
     count = (last - first) / by
     if count >= MOST_VALUES:
-        raise reading.fault(part.span, f"the span has more than {MOST_VALUES} values")
+        raise binder.fault(part.span, f"the span has more than {MOST_VALUES} values")
     whole = all(isinstance(each, int) for each in (part.first, step))
     found = [first + by * place for place in range(int(count) + 1)]
     return [int(each) if whole else float(each) for each in found]
 
 
-def moment(reading: Reading, part: ast.Part, text: str) -> Constant:
+def moment(binder: Binder, part: ast.Part, text: str) -> Constant:
     """Microseconds since 1970 of an ISO date or time, in UTC unless it has a zone."""
     try:
         then = datetime.datetime.fromisoformat(text)
@@ -124,19 +124,19 @@ def moment(reading: Reading, part: ast.Part, text: str) -> Constant:
             then = then.replace(tzinfo=datetime.UTC)
         return Constant((then - _EPOCH) // datetime.timedelta(microseconds=1))
     except (ValueError, OverflowError):
-        raise reading.fault(
+        raise binder.fault(
             part.span,
             f'"{text}" is no time',
             hint='write "2026-06-01" or "2026-06-01T12:00", in UTC if no zone is said',
         ) from None
 
 
-def reference(reading: Reading, part: ast.Part, text: str) -> str:
+def reference(binder: Binder, part: ast.Part, text: str) -> str:
     """The full hash of a version that is named: `lenet@3`, a prefix, a tag, HEAD, `lenet~1`."""
     try:
-        found = revisions.whole(reading.known.database, text)
+        found = revisions.whole(binder.known.database, text)
     except (NotFound, UsageError) as error:
-        raise reading.fault(
+        raise binder.fault(
             part.span,
             error.message,
             why=error.why,
@@ -145,32 +145,32 @@ def reference(reading: Reading, part: ast.Part, text: str) -> str:
             missing=isinstance(error, NotFound),
         ) from None
     for note in found.notes:
-        reading.warn(note)
+        binder.warn(note)
     return found.version.id
 
 
-def texts(reading: Reading, part: ast.Part, value: Any) -> str:
+def texts(binder: Binder, part: ast.Part, value: Any) -> str:
     """A value that has to be a text, as a reference is."""
     if not isinstance(value, str):
-        raise reading.fault(
+        raise binder.fault(
             part.span,
-            f"{reading.short(part)} names no version",
+            f"{binder.short(part)} names no version",
             hint='a version is written as a text: "lenet@3", "HEAD", "3f2a9c"',
         )
     return value
 
 
-def scalar(reading: Reading, part: Any) -> Scalar:
-    return constant(plain(reading, part))
+def scalar(binder: Binder, part: Any) -> Scalar:
+    return constant(plain(binder, part))
 
 
-def whole(reading: Reading, given: int | ast.Parameter | None, clause: str) -> int | None:
+def whole(binder: Binder, given: int | ast.Parameter | None, clause: str) -> int | None:
     """The number of `limit` and `offset`."""
     if not isinstance(given, ast.Parameter):
         return given
-    value = reading.parameter(given)
+    value = binder.parameter(given)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
-        raise reading.fault(
+        raise binder.fault(
             given.span,
             f"{clause} takes a whole number, and ${given.name} is {value!r}",
             hint=f"-P {given.name}=10",

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from dlv.dql.bind import conditions, constants, paths, sources, template_names
-from dlv.dql.bind.attribute_names import GENERAL, everywhere, fits, of_operation
+from dlv.dql.bind.attribute_names import GENERAL, everywhere, of_operation
+from dlv.dql.bind.binder import Binder, Reported
 from dlv.dql.bind.bound import Change, Chosen, Cut, Delete, Derivation, Insert, Making, Replace, Set
-from dlv.dql.bind.reading import Reading, Reported
-from dlv.dql.bind.scopes import Scope, groups, paths_in, used
-from dlv.dql.bind.things import NULL, TEXT, WORDS, NodeAttribute, Variable, kind_of
+from dlv.dql.bind.sources import groups, paths_in, used
+from dlv.dql.bind.things import NodeAttribute, Variable
+from dlv.dql.bind.trees import conjuncts
 from dlv.dql.words import ast
 from dlv.errors import nearest
 from dlv.metadata.select import relations
 from dlv.metadata.select.node_sets import Named, Nodes
-from dlv.metadata.select.relations import All, AnyNode, Condition, Item, Query, Select, Truth
+from dlv.metadata.select.relations import AnyNode, Condition, Item, Query, Select, Truth
 from dlv.network.vocabulary import OPS
 from dlv.objects.manifest import NAME
 
@@ -30,8 +32,7 @@ _SUPPORT = ("keep", "inputs")
 class Work:
     """The actions of one statement, on the networks that one of its variables is about."""
 
-    reading: Reading
-    scope: Scope
+    binder: Binder
     source: Variable
     name: str  # of what is made
 
@@ -40,10 +41,10 @@ class Work:
     def cut(self, part: ast.Derived) -> Cut:
         ends: dict[str, Any] = {}
         for action in part.actions:
-            with self.reading.collecting():
+            with self.binder.collecting():
                 word, value = self._end(action)
                 if word in ends:
-                    raise self.reading.fault(
+                    raise self.binder.fault(
                         action.span,
                         f"`{word}` is said twice",
                         hint=f'several stand in a list: {self.name}.{word} = [m["a"], m["b"]]',
@@ -51,7 +52,7 @@ class Work:
                 ends[word] = value
         for word in ("input", "output"):
             if word not in ends and not any(_word(each) == word for each in part.actions):
-                raise self.reading.fault(
+                raise self.binder.fault(
                     part.actions[-1].span,
                     f"the slice has no {word}",
                     hint=f'and {self.name}.{word} = {self.source.name}["NODE"]',
@@ -62,31 +63,31 @@ class Work:
         return Cut(ends["input"], ends["output"], support, part.span)
 
     def _end(self, action: ast.Action) -> tuple[str, Any]:
-        reading, path, name = self.reading, action.path, self.name
+        binder, path, name = self.binder, action.path, self.name
         word = _word(action)
         if path.name != name or len(path.trailers) != 1 or word not in _ENDS:
             close = nearest(word, _ENDS) if path.name == name else []
-            raise reading.fault(
+            raise binder.fault(
                 path.span,
-                f"{reading.short(path)} is nothing that slice knows",
+                f"{binder.short(path)} is nothing that slice knows",
                 did_you_mean=[f"{name}.{each}" for each in close],
                 hint=f"it takes {name}.input, {name}.output and {name}.support",
             )
         if action.value is None:
-            raise reading.fault(action.span, f"`{word}` is given by =", hint=f"{name}.{word} = ..")
+            raise binder.fault(action.span, f"`{word}` is given by =", hint=f"{name}.{word} = ..")
         if word == "support":
             return word, self._support(action.value)
         several = action.value.items if isinstance(action.value, ast.Listing) else (action.value,)
         if not several:
-            raise reading.fault(action.value.span, f"`{word}` names no node")
+            raise binder.fault(action.value.span, f"`{word}` names no node")
         return word, tuple(self._nodes(each) for each in several)
 
     def _support(self, value: Any) -> str:
-        found = constants.plain(self.reading, value) if constants.is_constant(value) else None
+        found = constants.plain(self.binder, value) if constants.is_constant(value) else None
         if found not in _SUPPORT:
-            raise self.reading.fault(
+            raise self.binder.fault(
                 value.span,
-                f"support is {' or '.join(_SUPPORT)}, and not {self.reading.short(value)}",
+                f"support is {' or '.join(_SUPPORT)}, and not {self.binder.short(value)}",
                 hint='"inputs" makes side branches inputs; "keep" keeps what they need',
             )
         return str(found)
@@ -94,18 +95,18 @@ class Work:
     def _nodes(self, part: Any) -> Nodes:
         """Nodes of the source; a text is a selector."""
         if constants.is_constant(part):
-            text = constants.plain(self.reading, part)
+            text = constants.plain(self.binder, part)
             if not isinstance(text, str):
-                raise self.reading.fault(
-                    part.span, f"{self.reading.short(part)} names no node", hint='"conv1"'
+                raise self.binder.fault(
+                    part.span, f"{self.binder.short(part)} names no node", hint='"conv1"'
                 )
-            return Nodes(self.source.unique, Named(self.reading.selector(text, part.span)))
-        return self._of_source(part, "an end of a slice")
+            return Nodes(self.source.unique, Named(self.binder.selector(text, part.span)))
+        return self._of_source(part)
 
-    def _of_source(self, part: Any, use: str) -> Nodes:
-        nodes = conditions.node_set(self.reading, self.scope, part, use).nodes
+    def _of_source(self, part: Any) -> Nodes:
+        nodes = conditions.node_set(self.binder, part).nodes
         if nodes.variable != self.source.unique:
-            raise self.reading.fault(
+            raise self.binder.fault(
                 part.span,
                 f"all actions are on one variable, which is `{self.source.name}` here",
                 hint=f'{self.source.name}["NODE"]',
@@ -115,28 +116,22 @@ class Work:
     # construct
 
     def changes(self, part: ast.Derived) -> tuple[Change, ...]:
-        found: list[Change] = []
-        for action in part.actions:
-            with self.reading.collecting():
-                found.append(self._change(action))
-        if len(found) < len(part.actions):
-            raise Reported
-        return tuple(found)
+        return tuple(self.binder.all(self._change, part.actions))
 
     def _change(self, action: ast.Action) -> Change:
-        reading, path = self.reading, action.path
+        binder, path = self.binder, action.path
         last = path.trailers[-1] if path.trailers else None
         if not isinstance(last, (ast.Attribute, ast.Method)) or len(path.trailers) < 2:
-            raise reading.fault(
+            raise binder.fault(
                 path.span,
-                f"{reading.short(path)} is no action",
+                f"{binder.short(path)} is no action",
                 hint=f'{self.source.name}["conv*"].insert = RELU(), .delete, .out = 64',
             )
         span = ast.Span(path.span.start, path.trailers[-2].span.end)
-        nodes = self._of_source(replace(path, trailers=path.trailers[:-1], span=span), "an action")
+        nodes = self._of_source(replace(path, trailers=path.trailers[:-1], span=span))
         word = last.name.lower()
         if isinstance(last, ast.Method) and word not in ("insert", "insert_before"):
-            raise reading.fault(
+            raise binder.fault(
                 last.span,
                 f"there is no action {last.name}(..)",
                 did_you_mean=nearest(word, ["insert", "insert_before"]),
@@ -145,11 +140,11 @@ class Work:
             assert isinstance(last, ast.Attribute)
             return self._set(action, nodes, last)
         if action.domain is not None:
-            raise reading.fault(action.span, f"`{word}` is given by =")
+            raise binder.fault(action.span, f"`{word}` is given by =")
         if word == "delete":
             return self._delete(action, nodes)
         if action.value is None:
-            raise reading.fault(
+            raise binder.fault(
                 action.span, f"`{word}` needs a template", hint=f'{word} = RELU("r")'
             )
         makings = self._makings(action.value)
@@ -169,30 +164,24 @@ class Work:
             return None
         argument = method.args[0]
         if len(method.args) > 1 or argument.name != wanted:
-            raise self.reading.fault(
+            raise self.binder.fault(
                 method.span,
                 f"{word} takes only {wanted}=, the other end of an edge",
                 hint=f'.{word}({wanted}={self.source.name}["pool1"])',
             )
-        return self._of_source(argument.value, f"{wanted}=")
+        return self._of_source(argument.value)
 
     def _delete(self, action: ast.Action, nodes: Nodes) -> Delete:
-        to = None if action.value is None else self._of_source(action.value, "delete")
+        to = None if action.value is None else self._of_source(action.value)
         return Delete(nodes, to, action.span)
 
     def _makings(self, value: Any) -> tuple[Making, ...]:
         several = value.items if isinstance(value, ast.Listing) else (value,)
         if not several:
-            raise self.reading.fault(
+            raise self.binder.fault(
                 value.span, "the list makes no node", hint="`.delete` takes a node out"
             )
-        found: list[Making] = []
-        for each in several:
-            with self.reading.collecting():
-                found.append(template_names.making(self.reading, each))
-        if len(found) < len(several):
-            raise Reported
-        return tuple(found)
+        return tuple(self.binder.all(partial(template_names.making, self.binder), several))
 
     def _check_captures(self, makings: Sequence[Making], *sets: Nodes) -> None:
         """What a name puts in has to be captured by a selector."""
@@ -200,39 +189,39 @@ class Work:
         for making in makings:
             for number in template_names.captures(making.name or ""):
                 if number not in known:
-                    raise self.reading.fault(
+                    raise self.binder.fault(
                         making.span,
                         f"nothing is captured as ${number}",
                         hint=f'write (${number}) behind a wildcard: "conv*(${number})"',
                     )
 
     def _set(self, action: ast.Action, nodes: Nodes, last: ast.Attribute) -> Set:
-        reading = self.reading
+        binder = self.binder
         close = nearest(last.name, [*everywhere(), *_VERBS])
         if last.name not in everywhere():
-            raise reading.fault(
+            raise binder.fault(
                 last.span,
                 f"there is no action or attribute `{last.name}`",
                 why=f"actions are {', '.join(_VERBS)}",
                 did_you_mean=close,
             )
-        found = paths.walk(reading, nodes, (last,))
+        found = paths.walk(binder, nodes, (last,))
         assert isinstance(found, NodeAttribute)
         if found.name in GENERAL and found.name != "variant":
-            raise reading.fault(
+            raise binder.fault(
                 last.span,
                 f"`{found.name}` cannot be set",
                 hint="`.replace` puts another node in the place of one",
             )
         op = paths.operation(nodes)
         if op is not None and found.name not in ("variant", *of_operation(op)):
-            raise reading.fault(
+            raise binder.fault(
                 last.span,
                 f"{op} has no attribute `{found.name}`",
                 why="it has " + (", ".join(of_operation(op)) or "none of its own"),
             )
         if action.value is None and action.domain is None:
-            raise reading.fault(
+            raise binder.fault(
                 action.span, f"`{found.name}` needs a value", hint=f"{found.name} = .., or in [..]"
             )
         values = self._values(action)
@@ -246,42 +235,37 @@ class Work:
 
     def _values(self, action: ast.Action) -> tuple[Any, ...]:
         """One value, or those of a list, of which each gives a network."""
-        reading, part = self.reading, action.value or action.domain
+        binder, part = self.binder, action.value or action.domain
         assert part is not None
         if isinstance(part, ast.Stretch):
-            return tuple(constants.stretch(reading, part))
+            return tuple(constants.stretch(binder, part))
         if not constants.is_constant(part):
             what = "value" if action.domain is None else "list of values"
             call = isinstance(part, ast.Call)
-            raise reading.fault(
+            raise binder.fault(
                 part.span,
-                f"{reading.short(part)} is no {what}",
+                f"{binder.short(part)} is no {what}",
                 hint="write in 16..128:16, or in [16, 32]" if call or action.domain else None,
             )
-        value = constants.plain(reading, part)
+        value = constants.plain(binder, part)
         if action.domain is None:
             return (value,)
         values = value if isinstance(value, tuple) else (value,)
         if not values:
-            raise reading.fault(part.span, "the list is empty", hint="in [32, 64]")
+            raise binder.fault(part.span, "the list is empty", hint="in [32, 64]")
         return tuple(dict.fromkeys(values)) if _all_numbers(values) else values
 
     def _check(self, found: NodeAttribute, value: Any, part: ast.Part) -> None:
-        kind = kind_of(value)
-        said = f"`{found.name}`"
-        if kind != NULL and not fits(found.kinds, kind):
-            wanted = " or ".join(sorted(WORDS[each] for each in found.kinds))
-            raise self.reading.fault(
-                part.span, f"{said} is {wanted}, and {self.reading.short(part)} is {WORDS[kind]}"
-            )
+        if value is not None:
+            self.binder.expect_constant(part, value, f"`{found.name}`", found.kinds)
         if found.name != "variant":
             return
         op = paths.operation(found.nodes)
         known = [v for each in OPS.values() if op in (None, each.name) for v in each.variants]
-        if kind != TEXT or value.upper() not in known:
-            raise self.reading.fault(
+        if not isinstance(value, str) or value.upper() not in known:
+            raise self.binder.fault(
                 part.span,
-                f"there is no variant {self.reading.short(part)}",
+                f"there is no variant {self.binder.short(part)}",
                 did_you_mean=nearest(str(value), known),
                 hint=f"one of {', '.join(known)}",
             )
@@ -309,26 +293,26 @@ def _captured(nodes: Nodes) -> set[int]:
     return found
 
 
-def derivation(reading: Reading, part: ast.Derived, *, nested: bool) -> int:
+def derivation(binder: Binder, part: ast.Derived, *, nested: bool) -> int:
     """Binds it, and tells which of the statement's derivations it is."""
     verb = "slice" if isinstance(part, ast.Slice) else "construct"
-    before = len(reading.found.faults)
-    with reading.collecting():
-        _check_into(reading, part, verb, nested=nested)
-    scope, ranges = sources.declared(
-        reading, None, part.sources, [part.where, part.actions], [part.name]
+    before = len(binder.notes.faults)
+    with binder.collecting():
+        check_into(binder, part, nested=nested)
+    binder, ranges = sources.declared(
+        binder, part.sources, [part.where, part.actions], [part.name], alone=True
     )
     where = None
     if part.where is not None:
-        where = conditions.noted(reading, replace(scope, clause="where"), part.where)
-    source = _source(reading, part, scope)
-    work = Work(reading, scope, source, part.name)
-    with reading.collecting():
+        where = conditions.noted(binder.within(clause="where"), part.where)
+    source = _source(binder, part)
+    work = Work(binder, source, part.name)
+    with binder.collecting():
         done = work.cut(part) if verb == "slice" else work.changes(part)
-    if len(reading.found.faults) > before or (part.where is not None and where is None):
+    if len(binder.notes.faults) > before or (part.where is not None and where is None):
         raise Reported
-    _check_joined(reading, part, scope, source)
-    _warn_of_repeated(reading, part)
+    _check_joined(binder, part, source)
+    _warn_of_repeated(binder, part)
     whole = Item(source.name, relations.Whole(source.unique))
     select = Select((whole,), ranges, where, distinct=len(ranges) > 1)
     made = Derivation(
@@ -343,55 +327,52 @@ def derivation(reading: Reading, part: ast.Derived, *, nested: bool) -> int:
         part.span,
     )
     if verb == "slice" and part.each is not None:
-        raise reading.fault(part.span, "a slice is one network; `each` and `all` are of construct")
-    reading.found.derivations.append(made)
-    return len(reading.found.derivations) - 1
+        raise binder.fault(part.span, "a slice is one network; `each` and `all` are of construct")
+    binder.notes.derivations.append(made)
+    return len(binder.notes.derivations) - 1
 
 
-def _check_into(reading: Reading, part: ast.Derived, verb: str, *, nested: bool) -> None:
+def check_into(binder: Binder, part: ast.Derived | ast.Evaluate, *, nested: bool = False) -> None:
+    """`into` names a model, and stands in the statement itself."""
     if part.into is None:
         return
     end = part.span.end
-    start = reading.text.rfind(reading.text[end - 1], part.span.start, end - 1)
+    start = binder.text.rfind(binder.text[end - 1], part.span.start, end - 1)  # of the quotes
     span = ast.Span(start, end)
     if nested:
-        raise reading.fault(
+        raise binder.fault(
             span,
-            f"a {verb} inside another query commits nothing",
+            f"a {type(part).__name__.lower()} inside another query commits nothing",
             hint="`into` stands in the statement's own slice or construct",
         )
-    check_name(reading, part.into, span)
-
-
-def check_name(reading: Reading, name: str, span: ast.Span) -> None:
-    if NAME.match(name) is None:
-        raise reading.fault(
+    if NAME.match(part.into) is None:
+        raise binder.fault(
             span,
-            f'"{name}" cannot be the name of a model',
+            f'"{part.into}" cannot be the name of a model',
             why="a name has letters, digits and ._+- and begins with a letter or digit",
         )
 
 
-def _source(reading: Reading, part: ast.Derived, scope: Scope) -> Variable:
+def _source(binder: Binder, part: ast.Derived) -> Variable:
     """The variable whose networks are worked on: the one that the actions name."""
-    names = [name for name in used(part.actions) if name in scope.variables]
-    if len(scope.variables) == 1:
-        return next(iter(scope.variables.values()))
+    names = [name for name in used(part.actions) if name in binder.scope.variables]
+    if len(binder.scope.variables) == 1:
+        return next(iter(binder.scope.variables.values()))
     if not names:
-        raise reading.fault(
+        raise binder.fault(
             part.actions[0].span,
             "of which variable are these nodes?",
-            why=f"there are {', '.join(scope.variables)}",
-            hint=f'{next(iter(scope.variables))}["NODE"]',
+            why=f"there are {', '.join(binder.scope.variables)}",
+            hint=f'{next(iter(binder.scope.variables))}["NODE"]',
         )
-    return scope.variables[names[0]]
+    return binder.scope.variables[names[0]]
 
 
-def _check_joined(reading: Reading, part: ast.Derived, scope: Scope, source: Variable) -> None:
-    group = groups(scope.variables, [part.where])
-    for name in scope.variables:
+def _check_joined(binder: Binder, part: ast.Derived, source: Variable) -> None:
+    group = groups(binder.scope.variables, [part.where])
+    for name in binder.scope.variables:
         if group[name] != group[source.name]:
-            reading.warn(f"`{name}` is not joined to `{source.name}`, and takes part in nothing")
+            binder.warn(f"`{name}` is not joined to `{source.name}`, and takes part in nothing")
 
 
 # Nodes that `where` asks something of
@@ -399,23 +380,14 @@ def _check_joined(reading: Reading, part: ast.Derived, scope: Scope, source: Var
 
 def _chosen(where: Condition | None, variable: str) -> tuple[Chosen, ...]:
     """What the conditions that all have to hold ask of nodes of the source."""
-    parts = () if where is None else where.parts if isinstance(where, All) else (where,)
     return tuple(
         Chosen(each.nodes, Truth(True) if each.test is None else each.test)
-        for each in _flat(parts)
+        for each in ([] if where is None else conjuncts(where))
         if isinstance(each, AnyNode) and each.nodes.variable == variable
     )
 
 
-def _flat(parts: Sequence[Condition]) -> Iterator[Condition]:
-    for part in parts:
-        if isinstance(part, All):
-            yield from _flat(part.parts)
-        else:
-            yield part
-
-
-def _warn_of_repeated(reading: Reading, part: ast.Derived) -> None:
+def _warn_of_repeated(binder: Binder, part: ast.Derived) -> None:
     """Under `or` and `not`, `where` picks versions, and does not say which nodes are meant."""
     waiting: list[tuple[ast.Part | None, bool]] = [(part.where, False)]
     loose: list[tuple[str, ast.Trailer]] = []
@@ -430,8 +402,8 @@ def _warn_of_repeated(reading: Reading, part: ast.Derived) -> None:
     for action in part.actions:
         for name, first in _starts(action):
             if (name, first) in loose:
-                said = name + reading.said(first)
-                reading.warn(
+                said = name + binder.said(first)
+                binder.warn(
                     f"{said} stands under `or` or `not` in where: all nodes that fit it are changed"
                 )
 

@@ -3,135 +3,23 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
+from functools import partial
 from typing import Any
 
+from dlv.dql.bind.binder import Binder, Reported
 from dlv.dql.bind.bound import Automatic, Rows, Varied
 from dlv.dql.bind.call_arguments import FLAG, NUMBER, WHOLE, Wanted, read
-from dlv.dql.bind.configurations import Configuration, check_known, fitting, key_of
+from dlv.dql.bind.conditions import condition
+from dlv.dql.bind.configurations import Configuration, check_known, fitting, key_of, setting
 from dlv.dql.bind.constants import MOST_VALUES, is_constant, plain, stretch
-from dlv.dql.bind.reading import Reading, Reported
 from dlv.dql.bind.things import LIST, VERSION, WORDS
-from dlv.dql.trials.config_tests import (
-    Absent,
-    Alike,
-    Among,
-    Compared,
-    Every,
-    Fixed,
-    Named,
-    Not,
-    Setting,
-    Some,
-    Test,
-    Value,
-)
 from dlv.dql.words import ast
 from dlv.errors import nearest
 from dlv.training import config as configs
 from dlv.training.fields import Field
 from dlv.training.ledger.space import Choices, Domain, Key, Row, Uniform, Whole, named
-
-_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
-
-
-def condition(reading: Reading, part: Any, *, strict: bool) -> Test:
-    """Nesting is as deep as the parser allows."""
-    if isinstance(part, ast.Unary) and part.operator == "not":
-        return Not(condition(reading, part.operand, strict=strict))
-    if isinstance(part, (ast.And, ast.Or)):
-        parts = tuple(condition(reading, each, strict=strict) for each in part.parts)
-        return Every(parts) if isinstance(part, ast.And) else Some(parts)
-    if isinstance(part, ast.Compare):
-        return _compared(reading, part, strict)
-    if isinstance(part, ast.Path):
-        setting = _setting(reading, part, strict)
-        known = check_known(reading, part, setting.key, strict=strict)
-        if known is not None and known.kind != "bool":
-            said = reading.short(part)
-            raise reading.fault(part.span, f"{said} is {known.wanted}", hint=f"{said} = ..")
-        return Compared("=", setting, Fixed(True))
-    if isinstance(part, ast.Between):
-        value = _setting(reading, part.left, strict)
-        low, high = (Fixed(_fixed(reading, each)) for each in (part.low, part.high))
-        both = Every((Compared(">=", value, low), Compared("<=", value, high)))
-        return Not(both) if part.negated else both
-    if isinstance(part, (ast.In, ast.IsNull, ast.Like, ast.Matches)):
-        found = _test(reading, part, _setting(reading, part.left, strict))
-        return Not(found) if part.negated else found
-    raise reading.fault(
-        part.span,
-        f"{reading.short(part)} is no condition on the configuration",
-        hint='when config.optimizer = "sgd"',
-    )
-
-
-def _test(reading: Reading, part: Any, value: Value) -> Test:
-    if isinstance(part, ast.IsNull):
-        return Absent(value)
-    if isinstance(part, ast.Like):
-        pattern = _fixed(reading, part.pattern)
-        if not isinstance(pattern, str):
-            raise reading.fault(part.pattern.span, "like takes a text", hint='like "adam%"')
-        return Alike(value, _like(pattern, part.folded))
-    if isinstance(part, ast.Matches):
-        return Named(value, reading.selector(part.pattern, part.span))
-    within = part.within
-    if isinstance(within, (ast.Listing, ast.Group)):
-        items = within.items
-        if not items:
-            raise reading.fault(within.span, "the list is empty")
-        if isinstance(within, ast.Listing):
-            return Among(value, plain(reading, within))
-        return Among(value, tuple(_fixed(reading, each) for each in items))
-    if isinstance(within, ast.Parameter):
-        given = _fixed(reading, within)
-        return Among(value, given if isinstance(given, tuple) else (given,))
-    raise reading.fault(within.span, "a list is wanted here", hint='in ["sgd", "adam"]')
-
-
-def _like(pattern: str, folded: bool) -> re.Pattern[str]:
-    signs = {"%": ".*", "_": "."}
-    text = "".join(signs.get(sign, re.escape(sign)) for sign in pattern)
-    return re.compile(text, re.DOTALL | (re.IGNORECASE if folded else 0))
-
-
-def _compared(reading: Reading, part: ast.Compare, strict: bool) -> Test:
-    left, operator, right = part.left, part.operator, part.right
-    if is_constant(left) and not is_constant(right):
-        left, operator, right = right, _TURNED[operator], left
-    value = _setting(reading, left, strict)
-    if not is_constant(right):
-        return Compared(operator, value, _setting(reading, right, strict))
-    fixed = _fixed(reading, right)
-    if fixed is None:
-        raise reading.fault(right.span, "nothing equals null", hint="is null")
-    if operator in ("=", "!="):
-        assert isinstance(left, ast.Path)
-        known = check_known(reading, left, value.key, strict=strict)
-        fixed = fitting(reading, right, value.key, known, fixed)
-    return Compared(operator, value, Fixed(fixed))
-
-
-def _setting(reading: Reading, part: Any, strict: bool) -> Setting:
-    if not isinstance(part, ast.Path):
-        raise reading.fault(
-            part.span,
-            f"{reading.short(part)} is nothing of the configuration",
-            hint='when config.optimizer = "sgd"',
-        )
-    key = key_of(reading, part)
-    check_known(reading, part, key, strict=strict)
-    return Setting(key)
-
-
-def _fixed(reading: Reading, part: Any) -> Any:
-    if not is_constant(part):
-        raise reading.fault(part.span, f"{reading.short(part)} is no value")
-    return plain(reading, part)
-
 
 _EXACT = Context(prec=40)
 _ENDS = {"low": Wanted(NUMBER, required=True), "high": Wanted(NUMBER, required=True)}
@@ -148,45 +36,46 @@ CALLS: dict[str, tuple[dict[str, Wanted], str]] = {
 _AUTO = {"levels": Wanted(WHOLE, named=True, least=1), "each": Wanted(FLAG, named=True)}
 
 
-def varied(reading: Reading, part: ast.Dimension, config: Configuration) -> Varied:
+def varied(binder: Binder, part: ast.Dimension, config: Configuration) -> Varied:
     """One dimension; what is wrong with it is noted, Reported then."""
-    before = len(reading.found.faults)
+    before = len(binder.notes.faults)
     keys: list[Key] = []
     known: list[Field | None] = []
     for path in part.paths:
-        with reading.collecting():
-            key = key_of(reading, path)
+        with binder.collecting():
+            key = key_of(binder, path)
             if key in keys:
-                raise reading.fault(path.span, f"{reading.short(path)} is there twice")
+                raise binder.fault(path.span, f"{binder.short(path)} is there twice")
             keys.append(key)
-            known.append(check_known(reading, path, key, strict=config.strict))
+            known.append(check_known(binder, path, key, strict=config.strict))
     when = None
     if part.when is not None:
-        with reading.collecting():
-            when = condition(reading, part.when, strict=config.strict)
+        with binder.collecting():
+            settings = partial(setting, strict=config.strict)
+            when = condition(binder.within(clause="when", setting=settings), part.when)
     if len(known) < len(part.paths):
         raise Reported
     domain: Domain | Rows | Automatic
     if part.auto is not None:
-        domain = _automatic(reading, part, keys[0])
+        domain = _automatic(binder, part, keys[0])
     else:
-        domain = _Values(reading, part, keys, known).domain()
-    if len(reading.found.faults) > before:
+        domain = _Values(binder, part, keys, known).domain()
+    if len(binder.notes.faults) > before:
         raise Reported
-    return Varied(tuple(keys), domain, when, reading.said(part))
+    return Varied(tuple(keys), domain, when, binder.said(part))
 
 
-def _automatic(reading: Reading, part: ast.Dimension, key: Key) -> Automatic:
+def _automatic(binder: Binder, part: ast.Dimension, key: Key) -> Automatic:
     if part.linked:
-        raise reading.fault(
+        raise binder.fault(
             part.span, "auto is of one key", why="keys that belong together need their values"
         )
-    found = read(reading, "auto", part.auto or (), _AUTO, part.span, "auto(levels = 2)")
+    found = read(binder, "auto", part.auto or (), _AUTO, part.span, "auto(levels = 2)")
     usual = configs.auto(key)
     said = ".".join(key) if key[0] != "net" else f'net["{key[1]}"].{key[2]}'
     if usual is None:
         names = [name.replace("net.", 'net["*"].') for name in configs.AUTO]
-        raise reading.fault(
+        raise binder.fault(
             part.paths[0].span,
             f"config.{said} has no usual values",
             why=f"there are some for {', '.join(names)}",
@@ -194,9 +83,9 @@ def _automatic(reading: Reading, part: ast.Dimension, key: Key) -> Automatic:
         )
     levels = found.get("levels")
     if levels is not None and levels > len(usual):
-        raise reading.fault(part.span, f"config.{said} has {len(usual)} usual values")
+        raise binder.fault(part.span, f"config.{said} has {len(usual)} usual values")
     if found.get("each") and key[0] != "net":
-        raise reading.fault(
+        raise binder.fault(
             part.span, "each is said of nodes", hint='config.net["conv*"].lr auto(each = true)'
         )
     return Automatic(levels, bool(found.get("each")))
@@ -207,12 +96,12 @@ class _Values:
 
     def __init__(
         self,
-        reading: Reading,
+        binder: Binder,
         part: ast.Dimension,
         keys: Sequence[Key],
         known: Sequence[Field | None],
     ) -> None:
-        self.reading = reading
+        self.binder = binder
         self.part = part
         self.keys = keys
         self.known = known
@@ -228,12 +117,12 @@ class _Values:
             self._parameter(found)
         elif isinstance(found, ast.Stretch):
             self._single(found)
-            for value in stretch(self.reading, found):
+            for value in stretch(self.binder, found):
                 self._add(found, (value,))
         else:
             assert isinstance(found, ast.Listing)
             for item in found.items:
-                with self.reading.collecting():
+                with self.binder.collecting():
                     self._item(item)
             if not found.items:
                 raise self._empty(found)
@@ -244,19 +133,19 @@ class _Values:
         return Choices(tuple(different.values()))
 
     def _empty(self, part: ast.Part) -> Exception:
-        return self.reading.fault(
+        return self.binder.fault(
             part.span, "there is no value to try", hint=f"{self._said()} in [0.1, 0.01]"
         )
 
     def _said(self) -> str:
-        return self.reading.short(self.part.paths[0])
+        return self.binder.short(self.part.paths[0])
 
     def _single(self, part: ast.Part) -> None:
         """Only values for one key can be written so."""
         if len(self.keys) > 1:
-            raise self.reading.fault(
+            raise self.binder.fault(
                 part.span,
-                f"{self.reading.short(part)} has no values for {len(self.keys)} keys",
+                f"{self.binder.short(part)} has no values for {len(self.keys)} keys",
                 hint=f"in [({', '.join('1' * len(self.keys))}), ..]",
             )
 
@@ -264,49 +153,49 @@ class _Values:
         """One row, each value as the trainer gets it."""
         self.rows.append(
             tuple(
-                fitting(self.reading, part, key, known, value)
+                fitting(self.binder, part, key, known, value)
                 for key, known, value in zip(self.keys, self.known, values, strict=True)
             )
         )
 
     def _item(self, item: Any) -> None:
-        reading = self.reading
+        binder = self.binder
         if len(self.keys) == 1:
             if isinstance(item, ast.Stretch):
-                for value in stretch(reading, item):
+                for value in stretch(binder, item):
                     self._add(item, (value,))
                 return
             self._add(item, (self._constant(item),))
             return
         parts = item.items if isinstance(item, (ast.Group, ast.Listing)) else ()
         if len(parts) != len(self.keys):
-            raise reading.fault(
+            raise binder.fault(
                 item.span,
-                f"{reading.short(item)} is not {len(self.keys)} values",
+                f"{binder.short(item)} is not {len(self.keys)} values",
                 why=f"{len(self.keys)} keys are varied together",
                 hint=f"({', '.join('1' * len(self.keys))})",
             )
         values = [self._constant(each) for each in parts]
         row = []
         for part, key, known, value in zip(parts, self.keys, self.known, values, strict=True):
-            row.append(fitting(reading, part, key, known, value))
+            row.append(fitting(binder, part, key, known, value))
         self.rows.append(tuple(row))
 
     def _constant(self, part: Any) -> Any:
         if not is_constant(part):
-            said = self.reading.short(part)
+            said = self.binder.short(part)
             path = isinstance(part, ast.Path) and not part.trailers
-            raise self.reading.fault(
+            raise self.binder.fault(
                 part.span,
                 f"{said} is no value to try",
                 hint=f'a text stands in quotes: "{said}"' if path else None,
             )
-        return plain(self.reading, part)
+        return plain(self.binder, part)
 
     def _parameter(self, part: ast.Parameter) -> None:
-        given = self.reading.parameter(part)
+        given = self.binder.parameter(part)
         if not isinstance(given, (list, tuple)):
-            raise self.reading.fault(
+            raise self.binder.fault(
                 part.span,
                 f"${part.name} is no list of values",
                 hint=f"-P '{part.name}=[0.1, 0.01]'",
@@ -316,7 +205,7 @@ class _Values:
         for each in given:
             row = each if len(self.keys) > 1 else [each]
             if not isinstance(row, (list, tuple)) or len(row) != len(self.keys):
-                raise self.reading.fault(
+                raise self.binder.fault(
                     part.span,
                     f"${part.name} holds {each!r}"[:200],
                     why=f"{len(self.keys)} keys are varied together",
@@ -324,30 +213,27 @@ class _Values:
             self._add(part, row)
 
     def _query(self, part: ast.Query | ast.Saved) -> Rows:
-        reading = self.reading
-        if isinstance(part, ast.Saved):
-            found = reading.nested.saved(reading, None, part)
-        else:
-            found = reading.nested.query(reading, None, part)
+        binder = self.binder
+        found = binder.query(part, alone=True)
         if len(found.kinds) != len(self.keys):
-            raise reading.fault(
+            raise binder.fault(
                 part.span,
                 f"{len(self.keys)} column{'s' * (len(self.keys) > 1)} of values are wanted here",
                 why=f"this query gives {', '.join(found.titles)}",
             )
         for kind, title in zip(found.kinds, found.titles, strict=True):
             if kind in (VERSION, LIST):
-                raise reading.fault(
+                raise binder.fault(
                     part.span,
                     f"{title} is {WORDS[kind]}, and a value is wanted here",
                     hint=f"{title}.lr" if kind == VERSION else None,
                 )
-        return Rows(found.query, reading.said(part), part.span)
+        return Rows(found.query, binder.said(part), part.span)
 
     def _call(self, call: ast.Call) -> Domain:
-        reading, name = self.reading, call.name.lower()
+        binder, name = self.binder, call.name.lower()
         if name not in CALLS:
-            raise reading.fault(
+            raise binder.fault(
                 ast.Span(call.span.start, call.span.start + len(call.name)),
                 f"there are no values {call.name}(..)",
                 why=f"there are {', '.join(CALLS)}",
@@ -355,7 +241,7 @@ class _Values:
             )
         self._single(call)
         wanted, example = CALLS[name]
-        given = read(reading, name, call.args, wanted, call.span, example)
+        given = read(binder, name, call.args, wanted, call.span, example)
         low, high = given["low"], given["high"]
         if name in ("uniform", "loguniform"):
             return self._uniform(call, low, high, log=name == "loguniform")
@@ -363,14 +249,14 @@ class _Values:
             if high < low:
                 raise self._backwards(call, low, high)
             for end in (low, high):
-                fitting(reading, call, self.keys[0], self.known[0], end)
+                fitting(binder, call, self.keys[0], self.known[0], end)
             return Whole(low, high)
         values = _SERIES[name](given)
         if not values:
             raise self._empty(call)
         if len(values) > MOST_VALUES or not all(map(math.isfinite, values)):
-            raise reading.fault(
-                call.span, f"{reading.short(call)} are not at most {MOST_VALUES} numbers"
+            raise binder.fault(
+                call.span, f"{binder.short(call)} are not at most {MOST_VALUES} numbers"
             )
         whole = name == "range" and all(float(value).is_integer() for value in values)
         for value in values:
@@ -378,26 +264,26 @@ class _Values:
         return self._choices()
 
     def _uniform(self, call: ast.Call, low: float, high: float, *, log: bool) -> Uniform:
-        reading, known = self.reading, self.known[0]
+        binder, known = self.binder, self.known[0]
         if high <= low:
             raise self._backwards(call, low, high)
         if log and low <= 0:
-            raise reading.fault(
+            raise binder.fault(
                 call.span, "only numbers above 0 have a logarithm", hint="loguniform(1e-4, 1e-1)"
             )
         if known is not None and known.kind != "float":
             wide = known.kind == "int"
-            raise reading.fault(
+            raise binder.fault(
                 call.span,
                 f"{self._said()} is {known.wanted}",
                 hint=f"int({math.ceil(low)}, {math.floor(high)})" if wide else None,
             )
         for end in (low, high):
-            fitting(reading, call, self.keys[0], known, end)
+            fitting(binder, call, self.keys[0], known, end)
         return Uniform(low, high, log)
 
     def _backwards(self, call: ast.Call, low: float, high: float) -> Exception:
-        return self.reading.fault(
+        return self.binder.fault(
             call.span,
             f"there is nothing between {low:g} and {high:g}",
             hint=f"the smaller end comes first: {call.name}({high:g}, {low:g})"

@@ -7,15 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from dlv.dql.bind import conditions, configurations, constants, domains, sources
+from dlv.dql.bind.binder import Binder, Reported
 from dlv.dql.bind.bound import Evaluation, Ranked, Sampling, Varied, Workers
 from dlv.dql.bind.call_arguments import ANYTHING, NUMBER, TEXT, WHOLE, Wanted, read
 from dlv.dql.bind.configurations import CONFIG, Configuration
-from dlv.dql.bind.derivations import check_name
-from dlv.dql.bind.reading import Reading, Reported
-from dlv.dql.bind.scopes import Scope, groups
+from dlv.dql.bind.derivations import check_into
+from dlv.dql.bind.sources import groups
 from dlv.dql.bind.things import Variable
 from dlv.dql.trials import keep
-from dlv.dql.trials.config_tests import reads
 from dlv.dql.words import ast
 from dlv.errors import nearest
 from dlv.metadata.select import relations
@@ -61,39 +60,36 @@ BUDGET: Mapping[str, Wanted] = {
 FIGURES = ("rank", "trial", "network", "steps", "seconds", "state")
 
 
-def evaluation(reading: Reading, part: ast.Evaluate, query: ast.Query) -> Evaluation:
+def evaluation(binder: Binder, part: ast.Evaluate, query: ast.Query) -> Evaluation:
     """All that is wrong with it is noted; Reported then. `query`: what stands around it."""
-    before = len(reading.found.faults)
-    missing = len(reading.found.missing)
+    before = len(binder.notes.faults)
+    missing = len(binder.notes.missing)
     limit = offset = None
-    with reading.collecting():
-        limit = constants.whole(reading, query.limit, "limit")
-        offset = constants.whole(reading, query.offset, "offset")
-    with reading.collecting():
-        _check_into(reading, part)
-    config = configurations.read(reading, part.settings, part.vary)
-    varied = _varied(reading, part, config)
-    scope, ranges = sources.declared(
-        *(reading, None, part.sources, [part.where]),
-        [part.name, CONFIG],
+    with binder.collecting():
+        limit = constants.whole(binder, query.limit, "limit")
+        offset = constants.whole(binder, query.offset, "offset")
+    with binder.collecting():
+        check_into(binder, part)
+    config = configurations.read(binder, part.settings, part.vary)
+    varied = _varied(binder, part, config)
+    binder, ranges = sources.declared(
+        binder, part.sources, [part.where], [part.name, CONFIG], alone=True
     )
     where = None
     if part.where is not None:
-        where = conditions.noted(reading, replace(scope, clause="where"), part.where)
-    variable = _source(reading, part, scope)
-    names = list(dict.fromkeys([part.name, *scope.variables]))
-    judged = [
-        (call, rule) for call in part.keep for rule in _tried(reading, keep.rule, names, call)
-    ]
+        where = conditions.noted(binder.within(clause="where"), part.where)
+    variable = _source(binder, part)
+    names = list(dict.fromkeys([part.name, *binder.scope.variables]))
+    judged = [(call, rule) for call in part.keep for rule in _tried(binder, keep.rule, names, call)]
     rules = [rule for _, rule in judged]
-    sampling = _sampling(reading, part, names, rules)
-    budget = _named(reading, "budget", part.budget, BUDGET, part.span, "budget(trials = 200)")
-    order = [made for each in query.order_by for made in _tried(reading, _ranked, names, each)]
-    workers = _workers(reading, part)
+    sampling = _sampling(binder, part, names, rules)
+    budget = _named(binder, "budget", part.budget, BUDGET, part.span, "budget(trials = 200)")
+    order = [made for each in query.order_by for made in _tried(binder, _ranked, names, each)]
+    workers = _workers(binder, part)
     if sampling.kind == "grid":
-        _check_grid(reading, varied)
-    _check_steps(reading, config, [made for _, made in varied], judged)
-    if len(reading.found.faults) > before or len(reading.found.missing) > missing:
+        _check_grid(binder, varied)
+    _check_steps(binder, config, [made for _, made in varied], judged)
+    if len(binder.notes.faults) > before or len(binder.notes.missing) > missing:
         raise Reported
     whole = Item(variable.name, relations.Whole(variable.unique))
     select = Select((whole,), ranges, where, distinct=len(ranges) > 1)
@@ -122,131 +118,117 @@ def _said(part: ast.Evaluate) -> str:
     return query.name if len(part.sources) == 1 and isinstance(query, ast.Saved) else part.name
 
 
-def _tried(reading: Reading, make: Any, names: Sequence[str], part: Any) -> list[Any]:
+def _tried(binder: Binder, make: Any, names: Sequence[str], part: Any) -> list[Any]:
     """What is made of it, or nothing where a fault was noted."""
-    with reading.collecting():
-        return [make(reading, names, part)]
+    with binder.collecting():
+        return [make(binder, names, part)]
     return []
 
 
-def _check_into(reading: Reading, part: ast.Evaluate) -> None:
-    if part.into is not None:
-        end = part.span.end
-        start = reading.text.rfind(reading.text[end - 1], part.span.start, end - 1)
-        check_name(reading, part.into, ast.Span(start, end))
-
-
-def _source(reading: Reading, part: ast.Evaluate, scope: Scope) -> Variable:
+def _source(binder: Binder, part: ast.Evaluate) -> Variable:
     """The variable whose networks are trained: that of its own name, or the only one."""
-    found = scope.variables.get(part.name)
+    found = binder.scope.variables.get(part.name)
     if found is None:
-        if len(scope.variables) > 1:
-            first = next(iter(scope.variables))
-            reading.found.faults.append(
-                reading.fault(
-                    part.span,
-                    "which of these is to be trained?",
-                    why=f"there are {', '.join(scope.variables)}",
-                    hint=f"evaluate {first} from ..",
-                )
+        if len(binder.scope.variables) > 1:
+            first = next(iter(binder.scope.variables))
+            binder.note(
+                part.span,
+                "which of these is to be trained?",
+                why=f"there are {', '.join(binder.scope.variables)}",
+                hint=f"evaluate {first} from ..",
             )
-        found = next(iter(scope.variables.values()))
-    group = groups(scope.variables, [part.where])
-    for name in scope.variables:
+        found = next(iter(binder.scope.variables.values()))
+    group = groups(binder.scope.variables, [part.where])
+    for name in binder.scope.variables:
         if group[name] != group[found.name]:
-            reading.warn(f"`{name}` is not joined to `{found.name}`, and takes part in nothing")
+            binder.warn(f"`{name}` is not joined to `{found.name}`, and takes part in nothing")
     return found
 
 
 def _varied(
-    reading: Reading, part: ast.Evaluate, config: Configuration
+    binder: Binder, part: ast.Evaluate, config: Configuration
 ) -> list[tuple[ast.Dimension, Varied]]:
     found: list[tuple[ast.Dimension, Varied]] = []
     for dimension in part.vary:
-        with reading.collecting():
-            made = domains.varied(reading, dimension, config)
+        with binder.collecting():
+            made = domains.varied(binder, dimension, config)
             found.append((dimension, made))
             for _, earlier in found[:-1]:
                 twice = set(earlier.keys) & set(made.keys)
                 if twice and earlier.when is None and made.when is None:
-                    raise reading.fault(
+                    raise binder.fault(
                         dimension.span,
                         f"{'.'.join(('config', *min(twice)))} is varied twice",
                         hint="once with all of its values, or each with a `when`",
                     )
     if len(found) == len(part.vary):
-        with reading.collecting():
-            _check_circle(reading, part, [made for _, made in found])
+        with binder.collecting():
+            _check_circle(binder, part, [made for _, made in found])
     return found
 
 
-def _check_circle(reading: Reading, part: ast.Evaluate, found: Sequence[Varied]) -> None:
-    dimensions = [
-        Dimension(
-            each.keys, Choices(()), reads=frozenset(() if each.when is None else reads(each.when))
-        )
-        for each in found
-    ]
+def _check_circle(binder: Binder, part: ast.Evaluate, found: Sequence[Varied]) -> None:
+    dimensions = [Dimension(each.keys, Choices(()), reads=each.reads) for each in found]
     try:
         ordered(dimensions)
     except Circular as error:
-        raise reading.fault(
+        raise binder.fault(
             part.vary[error.places[0]].span,
             "these conditions wait for each other",
-            why=" and ".join(reading.short(part.vary[place].paths[0]) for place in error.places),
+            why=" and ".join(binder.short(part.vary[place].paths[0]) for place in error.places),
         ) from None
 
 
 def _named(
-    reading: Reading,
+    binder: Binder,
     name: str,
     args: Sequence[ast.Argument],
     wanted: Mapping[str, Wanted],
     span: ast.Span,
     example: str,
 ) -> dict[str, Any]:
-    with reading.collecting():
-        return read(reading, name, args, wanted, span, example)
+    with binder.collecting():
+        return read(binder, name, args, wanted, span, example)
     return {}
 
 
 def _chosen(
-    reading: Reading,
+    binder: Binder,
     call: ast.Call,
     known: Mapping[str, tuple[Mapping[str, Wanted], str]],
     what: str,
 ) -> tuple[str, dict[str, Any]]:
     name = call.name.lower()
     if name not in known:
-        raise reading.fault(
+        raise binder.fault(
             ast.Span(call.span.start, call.span.start + len(call.name)),
             f"there is no {what} {call.name}",
             why=f"there are {', '.join(known)}",
             did_you_mean=nearest(name, known),
         )
     wanted, example = known[name]
-    return name, read(reading, name, call.args, wanted, call.span, example)
+    return name, read(binder, name, call.args, wanted, call.span, example)
 
 
 def _sampling(
-    reading: Reading,
+    binder: Binder,
     part: ast.Evaluate,
     names: Sequence[str],
     rules: Sequence[Mapping[str, Any]],
 ) -> Sampling:
     if part.using is None:
         return Sampling()
-    with reading.collecting():
-        kind, found = _chosen(reading, part.using, SAMPLERS, "way of picking")
+    with binder.collecting():
+        kind, found = _chosen(binder, part.using, SAMPLERS, "way of picking")
         argument = found.pop("metric", None)
         metric: str | None = None
         direction: str | None = None
         if argument is not None:
-            metric, direction = keep.directed(reading, names, argument)
+            metric, direction = keep.directed(binder, names, argument)
         else:
             ranked = [rule for rule in rules if "direction" in rule]
             if kind == "tpe" and not ranked and len(rules) == len(part.keep):
-                raise reading.fault(
+                raise binder.fault(
                     part.using.span,
                     "tpe has nothing to go by",
                     why="no rule of keep names a metric that is to be small or large",
@@ -258,11 +240,11 @@ def _sampling(
     return Sampling()
 
 
-def _workers(reading: Reading, part: ast.Evaluate) -> Workers:
+def _workers(binder: Binder, part: ast.Evaluate) -> Workers:
     if part.on is None:
         return Workers()
-    with reading.collecting():
-        kind, found = _chosen(reading, part.on, PLACES, "place to run")
+    with binder.collecting():
+        kind, found = _chosen(binder, part.on, PLACES, "place to run")
         return Workers(
             kind,
             found.get("workers"),
@@ -273,12 +255,12 @@ def _workers(reading: Reading, part: ast.Evaluate) -> Workers:
     return Workers()
 
 
-def _ranked(reading: Reading, names: Sequence[str], part: ast.Order) -> Ranked:
+def _ranked(binder: Binder, names: Sequence[str], part: ast.Order) -> Ranked:
     value = part.value
     first = bool(part.nulls_first)
     if isinstance(value, ast.Path) and value.name == CONFIG:
-        key = configurations.key_of(reading, value)
-        return Ranked("config", reading.said(value), key, part.descending, first)
+        key = configurations.key_of(binder, value)
+        return Ranked("config", binder.said(value), key, part.descending, first)
     if isinstance(value, ast.Path):
         only = value.trailers[0] if len(value.trailers) == 1 else None
         bare = value.name if not value.trailers and value.name not in names else None
@@ -286,42 +268,38 @@ def _ranked(reading: Reading, names: Sequence[str], part: ast.Order) -> Ranked:
         if word is not None and word.lower() in FIGURES:
             return Ranked("figure", word.lower(), (), part.descending, first)
     if isinstance(value, ast.Path) and value.name not in names:
-        raise reading.fault(
+        raise binder.fault(
             value.span,
-            f"{reading.short(value)} is nothing that trials are ordered by",
+            f"{binder.short(value)} is nothing that trials are ordered by",
             why=f"they have {', '.join(FIGURES)}, metrics, and what is varied",
             did_you_mean=nearest(value.name, [*FIGURES, *names]),
             hint=f'order by {names[0]}["loss"], config.base_lr, seconds',
         )
-    metric = keep.metric(reading, names, value)
+    metric = keep.metric(binder, names, value)
     return Ranked("metric", metric, (), part.descending, first)
 
 
-def _check_grid(reading: Reading, varied: Sequence[tuple[ast.Dimension, Varied]]) -> None:
+def _check_grid(binder: Binder, varied: Sequence[tuple[ast.Dimension, Varied]]) -> None:
     """Whether there are only so many values of everything."""
     for dimension, made in varied:
         span = dimension.span if dimension.domain is None else dimension.domain.span
         if isinstance(made.domain, Uniform):
-            reading.found.faults.append(
-                reading.fault(
-                    span,
-                    f"a grid has no end of values of {reading.short(dimension.paths[0])}",
-                    why="they are a continuum",
-                    hint="using random(20), or values: linspace(0.5, 0.99, 5)",
-                )
+            binder.note(
+                span,
+                f"a grid has no end of values of {binder.short(dimension.paths[0])}",
+                why="they are a continuum",
+                hint="using random(20), or values: linspace(0.5, 0.99, 5)",
             )
         elif isinstance(made.domain, Whole):
             count = made.domain.high - made.domain.low + 1
             if count > constants.MOST_VALUES:
-                reading.found.faults.append(
-                    reading.fault(
-                        span, f"{count:,} values are too many for a grid", hint="using random(20)"
-                    )
+                binder.note(
+                    span, f"{count:,} values are too many for a grid", hint="using random(20)"
                 )
 
 
 def _check_steps(
-    reading: Reading,
+    binder: Binder,
     config: Configuration,
     varied: Sequence[Varied],
     judged: Sequence[tuple[ast.Call, Mapping[str, Any]]],
@@ -332,12 +310,10 @@ def _check_steps(
         for name in ("step", "first"):
             step = rule.get(name)
             if step is not None and least is not None and step > least:
-                reading.found.faults.append(
-                    reading.fault(
-                        call.span,
-                        f"{rule['rule']} looks at step {step}, and trials have {least} steps",
-                        hint="config.steps is how many they have",
-                    )
+                binder.note(
+                    call.span,
+                    f"{rule['rule']} looks at step {step}, and trials have {least} steps",
+                    hint="config.steps is how many they have",
                 )
 
 

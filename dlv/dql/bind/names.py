@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dlv.dql.bind import queries
+from dlv.dql.bind import derivations, queries
+from dlv.dql.bind.binder import Binder, Notes, Parse, ReadConfig, Reported
 from dlv.dql.bind.bound import Bound, Evaluation
 from dlv.dql.bind.faults import Fault, refuse
-from dlv.dql.bind.reading import Found, Parse, ReadConfig, Reading, Reported
 from dlv.dql.words import ast, parser
 from dlv.metadata.known_names import KnownNames
 from dlv.metadata.select.relations import Query
@@ -29,58 +29,51 @@ def resolve(
     `defining`: the name it is to be saved under. Its parameters may have no values then, and
     what comes back is not to be run. `parse` reads saved queries, `config_file` configurations.
     """
-    found = Found()
-    reading = Reading(
-        *(text, known, parameters or {}, parse, queries.Queries(), found),
+    notes = Notes()
+    binder = Binder(
+        *(text, known, parameters or {}, parse, queries.query, notes),
         defining=defining,
         config_file=config_file,
     )
     asked: Query | Evaluation | None = None
-    done = False
-    with reading.collecting():
-        asked = _statement(reading, query)
-        done = True
-    faults = [*found.faults]
-    if found.missing and defining is None:
-        faults.append(_missing(reading))
+    whole = False
+    with binder.collecting():
+        asked = _statement(binder, query)
+        whole = True
+    faults = [*notes.faults]
+    if notes.missing and defining is None:
+        faults.append(_missing(binder))
     refuse(faults)
-    if not done and not found.missing:
+    if not whole and not notes.missing:
         raise Reported
-    made = (tuple(found.derivations), tuple(found.warnings))
-    if isinstance(asked, Evaluation):
-        return Bound(None, *made, asked)
-    return Bound(asked, *made)
+    evaluation = asked if isinstance(asked, Evaluation) else None
+    selected = None if isinstance(asked, Evaluation) else asked
+    return Bound(selected, tuple(notes.derivations), tuple(notes.warnings), evaluation)
 
 
-def _statement(reading: Reading, query: ast.Query) -> Query | Evaluation | None:
+def _statement(binder: Binder, query: ast.Query) -> Query | Evaluation | None:
+    around: ast.Query | None = None  # what orders or limits, if only one does
     body: ast.Body = query
-    while isinstance(body, ast.Query) and _bare(body):
+    while isinstance(body, ast.Query) and (around is None or _bare(body)):
+        around = around if _bare(body) else body
         body = body.body
-    if isinstance(body, ast.Derived):
-        import dlv.dql.bind.derivations as derivations
-
-        derivations.derivation(reading, body, nested=False)
+    if isinstance(body, ast.Derived) and around is None:
+        derivations.derivation(binder, body, nested=False)
         return None
-    import dlv.dql.bind.evaluations as evaluations
-
     if isinstance(body, ast.Evaluate):
-        return evaluations.evaluation(reading, body, ast.Query(body, span=body.span))
-    if isinstance(body, ast.Query):
-        inner = body.body
-        while isinstance(inner, ast.Query) and _bare(inner):
-            inner = inner.body
-        if isinstance(inner, ast.Evaluate):
-            return evaluations.evaluation(reading, inner, body)
-    return queries.query(reading, None, query).query
+        import dlv.dql.bind.evaluations as evaluations
+
+        return evaluations.evaluation(binder, body, around or ast.Query(body, span=body.span))
+    return queries.query(binder, query).query
 
 
 def _bare(query: ast.Query) -> bool:
     return not query.order_by and query.limit is None and query.offset is None
 
 
-def _missing(reading: Reading) -> Fault:
+def _missing(binder: Binder) -> Fault:
     """One fault for all parameters without values, where the first of them stands."""
-    missing = sorted(reading.found.missing.values(), key=lambda each: each[1].span.start)
+    missing = sorted(binder.notes.missing.values(), key=lambda each: each[1].span.start)
     first, names = missing[0], [part.name for _, part in missing]
     listed = ", ".join(f"${name}" for name in names)
     inside, part = first

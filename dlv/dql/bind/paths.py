@@ -8,9 +8,9 @@ from typing import Any
 
 from dlv.dql.bind import captured, template_names
 from dlv.dql.bind.attribute_names import GENERAL, everywhere, of_operation
+from dlv.dql.bind.binder import Binder
 from dlv.dql.bind.constants import is_constant, plain
-from dlv.dql.bind.reading import Reading
-from dlv.dql.bind.scopes import Scope, variable
+from dlv.dql.bind.sources import variable
 from dlv.dql.bind.things import (
     ANY,
     NUMBER,
@@ -47,61 +47,61 @@ _STEPPED = {"last": "last_step", "min": "min_step", "max": "max_step"}
 _NAMING = {"nodes", "metrics", "hparams"}
 
 
-def thing(reading: Reading, scope: Scope, path: ast.Path) -> Thing:
+def thing(binder: Binder, path: ast.Path) -> Thing:
     """What a path stands for; `m["x"]` alone is left open."""
-    whose = variable(reading, scope, path)
+    whose = variable(binder, path)
     if not path.trailers:
         return Whole(whose)
     first, rest = path.trailers[0], path.trailers[1:]
     if isinstance(first, ast.Attribute):
         if first.name.lower() in _NAMING and rest and isinstance(rest[0], ast.Selector):
-            return _named(reading, whose, first.name.lower(), rest)
-        return _attribute(reading, whose, path)
+            return _named(binder, whose, first.name.lower(), rest)
+        return _attribute(binder, whose, path)
     if isinstance(first, ast.Selector):
         if not rest:
             return Selected(whose, first)
         figure = rest[0].name.lower() if isinstance(rest[0], (ast.Attribute, ast.Method)) else ""
         if figure in FIGURES or (figure == "at" and isinstance(rest[0], ast.Method)):
-            return metric(reading, whose, first, rest)
-        return walk(reading, start(reading, whose, first), rest)
+            return metric(binder, whose, first, rest)
+        return walk(binder, start(binder, whose, first), rest)
     if isinstance(first, ast.TypeSelector):
-        return walk(reading, start(reading, whose, first), rest)
+        return walk(binder, start(binder, whose, first), rest)
     if isinstance(first, ast.Index):
-        raise reading.fault(
+        raise binder.fault(
             first.span,
             "a version has no places to count",
             hint=f'{path.name}["conv*"][{first.place}] is one of a set of nodes',
         )
-    raise reading.fault(
+    raise binder.fault(
         first.span,
         f"`{first.name}` cannot be called here",
         hint=f'{path.name}["loss"].at(100) is the value of a metric at a step',
     )
 
 
-def _named(reading: Reading, whose: Variable, kind: str, rest: Sequence[ast.Trailer]) -> Thing:
+def _named(binder: Binder, whose: Variable, kind: str, rest: Sequence[ast.Trailer]) -> Thing:
     """`m.nodes["x"]`, `m.metrics["x"]`, `m.hparams["x"]`: said outright."""
     first = rest[0]
     assert isinstance(first, ast.Selector)
     if kind == "nodes":
-        return walk(reading, start(reading, whose, first), rest[1:])
+        return walk(binder, start(binder, whose, first), rest[1:])
     if kind == "metrics":
-        return metric(reading, whose, first, rest[1:])
+        return metric(binder, whose, first, rest[1:])
     if rest[1:]:
-        raise reading.fault(rest[1].span, "nothing can follow a hyperparameter")
+        raise binder.fault(rest[1].span, "nothing can follow a hyperparameter")
     key = first.text
-    if not reading.known.has_hyperparameter(key):
-        raise _unknown(reading, whose, key, first.span)
+    if not binder.known.has_hyperparameter(key):
+        raise _unknown(binder, whose, key, first.span)
     return Scalar(Hyperparameter(whose.unique, key), ANY, key)
 
 
-def _attribute(reading: Reading, whose: Variable, path: ast.Path) -> Thing:
+def _attribute(binder: Binder, whose: Variable, path: ast.Path) -> Thing:
     names = [each.name for each in path.trailers if isinstance(each, ast.Attribute)]
     span = ast.Span(path.trailers[0].span.start + 1, path.trailers[-1].span.end)  # without the dot
     key = ".".join(names)
     if len(names) < len(path.trailers):
         odd = next(each for each in path.trailers if not isinstance(each, ast.Attribute))
-        raise reading.fault(
+        raise binder.fault(
             odd.span,
             f"nothing like this can follow `{whose.name}.{names[0]}`",
             hint=f'nodes and metrics are {whose.name}["NAME"]',
@@ -111,20 +111,20 @@ def _attribute(reading: Reading, whose: Variable, path: ast.Path) -> Thing:
         return Several(whose, plain_name)
     if plain_name in COLUMNS and (plain_name != "source" or whose.derived):
         return Scalar(Column(whose.unique, plain_name), COLUMNS[plain_name])
-    if reading.known.has_hyperparameter(key):
+    if binder.known.has_hyperparameter(key):
         return Scalar(Hyperparameter(whose.unique, key), ANY, key)
-    raise _unknown(reading, whose, key, span)
+    raise _unknown(binder, whose, key, span)
 
 
-def _unknown(reading: Reading, whose: Variable, key: str, span: ast.Span) -> Exception:
+def _unknown(binder: Binder, whose: Variable, key: str, span: ast.Span) -> Exception:
     always = [name for name in (*COLUMNS, *MANY) if name != "source"]
-    known = [*always, *reading.known.hyperparameters]
+    known = [*always, *binder.known.hyperparameters]
     hint = None
-    if reading.known.has_series(key):
+    if binder.known.has_series(key):
         hint = f'there is a metric of that name: {whose.name}["{key}"]'
     elif key in ("next", "prev", "count", "next_raw", "prev_raw"):
         hint = f'this is asked of nodes: {whose.name}["conv*"].{key}'
-    return reading.fault(
+    return binder.fault(
         span,
         f"`{key}` is no attribute, and no version has such a hyperparameter",
         did_you_mean=[] if hint else nearest(key, known),
@@ -136,16 +136,16 @@ def _unknown(reading: Reading, whose: Variable, key: str, span: ast.Span) -> Exc
 
 
 def metric(
-    reading: Reading, whose: Variable, selector: ast.Selector, rest: Sequence[ast.Trailer] = ()
+    binder: Binder, whose: Variable, selector: ast.Selector, rest: Sequence[ast.Trailer] = ()
 ) -> Scalar:
     """A figure of a series, the last value where nothing is said."""
     name = selector.text
-    if selector.regular or not reading.known.has_series(name):
-        layers = reading.known.has_layer(name)
-        raise reading.fault(
+    if selector.regular or not binder.known.has_series(name):
+        layers = binder.known.has_layer(name)
+        raise binder.fault(
             selector.span,
             f'no version has a metric called "{name}"',
-            did_you_mean=[] if selector.regular else nearest(name, reading.known.series),
+            did_you_mean=[] if selector.regular else nearest(name, binder.known.series),
             hint=f'there are nodes of that name: {whose.name}.nodes["{name}"]' if layers else None,
         )
     if not rest:
@@ -153,102 +153,102 @@ def metric(
     first = rest[0]
     word = first.name.lower() if isinstance(first, (ast.Attribute, ast.Method)) else ""
     if isinstance(first, ast.Method) and word == "at":
-        _end(reading, rest[1:])
-        return Scalar(MetricAt(whose.unique, name, _step(reading, first)), NUMBER)
+        _end(binder, rest[1:])
+        return Scalar(MetricAt(whose.unique, name, _step(binder, first)), NUMBER)
     if not isinstance(first, ast.Attribute) or word not in FIGURES:
-        raise reading.fault(
+        raise binder.fault(
             first.span,
-            f"`{reading.short(first)}` is no figure of a metric",
+            f"`{binder.short(first)}` is no figure of a metric",
             why=f"known are {', '.join(FIGURES)} and at(step)",
             did_you_mean=nearest(word, [*FIGURES, "at"]),
         )
     if len(rest) > 1:
         second = rest[1]
-        _end(reading, rest[2:])
+        _end(binder, rest[2:])
         if word in _STEPPED and isinstance(second, ast.Attribute) and second.name.lower() == "step":
             return Scalar(Metric(whose.unique, name, _STEPPED[word]), NUMBER)
-        raise reading.fault(
+        raise binder.fault(
             second.span,
-            f"`{reading.short(second)}` cannot follow `.{word}`",
+            f"`{binder.short(second)}` cannot follow `.{word}`",
             hint=f".{word}.step is the step of that value" if word in _STEPPED else None,
         )
     return Scalar(Metric(whose.unique, name, FIGURES[word]), NUMBER)
 
 
-def _step(reading: Reading, method: ast.Method) -> int:
+def _step(binder: Binder, method: ast.Method) -> int:
     value: Any = None
     argument = method.args[0] if len(method.args) == 1 else None
     if argument is not None and argument.name is None and is_constant(argument.value):
-        value = plain(reading, argument.value)
+        value = plain(binder, argument.value)
     if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 1 << 63:
-        raise reading.fault(method.span, "at takes one step, a whole number", hint=".at(100)")
+        raise binder.fault(method.span, "at takes one step, a whole number", hint=".at(100)")
     return value
 
 
-def _end(reading: Reading, rest: Sequence[ast.Trailer]) -> None:
+def _end(binder: Binder, rest: Sequence[ast.Trailer]) -> None:
     if rest:
-        raise reading.fault(rest[0].span, "nothing can follow a value")
+        raise binder.fault(rest[0].span, "nothing can follow a value")
 
 
 # Nodes
 
 
-def start(reading: Reading, whose: Variable, first: ast.Selector | ast.TypeSelector) -> Nodes:
-    return Nodes(whose.unique, nodal(reading, first, first_of=whose))
+def start(binder: Binder, whose: Variable, first: ast.Selector | ast.TypeSelector) -> Nodes:
+    return Nodes(whose.unique, nodal(binder, first, first_of=whose))
 
 
 def nodal(
-    reading: Reading, part: ast.Selector | ast.TypeSelector, *, first_of: Variable | None = None
+    binder: Binder, part: ast.Selector | ast.TypeSelector, *, first_of: Variable | None = None
 ) -> Nodal:
     if isinstance(part, ast.TypeSelector):
-        return Fitting((template_names.pattern(reading, part.template),))
+        return Fitting((template_names.pattern(binder, part.template),))
     if part.regular:
-        return Named(reading.regular(part.text, part.span))
-    captured.refuse(reading, part.text, part.span)
-    found = reading.selector(part.text, part.span)
+        return Named(binder.regular(part.text, part.span))
+    captured.refuse(binder, part.text, part.span)
+    found = binder.selector(part.text, part.span)
     exact = found.literal
     if first_of is not None and not first_of.derived and exact is not None:
-        _check_layer(reading, exact)
+        _check_layer(binder, exact)
     return Named(found)
 
 
-def _check_layer(reading: Reading, name: str) -> None:
+def _check_layer(binder: Binder, name: str) -> None:
     """A name that no network knows is no fault, but rarely what was meant."""
-    if reading.known.has_layer(name):
+    if binder.known.has_layer(name):
         return
-    close = nearest(name, reading.known.layers)
+    close = nearest(name, binder.known.layers)
     meant = f"; did you mean {' or '.join(close)}?" if close else ""
-    reading.warn(f'no network has a node called "{name}"{meant}')
+    binder.warn(f'no network has a node called "{name}"{meant}')
 
 
-def walk(reading: Reading, nodes: Nodes, rest: Sequence[ast.Trailer]) -> Thing:
+def walk(binder: Binder, nodes: Nodes, rest: Sequence[ast.Trailer]) -> Thing:
     """From one set of nodes to the next, up to an attribute or a count of them."""
     for place, trailer in enumerate(rest):
         if isinstance(trailer, (ast.Selector, ast.TypeSelector)):
-            nodes = replace(nodes, steps=(*nodes.steps, nodal(reading, trailer)))
+            nodes = replace(nodes, steps=(*nodes.steps, nodal(binder, trailer)))
         elif isinstance(trailer, ast.Index):
             nodes = replace(nodes, steps=(*nodes.steps, Pick(trailer.place)))
         elif trailer.name.lower() in HOPS and isinstance(trailer, ast.Attribute):
             nodes = replace(nodes, steps=(*nodes.steps, HOPS[trailer.name.lower()]))
         elif isinstance(trailer, ast.Method):
-            raise reading.fault(
+            raise binder.fault(
                 trailer.span,
                 f"`{trailer.name}` cannot be asked of nodes",
                 did_you_mean=nearest(trailer.name, [*HOPS, "count"]),
             )
         else:
-            _end(reading, rest[place + 1 :])
+            _end(binder, rest[place + 1 :])
             if trailer.name.lower() == "count":
                 return Scalar(NodeCount(nodes), NUMBER)
-            return _of_nodes(reading, nodes, trailer)
+            return _of_nodes(binder, nodes, trailer)
     return NodeSet(nodes)
 
 
-def _of_nodes(reading: Reading, nodes: Nodes, trailer: ast.Attribute) -> NodeAttribute:
+def _of_nodes(binder: Binder, nodes: Nodes, trailer: ast.Attribute) -> NodeAttribute:
     known = everywhere()
     name = trailer.name if trailer.name in known else trailer.name.lower()
     if name not in known:
-        raise reading.fault(
+        raise binder.fault(
             ast.Span(trailer.span.start + 1, trailer.span.end),
             f"nodes have no attribute `{trailer.name}`",
             did_you_mean=nearest(trailer.name, [*known, *HOPS, "count", *FIGURES, "at"]),
@@ -256,7 +256,7 @@ def _of_nodes(reading: Reading, nodes: Nodes, trailer: ast.Attribute) -> NodeAtt
     op = operation(nodes)
     if op is not None and name not in GENERAL and name not in of_operation(op):
         own = ", ".join(of_operation(op)) or "none of its own"
-        reading.warn(f"{op} has no attribute `{name}`, so that no such node is found; it has {own}")
+        binder.warn(f"{op} has no attribute `{name}`, so that no such node is found; it has {own}")
     return NodeAttribute(nodes, name, known[name])
 
 

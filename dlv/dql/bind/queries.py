@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import is_dataclass, replace
+from functools import partial
 from typing import Any
 
 from dlv.dql.bind import conditions, constants, derivations, sources, values
-from dlv.dql.bind.reading import Reading, Reported
-from dlv.dql.bind.scopes import Scope
+from dlv.dql.bind.binder import Binder, Reported
 from dlv.dql.bind.things import ANY, LIST, VERSION, WORDS, Result, Scalar, Variable
 from dlv.dql.words import ast
 from dlv.dql.words.diagnosis import SyntaxFault
@@ -82,27 +82,25 @@ def _within(tree: Any, keys: Sequence[Value]) -> Iterator[Any]:
 
 
 def check_grouped(
-    reading: Reading,
+    binder: Binder,
     keys: Sequence[Value],
     columns: Sequence[tuple[ast.Part, Any]],
 ) -> None:
     """Columns beside aggregates: each is one of what is grouped by, or made of that."""
     for part, tree in columns:
         if next(ungrouped(tree, keys), None) is not None:
-            said = reading.short(part)
+            said = binder.short(part)
             why = f"{said} has a value for each version, and"
-            reading.found.faults.append(
-                reading.fault(
-                    part.span,
-                    f"{said} cannot stand beside aggregates",
-                    why=f"{why} a group has many" if keys else f"{why} all versions are one group",
-                    hint=f"group by {said}",
-                )
+            binder.note(
+                part.span,
+                f"{said} cannot stand beside aggregates",
+                why=f"{why} a group has many" if keys else f"{why} all versions are one group",
+                hint=f"group by {said}",
             )
 
 
 def check_distinct(
-    reading: Reading,
+    binder: Binder,
     items: Sequence[relations.Item],
     orders: Sequence[tuple[ast.Part, Value]],
 ) -> None:
@@ -111,88 +109,68 @@ def check_distinct(
     whole = {value.variable for value in shown if isinstance(value, relations.Whole)}
     for part, value in orders:
         if value not in shown and not variables(value) <= whole:
-            reading.found.faults.append(
-                reading.fault(
-                    part.span,
-                    f"distinct rows cannot be ordered by {reading.short(part)}",
-                    why="it is not selected, and rows that are put together may differ in it",
-                    hint=f"select {reading.short(part)} as well",
-                )
+            binder.note(
+                part.span,
+                f"distinct rows cannot be ordered by {binder.short(part)}",
+                why="it is not selected, and rows that are put together may differ in it",
+                hint=f"select {binder.short(part)} as well",
             )
 
 
 MOST_EXPANDED = 500  # saved queries within one statement
 
 
-class Queries:
-    """What the other parts of the binder call for queries inside."""
-
-    def query(self, reading: Reading, scope: Any, part: ast.Query) -> Result:
-        return query(reading, scope, part)
-
-    def saved(self, reading: Reading, scope: Any, part: ast.Saved) -> Result:
-        return saved(reading, scope, part)
-
-
-def query(reading: Reading, outer: Scope | None, part: ast.Query) -> Result:
-    """Any query; Reported if something in it is wrong."""
+def query(binder: Binder, part: ast.Query | ast.Saved) -> Result:
+    """Any query, a saved one as if it stood there; Reported if something in it is wrong."""
+    if isinstance(part, ast.Saved):
+        binder, part = _opened(binder, part)
     limit = offset = None
-    before = len(reading.found.faults)
-    with reading.collecting():
-        limit = constants.whole(reading, part.limit, "limit")
-        offset = constants.whole(reading, part.offset, "offset")
+    before = len(binder.notes.faults)
+    with binder.collecting():
+        limit = constants.whole(binder, part.limit, "limit")
+        offset = constants.whole(binder, part.offset, "offset")
     if isinstance(part.body, ast.Select):
-        result = _select(reading, outer, part.body, part.order_by)
+        result = _select(binder, part.body, part.order_by)
     elif isinstance(part.body, ast.Evaluate):
-        raise not_nested(reading, part.body)
+        raise binder.fault(
+            ast.Span(part.body.span.start, part.body.span.start + len("evaluate")),
+            "evaluate stands alone",
+            why="it trains, and what it keeps are versions only behind `into`",
+            hint='evaluate .. into "tuned", and then ask for the versions of that name',
+        )
     else:
-        result = _ordered(reading, outer, part)
-    if len(reading.found.faults) > before:
+        result = _ordered(binder, part)
+    if len(binder.notes.faults) > before:
         raise Reported
     return replace(result, query=replace(result.query, limit=limit, offset=offset))
 
 
-def not_nested(reading: Reading, part: ast.Evaluate) -> Exception:
-    return reading.fault(
-        ast.Span(part.span.start, part.span.start + len("evaluate")),
-        "evaluate stands alone",
-        why="it trains, and what it keeps are versions only behind `into`",
-        hint='evaluate .. into "tuned", and then ask for the versions of that name',
-    )
-
-
-def saved(reading: Reading, outer: Scope | None, part: ast.Saved) -> Result:
-    """A saved query, as if it stood there in parentheses."""
-    inside, statement = opened(reading, part)
-    return query(inside, outer, statement)
-
-
-def opened(reading: Reading, part: ast.Saved) -> tuple[Reading, ast.Query]:
+def _opened(binder: Binder, part: ast.Saved) -> tuple[Binder, ast.Query]:
     """The text of a saved query and its tree; a fault if it is missing, or contains itself."""
     name = part.name
-    if name in reading.saved or name == reading.defining:
-        way = [*reading.saved, name] if name in reading.saved else [name, *reading.saved, name]
-        raise reading.fault(
+    if name in binder.saved or name == binder.defining:
+        way = [*binder.saved, name] if name in binder.saved else [name, *binder.saved, name]
+        raise binder.fault(
             part.span,
             f'the saved query "{name}" contains itself',
             why=" -> ".join(f'"{each}"' for each in way[way.index(name) :]),
         )
-    text = reading.known.saved(name)
+    text = binder.known.saved(name)
     if text is None:
-        raise reading.fault(
+        raise binder.fault(
             part.span,
             f'there is no saved query "{name}"',
-            did_you_mean=nearest(name, reading.known.saved_names()),
+            did_you_mean=nearest(name, binder.known.saved_names()),
             hint="dlv query --list; a new one: define NAME as select ..",
             missing=True,
         )
-    reading.found.expanded += 1
-    if reading.found.expanded > MOST_EXPANDED:
-        raise reading.fault(part.span, f"more than {MOST_EXPANDED} saved queries within one query")
+    binder.notes.expanded += 1
+    if binder.notes.expanded > MOST_EXPANDED:
+        raise binder.fault(part.span, f"more than {MOST_EXPANDED} saved queries within one query")
     try:
-        statements = reading.parse(text)
+        statements = binder.parse(text)
     except SyntaxFault as fault:
-        raise reading.fault(
+        raise binder.fault(
             part.span,
             f'the saved query "{name}" cannot be read',
             why=fault.message,
@@ -202,52 +180,48 @@ def opened(reading: Reading, part: ast.Saved) -> tuple[Reading, ast.Query]:
     if isinstance(statement, ast.Define):
         statement = statement.query
     if not isinstance(statement, ast.Query):
-        raise reading.fault(part.span, f'"{name}" does not hold one query')
-    return reading.within_saved(name, text), statement
+        raise binder.fault(part.span, f'"{name}" does not hold one query')
+    return binder.within_saved(name, text), statement
 
 
 # select
 
 
-def _select(
-    reading: Reading, outer: Scope | None, part: ast.Select, order_by: Sequence[ast.Order]
-) -> Result:
-    before = len(reading.found.faults)
+def _select(binder: Binder, part: ast.Select, order_by: Sequence[ast.Order]) -> Result:
+    before = len(binder.notes.faults)
     later = [part.where, part.group_by, part.having, tuple(order_by)]
     if part.sources:
         titles = [item.name for item in part.items if item.name is not None]
         parts = [*part.items, *later]
-        scope, ranges = sources.declared(reading, outer, part.sources, parts, titles)
+        binder, ranges = sources.declared(binder, part.sources, parts, titles)
     else:
-        scope, ranges = sources.free(reading, outer, part.items, later)
-    columns = _columns(reading, scope, part.items)
+        binder, ranges = sources.free(binder, part.items, later)
+    columns = _columns(binder, part.items)
     for item, (column, kind) in zip(part.items, columns, strict=False):
         if item.name is not None and kind not in (VERSION, LIST):
-            scope.titles[item.name] = Scalar(column.value, kind)
+            binder.scope.titles[item.name] = Scalar(column.value, kind)
     where = None
     if part.where is not None:
-        where = conditions.noted(reading, replace(scope, clause="where", titles={}), part.where)
-    groups = [
-        _key(reading, replace(scope, clause="group by"), each, "group by") for each in part.group_by
-    ]
-    having = None if part.having is None else conditions.noted(reading, scope, part.having)
-    order = _orders(reading, scope, order_by)
-    if len(reading.found.faults) > before or None in groups or len(order) < len(order_by):
+        where = conditions.noted(binder.within(clause="where", titles={}), part.where)
+    groups = [_key(binder.within(clause="group by"), each, "group by") for each in part.group_by]
+    having = None if part.having is None else conditions.noted(binder, part.having)
+    order = _orders(binder, order_by)
+    if len(binder.notes.faults) > before or None in groups or len(order) < len(order_by):
         raise Reported
     if not part.sources:
-        sources.check_joined(reading, scope, part)
+        sources.check_joined(binder, part)
     keys = tuple(key for key in groups if key is not None)
     items = tuple(column for column, _ in columns)
-    _check_groups(reading, part, keys, items, having, order_by, order)
+    _check_groups(binder, part, keys, items, having, order_by, order)
     if part.distinct:
         pairs = [(o.value, made.value) for o, made in zip(order_by, order, strict=True)]
-        check_distinct(reading, items, pairs)
+        check_distinct(binder, items, pairs)
     select = Select(items, ranges, where, keys, having, part.distinct)
     whole = [item.value for item in items if isinstance(item.value, relations.Whole)]
-    name = _user_name(scope, whole[0].variable) if whole else next(iter(scope.variables))
+    name = _user_name(binder, whole[0].variable) if whole else next(iter(binder.scope.variables))
     derived = any(
         each.derived
-        for each in scope.variables.values()
+        for each in binder.scope.variables.values()
         if each.unique in {one.variable for one in whole}
     )
     return Result(
@@ -259,57 +233,57 @@ def _select(
     )
 
 
-def _user_name(scope: Scope, unique: str) -> str:
-    return next((v.name for v in scope.variables.values() if v.unique == unique), unique)
+def _user_name(binder: Binder, unique: str) -> str:
+    return next((v.name for v in binder.scope.variables.values() if v.unique == unique), unique)
 
 
-def _columns(reading: Reading, scope: Scope, items: Sequence[ast.Item]) -> list[tuple[Item, str]]:
+def _columns(binder: Binder, items: Sequence[ast.Item]) -> list[tuple[Item, str]]:
     found: list[tuple[Item, str]] = []
     for item in items:
         if isinstance(item.value, ast.Star):
             found += [
                 (Item(each.name, relations.Whole(each.unique)), VERSION)
-                for each in scope.variables.values()
+                for each in binder.scope.variables.values()
             ]
             continue
-        with reading.collecting():
-            value, kind = values.shown(reading, scope, item.value)
-            found.append((Item(item.name or reading.said(item.value), value), kind))
+        with binder.collecting():
+            value, kind = values.shown(binder, item.value)
+            found.append((Item(item.name or binder.said(item.value), value), kind))
     return found
 
 
-def _key(reading: Reading, scope: Scope, part: ast.Expression, clause: str) -> Value | None:
+def _key(binder: Binder, part: ast.Expression, clause: str) -> Value | None:
     """What groups: one value, or a version."""
-    with reading.collecting():
-        value, kind = values.shown(reading, scope, part, column=False)
+    with binder.collecting():
+        value, kind = values.shown(binder, part, column=False)
         if kind == LIST and isinstance(value, relations.Listed):
-            raise reading.fault(
-                part.span, f"{clause} takes single values, and {reading.short(part)} are several"
+            raise binder.fault(
+                part.span, f"{clause} takes single values, and {binder.short(part)} are several"
             )
         return value
     return None
 
 
-def _orders(reading: Reading, scope: Scope, order_by: Sequence[ast.Order]) -> tuple[Order, ...]:
+def _orders(binder: Binder, order_by: Sequence[ast.Order]) -> tuple[Order, ...]:
     found = []
     for order in order_by:
-        with reading.collecting():
-            value, kind = values.shown(reading, scope, order.value, column=False)
-            _check_order(reading, order, value, kind)
+        with binder.collecting():
+            value, kind = values.shown(binder, order.value, column=False)
+            _check_order(binder, order, value, kind)
             found.append(Order(value, order.descending, bool(order.nulls_first)))
     return tuple(found)
 
 
-def _check_order(reading: Reading, order: ast.Order, value: Value, kind: str) -> None:
-    said = reading.short(order.value)
+def _check_order(binder: Binder, order: ast.Order, value: Value, kind: str) -> None:
+    said = binder.short(order.value)
     if kind == VERSION:
-        raise reading.fault(
+        raise binder.fault(
             order.value.span,
             f"`{said}` is a version, and order by takes values",
             hint=f"{said}.creation_time, {said}.number, {said}.id",
         )
     if isinstance(value, relations.Listed):
-        raise reading.fault(
+        raise binder.fault(
             order.value.span,
             f"{said} is a set, and order by takes single values",
             hint=f"{said}.count" if not isinstance(value.what, str) else None,
@@ -317,7 +291,7 @@ def _check_order(reading: Reading, order: ast.Order, value: Value, kind: str) ->
 
 
 def _check_groups(
-    reading: Reading,
+    binder: Binder,
     part: ast.Select,
     keys: Sequence[Value],
     items: Sequence[Item],
@@ -328,12 +302,10 @@ def _check_groups(
     trees = [item.value for item in items] + [each.value for each in order]
     if not keys and not has_aggregate(*trees, having):
         if part.having is not None:
-            reading.found.faults.append(
-                reading.fault(
-                    part.having.span,
-                    "having is asked of groups, and there is no group by",
-                    hint="conditions on versions stand in where",
-                )
+            binder.note(
+                part.having.span,
+                "having is asked of groups, and there is no group by",
+                hint="conditions on versions stand in where",
             )
         return
     columns: list[tuple[ast.Part, Any]] = []
@@ -344,46 +316,41 @@ def _check_groups(
     columns += [(w.value, made.value) for w, made in zip(order_by, order, strict=True)]
     if part.having is not None:
         columns.append((part.having, having))
-    check_grouped(reading, keys, columns)
+    check_grouped(binder, keys, columns)
 
 
 # Sets of rows, and what stands around other queries
 
 
-def _body(reading: Reading, outer: Scope | None, body: ast.Body) -> Result:
+def _body(binder: Binder, body: ast.Body) -> Result:
     if isinstance(body, ast.Query):
-        return query(reading, outer, body)
+        return query(binder, body)
     if isinstance(body, ast.SetOperation):
-        return _combined(reading, outer, body)
+        return _combined(binder, body)
     if isinstance(body, ast.Derived):
-        return _made(reading, body)
-    return query(reading, outer, ast.Query(body, span=body.span))
+        return _made(binder, body)
+    return query(binder, ast.Query(body, span=body.span))
 
 
-def _made(reading: Reading, part: ast.Derived) -> Result:
+def _made(binder: Binder, part: ast.Derived) -> Result:
     """A slice or construct whose networks are asked for like versions."""
-    batch = derivations.derivation(reading, part, nested=True)
-    unique = reading.new_variable(part.name)
+    batch = derivations.derivation(binder, part, nested=True)
+    unique = binder.new_variable(part.name)
     whole = relations.Whole(unique)
     select = Select((Item(part.name, whole),), (Source(unique, relations.Derived(batch)),))
     return Result(Query(select), (VERSION,), (part.name,), part.name, True)
 
 
-def _combined(reading: Reading, outer: Scope | None, body: ast.SetOperation) -> Result:
+def _combined(binder: Binder, body: ast.SetOperation) -> Result:
     """A chain of them is nested to the left, and is gone through without recursion."""
     chain = [body]
     while isinstance(chain[-1].left, ast.SetOperation):
         chain.append(chain[-1].left)
     parts = [chain[-1].left, *(each.right for each in reversed(chain))]
-    results: list[Result] = []
-    for part in parts:
-        with reading.collecting():
-            results.append(_body(reading, outer, part))
-    if len(results) < len(parts):
-        raise Reported
+    results = binder.all(partial(_body, binder), parts)
     whole = results[0]
     for each, part, right in zip(reversed(chain), parts[1:], results[1:], strict=True):
-        _check_columns(reading, each.operator, part, whole, right)
+        _check_columns(binder, each.operator, part, whole, right)
         combined = Combined(each.operator, _plain(whole.query), _plain(right.query))
         whole = replace(whole, query=Query(combined), derived=whole.derived or right.derived)
     return whole
@@ -395,17 +362,17 @@ def _plain(found: Query) -> relations.Body:
 
 
 def _check_columns(
-    reading: Reading, operator: str, part: ast.Part, left: Result, right: Result
+    binder: Binder, operator: str, part: ast.Part, left: Result, right: Result
 ) -> None:
     if len(left.kinds) != len(right.kinds):
-        raise reading.fault(
+        raise binder.fault(
             part.span,
             f"{operator} of {_count(left)} and {_count(right)}",
             why=f"{', '.join(left.titles)} beside {', '.join(right.titles)}",
         )
     for one, two, title in zip(left.kinds, right.kinds, left.titles, strict=True):
         if one != two and ANY not in (one, two):
-            raise reading.fault(
+            raise binder.fault(
                 part.span,
                 f"{operator} puts {WORDS[two]} under {title}, which is {WORDS[one]}",
             )
@@ -415,14 +382,14 @@ def _count(result: Result) -> str:
     return f"{len(result.kinds)} column" + ("" if len(result.kinds) == 1 else "s")
 
 
-def _ordered(reading: Reading, outer: Scope | None, part: ast.Query) -> Result:
+def _ordered(binder: Binder, part: ast.Query) -> Result:
     """`order by` behind a set operation or parentheses: it speaks of the columns."""
-    result = _body(reading, outer, part.body)
+    result = _body(binder, part.body)
     limited = result.query.limit is not None or result.query.offset is not None
     if not part.order_by:
         again = limited and (part.limit is not None or part.offset is not None)
         return replace(result, query=Query(result.query)) if again else result
-    placed = [_place(reading, result, order) for order in part.order_by]
+    placed = [_place(binder, result, order) for order in part.order_by]
     if all(place is not None for place in placed):
         orders = tuple(
             Order(Output(place), order.descending, bool(order.nulls_first))
@@ -434,33 +401,33 @@ def _ordered(reading: Reading, outer: Scope | None, part: ast.Query) -> Result:
             if not limited
             else (replace(result, query=Query(result.query, orders)))
         )
-    return _asked_again(reading, outer, part, result)
+    return _asked_again(binder, part, result)
 
 
-def _place(reading: Reading, result: Result, order: ast.Order) -> int | None:
-    said = reading.said(order.value)
+def _place(binder: Binder, result: Result, order: ast.Order) -> int | None:
+    said = binder.said(order.value)
     if said in result.titles:
         place = result.titles.index(said)
         return None if result.kinds[place] in (VERSION, LIST) else place
     return None
 
 
-def _asked_again(reading: Reading, outer: Scope | None, part: ast.Query, result: Result) -> Result:
+def _asked_again(binder: Binder, part: ast.Query, result: Result) -> Result:
     """Ordered by what the versions are: they become the source of another query."""
-    scope = Scope(outer=outer)
+    binder = binder.inner()
     if result.kinds != (VERSION,) or _repeats(result.query):
-        raise reading.fault(
+        raise binder.fault(
             part.order_by[0].value.span,
-            f"{reading.short(part.order_by[0].value)} is no column of the result",
+            f"{binder.short(part.order_by[0].value)} is no column of the result",
             why=f"it has {', '.join(result.titles)}",
             hint="rows that are put together are ordered by their columns",
         )
     name = result.titles[0] if result.titles[0].isidentifier() else result.name or sources.IMPLICIT
-    unique = reading.new_variable(name)
+    unique = binder.new_variable(name)
     names = {name, result.name or name}
     variable = Variable(name, unique, result.derived)
-    scope.variables.update(dict.fromkeys(names, variable))
-    order = _orders(reading, scope, part.order_by)
+    binder.scope.variables.update(dict.fromkeys(names, variable))
+    order = _orders(binder, part.order_by)
     whole = relations.Whole(unique)
     select = Select((Item(result.titles[0], whole),), (Source(unique, result.query),))
     return replace(result, query=Query(select, order))

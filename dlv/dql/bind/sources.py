@@ -2,62 +2,156 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from dlv.dql.bind.reading import Reading, Reported
-from dlv.dql.bind.scopes import Scope, bare, column, groups, used
+from dlv.dql.bind.binder import Binder, Reported
 from dlv.dql.bind.things import VERSION, Result, Variable
 from dlv.dql.words import ast
+from dlv.errors import nearest
+from dlv.metadata.select.field_names import FIELD_NAMES
 from dlv.metadata.select.relations import COLUMNS, MANY, Source
+
+
+def variable(binder: Binder, path: ast.Path) -> Variable:
+    """What a path begins with."""
+    visible = binder.scope.visible()
+    if path.name in visible:
+        return visible[path.name]
+    known = list(visible)
+    start = ast.Span(path.span.start, path.span.start + len(path.name))
+    words = nearest(path.name, ["true", "false", "null"]) if not path.trailers else []
+    meant = None if path.trailers else column(binder, path.name, next(iter(known), "m"))
+    words = words if meant is None else [meant]
+    if path.name.lower() == "nan" and not path.trailers:
+        words = ["is nan"]
+    raise binder.fault(
+        start,
+        f"`{path.name}` is no variable of this query",
+        why=f"it has {', '.join(f'`{each}`' for each in known)}" if known else "it has none",
+        did_you_mean=words or nearest(path.name, known),
+        hint=None if words else _hint(path, known),
+    )
+
+
+def column(binder: Binder, name: str, whose: str = "m") -> str | None:
+    """How an attribute, a hyperparameter or a metric of that name is asked for; None: no such."""
+    if name.lower() in (*COLUMNS, *MANY) or binder.known.has_hyperparameter(name):
+        return f"{whose}.{name}"
+    return f'{whose}["{name}"]' if binder.known.has_series(name) else None
+
+
+def _hint(path: ast.Path, known: Sequence[str]) -> str:
+    declared = f"from {', '.join([*known, path.name])}" if known else f"from {path.name}"
+    return declared if path.trailers else f'{declared}; a text stands in quotes: "{path.name}"'
+
+
+def used(*parts: Any) -> dict[str, ast.Path]:
+    """The names with which paths begin, where each comes first; without queries inside."""
+    found: dict[str, ast.Path] = {}
+    for path in paths_in(parts):
+        found.setdefault(path.name, path)
+    return found
+
+
+def bare(name: str, *parts: Any) -> bool:
+    """Whether nothing is ever asked of a variable: it may be a word that was meant otherwise."""
+    return not any(path.trailers for path in paths_in(parts) if path.name == name)
+
+
+def paths_in(parts: Iterable[Any], *, inner: bool = False) -> Iterator[ast.Path]:
+    waiting = list(parts)[::-1]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, tuple):
+            waiting += part[::-1]
+        elif isinstance(part, ast.Path):
+            yield part
+            waiting += [t.args for t in part.trailers if isinstance(t, ast.Method)]
+        elif isinstance(part, ast.Query) and not inner:
+            continue
+        elif isinstance(part, ast.Part) and not isinstance(part, ast.Template):
+            waiting += [getattr(part, name) for name in (FIELD_NAMES[type(part)] or ())[::-1]]
+
+
+def groups(names: Iterable[str], conditions: Iterable[Any]) -> dict[str, str]:
+    """Which variables one condition or another joins: each name, and one that stands for all."""
+    group = {name: name for name in names}
+
+    def root(name: str) -> str:
+        while group[name] != name:
+            name = group[name]
+        return name
+
+    for condition in _single(conditions):
+        met = list(dict.fromkeys(p.name for p in paths_in([condition], inner=True)))
+        met = [name for name in met if name in group]
+        for name in met[1:]:
+            group[root(name)] = root(met[0])
+    return {name: root(name) for name in group}
+
+
+def _single(conditions: Iterable[Any]) -> Iterator[Any]:
+    """Conditions that `and`, `or` and `not` put together, one by one."""
+    waiting = [condition for condition in conditions if condition is not None]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, (ast.And, ast.Or)):
+            waiting += part.parts
+        elif isinstance(part, ast.Unary) and part.operator == "not":
+            waiting.append(part.operand)
+        else:
+            yield part
+
 
 IMPLICIT = "m"  # of `select count(*)`, which names nothing
 
 
 def declared(
-    reading: Reading,
-    outer: Scope | None,
+    binder: Binder,
     sources: Sequence[ast.Source],
     parts: Sequence[Any],
     but: Sequence[str] = (),
-) -> tuple[Scope, tuple[Source, ...]]:
-    """The scope of a `from`. `parts`: what uses it; `but`: names in them that are no variables."""
-    scope = Scope(outer=outer)
+    *,
+    alone: bool = False,
+) -> tuple[Binder, tuple[Source, ...]]:
+    """What sees the variables of a `from`, and what they range over.
+
+    `parts` use them; `but`: names in these that are no variables.
+    """
+    inside = binder.inner(alone=alone)
     made: list[Source] = []
     named = [source.name for source in sources if source.name is not None]
-    open_name = _open_name(outer, parts, [*named, *but])
+    open_name = _open_name(inside, parts, [*named, *but])
     given = [source.name or open_name for source in sources]
     # Names of this query come first, so that those inside are the ones that get numbers.
-    uniques = [None if name is None else reading.new_variable(name) for name in given]
+    uniques = [None if name is None else binder.new_variable(name) for name in given]
     for source, name, unique in zip(sources, given, uniques, strict=True):
-        with reading.collecting():
-            result = _result(reading, source)
+        with binder.collecting():
+            result = _result(binder, source)
             name = name or (None if result is None else result.name) or IMPLICIT
-            unique = unique or reading.new_variable(name)
-            if name in scope.variables:
-                raise reading.fault(
+            unique = unique or binder.new_variable(name)
+            if name in inside.scope.variables:
+                raise binder.fault(
                     source.span,
                     f"`{name}` is declared twice",
                     hint=f"another name for one of them: {name}2",
                 )
             derived = result is not None and result.derived
-            scope.variables[name] = Variable(name, unique, derived)
+            inside.scope.variables[name] = Variable(name, unique, derived)
             made.append(Source(unique, None if result is None else result.query))
     if len(made) < len(sources):
         raise Reported
-    return scope, tuple(made)
+    return inside, tuple(made)
 
 
-def _result(reading: Reading, source: ast.Source) -> Result | None:
+def _result(binder: Binder, source: ast.Source) -> Result | None:
     if source.query is None:
         return None
-    if isinstance(source.query, ast.Saved):
-        result = reading.nested.saved(reading, None, source.query)
-    else:
-        result = reading.nested.query(reading, None, source.query)
+    result = binder.query(source.query, alone=True)
     if result.kinds != (VERSION,):
         shown = ", ".join(result.titles)
-        raise reading.fault(
+        raise binder.fault(
             source.query.span,
             "a source gives versions, one in each row",
             why=f"this one gives {shown}",
@@ -66,33 +160,33 @@ def _result(reading: Reading, source: ast.Source) -> Result | None:
     return result
 
 
-def _open_name(outer: Scope | None, parts: Sequence[Any], named: Sequence[str]) -> str | None:
+def _open_name(binder: Binder, parts: Sequence[Any], named: Sequence[str]) -> str | None:
     """What a source without a name is called where the query speaks of just one thing besides."""
-    known = set(named) | (set(outer.names()) if outer is not None else set())
+    known = {*named, *binder.scope.visible()}
     names = [name for name in used(*parts) if name not in known]
     return names[0] if len(names) == 1 else None
 
 
 def free(
-    reading: Reading, outer: Scope | None, items: Sequence[Any], others: Sequence[Any]
-) -> tuple[Scope, tuple[Source, ...]]:
-    """The scope of a query without `from`: what it selects, and what no query around it has."""
+    binder: Binder, items: Sequence[Any], others: Sequence[Any]
+) -> tuple[Binder, tuple[Source, ...]]:
+    """Variables without a `from`: what is selected, and what no query around it has."""
     titles = {item.name for item in items if item.name is not None}
-    around = set(outer.names()) if outer is not None else set()
+    around = binder.scope.visible()
     names = list(used(*items))
     for name in used(*others):
         word = name in titles and bare(name, *others)
         if name not in names and name not in around and not word:
             names.append(name)
-    _check_columns(reading, names, items, others)
-    scope = Scope(outer=outer)
+    _check_columns(binder, names, items, others)
+    inside = binder.inner()
     for name in names or [IMPLICIT]:
-        scope.variables[name] = Variable(name, reading.new_variable(name))
-    return scope, tuple(Source(each.unique) for each in scope.variables.values())
+        inside.scope.variables[name] = Variable(name, binder.new_variable(name))
+    return inside, tuple(Source(each.unique) for each in inside.scope.variables.values())
 
 
 def _check_columns(
-    reading: Reading, names: Sequence[str], items: Sequence[Any], others: Sequence[Any]
+    binder: Binder, names: Sequence[str], items: Sequence[Any], others: Sequence[Any]
 ) -> None:
     """`select name, loss` would be all versions beside all versions."""
     where, _, having, _ = others
@@ -100,31 +194,29 @@ def _check_columns(
     for name in names:
         known = name.lower() in (*COLUMNS, *MANY)
         # A version may well be called `n`, as some hyperparameter is.
-        known = known or ((len(names) > 1 or len(name) > 1) and column(reading, name) is not None)
+        known = known or ((len(names) > 1 or len(name) > 1) and column(binder, name) is not None)
         if not known or name in used(where, having) or not bare(name, *items, *others):
             continue
         found = True
         path = used(*items, *others)[name]
-        whose = next((each for each in names if column(reading, each) is None), "m")
-        meant = column(reading, name, whose) or ""
-        reading.found.faults.append(
-            reading.fault(
-                path.span,
-                f"`{name}` alone is a variable, which stands for versions",
-                did_you_mean=[meant],
-                hint=f"select {meant} from {whose}",
-            )
+        whose = next((each for each in names if column(binder, each) is None), "m")
+        meant = column(binder, name, whose) or ""
+        binder.note(
+            path.span,
+            f"`{name}` alone is a variable, which stands for versions",
+            did_you_mean=[meant],
+            hint=f"select {meant} from {whose}",
         )
     if found:
         raise Reported
 
 
-def check_joined(reading: Reading, scope: Scope, part: ast.Select) -> None:
+def check_joined(binder: Binder, part: ast.Select) -> None:
     """A free variable that nothing ties to what is selected is a typing error at best."""
-    names = list(scope.variables)
+    names = list(binder.scope.variables)
     if len(names) == 1:
         return
-    chosen = [name for name in used(*part.items, *part.group_by) if name in scope.variables]
+    chosen = [name for name in used(*part.items, *part.group_by) if name in binder.scope.variables]
     group = groups(names, [part.where, part.having])
     tied = {group[name] for name in chosen or names[:1]}
     paths = used(part.where, part.having, *part.items)
@@ -133,11 +225,9 @@ def check_joined(reading: Reading, scope: Scope, part: ast.Select) -> None:
             path = paths.get(name)
             span = part.span if path is None else path.span
             start = ast.Span(span.start, span.start + len(name))
-            reading.found.faults.append(
-                reading.fault(
-                    start,
-                    f"`{name}` is neither selected nor joined to what is",
-                    why=f"each row would come once for every {name}",
-                    hint=f"select it, or say how {name} and {(chosen or names)[0]} belong together",
-                )
+            binder.note(
+                start,
+                f"`{name}` is neither selected nor joined to what is",
+                why=f"each row would come once for every {name}",
+                hint=f"select it, or say how {name} and {(chosen or names)[0]} belong together",
             )

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from dlv.dql.bind import captured
-from dlv.dql.bind.attribute_names import fits, of_operation
+from dlv.dql.bind.attribute_names import of_operation
+from dlv.dql.bind.binder import Binder
 from dlv.dql.bind.bound import Making
 from dlv.dql.bind.constants import is_constant, plain
-from dlv.dql.bind.reading import Reading
-from dlv.dql.bind.things import NULL, WORDS, kind_of
 from dlv.dql.words import ast
 from dlv.errors import UsageError, nearest
 from dlv.network.patterns import AttributeTest, Pattern
@@ -23,17 +22,17 @@ _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
 
 
 def pattern(
-    reading: Reading, written: ast.Template, captures: captured.Captures | None = None
+    binder: Binder, written: ast.Template, captures: captured.Captures | None = None
 ) -> Pattern:
     """What `has` and selectors look for."""
 
     def selector(part: Any) -> Selector:
-        text = _text(reading, part)
+        text = _text(binder, part)
         if captures is None:
-            captured.refuse(reading, text, part.span)
-        return reading.selector(captured.put_in(text, captures or {}), part.span)
+            captured.refuse(binder, text, part.span)
+        return binder.selector(captured.put_in(text, captures or {}), part.span)
 
-    op = _operation(reading, written.name, written.span, making=False)
+    op = _operation(binder, written.name, written.span, making=False)
     variant, name, raw = None, None, None
     tests: list[AttributeTest] = []
     words: list[tuple[str, ast.Part]] = []
@@ -43,49 +42,49 @@ def pattern(
         if argument.name is not None and argument.name.lower() == "name" and "name" not in own:
             name = selector(value)
         elif argument.name is not None:
-            tests.append(_test(reading, op, argument, argument.name, "=", value))
+            tests.append(_test(binder, op, argument, argument.name, "=", value))
         elif isinstance(value, ast.Compare):
-            tests.append(_comparison(reading, op, argument, value))
+            tests.append(_comparison(binder, op, argument, value))
         else:
-            words.append((_text(reading, value), value))
+            words.append((_text(binder, value), value))
     if OPS[op].variants and words:
         word, part = words.pop(0)
         if op == "OP":
             raw = selector(part)
         else:
-            variant = _variant(reading, op, word, part)
+            variant = _variant(binder, op, word, part)
     if words:
         name = selector(words.pop(0)[1])
     if words:
-        raise reading.fault(words[0][1].span, f"{op} takes one name", hint=_example(op))
+        raise binder.fault(words[0][1].span, f"{op} takes one name", hint=_example(op))
     if variant is not None:
-        _of_variant(reading, op, variant, written, tests)
+        _of_variant(binder, op, variant, written, tests)
     return Pattern(op, variant, name, tuple(tests), raw)
 
 
-def making(reading: Reading, written: ast.Part) -> Making:
+def making(binder: Binder, written: ast.Part) -> Making:
     """A node to be made; `GELU` alone is as good as `GELU()`."""
-    name, args = _called(reading, written)
-    op = _operation(reading, name, written.span, making=True)
+    name, args = _called(binder, written)
+    op = _operation(binder, name, written.span, making=True)
     words: list[str] = []
     attrs: dict[str, Any] = {}
     called = None
     for argument in args:
         value = argument.value
         if isinstance(value, ast.Compare):
-            raise reading.fault(
+            raise binder.fault(
                 argument.span,
-                f"{reading.short(argument)} is a condition, and {op} is to be made here",
+                f"{binder.short(argument)} is a condition, and {op} is to be made here",
                 hint="say what the attribute is: out = 64",
             )
         if argument.name in ("also", "op"):
-            raise reading.fault(argument.span, f"{op} has no attribute `{argument.name}`")
+            raise binder.fault(argument.span, f"{op} has no attribute `{argument.name}`")
         if argument.name is None:
-            words.append(_text(reading, value))
+            words.append(_text(binder, value))
         elif argument.name == "name" and "name" not in of_operation(op):
-            called = _text(reading, value)
+            called = _text(binder, value)
         else:
-            attrs[argument.name] = _constant(reading, value)
+            attrs[argument.name] = _constant(binder, value)
     if words and OPS[op].variants and words[0].upper() in OPS[op].variants:
         words[0] = words[0].upper()
     if called is not None:
@@ -93,14 +92,14 @@ def making(reading: Reading, written: ast.Part) -> Making:
     try:
         made = template(op, *words, **attrs)
     except UsageError as error:
-        raise reading.fault(
+        raise binder.fault(
             written.span,
             error.message,
             why=error.why,
             hint=error.hint or _example(op),
             did_you_mean=error.did_you_mean,
         ) from None
-    _complete(reading, written, op, made.variant, attrs)
+    _complete(binder, written, op, made.variant, attrs)
     return Making(op, made.variant, made.name, tuple(attrs.items()), written.span)
 
 
@@ -109,24 +108,24 @@ def captures(text: str) -> list[int]:
     return [int(found[1]) for found in re.finditer(r"\\[\\$]|\$([0-9])", text) if found[1]]
 
 
-def _called(reading: Reading, written: ast.Part) -> tuple[str, Sequence[ast.Argument]]:
+def _called(binder: Binder, written: ast.Part) -> tuple[str, Sequence[ast.Argument]]:
     if isinstance(written, ast.Call):
         return written.name, written.args
     if isinstance(written, ast.Path) and not written.trailers:
         return written.name, ()
-    raise reading.fault(
+    raise binder.fault(
         written.span,
-        f"{reading.short(written)} is no template",
+        f"{binder.short(written)} is no template",
         hint='write RELU("relu$1"), POOL("MAX", kernel=2) or a list of them',
     )
 
 
-def _operation(reading: Reading, name: str, span: ast.Span, *, making: bool) -> str:
+def _operation(binder: Binder, name: str, span: ast.Span, *, making: bool) -> str:
     known = [op for op in OPS if not making or op not in ("OP", "INPUT")]
     if name.upper() in known:
         return name.upper()
     variants = [f'{op}("{name.upper()}")' for op in known if name.upper() in OPS[op].variants]
-    raise reading.fault(
+    raise binder.fault(
         ast.Span(span.start, span.start + len(name)),
         f"there is no operation {name}",
         why="known are " + ", ".join(known),
@@ -134,11 +133,11 @@ def _operation(reading: Reading, name: str, span: ast.Span, *, making: bool) -> 
     )
 
 
-def _variant(reading: Reading, op: str, word: str, part: ast.Part) -> str:
+def _variant(binder: Binder, op: str, word: str, part: ast.Part) -> str:
     variants = OPS[op].variants
     if word.upper() in variants:
         return word.upper()
-    raise reading.fault(
+    raise binder.fault(
         part.span,
         f'{op} has no variant "{word}"',
         why="it is one of " + ", ".join(variants),
@@ -152,72 +151,67 @@ def _example(op: str) -> str:
     return f'{op}("{variants[0]}", "a name")' if variants else f'{op}("a name")'
 
 
-def _text(reading: Reading, part: Any) -> str:
-    value = _constant(reading, part)
+def _text(binder: Binder, part: Any) -> str:
+    value = _constant(binder, part)
     if isinstance(value, str):
         return value
-    raise reading.fault(
+    raise binder.fault(
         part.span,
-        f"{reading.short(part)} has no name",
+        f"{binder.short(part)} has no name",
         why="only variants and names of nodes stand without one, and they are texts",
         hint="kernel = 3",
     )
 
 
-def _constant(reading: Reading, part: Any) -> Any:
+def _constant(binder: Binder, part: Any) -> Any:
     if not is_constant(part):
-        raise reading.fault(
+        raise binder.fault(
             part.span,
-            f"{reading.short(part)} cannot stand in a template",
+            f"{binder.short(part)} cannot stand in a template",
             why="attributes are compared with numbers, texts, lists, true and false",
         )
-    return plain(reading, part)
+    return plain(binder, part)
 
 
 def _comparison(
-    reading: Reading, op: str, argument: ast.Argument, test: ast.Compare
+    binder: Binder, op: str, argument: ast.Argument, test: ast.Compare
 ) -> AttributeTest:
     for left, sign, right in (
         (test.left, test.operator, test.right),
         (test.right, _TURNED[test.operator], test.left),
     ):
         if isinstance(left, ast.Path) and not left.trailers:
-            return _test(reading, op, argument, left.name, sign, right)
-    raise reading.fault(
+            return _test(binder, op, argument, left.name, sign, right)
+    raise binder.fault(
         argument.span, "this compares no attribute", hint="an attribute stands alone: out >= 64"
     )
 
 
 def _test(
-    reading: Reading, op: str, argument: ast.Argument, name: str, sign: str, part: Any
+    binder: Binder, op: str, argument: ast.Argument, name: str, sign: str, part: Any
 ) -> AttributeTest:
     own = of_operation(op)
     if name not in own:
-        raise reading.fault(
+        raise binder.fault(
             argument.span,
             f"{op} has no attribute `{name}`",
             why="it has " + (", ".join(of_operation(op)) or "none of its own"),
             did_you_mean=nearest(name, own),
         )
-    value = _constant(reading, part)
-    kind = kind_of(value)
-    if kind == NULL:
-        raise reading.fault(part.span, "nothing equals null", hint="leave the attribute out")
-    if not fits(own[name], kind):
-        wanted = " or ".join(sorted(WORDS[each] for each in own[name]))
-        raise reading.fault(
-            part.span, f"`{name}` of {op} is {wanted}, and {reading.short(part)} is {WORDS[kind]}"
-        )
+    value = _constant(binder, part)
+    if value is None:
+        raise binder.fault(part.span, "nothing equals null", hint="leave the attribute out")
+    binder.expect_constant(part, value, f"`{name}` of {op}", own[name])
     return AttributeTest(name, sign, value)
 
 
 def _of_variant(
-    reading: Reading, op: str, variant: str, written: ast.Template, tests: Sequence[AttributeTest]
+    binder: Binder, op: str, variant: str, written: ast.Template, tests: Sequence[AttributeTest]
 ) -> None:
     own = of_operation(op, variant)
     for test in tests:
         if test.name not in own:
-            raise reading.fault(
+            raise binder.fault(
                 written.span,
                 f"{op} {variant} has no attribute `{test.name}`",
                 why="it has " + (", ".join(of_operation(op, variant)) or "none of its own"),
@@ -226,12 +220,12 @@ def _of_variant(
 
 
 def _complete(
-    reading: Reading, written: ast.Part, op: str, variant: str | None, attrs: dict[str, Any]
+    binder: Binder, written: ast.Part, op: str, variant: str | None, attrs: dict[str, Any]
 ) -> None:
     """Attributes without which there is no such node."""
     for name, attribute in attributes(op, variant, attrs).items():
         absent = attribute.default is Default.REQUIRED and name not in attrs
         if absent and not (attribute.unless and attribute.unless in attrs):
-            raise reading.fault(
+            raise binder.fault(
                 written.span, f"{op} needs the attribute `{name}`", hint=f"{name} = .."
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from dlv.dql.words import ast
@@ -11,6 +12,7 @@ from dlv.metadata.select.tree_parts import part
 
 NUMBER, TEXT, BOOLEAN, TIME = "number", "text", "boolean", "time"
 LIST, NULL, ANY, VERSION = "list", "null", "any", "version"
+NODES, CONDITION = "nodes", "condition"  # of parts of a query, not of values
 # How a value of a kind is spoken of.
 WORDS = {
     NUMBER: "a number",
@@ -21,6 +23,8 @@ WORDS = {
     NULL: "null",
     VERSION: "a version",
     ANY: "a value",
+    NODES: "a set of nodes",
+    CONDITION: "a condition",
 }
 
 
@@ -45,11 +49,15 @@ class Whole:
 
 @part(frozen=True)
 class Scalar:
-    """One value. `key`: of a hyperparameter, whose kind is looked up where it matters."""
+    """One value. `key`: of a hyperparameter, whose kind is looked up where it matters.
+
+    `check` refuses constants that it can never equal.
+    """
 
     value: Value
     kind: str
     key: str | None = None
+    check: Callable[[ast.Part, Any], object] | None = None
 
     @property
     def constant(self) -> bool:
@@ -87,6 +95,27 @@ class Selected:
 
 
 Thing: TypeAlias = Whole | Scalar | Several | NodeSet | NodeAttribute | Selected
+
+# What to write in place of `{said}`, by what that is and what is wanted.
+INSTEAD: dict[tuple[type, str], str] = {
+    (Whole, ANY): "ask for something of it: {said}.name, {said}.id",
+    (NodeSet, ANY): "{said}.count is how many there are; attributes such as .out stand in where",
+    (NodeAttribute, ANY): "in where it is compared with a constant",
+    (Several, ANY): "in where, {said} = .. asks whether one of them is that",
+    (Whole, TEXT): "{said}.name",
+    (NodeSet, TEXT): "names of nodes: {said}.name",
+    (Whole, NODES): '{said}["conv*"] is a set of nodes; exists {said}[CONV] asks for any',
+    (NodeSet, CONDITION): "exists {said}",
+    (Selected, CONDITION): "{said} > 0.5",
+    (Several, CONDITION): '{said} = ".."',
+    (NodeAttribute, CONDITION): "{said} = ..",
+    (Scalar, CONDITION): "compare it: {said} = ..",
+}
+# The same, whatever stands there.
+EXAMPLES = {
+    NODES: 'nodes are chosen by name or template: m["conv*"], m[CONV], m["conv*"].next',
+    VERSION: 'write a variable such as m, or a reference: "lenet@3"',
+}
 
 
 @part(frozen=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from dlv.metadata.select.field_names import FIELD_NAMES
-from dlv.metadata.select.relations import Constant
+from dlv.metadata.select.relations import All, Condition, Constant
 from dlv.network.patterns import Pattern
 from dlv.network.selector import Selector
 
@@ -40,6 +40,26 @@ def changed(tree: T, change: Callable[[Any], Any]) -> T:
             given[name] = made
     result: T = change(replace(tree, **given) if given else tree)  # type: ignore[type-var]
     return result
+
+
+def parts(tree: Any) -> Iterator[Any]:
+    """A tree and all that it is made of."""
+    waiting = [tree]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, tuple):
+            waiting += part
+        elif part is not None:
+            yield part
+            names = None if isinstance(part, _WHOLE) else FIELD_NAMES[type(part)]
+            waiting += [getattr(part, name) for name in names or ()]
+
+
+def conjuncts(condition: Condition) -> list[Condition]:
+    """The conditions that all have to hold, however they are put together."""
+    if not isinstance(condition, All):
+        return [condition]
+    return [single for part in condition.parts for single in conjuncts(part)]
 
 
 def renamed(tree: T, old: str, new: str) -> T:

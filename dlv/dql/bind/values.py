@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import partial
 
 from dlv.dql.bind import constants, paths
-from dlv.dql.bind.reading import Reading, Reported
-from dlv.dql.bind.scopes import Scope
+from dlv.dql.bind.binder import Binder
 from dlv.dql.bind.things import (
     ANY,
     LIST,
@@ -15,8 +14,6 @@ from dlv.dql.bind.things import (
     NUMBER,
     TEXT,
     TIME,
-    WORDS,
-    NodeAttribute,
     NodeSet,
     Scalar,
     Selected,
@@ -37,109 +34,65 @@ _CONDITIONS = (
 )
 
 
-def value(reading: Reading, scope: Scope, part: ast.Expression) -> Thing:
+def value(binder: Binder, part: ast.Expression) -> Thing:
     """What an expression stands for, before its use is known."""
     if constants.is_constant(part):
-        return constants.scalar(reading, part)
+        return constants.scalar(binder, part)
     if isinstance(part, ast.Path):
+        scope = binder.scope
+        if scope.setting is not None:
+            return scope.setting(binder, part)
         if not part.trailers and part.name in scope.titles and part.name not in scope.variables:
             return scope.titles[part.name]
-        return paths.thing(reading, scope, part)
+        return paths.thing(binder, part)
     if isinstance(part, ast.Binary):
-        return _arithmetic(reading, scope, part)
+        return _arithmetic(binder, part)
     if isinstance(part, ast.Unary) and part.operator == "-":
-        operand = _number(reading, scope, part.operand)
+        operand = _number(binder, part.operand)
         return Scalar(Negative(operand.value), NUMBER)
     if isinstance(part, ast.Call):
-        return _call(reading, scope, part)
+        return _call(binder, part)
     if isinstance(part, (*_CONDITIONS, ast.Unary)):
-        raise reading.fault(
+        raise binder.fault(
             part.span,
-            f"{reading.short(part)} is a condition, and a value is wanted here",
+            f"{binder.short(part)} is a condition, and a value is wanted here",
             hint="conditions stand in where and having",
         )
-    raise reading.fault(
+    raise binder.fault(
         part.span,
-        f"{reading.short(part)} is no value",
+        f"{binder.short(part)} is no value",
         hint="lists stand behind `in`",
     )
 
 
-def scalar(reading: Reading, scope: Scope, part: ast.Expression) -> Scalar:
+def scalar(binder: Binder, part: ast.Expression) -> Scalar:
     """One value; nodes, versions and attributes with several values are none."""
-    found = value(reading, scope, part)
-    return single(reading, part, found)
+    found = value(binder, part)
+    return single(binder, part, found)
 
 
-def single(reading: Reading, part: ast.Expression, found: Thing) -> Scalar:
-    said = reading.short(part)
-    if isinstance(found, Scalar):
-        return found
-    if isinstance(found, Selected):
-        return paths.metric(reading, found.variable, found.selector)
-    if isinstance(found, Whole):
-        raise reading.fault(
-            part.span,
-            f"`{said}` is a version, and a value is wanted here",
-            did_you_mean=nearest(said, ["true", "false", "null"]),
-            hint=f"ask for something of it: {said}.name, {said}.id",
-        )
-    if isinstance(found, NodeSet):
-        raise reading.fault(
-            part.span,
-            f"{said} is a set of nodes, and a value is wanted here",
-            hint=f"{said}.count is how many there are; attributes such as .out stand in where",
-        )
-    if isinstance(found, NodeAttribute):
-        raise reading.fault(
-            part.span,
-            f"{said} is an attribute of each node of a set, not one value",
-            hint="in where it is compared with a constant",
-        )
-    raise reading.fault(
-        part.span,
-        f"{said} can be several values, and one is wanted here",
-        hint=f"in where, {said} = .. asks whether one of them is that",
-    )
+def single(binder: Binder, part: ast.Expression, thing: Thing) -> Scalar:
+    """One value, of nodes or a metric the metric."""
+    if isinstance(thing, Selected):
+        return paths.metric(binder, thing.variable, thing.selector)
+    binder.expect(part, thing, ANY)
+    assert isinstance(thing, Scalar)
+    return thing
 
 
-def is_kind(reading: Reading, found: Scalar, *kinds: str) -> bool:
-    """Whether a value can be of one of these kinds, as far as that is known."""
-    if found.kind != ANY or found.key is None:
-        return found.kind in (*kinds, ANY, NULL)
-    return any(reading.known.has_kind(found.key, kind) for kind in kinds)
+def _number(binder: Binder, part: ast.Expression) -> Scalar:
+    number = scalar(binder, part)
+    binder.expect(part, number, NUMBER)
+    return number
 
 
-def holds(reading: Reading, found: Scalar) -> str:
-    """The kinds of a value as a message says them."""
-    if found.key is not None:
-        kinds = [kind for kind in reading.known.kinds(found.key) if kind != NULL] or [NULL]
-        return "always " + " or ".join(WORDS[kind] for kind in kinds)
-    return WORDS[found.kind]
-
-
-def _number(reading: Reading, scope: Scope, part: ast.Expression) -> Scalar:
-    found = scalar(reading, scope, part)
-    if not is_kind(reading, found, NUMBER):
-        raise reading.fault(
-            part.span,
-            f"{reading.short(part)} is {holds(reading, found)}, not a number to calculate with",
-        )
-    return found
-
-
-def _arithmetic(reading: Reading, scope: Scope, part: ast.Binary) -> Scalar:
+def _arithmetic(binder: Binder, part: ast.Binary) -> Scalar:
     """A long sum is nested to the left, and is gone through without recursion."""
     chain: list[ast.Binary] = [part]
     while isinstance(chain[-1].left, ast.Binary):
         chain.append(chain[-1].left)
-    found: list[Scalar] = []
-    for operand in (chain[-1].left, *(each.right for each in reversed(chain))):
-        with reading.collecting():
-            found.append(_number(reading, scope, operand))
-    if len(found) <= len(chain):
-        raise Reported
-    total, rest = found[0], found[1:]
+    operands = (chain[-1].left, *(each.right for each in reversed(chain)))
+    total, *rest = binder.all(partial(_number, binder), operands)
     for each, right in zip(reversed(chain), rest, strict=True):
         total = Scalar(Arithmetic(each.operator, total.value, right.value), NUMBER)
     return total
@@ -148,14 +101,14 @@ def _arithmetic(reading: Reading, scope: Scope, part: ast.Binary) -> Scalar:
 # Calls
 
 
-def _call(reading: Reading, scope: Scope, call: ast.Call) -> Scalar:
+def _call(binder: Binder, call: ast.Call) -> Scalar:
     name = call.name.lower()
     if name in AGGREGATES:
-        return _aggregate(reading, scope, call, name)
+        return _aggregate(binder, call, name)
     if name == "coalesce":
-        return _coalesce(reading, scope, call)
+        return _coalesce(binder, call)
     known = [*AGGREGATES, "coalesce", "not", "exists"]
-    raise reading.fault(
+    raise binder.fault(
         ast.Span(call.span.start, call.span.start + len(call.name)),
         f"there is no function {call.name}",
         why=f"known are {', '.join([*AGGREGATES, 'coalesce'])}",
@@ -163,76 +116,67 @@ def _call(reading: Reading, scope: Scope, call: ast.Call) -> Scalar:
     )
 
 
-def arguments(reading: Reading, call: ast.Call) -> Sequence[ast.Argument]:
+def arguments(binder: Binder, call: ast.Call) -> Sequence[ast.Argument]:
     for argument in call.args:
         if argument.name is not None or argument.direction is not None:
-            raise reading.fault(argument.span, f"{call.name} takes plain values")
+            raise binder.fault(argument.span, f"{call.name} takes plain values")
     return call.args
 
 
-def _aggregate(reading: Reading, scope: Scope, call: ast.Call, name: str) -> Scalar:
-    if scope.clause is not None:
-        raise reading.fault(
+def _aggregate(binder: Binder, call: ast.Call, name: str) -> Scalar:
+    if binder.scope.clause is not None:
+        raise binder.fault(
             call.span,
-            f"{name} cannot stand in {scope.clause}",
+            f"{name} cannot stand in {binder.scope.clause}",
             hint="what is asked of groups stands behind having"
-            if "where" in scope.clause
+            if "where" in binder.scope.clause
             else None,
         )
-    args = arguments(reading, call)
+    args = arguments(binder, call)
     if len(args) != 1:
-        raise reading.fault(call.span, f"{name} takes one value", hint=f'{name}(m["loss"])')
+        raise binder.fault(call.span, f"{name} takes one value", hint=f'{name}(m["loss"])')
     inside = args[0].value
     if isinstance(inside, ast.Star):
         if name != "count":
-            raise reading.fault(call.span, f"{name} needs a value", hint=f'{name}(m["loss"])')
+            raise binder.fault(call.span, f"{name} needs a value", hint=f'{name}(m["loss"])')
         return Scalar(Aggregate("count", None), NUMBER)
-    scope = replace(scope, clause=f"{name}(..)", titles={})
-    found = value(reading, scope, inside)
+    binder = binder.within(clause=f"{name}(..)", titles={})
+    found = value(binder, inside)
     if isinstance(found, Whole):
         if name != "count":
-            raise reading.fault(
-                inside.span, f"{name} of versions", hint="versions are only counted"
-            )
+            raise binder.fault(inside.span, f"{name} of versions", hint="versions are only counted")
         return Scalar(Aggregate("count", relations.Whole(found.variable.unique)), NUMBER)
-    one = single(reading, inside, found)
+    one = single(binder, inside, found)
     if name == "count":
         return Scalar(Aggregate("count", one.value), NUMBER)
     wanted = (NUMBER, TEXT, TIME) if name in _ORDERED else (NUMBER,)
-    if not is_kind(reading, one, *wanted):
-        raise reading.fault(
-            inside.span, f"{name} of {reading.short(inside)}, which is {holds(reading, one)}"
-        )
+    binder.expect(inside, one, *wanted)
     kind = one.kind if name in _ORDERED else NUMBER
     return Scalar(Aggregate(name, one.value), kind)
 
 
-def _coalesce(reading: Reading, scope: Scope, call: ast.Call) -> Scalar:
-    args = arguments(reading, call)
+def _coalesce(binder: Binder, call: ast.Call) -> Scalar:
+    args = arguments(binder, call)
     if not args:
-        raise reading.fault(call.span, "coalesce takes values", hint="coalesce(m.lr, 0.1)")
-    found: list[Scalar] = []
-    for argument in args:
-        with reading.collecting():
-            if isinstance(argument.value, ast.Star):
-                raise reading.fault(argument.span, "coalesce takes values, not *")
-            found.append(scalar(reading, scope, argument.value))
-    if len(found) < len(args):
-        raise Reported
-    kinds = {each.kind for each in found} - {NULL}
-    return Scalar(
-        Coalesce(tuple(each.value for each in found)), kinds.pop() if len(kinds) == 1 else ANY
-    )
+        raise binder.fault(call.span, "coalesce takes values", hint="coalesce(m.lr, 0.1)")
+
+    def operand(argument: ast.Argument) -> Scalar:
+        if isinstance(argument.value, ast.Star):
+            raise binder.fault(argument.span, "coalesce takes values, not *")
+        return scalar(binder, argument.value)
+
+    scalars = binder.all(operand, args)
+    kinds = {each.kind for each in scalars} - {NULL}
+    kind = kinds.pop() if len(kinds) == 1 else ANY
+    return Scalar(Coalesce(tuple(each.value for each in scalars)), kind)
 
 
-def shown(
-    reading: Reading, scope: Scope, part: ast.Expression, *, column: bool = True
-) -> tuple[Value, str]:
+def shown(binder: Binder, part: ast.Expression, *, column: bool = True) -> tuple[Value, str]:
     """What stands in a column, which may be a version or a list, and its kind.
 
     What is only ordered or grouped by (no `column`) cannot be names of nodes.
     """
-    found = value(reading, scope, part)
+    found = value(binder, part)
     if isinstance(found, Whole):
         return relations.Whole(found.variable.unique), "version"
     if isinstance(found, Several):
@@ -240,24 +184,24 @@ def shown(
     if isinstance(found, NodeSet):
         return relations.Listed(found.nodes, found.nodes.variable), LIST
     if isinstance(found, Selected) and column:
-        return _selected(reading, found)
-    one = single(reading, part, found)
+        return _selected(binder, found)
+    one = single(binder, part, found)
     return one.value, one.kind
 
 
-def _selected(reading: Reading, found: Selected) -> tuple[Value, str]:
+def _selected(binder: Binder, found: Selected) -> tuple[Value, str]:
     """`m["x"]` as a column: the metric, else the names of the nodes."""
     selector, whose = found.selector, found.variable
     name = selector.text
-    series = not selector.regular and reading.known.has_series(name)
-    if series and reading.known.has_layer(name):
-        raise reading.fault(
+    series = not selector.regular and binder.known.has_series(name)
+    if series and binder.known.has_layer(name):
+        raise binder.fault(
             selector.span,
             f'"{name}" is a metric, and nodes are called so, too',
             hint=f'{whose.name}.metrics["{name}"] or {whose.name}.nodes["{name}"]',
         )
     if series:
-        one = paths.metric(reading, whose, selector)
+        one = paths.metric(binder, whose, selector)
         return one.value, one.kind
-    nodes = paths.start(reading, whose, selector)
+    nodes = paths.start(binder, whose, selector)
     return relations.Listed(nodes, whose.unique), LIST

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dlv.repository.revisions as revisions
+from dlv.dql.bind.binder import Binder
 from dlv.dql.bind.call_arguments import ANYTHING, FLAG, NUMBER, WHOLE, Wanted, read
 from dlv.dql.bind.constants import is_constant, plain
-from dlv.dql.bind.reading import Reading
 from dlv.dql.words import ast
 from dlv.errors import nearest
 
@@ -55,35 +55,35 @@ _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _DIRECTIONS = {"asc": "min", "desc": "max"}
 
 
-def rule(reading: Reading, names: Sequence[str], call: ast.Call) -> dict[str, Any]:
+def rule(binder: Binder, names: Sequence[str], call: ast.Call) -> dict[str, Any]:
     """One rule; `names`: of the variables that metrics are asked of."""
     name = call.name.lower()
     if name not in RULES:
-        raise reading.fault(
+        raise binder.fault(
             ast.Span(call.span.start, call.span.start + len(call.name)),
             f"there is no rule {call.name}",
             why=f"rules are {', '.join(RULES)}",
             did_you_mean=nearest(name, RULES),
         )
     wanted, example = RULES[name]
-    found = read(reading, name, call.args, wanted, call.span, example)
+    found = read(binder, name, call.args, wanted, call.span, example)
     argument = found.pop("metric")
     if name == "threshold":
-        made = _threshold(reading, names, argument)
+        made = _threshold(binder, names, argument)
     else:
-        made = dict(zip(("metric", "direction"), directed(reading, names, argument), strict=True))
+        made = dict(zip(("metric", "direction"), directed(binder, names, argument), strict=True))
     return {"rule": name, **_DEFAULTS.get(name, {}), **made, **found}
 
 
-def directed(reading: Reading, names: Sequence[str], argument: ast.Argument) -> tuple[str, str]:
+def directed(binder: Binder, names: Sequence[str], argument: ast.Argument) -> tuple[str, str]:
     """A metric, and whether it is to be small or large: "min" or "max"."""
-    tag = metric(reading, names, argument.value)
+    tag = metric(binder, names, argument.value)
     if argument.direction is not None:
         return tag, _DIRECTIONS[argument.direction]
     direction = revisions.direction_of(tag)
     if direction is None:
-        said = reading.short(argument.value)
-        raise reading.fault(
+        said = binder.short(argument.value)
+        raise binder.fault(
             argument.span,
             f"is a small {said} better, or a large one",
             why="its name does not tell",
@@ -92,13 +92,13 @@ def directed(reading: Reading, names: Sequence[str], argument: ast.Argument) -> 
     return tag, direction
 
 
-def metric(reading: Reading, names: Sequence[str], part: ast.Part) -> str:
+def metric(binder: Binder, names: Sequence[str], part: ast.Part) -> str:
     """The name of a metric that trials log: m["loss"], m.accuracy, m.metrics["loss"].last."""
     example = f'{names[0]}["loss"]'
     if not isinstance(part, ast.Path):
-        raise reading.fault(part.span, f"{reading.short(part)} is no metric", hint=example)
+        raise binder.fault(part.span, f"{binder.short(part)} is no metric", hint=example)
     if part.name not in names:
-        raise reading.fault(
+        raise binder.fault(
             ast.Span(part.span.start, part.span.start + len(part.name)),
             f"`{part.name}` is no variable of this query",
             why=f"metrics are asked of {' or '.join(f'`{name}`' for name in names)}",
@@ -115,9 +115,9 @@ def metric(reading: Reading, names: Sequence[str], part: ast.Part) -> str:
             return only.name
         if isinstance(only, ast.Selector) and not only.regular:
             return only.text
-    raise reading.fault(
+    raise binder.fault(
         part.span,
-        f"{reading.short(part)} is no metric",
+        f"{binder.short(part)} is no metric",
         why="rules go by the last value that was logged" if len(trailers) > 1 else None,
         hint=example,
     )
@@ -127,24 +127,24 @@ def _word(trailer: ast.Trailer) -> str | None:
     return trailer.name.lower() if isinstance(trailer, ast.Attribute) else None
 
 
-def _threshold(reading: Reading, names: Sequence[str], argument: ast.Argument) -> dict[str, Any]:
+def _threshold(binder: Binder, names: Sequence[str], argument: ast.Argument) -> dict[str, Any]:
     test = argument.value
     example = f'threshold({names[0]}["accuracy"] >= 0.9, 500)'
     if not isinstance(test, ast.Compare) or test.operator not in _TURNED:
-        raise reading.fault(
+        raise binder.fault(
             argument.span,
-            f"{reading.short(test)} is no threshold",
+            f"{binder.short(test)} is no threshold",
             why="it compares a metric with a number by < <= > or >=",
             hint=example,
         )
     left, operator, right = test.left, test.operator, test.right
     if is_constant(left) and not is_constant(right):
         left, operator, right = right, _TURNED[operator], left
-    tag = metric(reading, names, left)
-    value: Any = plain(reading, right) if is_constant(right) else None
+    tag = metric(binder, names, left)
+    value: Any = plain(binder, right) if is_constant(right) else None
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not math.isfinite(value):
-        raise reading.fault(right.span, f"{reading.short(right)} is no number", hint=example)
+        raise binder.fault(right.span, f"{binder.short(right)} is no number", hint=example)
     return {"metric": tag, "op": operator, "value": float(value)}
 
 

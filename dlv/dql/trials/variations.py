@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from dlv.dql.bind.bound import Automatic, Evaluation, Rows, Varied
 from dlv.dql.bind.configurations import looked_up
-from dlv.dql.trials.config_tests import holds, reads
 from dlv.errors import UsageError
 from dlv.network.graph import Network
 from dlv.training import config as configs
@@ -68,8 +66,8 @@ def _base(work: Evaluation) -> Lookup:
 
 
 def _dimensions(varied: Varied, rows: Sequence[Row], network: Network) -> Iterable[Dimension]:
-    when = None if varied.when is None else partial(holds, varied.when)
-    asked = frozenset(() if varied.when is None else reads(varied.when))
+    when = None if varied.when is None else varied.applies
+    asked = varied.reads
     domain = varied.domain
     if not isinstance(domain, Automatic):
         values = Choices(_different(rows)) if isinstance(domain, Rows) else domain

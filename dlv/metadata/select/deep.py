@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from dlv.metadata.nan import known
 from dlv.metadata.select import relations as r
-from dlv.metadata.select.layers import arithmetic
 from dlv.metadata.select.scope import Statement, encoded
+from dlv.metadata.select.truth import arithmetic
 
 _MOST = 8  # levels that are written as SQL
 _LEAVES = 90  # SQLite hands a function 127 values at most

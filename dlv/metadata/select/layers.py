@@ -10,13 +10,12 @@ from itertools import starmap
 from typing import Any
 
 from dlv.canonical import NON_FINITE, float_of
-from dlv.metadata.nan import is_nan
 from dlv.metadata.select import relations as r
-from dlv.metadata.select.functions import like_test
 from dlv.metadata.select.node_sets import Fitting, Named
 from dlv.metadata.select.scope import Statement
+from dlv.metadata.select.truth import truth
 from dlv.network.fields import Kind
-from dlv.network.patterns import Pattern, compare
+from dlv.network.patterns import Pattern
 from dlv.network.regular import searching
 from dlv.network.selector import Choice, Fixed, Selector, Wildcard
 from dlv.network.vocabulary import OPS, RESHAPES, SIZE_KINDS
@@ -25,7 +24,6 @@ from dlv.network.vocabulary import OPS, RESHAPES, SIZE_KINDS
 OF_NODES = ("out_shape", "n_params")
 _COLUMNS = "id, name, alias, op, variant, attrs"
 _MOST_RUNS, _MOST_LISTED = 2, 60
-_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 # Attributes that may be infinite, which JSON has a text for.
 _FLOATS = {
     attribute.name
@@ -180,11 +178,21 @@ class Layers:
                 rest.append(part)
         if ids is None or rest:
             ids = frozenset(
-                layer.id
-                for layer in self._with(ground, ids)
-                if _all(_truth(layer, part, self) for part in rest)
+                layer.id for layer in self._with(ground, ids) if self._fulfils(layer, rest)
             )
         return LayerSet(ids)
+
+    def _fulfils(self, layer: Layer, tests: Sequence[r.Condition]) -> bool:
+        def leaf(value: r.Value) -> Any:
+            assert isinstance(value, r.NodeValue)
+            if value.attribute in ("name", "alias", "op", "variant"):
+                return layer.attribute(value.attribute)
+            return self._attributes_of(layer).get(value.attribute)
+
+        def pattern_parts() -> tuple[str, str | None, str, Mapping[str, Any]]:
+            return layer.op, layer.variant or None, layer.name, self._attributes_of(layer)
+
+        return all(truth(test, leaf, pattern_parts) for test in tests)
 
     def _with(self, ground: str, ids: frozenset[int] | None) -> Iterator[Layer]:
         if ids is None:
@@ -319,92 +327,3 @@ def _plain(value: r.Value) -> bool:
         case r.Coalesce(values):
             return all(map(_plain, values))
     return False
-
-
-def _value(layer: Layer, value: r.Value, layers: Layers) -> Any:
-    match value:
-        case r.Constant(constant):
-            return constant
-        case r.NodeValue(name):
-            if name in ("name", "alias", "op", "variant"):
-                return layer.attribute(name)
-            return layers._attributes_of(layer).get(name)
-        case r.Negative(inner):
-            return arithmetic("-", 0, _value(layer, inner, layers))
-        case r.Arithmetic(operator, left, right):
-            return arithmetic(operator, _value(layer, left, layers), _value(layer, right, layers))
-        case r.Coalesce(values):
-            found = (_value(layer, each, layers) for each in values)
-            return next((each for each in found if each is not None), None)
-    raise AssertionError(value)
-
-
-def arithmetic(operator: str, left: Any, right: Any) -> Any:
-    """None where a side is no number, or there is no result."""
-    for side in (left, right):
-        if isinstance(side, bool) or not isinstance(side, (int, float)):
-            return None
-    try:
-        match operator:
-            case "+":
-                return left + right
-            case "-":
-                return left - right
-            case "*":
-                return left * right
-            case "/":
-                return None if right == 0 else left / right
-        return None if right == 0 else left % right
-    except OverflowError:
-        return None
-
-
-def compared(sign: str, left: r.Value, right: r.Value, found: Any, wanted: Any) -> bool | None:
-    """`patterns.compare`, with the node's attribute on whichever side it stands."""
-    if isinstance(right, r.NodeValue) and not isinstance(left, r.NodeValue):
-        return compare(_FLIPPED.get(sign, sign), wanted, found)
-    return compare(sign, found, wanted)
-
-
-def _truth(layer: Layer, test: r.Condition, layers: Layers) -> bool | None:
-    match test:
-        case r.Truth(value):
-            return value
-        case r.All(parts):
-            return _all(_truth(layer, part, layers) for part in parts)
-        case r.Either(parts):
-            return _not(_all(_not(_truth(layer, part, layers)) for part in parts))
-        case r.Not(part):
-            return _not(_truth(layer, part, layers))
-        case r.Fits(patterns):
-            attrs = layers._attributes_of(layer)
-            return any(p.fits(layer.op, layer.variant or None, layer.name, attrs) for p in patterns)
-        case r.Compare(sign, left, right):
-            found, wanted = _value(layer, left, layers), _value(layer, right, layers)
-            return compared(sign, left, right, found, wanted)
-        case r.IsNull(value):
-            return _value(layer, value, layers) is None
-        case r.IsNan(value):
-            return is_nan(_value(layer, value, layers))
-        case r.OneOf(value, options):
-            found = _value(layer, value, layers)
-            same = [compare("=", found, option.value) for option in options]
-            return _not(_all(_not(each) for each in same))
-        case r.Matches(value, wanted_name):
-            text = _value(layer, value, layers)
-            return text in wanted_name if isinstance(text, str) else None
-        case r.Like(value, pattern, folded, escape) if isinstance(pattern, r.Constant):
-            text, wanted = _value(layer, value, layers), pattern.value
-            if not isinstance(text, str) or not isinstance(wanted, str):
-                return None
-            return bool(like_test(wanted, escape, folded)(text))
-    raise AssertionError(test)
-
-
-def _not(value: bool | None) -> bool | None:
-    return None if value is None else not value
-
-
-def _all(values: Iterator[bool | None]) -> bool | None:
-    found = set(values)
-    return False if False in found else None if None in found else True

@@ -102,6 +102,13 @@ class ManyValue:
 
 
 @part(frozen=True)
+class Setting:
+    """A key of a trial's configuration, in the `when` of what is varied."""
+
+    key: tuple[str, ...]
+
+
+@part(frozen=True)
 class Whole:
     """A version itself, as a column, in `count(m)`, `group by m` or on the left of `in (query)`."""
 
@@ -155,7 +162,7 @@ class Output:
 
 Value: TypeAlias = (
     Constant | Column | Hyperparameter | Metric | MetricAt | NodeCount | NodeValue | ManyValue
-    | Whole | Listed | Arithmetic | Negative | Coalesce | Aggregate | Output
+    | Setting | Whole | Listed | Arithmetic | Negative | Coalesce | Aggregate | Output
 )  # fmt: skip
 
 # Conditions, with the three truth values of SQL

@@ -64,6 +64,8 @@ def _value(s: Statement, of: r.Value) -> Expression:
             return Expression(select_nodes.count(s, nodes, s.ranges[nodes.variable].net), "number")
         case r.NodeValue(attribute):
             return s.nodes[-1](attribute)
+        case r.Setting():
+            raise AssertionError(of)  # decided in Python alone
         case r.ManyValue():
             return Expression(s.many[-1], "text", column=True)
         case r.Whole(variable):

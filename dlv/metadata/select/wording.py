@@ -159,6 +159,8 @@ def _value(what: Value, at: str) -> str:
             return f"{nodes(what.nodes)}.count"
         case relations.NodeValue():
             return f"{at}.{what.attribute}"
+        case relations.Setting():
+            return ".".join(("config", *what.key))
         case relations.ManyValue():
             return at
         case relations.Whole():
