@@ -20,10 +20,10 @@ from dlv.pas.deltas.search import find_predictors
 from dlv.pas.encode import (
     Encoded,
     Part,
+    encode_delta,
     encode_elements,
     encode_materialised,
     encode_object,
-    encode_sub_fast,
 )
 from dlv.pas.floats import differences, exponents, format_of, words_in
 from dlv.pas.footer import Encoding, PieceRow, pieces_of
@@ -200,7 +200,7 @@ def against(held: Matrix, base: Matrix, tier: Tier, tables: _Tables | None = Non
     given = held.raw, base.raw, held.dtype, held.shape, _name(held), _name(base)
     if tier == "fast":
         layout = default_layout()
-        return _tried("sub", lambda put: encode_sub_fast(*given, put, layout=layout))
+        return _tried("sub", lambda put: encode_delta("sub", *given, put, layout=layout))
 
     def encode(put: Callable[[Part], None]) -> Encoding:
         return small.encode_small(

@@ -18,7 +18,7 @@ from dlv.errors import Damaged, DlvError
 from dlv.kinds import Raw
 from dlv.pas.coders import small
 from dlv.pas.coders.codecs import codec_of
-from dlv.pas.encode import Part, encode_materialised, encode_sub_fast, encode_xor
+from dlv.pas.encode import Part, encode_delta, encode_materialised
 from dlv.pas.footer import Encoding, PieceRow
 from dlv.pas.layouts.fixed import Fixed
 from dlv.pas.layouts.registry import default_layout
@@ -133,10 +133,8 @@ class _Store:
     def difference(self, raw: bytes, base: bytes, base_name: str, manner: str) -> str:
         def encode(name: str, put: Callable[[Part], None]) -> Encoding:
             given = (raw, base, "float32", SHAPE, name, base_name, put)
-            if manner == "xor":
-                return encode_xor(*given, layout=default_layout())
-            if manner == "sub":
-                return encode_sub_fast(*given, layout=default_layout())
+            if manner in ("xor", "sub"):
+                return encode_delta(manner, *given, layout=default_layout())
             return small.encode_small(*given, scale=(base_name, None))
 
         return self._add(raw, encode)

@@ -17,7 +17,7 @@ from dlv.canonical import matrix_hash
 from dlv.errors import Damaged, DlvError
 from dlv.pas.coders.choice import Effort
 from dlv.pas.coders.codecs import codec_of
-from dlv.pas.encode import Part, encode_materialised, encode_sub_fast, encode_xor
+from dlv.pas.encode import Part, encode_delta, encode_materialised
 from dlv.pas.footer import Encoding, PieceRow
 from dlv.pas.layouts.segments import WORDS, Ieee, Layout, element_bytes
 from dlv.pas.pieces import Piece
@@ -92,8 +92,8 @@ class MemoryStore:
             made = encode_materialised(raw, dtype, shape, name, put, layout=layout, effort=effort)
         else:
             known = self.encodings[base]
-            encode = encode_xor if kind == "xor" else encode_sub_fast
-            made = encode(
+            made = encode_delta(
+                kind,
                 *(raw, self.matrix(base), dtype, shape, name, base, put),
                 layout=layout,
                 base_shape=known.shape,

@@ -18,7 +18,7 @@ from dlv.canonical import HASH, hash_bytes
 from dlv.errors import Damaged
 from dlv.kinds import Raw
 from dlv.pas.floats import Format, format_of
-from dlv.pas.layouts.segments import SEGMENT, Cutter, Words, matrix_bytes
+from dlv.pas.layouts.segments import SEGMENT, Cutter, Words
 from dlv.pas.layouts.tails import pack_tail, unpack_tail
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")
@@ -167,22 +167,6 @@ class Fixed:
 
     def _named(self, side: Raw) -> bool:
         return hash_bytes(side) == self.exponents
-
-    def split(self, raw: Raw, dtype: str, shape: Sequence[int]) -> tuple[list[Raw], bytes]:
-        side = self.side_of(raw, dtype, shape)
-        cutter = self.cutter(side, dtype, shape)
-        words = np.frombuffer(raw, format_of(dtype).words)
-        parts = [cutter.cut(words[at : at + SEGMENT], at) for at in range(0, len(words), SEGMENT)]
-        count = self.planes(dtype)
-        return [b"".join(part[plane] for part in parts) for plane in range(count)], side
-
-    def join(self, planes: Sequence[Raw], side: Raw, dtype: str, shape: Sequence[int]) -> Raw:
-        """Of matrices of one segment; of longer ones the tails must be known apart."""
-        count = (matrix_bytes(dtype, shape) or 0) // format_of(dtype).width
-        if count > SEGMENT:
-            raise ValueError("a matrix of many segments is joined one by one")
-        words = self.cutter(side, dtype, shape).paste(planes, 0, count)
-        return words.data.cast("B") if len(words) else b""
 
 
 @dataclass

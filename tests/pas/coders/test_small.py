@@ -18,7 +18,7 @@ from dlv.pas.coders import small
 from dlv.pas.coders.codecs import choose_text, codec_of
 from dlv.pas.coders.context import ContextPacked, ContextZstd
 from dlv.pas.coders.small import encode_small
-from dlv.pas.encode import Part, encode_materialised, encode_sub_fast
+from dlv.pas.encode import Part, encode_delta, encode_materialised
 from dlv.pas.floats import exponents, format_of, words_in
 from dlv.pas.footer import Encoding, PieceRow
 from dlv.pas.layouts.segments import WORDS, Ieee, element_bytes
@@ -93,7 +93,9 @@ def stored(
 
 def fast(target: bytes, base: bytes, dtype: str, shape: tuple[int, ...]) -> int:
     parts: list[Part] = []
-    encode_sub_fast(*(target, base, dtype, shape, "a" * 64, "b" * 64, parts.append), layout=Ieee())
+    encode_delta(
+        "sub", *(target, base, dtype, shape, "a" * 64, "b" * 64, parts.append), layout=Ieee()
+    )
     return sum(len(part.encoded.data) for part in parts)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlv.canonical import matrix_hash
-from dlv.pas.encode import encode_materialised, encode_xor
+from dlv.pas.encode import encode_delta, encode_materialised
 from dlv.pas.layouts.centre import centre
 from dlv.pas.layouts.fixed import Fixed
 from dlv.pas.layouts.registry import default_layout
@@ -37,8 +37,8 @@ def stored(array: Any, layout: Layout, base: Any = None) -> tuple[MemoryStore, s
     store.encodings[under] = encode_materialised(
         base.tobytes(), dtype, shape, under, put(under), layout=layout
     )
-    store.encodings[name] = encode_xor(
-        raw, base.tobytes(), dtype, shape, name, under, put(name), layout=layout
+    store.encodings[name] = encode_delta(
+        "xor", raw, base.tobytes(), dtype, shape, name, under, put(name), layout=layout
     )
     return store, name
 
