@@ -17,8 +17,7 @@ from dlv.metadata import matrices, storage
 from dlv.metadata.database import Database
 from dlv.metadata.matrices import PackIndex
 from dlv.pas.footer import Encoding, PieceRow, pieces_of
-from dlv.pas.packs import SUFFIX, Pack
-from dlv.pas.pieces import Piece
+from dlv.pas.packs import SUFFIX, Pack, Piece
 from dlv.repository.handle import Repository
 from dlv.weights.store import MatrixStore, gone
 from dlv.weights.writer import PackRecord

@@ -23,7 +23,7 @@ from dlv.pas.footer import Encoding, PieceRow
 from dlv.pas.layouts.fixed import Fixed
 from dlv.pas.layouts.registry import default_layout
 from dlv.pas.layouts.segments import Layout
-from dlv.pas.pieces import Piece
+from dlv.pas.packs import Piece
 from dlv.pas.read import read_matrix
 
 FILE = "speeds.json"

@@ -11,7 +11,7 @@ from dlv.canonical import HASH, dumps, loads
 from dlv.errors import Damaged, NewerFormat
 from dlv.pas.coders.contexts import Scales
 from dlv.pas.deltas.difference import delta_of
-from dlv.pas.deltas.side import side_length
+from dlv.pas.deltas.predictors import side_length
 from dlv.pas.layouts.registry import layout_of
 from dlv.pas.layouts.segments import OPAQUE, Layout, matrix_bytes, word_shape, words_of
 

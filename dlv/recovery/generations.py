@@ -15,7 +15,7 @@ from dlv.errors import Damaged, DlvError
 from dlv.kinds import Raw
 from dlv.pas.deltas.links import link_of
 from dlv.pas.footer import Encoding, Footer, PieceRow, pieces_of
-from dlv.pas.pieces import Piece
+from dlv.pas.packs import Piece
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,19 @@ from dlv.errors import Damaged
 from dlv.kinds import Raw
 from dlv.metadata.database import Database
 from dlv.metadata.matrices import PackIndex
+from dlv.pas.deltas.links import chain
 from dlv.pas.footer import Encoding
 from dlv.pas.level import Level, Unusable, level
-from dlv.pas.packs import SUFFIX, open_pack, read_chunk, read_stored
-from dlv.pas.pieces import ChunkSource
-from dlv.pas.read import Piece, chain, join_pieces, read_matrix, read_planes, read_slice
-from dlv.pas.together import read_together
+from dlv.pas.packs import (
+    SUFFIX,
+    ChunkSource,
+    Piece,
+    join_pieces,
+    open_pack,
+    read_chunk,
+    read_stored,
+)
+from dlv.pas.read import read_matrix, read_planes, read_slice, read_together
 
 T = TypeVar("T")
 

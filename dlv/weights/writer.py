@@ -17,8 +17,7 @@ from dlv.pas.encode import Encoded, encode_elements, encode_object
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.segments import default_layout, element_bytes, matrix_bytes
 from dlv.pas.layouts.table import Coding, Finder
-from dlv.pas.packs import MAX_OBJECT_CHUNK
-from dlv.pas.read import Piece
+from dlv.pas.packs import MAX_OBJECT_CHUNK, Piece
 from dlv.pas.spool import BUFFER, Owner, Pending, lane_of
 from dlv.weights.pack_files import PackFiles, Place
 from dlv.weights.pack_files import PackRecord as PackRecord

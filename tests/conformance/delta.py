@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 
 from dlv.canonical import matrix_hash
 from dlv.errors import Damaged, DlvError
-from dlv.pas.coders.choice import Effort
 from dlv.pas.coders.codecs import codec_of
-from dlv.pas.encode import Part, encode_delta, encode_materialised
+from dlv.pas.encode import Effort, Part, encode_delta, encode_materialised
 from dlv.pas.footer import Encoding, PieceRow
 from dlv.pas.layouts.segments import WORDS, Ieee, Layout, element_bytes
-from dlv.pas.pieces import Piece
+from dlv.pas.packs import Piece
 from dlv.pas.read import read_matrix, read_slice
 
 Raw = bytes | bytearray | memoryview

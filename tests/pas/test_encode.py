@@ -12,11 +12,11 @@ import pytest
 from dlv.canonical import hash_bytes
 from dlv.errors import Damaged
 from dlv.pas import encode
-from dlv.pas.coders.choice import Effort
 from dlv.pas.coders.codecs import codec_of
 from dlv.pas.coders.zstd import ZstdCodec
 from dlv.pas.deltas.difference import WordDelta
 from dlv.pas.encode import (
+    Effort,
     Part,
     encode_delta,
     encode_elements,

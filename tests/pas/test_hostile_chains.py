@@ -22,8 +22,7 @@ from dlv.pas.footer import Encoding, PieceRow
 from dlv.pas.layouts.fixed import Fixed
 from dlv.pas.layouts.segments import SEGMENT
 from dlv.pas.level import level
-from dlv.pas.read import read_matrix, read_slice
-from dlv.pas.together import read_together
+from dlv.pas.read import read_matrix, read_slice, read_together
 from tests.conformance.delta import MemoryStore, near
 
 SHAPE = (40, 50)
@@ -221,7 +220,7 @@ def test_the_longest_chain_is_read_and_not_a_longer_one() -> None:
 
 def test_a_segment_of_another_length(monkeypatch: pytest.MonkeyPatch) -> None:
     assert SEGMENT == 1 << 20
-    for name in ("read", "encode", "planes", "level", "deltas.links", "layouts.fixed"):
+    for name in ("read", "encode", "level", "layouts.segments", "deltas.links", "layouts.fixed"):
         monkeypatch.setattr(f"dlv.pas.{name}.SEGMENT", 64)
     store, names = built()
     assert len([row for row in store.chunks(names[0]) if row.plane == 3]) == 32

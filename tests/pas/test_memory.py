@@ -28,7 +28,7 @@ from dlv.pas.encode import encode_delta, encode_materialised
 from dlv.pas.level import level
 from dlv.pas.read import read_matrix, read_slice
 from dlv.pas.layouts.segments import Ieee
-from dlv.pas.together import read_together
+from dlv.pas.read import read_together
 
 def peak():
     # ru_maxrss would begin with that of the process that started this one.

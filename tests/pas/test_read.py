@@ -10,8 +10,10 @@ import pytest
 
 from dlv.canonical import hash_bytes, matrix_hash
 from dlv.errors import Damaged, NewerFormat
+from dlv.pas.deltas.links import MAX_CHAIN, chain
 from dlv.pas.footer import Encoding, PieceRow
-from dlv.pas.read import MAX_CHAIN, Piece, chain, read_matrix, read_planes
+from dlv.pas.packs import Piece
+from dlv.pas.read import read_matrix, read_planes
 from tests.memory_index import MemoryIndex
 
 

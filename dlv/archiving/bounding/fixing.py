@@ -21,8 +21,7 @@ from dlv.pas.footer import Encoding
 from dlv.pas.layouts.fixed import DTYPES, Fixed
 from dlv.pas.layouts.halved import Halved
 from dlv.pas.layouts.segments import Ieee
-from dlv.pas.level import Level
-from dlv.pas.numbers import numbers_of
+from dlv.pas.level import Level, numbers_of
 from dlv.weights.store import MatrixStore
 
 IN_FIXED_POINT = ("fixed", "halved")

@@ -15,7 +15,7 @@ from dlv.kinds import Array, Raw
 from dlv.pas.coders.codecs import Config, codec_of
 from dlv.pas.footer import Encoding
 from dlv.pas.level import Level, Unusable, level, needed
-from dlv.pas.pieces import Piece
+from dlv.pas.packs import Piece
 from dlv.pas.read import ALL, read_matrix
 from dlv.weights.arrays import to_array
 

@@ -21,8 +21,7 @@ from dlv.kinds import Raw
 from dlv.metadata import bounds, collected, matrices, storage
 from dlv.metadata.matrices import PackIndex
 from dlv.pas.footer import Encoding
-from dlv.pas.packs import SUFFIX, Pack
-from dlv.pas.pieces import Piece
+from dlv.pas.packs import SUFFIX, Pack, Piece
 from dlv.repository.handle import Repository
 from dlv.weights.store import MatrixStore
 from dlv.weights.writer import PackRecord, WeightWriter

@@ -25,7 +25,7 @@ from dlv.pas.layouts.fixed import Fixed
 from dlv.pas.layouts.registry import default_layout
 from dlv.pas.layouts.segments import Layout
 from dlv.pas.level import Level, Unusable
-from dlv.pas.pieces import Piece
+from dlv.pas.packs import Piece
 
 Array = NDArray[Any]
 SHAPE = (24, 80)

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from dlv.canonical import matrix_hash
 from dlv.pas.encode import encode_delta, encode_materialised
-from dlv.pas.layouts.centre import centre
 from dlv.pas.layouts.fixed import Fixed
 from dlv.pas.layouts.registry import default_layout
 from dlv.pas.layouts.segments import SEGMENT, Layout
-from dlv.pas.level import Level, level
+from dlv.pas.level import Level, centre, level
 from tests.conformance.delta import MemoryStore
 
 SHAPES = ((5, 7), (3, 2, 2, 4), (9,), (), (1, 6), (6, 1), (0, 3))

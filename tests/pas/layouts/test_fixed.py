@@ -199,7 +199,7 @@ def test_a_matrix_beyond_shared_exponents_is_refused() -> None:
 
 
 def test_segments_of_a_longer_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("read", "encode", "planes", "level", "deltas.links", "layouts.fixed"):
+    for name in ("read", "encode", "level", "layouts.segments", "deltas.links", "layouts.fixed"):
         monkeypatch.setattr(f"dlv.pas.{name}.SEGMENT", 16)
     source = random.Random(8)
     for dtype in DTYPES:

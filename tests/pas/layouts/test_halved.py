@@ -19,12 +19,11 @@ from dlv.pas.deltas.difference import delta_cutter
 from dlv.pas.encode import encode_delta, encode_materialised
 from dlv.pas.floats import format_of
 from dlv.pas.layouts import halved
-from dlv.pas.layouts.centre import centre
 from dlv.pas.layouts.fixed import DTYPES, Fixed
 from dlv.pas.layouts.halved import Halved
 from dlv.pas.layouts.registry import bits_after, layout_of
 from dlv.pas.layouts.segments import Layout, element_bytes, join_matrix, split_matrix
-from dlv.pas.level import Level, Unusable, level, needed
+from dlv.pas.level import Level, Unusable, centre, level, needed
 from tests.conformance.delta import MemoryStore
 from tests.conformance.layout import finite
 from tests.pas.layouts.test_fixed import matrices, owners_of, reference
@@ -143,11 +142,10 @@ def test_segments_of_a_longer_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (
         "read",
         "encode",
-        "planes",
         "level",
         "deltas.links",
         "layouts.fixed",
-        "layouts.centre",
+        "layouts.segments",
     ):
         monkeypatch.setattr(f"dlv.pas.{name}.SEGMENT", 16)
     source = random.Random(8)
