@@ -16,7 +16,7 @@ from typing import Protocol, Self
 
 from dlv.canonical import WRITER, hash_bytes
 from dlv.errors import Damaged, NewerFormat, StorageError
-from dlv.kinds import Raw
+from dlv.kinds import Piece, Raw
 from dlv.pas.coders.codecs import codec_of
 from dlv.pas.coders.zstd import ZstdCodec, decompress
 from dlv.pas.footer import (
@@ -254,21 +254,6 @@ def _check_magic(found: bytes, expected: bytes, what: str) -> None:
 # per byte, and a coder of fractions of bits stays below it too.
 MAX_RATIO = 1 << 16
 _OVERHEAD = 64
-
-
-class Piece(Stored, Protocol):
-    """One object's share of one chunk: `count` bytes at `at` of the decoded chunk."""
-
-    @property
-    def pack(self) -> str: ...
-    @property
-    def plane(self) -> int | None: ...
-    @property
-    def at(self) -> int: ...
-    @property
-    def start(self) -> int: ...
-    @property
-    def count(self) -> int: ...
 
 
 class ChunkSource(Protocol):

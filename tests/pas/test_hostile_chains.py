@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from dlv.canonical import hash_bytes, matrix_hash
 from dlv.errors import Damaged, DlvError, NewerFormat, StorageError
+from dlv.kinds import Piece
 from dlv.pas.coders.zstd import ZstdCodec
 from dlv.pas.deltas.links import MAX_CHAIN, check_memory
-from dlv.pas.footer import Encoding, PieceRow
+from dlv.pas.footer import Encoding
 from dlv.pas.layouts.fixed import Fixed
 from dlv.pas.layouts.segments import SEGMENT
 from dlv.pas.level import level
@@ -159,7 +160,7 @@ def test_huge_shapes_cost_nothing() -> None:
         frame = ZstdCodec().encode(bytes(1000))
         for plane in range(planes):
             store.data[8 + plane] = frame
-            row = PieceRow(
+            row = Piece(
                 *(name, "p", "plane", plane, 8 + plane, len(frame), size),
                 *(hash_bytes(frame), {"id": "zstd"}, 0, 0, size),
             )
@@ -196,7 +197,7 @@ def test_a_chain_of_too_many_far_scales() -> None:
         side = bytes(2 * 1001)
         offset = max(store.data) + 1_000_000
         store.data[offset] = side
-        row = PieceRow(
+        row = Piece(
             *(name, "p", "side", None, offset, len(side), len(side), "", {"id": "raw"}),
             *(0, 0, len(side)),
         )

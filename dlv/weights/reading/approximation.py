@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlv.errors import UsageError
-from dlv.kinds import Floats, Raw
+from dlv.kinds import Floats, Piece, Raw
 from dlv.pas.deltas.links import chain
 from dlv.pas.layouts.segments import SEGMENT, words_of
 from dlv.pas.level import Unusable
-from dlv.pas.packs import Piece
 from dlv.pas.read import ALL
 from dlv.weights.store import MatrixStore
 

@@ -17,6 +17,7 @@ from dlv.archiving.bounding.fixing import fix, in_fixed_point, row_axis
 from dlv.archiving.bounding.make import Centres, Model, norms_of, usable
 from dlv.archiving.bounding.view import View
 from dlv.canonical import matrix_hash
+from dlv.kinds import Piece
 from dlv.network.graph import Input, Network, Node
 from dlv.network.program import program
 from dlv.pas.encode import encode_delta, encode_materialised
@@ -25,7 +26,6 @@ from dlv.pas.layouts.fixed import Fixed
 from dlv.pas.layouts.registry import default_layout
 from dlv.pas.layouts.segments import Layout
 from dlv.pas.level import Level, Unusable
-from dlv.pas.packs import Piece
 
 Array = NDArray[Any]
 SHAPE = (24, 80)
