@@ -1,7 +1,12 @@
-"""Names of types that many rooms use in annotations; numpy is not loaded for them."""
+"""Types that many rooms share: names for annotations, and the records of packs and of the index.
+
+numpy is not loaded for them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 Raw: TypeAlias = bytes | bytearray | memoryview
@@ -17,3 +22,33 @@ if TYPE_CHECKING:
     Places: TypeAlias = NDArray[np.intp]
 else:
     Array = Floats = Bytes = Longs = Places = Any
+
+
+@dataclass(frozen=True)
+class EncodingRow:
+    """How one matrix is stored: layout x delta, and how many planes there are."""
+
+    matrix: str
+    dtype: str
+    shape: tuple[int, ...]
+    layout: Mapping[str, Any]
+    delta: Mapping[str, Any] | None
+    planes: int
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One object's share of one chunk: `count` bytes at `at` of the decoded chunk."""
+
+    object: str  # hash of the matrix or named object
+    pack: str  # hash of the pack
+    kind: str
+    plane: int | None
+    offset: int
+    length: int
+    raw: int
+    blake3: str
+    codec: Mapping[str, Any]
+    at: int  # where in the decoded chunk the member begins
+    start: int  # where in the plane or object it belongs
+    count: int

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from dlv.pas.footer import Encoding, Footer, PieceRow, pieces_of
+from dlv.kinds import Piece
+from dlv.pas.footer import Encoding, Footer, pieces_of
 
 
 class Published(Protocol):
@@ -18,7 +19,7 @@ class Published(Protocol):
 class MemoryIndex:
     def __init__(self) -> None:
         self.encodings: dict[str, Encoding] = {}
-        self.pieces: list[PieceRow] = []
+        self.pieces: list[Piece] = []
 
     def add(self, packs: Iterable[Published]) -> None:
         for pack in packs:
@@ -31,9 +32,9 @@ class MemoryIndex:
     def encoding(self, matrix: str) -> Encoding | None:
         return self.encodings.get(matrix)
 
-    def chunks(self, matrix: str) -> list[PieceRow]:
+    def chunks(self, matrix: str) -> list[Piece]:
         kinds = ("plane", "side")
         return [row for row in self.pieces if row.object == matrix and row.kind in kinds]
 
-    def object_chunks(self, kind: str, name: str) -> list[PieceRow]:
+    def object_chunks(self, kind: str, name: str) -> list[Piece]:
         return [row for row in self.pieces if row.object == name and row.kind == kind]

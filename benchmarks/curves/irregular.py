@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dlv.events.formats import crc
+from dlv.events.formats import tfevents
 
 SEVERAL, HISTOGRAMS = 0.08, 0.02  # of all events
 START = 1_700_000_000.0
@@ -69,4 +69,4 @@ def _frame(body: bytes) -> bytes:
 
 
 def _sum(data: bytes) -> bytes:
-    return struct.pack("<I", crc.masked(crc.crc32c(data)))
+    return struct.pack("<I", tfevents.masked(tfevents.crc32c(data)))

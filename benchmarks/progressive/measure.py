@@ -21,8 +21,8 @@ from benchmarks.storage import models
 from benchmarks.storage.models import Model
 from benchmarks.storage.stores import DLV, run
 from dlv.adapters import network_json
+from dlv.evaluation.answers import Evaluation
 from dlv.evaluation.evaluate import Request, evaluate
-from dlv.evaluation.outcome import Evaluation
 from dlv.pas import packs
 from dlv.repository.handle import Repository
 

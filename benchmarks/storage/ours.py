@@ -12,6 +12,7 @@ from unittest import mock
 
 from benchmarks.storage.models import Matrix, Model
 from dlv.canonical import hash_bytes, matrix_hash
+from dlv.kinds import Piece
 from dlv.pas import encode as coding
 from dlv.pas.coders import small
 from dlv.pas.coders.codecs import codec_of
@@ -20,13 +21,13 @@ from dlv.pas.deltas.search import find_predictors
 from dlv.pas.encode import (
     Encoded,
     Part,
+    encode_delta,
     encode_elements,
     encode_materialised,
     encode_object,
-    encode_sub_fast,
 )
 from dlv.pas.floats import differences, exponents, format_of, words_in
-from dlv.pas.footer import Encoding, PieceRow, pieces_of
+from dlv.pas.footer import Encoding, pieces_of
 from dlv.pas.layouts.fixed import Fixed
 from dlv.pas.layouts.registry import default_layout
 from dlv.pas.layouts.segments import Ieee
@@ -50,7 +51,7 @@ class Memory:
         self.encodings: dict[str, Encoding] = {}
         self.bytes = 0  # of packs, with their footers
         self.chunk_bytes = 0
-        self._rows: dict[str, list[PieceRow]] = {}
+        self._rows: dict[str, list[Piece]] = {}
         self._packs: dict[str, memoryview] = {}
 
     def add(self, name: str, pack: bytes, footer: Any) -> None:
@@ -61,7 +62,7 @@ class Memory:
         for row in pieces_of(footer, name):
             self._rows.setdefault(row.object, []).append(row)
 
-    def chunks(self, matrix: str) -> list[PieceRow]:
+    def chunks(self, matrix: str) -> list[Piece]:
         return self._rows.get(matrix, [])
 
     def stored(self, piece: Any) -> Raw:
@@ -200,7 +201,7 @@ def against(held: Matrix, base: Matrix, tier: Tier, tables: _Tables | None = Non
     given = held.raw, base.raw, held.dtype, held.shape, _name(held), _name(base)
     if tier == "fast":
         layout = default_layout()
-        return _tried("sub", lambda put: encode_sub_fast(*given, put, layout=layout))
+        return _tried("sub", lambda put: encode_delta("sub", *given, put, layout=layout))
 
     def encode(put: Callable[[Part], None]) -> Encoding:
         return small.encode_small(

@@ -13,12 +13,12 @@ import dlv.recovery.superseded as superseded
 from dlv.archiving.packing import Packing
 from dlv.archiving.tryouts import Choice, Tryouts
 from dlv.errors import Damaged, DlvError
+from dlv.kinds import Piece
 from dlv.metadata import matrices, storage
 from dlv.metadata.database import Database
 from dlv.metadata.matrices import PackIndex
-from dlv.pas.footer import Encoding, PieceRow, pieces_of
+from dlv.pas.footer import Encoding, pieces_of
 from dlv.pas.packs import SUFFIX, Pack
-from dlv.pas.pieces import Piece
 from dlv.repository.handle import Repository
 from dlv.weights.store import MatrixStore, gone
 from dlv.weights.writer import PackRecord
@@ -45,14 +45,14 @@ class Overlay:
     def __init__(self, index: PackIndex, packs: Iterable[PackRecord]) -> None:
         self._index = index
         self._encodings: dict[str, Encoding] = {}
-        self._pieces: dict[tuple[str, str], list[PieceRow]] = {}
+        self._pieces: dict[tuple[str, str], list[Piece]] = {}
         for pack in packs:
             self._encodings.update({row.matrix: row for row in pack.rows.encodings})
             for piece in pieces_of(pack.rows, pack.hash):
                 kind = "matrix" if piece.kind in ("plane", "side") else piece.kind
                 self._pieces.setdefault((kind, piece.object), []).append(piece)
 
-    def fresh(self) -> Iterable[tuple[tuple[str, str], Sequence[PieceRow]]]:
+    def fresh(self) -> Iterable[tuple[tuple[str, str], Sequence[Piece]]]:
         """What is new: (kind, hash) with all its pieces."""
         return self._pieces.items()
 
@@ -96,9 +96,7 @@ def work(repository: Repository, choices: Sequence[tuple[Choice, Encoding]]) -> 
             row = index.encoding(digest)
             if digest not in seen and row is not None:
                 seen.add(digest)
-                found.carried.append(
-                    Encoding(digest, row.dtype, row.shape, row.layout, row.delta, row.planes)
-                )
+                found.carried.append(Encoding(**vars(row)))
         objects |= {(kind, o): None for kind, o in others if kind != "table" or o in tables}
     found.objects = list(objects)
     return found

@@ -15,15 +15,14 @@ import numpy as np
 
 from dlv.canonical import dumps, matrix_hash
 from dlv.errors import Damaged, DlvError
-from dlv.kinds import Raw
+from dlv.kinds import Piece, Raw
 from dlv.pas.coders import small
 from dlv.pas.coders.codecs import codec_of
-from dlv.pas.encode import Part, encode_materialised, encode_sub_fast, encode_xor
-from dlv.pas.footer import Encoding, PieceRow
+from dlv.pas.encode import Part, encode_delta, encode_materialised
+from dlv.pas.footer import Encoding
 from dlv.pas.layouts.fixed import Fixed
 from dlv.pas.layouts.registry import default_layout
 from dlv.pas.layouts.segments import Layout
-from dlv.pas.pieces import Piece
 from dlv.pas.read import read_matrix
 
 FILE = "speeds.json"
@@ -116,7 +115,7 @@ class _Store:
     """Packs in memory; the last matrix is the one that is read."""
 
     encodings: dict[str, Encoding] = field(default_factory=dict)
-    pieces: dict[str, list[PieceRow]] = field(default_factory=dict)
+    pieces: dict[str, list[Piece]] = field(default_factory=dict)
     data: list[Raw] = field(default_factory=list)
 
     def materialise(self, raw: bytes, manner: str) -> str:
@@ -133,10 +132,8 @@ class _Store:
     def difference(self, raw: bytes, base: bytes, base_name: str, manner: str) -> str:
         def encode(name: str, put: Callable[[Part], None]) -> Encoding:
             given = (raw, base, "float32", SHAPE, name, base_name, put)
-            if manner == "xor":
-                return encode_xor(*given, layout=default_layout())
-            if manner == "sub":
-                return encode_sub_fast(*given, layout=default_layout())
+            if manner in ("xor", "sub"):
+                return encode_delta(manner, *given, layout=default_layout())
             return small.encode_small(*given, scale=(base_name, None))
 
         return self._add(raw, encode)
@@ -148,7 +145,7 @@ class _Store:
         def put(part: Part) -> None:
             encoded = part.encoded
             pieces.append(
-                PieceRow(
+                Piece(
                     *(name, "", part.kind, part.plane, len(self.data), len(encoded.data)),
                     *(encoded.raw, encoded.blake3, encoded.codec, 0, part.start, part.count),
                 )

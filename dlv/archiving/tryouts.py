@@ -29,15 +29,14 @@ from dlv.pas.coders.codecs import choose
 from dlv.pas.encode import (
     SMALL,
     Part,
+    encode_delta,
     encode_materialised,
-    encode_sub_fast,
-    encode_xor,
 )
 from dlv.pas.floats import differences, format_of, words_in
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.fixed import Fixed
 from dlv.pas.layouts.registry import default_layout
-from dlv.pas.layouts.segments import Layout
+from dlv.pas.layouts.segments import Layout, split_matrix
 
 Kind = Literal["materialise", "xor", "sub", "context"]
 
@@ -231,7 +230,7 @@ class Tryouts:
             raw = differences(words_in(raw, encoding.dtype), base, form).tobytes()
             delta = {"id": "sub", "base": choice.base, "overlap": None, "predictor": []}
         layout = default_layout()
-        planes, _ = layout.split(raw, encoding.dtype, encoding.shape)
+        planes, _ = split_matrix(layout, raw, encoding.dtype, encoding.shape)
         made = replace(encoding, layout=layout.get_config(), delta=delta, planes=len(planes))
         return made, planes
 
@@ -265,10 +264,8 @@ class Tryouts:
         given = (target, base, dtype, shape, choice.matrix, choice.base)
 
         def encode(attempt: Attempt) -> Encoding:
-            if choice.kind == "xor":
-                return encode_xor(*given, attempt.put, layout=default_layout())
-            if choice.kind == "sub":
-                return encode_sub_fast(*given, attempt.put, layout=default_layout())
+            if choice.kind in ("xor", "sub"):
+                return encode_delta(choice.kind, *given, attempt.put, layout=default_layout())
             return small.encode_small(
                 *(*given, attempt.put),
                 scale=(given[-1], None),

@@ -30,15 +30,15 @@ def run(call: Invocation, run: str, name: str) -> None:
     prints = fingerprints.Fingerprints(repository.cache / fingerprints.CACHE, data.fingerprint)
     rows = partial(data_parts.open_parts, digest=prints)
     with trials.Trials(repository.trials_path) as store:
-        import dlv.events.logs.tail as tail
         import dlv.training.trainers.interface as interface
         import dlv.training.workers.owners as owners
+        from dlv.events.logs import migrate
 
         voice.ready()
         worker.work(
             store,
             repository.trials_folder,
-            interface.Readers(rows=rows, events=tail.Tail),
+            interface.Readers(rows=rows, events=migrate.Tail),
             owner=owners.Owner.here(name),
             runs=[run],
             stop=lifeline.cut,

@@ -22,7 +22,7 @@ from dlv.curves.store import LIVE, CurveStore, curves_of
 from dlv.curves.writer import Batch, RunWriter
 from dlv.disk.locks import Patience
 from dlv.errors import DlvError, NotFound
-from dlv.events.formats.graph_def import (
+from dlv.events.formats.pbtxt import (
     PLUGIN,
     RUN_GRAPH,
     TAGGED,
@@ -31,10 +31,8 @@ from dlv.events.formats.graph_def import (
     graph_def,
 )
 from dlv.events.logs.points import BLOBS, BlobPoint, Metadata
-from dlv.events.provider.blob_keys import BlobKeys
-from dlv.events.provider.chosen_runs import ChosenRuns
-from dlv.events.provider.provider import CAP, Provider
-from dlv.events.provider.store import Store
+from dlv.events.provider.provider import CAP, BlobKeys, Provider
+from dlv.events.provider.store import ChosenRuns, Store
 from dlv.metadata import curve_writing as rows
 from dlv.metadata import versions
 from dlv.metadata.versions import Version

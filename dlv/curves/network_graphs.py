@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dlv.weights.catalogue as catalogue
-from dlv.events.formats.graph_def import GraphNode
+from dlv.events.formats.pbtxt import GraphNode
 from dlv.network.graph import Network, Node, Port
 
 MANY = 5  # of one operation in one scope are drawn as one

@@ -12,8 +12,7 @@ from dlv.curves.store import CurveStore, gaps
 from dlv.events.formats import chunks
 from dlv.events.formats.chunks import Scalars
 from dlv.events.formats.series import ADVICE
-from dlv.events.logs import restarts
-from dlv.events.logs.points import BLOBS, SCALAR
+from dlv.events.logs.points import BLOBS, SCALAR, live_points
 from dlv.events.provider.store import Columns, SeriesRow
 from dlv.metadata import curve_writing as rows
 from dlv.metadata import curves
@@ -112,7 +111,7 @@ class RestartView(CurveStore):
             for policy, seq, step in curves.purges(self.database, series)
             if policy == MARKED
         ]
-        live = restarts.live(points.steps, marks, self._policy)
+        live = live_points(points.steps, marks, self._policy)
         if live is None:
             live = np.ones(points.n, bool)
         extent = curves.Extent(points.n, tuple(gaps(live)))

@@ -17,7 +17,7 @@ import dlv.disk.children as children
 import dlv.evaluation.imported as imported
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.adapters.onnx import files
-from dlv.evaluation.original import there
+from dlv.evaluation.imported import there
 
 _MOST_SECONDS = 120
 _NOT = "the network was not compared with the file"

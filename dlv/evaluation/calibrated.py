@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from dlv.canonical import hash_bytes
 from dlv.evaluation.answers import Answers, NoBounds, Settings, Told, first_sets
-from dlv.evaluation.levels import Batches, Levels
-from dlv.evaluation.open_rows import Inputs, Rows, first_row
+from dlv.evaluation.levels import Batches, Inputs, Levels, Rows, first_row
 from dlv.evaluation.planes import Planes
 from dlv.evaluation.progressive import Model, planes_of
 from dlv.kinds import Array, Floats, Places

@@ -14,20 +14,17 @@ import numpy as np
 import dlv.evaluation.asked as settings
 import dlv.evaluation.given_data as given_data
 import dlv.evaluation.plain as plain
-import dlv.evaluation.scores as scores
 import dlv.evaluation.written as written
 import dlv.weights.bounds as bounds
 from dlv.adapters.data.sets import Data, Wanted
 from dlv.canonical import number
 from dlv.errors import UsageError
-from dlv.evaluation.answers import OPEN, Answers, Level, NoBounds, Settings
+from dlv.evaluation.answers import OPEN, Answers, Evaluation, Level, NoBounds, Settings
 from dlv.evaluation.calibrated import calibrated
 from dlv.evaluation.model import Model
-from dlv.evaluation.outcome import Evaluation
-from dlv.evaluation.plain import Kept, Options
+from dlv.evaluation.plain import Kept, Options, classes_of
 from dlv.evaluation.progressive import progressive
 from dlv.evaluation.rows import Rows, wanted
-from dlv.evaluation.scores import classes_of
 from dlv.network.inference import node_shapes
 from dlv.repository.handle import Change, Repository
 
@@ -259,7 +256,7 @@ def _one(
                 "there is nothing for a confusion table",
                 why="the data has no labels" if found.class_count else "values are predicted",
             )
-        found.confusion = scores.confusion(found.labels, rows, found.class_count)
+        found.confusion = plain.confusion(found.labels, rows, found.class_count)
     found.seconds = time.perf_counter() - begun
     return found
 
@@ -337,5 +334,5 @@ def _of_answers(model: Model, rows: Rows, answers: Answers, top_k: int) -> Evalu
     shape = node_shapes(model.network, dict(model.shapes)).get(model.program.scores[0], (None,))[0]
     last = shape[-1] if shape else None
     found.class_count = last if isinstance(last, int) else int(np.max(answers.labels)) + 1
-    scores.judge(found, rows)
+    plain.judge(found, rows)
     return found

@@ -13,14 +13,13 @@ from typing import TypeVar
 import numpy as np
 
 from dlv.errors import Damaged
-from dlv.kinds import Array, Raw
+from dlv.kinds import Array, Piece, Raw
+from dlv.pas.deltas.links import chain
 from dlv.pas.footer import Encoding
-from dlv.pas.layouts.centre import centre
 from dlv.pas.layouts.registry import bits_after
 from dlv.pas.layouts.segments import element_bytes
-from dlv.pas.level import Level, Unusable, level, needed
-from dlv.pas.pieces import Piece
-from dlv.pas.read import ALL, chain, read_matrix
+from dlv.pas.level import Level, Unusable, centre, level, needed
+from dlv.pas.read import ALL, read_matrix
 from dlv.weights.arrays import to_array
 from dlv.weights.store import TURNS, MatrixStore, gone
 

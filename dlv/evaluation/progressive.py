@@ -10,8 +10,7 @@ import numpy as np
 
 from dlv.errors import Damaged, DlvError
 from dlv.evaluation.answers import Answers, NoBounds, Settings, Told, first_sets
-from dlv.evaluation.levels import Batches, Levels
-from dlv.evaluation.open_rows import Inputs, Rows, first_row
+from dlv.evaluation.levels import Batches, Inputs, Levels, Rows, first_row
 from dlv.evaluation.planes import Planes
 from dlv.kinds import Array, Places
 from dlv.network.bounds.adjoint import Adjoint

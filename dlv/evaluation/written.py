@@ -16,8 +16,7 @@ import dlv.disk.user_files as user_files
 from dlv.adapters.data.columns import Column, Held
 from dlv.adapters.numpy import npy
 from dlv.errors import Conflict, UsageError
-from dlv.evaluation.answers import OPEN
-from dlv.evaluation.outcome import Evaluation
+from dlv.evaluation.answers import OPEN, Evaluation
 from dlv.evaluation.rows import Rows
 from dlv.kinds import Array
 

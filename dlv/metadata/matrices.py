@@ -4,39 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import Any
 
 from dlv.canonical import dumps
+from dlv.kinds import EncodingRow, Piece
 from dlv.metadata.database import Database
-
-
-@dataclass(frozen=True)
-class EncodingRow:
-    matrix: str
-    dtype: str
-    shape: tuple[int, ...]
-    layout: dict[str, Any]
-    delta: dict[str, Any] | None
-    planes: int
-
-
-@dataclass(frozen=True)
-class PieceRow:
-    """One object's share of one chunk: `count` bytes at `at` of the decoded chunk."""
-
-    pack: str
-    kind: str
-    plane: int | None
-    offset: int
-    length: int
-    raw: int
-    blake3: str
-    codec: dict[str, Any]
-    at: int
-    start: int
-    count: int
-
 
 # Matrix -> (row, configuration) of the encodings that one call has made.
 _Fresh = dict[str, tuple[int | None, bytes]]
@@ -62,21 +34,23 @@ class PackIndex:
             *(None if delta is None else json.loads(delta), planes),
         )
 
-    def chunks(self, matrix: str) -> list[PieceRow]:
+    def chunks(self, matrix: str) -> list[Piece]:
         return self._pieces(
+            matrix,
             "JOIN encoding ON encoding.id = member.encoding_id"
             " JOIN matrix ON matrix.id = encoding.matrix_id WHERE matrix.hash = ?",
             (matrix,),
         )
 
-    def object_chunks(self, kind: str, name: str) -> list[PieceRow]:
+    def object_chunks(self, kind: str, name: str) -> list[Piece]:
         return self._pieces(
+            name,
             "JOIN named_object ON named_object.id = member.object_id"
             " WHERE named_object.kind = ? AND named_object.hash = ?",
             (kind, name),
         )
 
-    def _pieces(self, rest: str, parameters: Sequence[object]) -> list[PieceRow]:
+    def _pieces(self, name: str, rest: str, parameters: Sequence[object]) -> list[Piece]:
         rows = self.db.rows(
             "SELECT pack.hash, chunk.kind, chunk.plane, chunk.offset, chunk.length, chunk.raw,"
             " chunk.blake3, chunk.codec, member.at, member.start, member.n FROM member"
@@ -85,8 +59,8 @@ class PackIndex:
             parameters,
         )
         return [
-            PieceRow(
-                *(pack, kind, plane, offset, length, raw, blake3),
+            Piece(
+                *(name, pack, kind, plane, offset, length, raw, blake3),
                 *(json.loads(codec), at, start, count),
             )
             for pack, kind, plane, offset, length, raw, blake3, codec, at, start, count in rows

@@ -2,29 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
 from dlv.canonical import hash_bytes
 from dlv.errors import Damaged
 from dlv.kinds import Raw
-from dlv.pas.coders.choice import Effort, choose_plane, decode_plane
 from dlv.pas.coders.codecs import choose, choose_text, codec_of
-from dlv.pas.deltas.difference import Delta, delta_cutter, overlap_of, stretched
+from dlv.pas.coders.context import AboveCodec
+from dlv.pas.coders.zstd import ZstdCodec
+from dlv.pas.deltas.difference import DELTAS, Delta, delta_cutter, overlap_of, stretched
 from dlv.pas.floats import words_in
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.segments import (
     SEGMENT,
     Layout,
     element_bytes,
+    join_matrix,
     matrix_bytes,
     raw_of,
+    split_matrix,
     word_shape,
     words_of,
 )
+
+Config = Mapping[str, Any]
+# "fast" is what commit takes; "small" looks for the smallest.
+Effort = Literal["fast", "small"]
+
+SAMPLE = 1 << 16
+# Of a sample that becomes larger than this part, the dear levels of zstd find no more.
+HOPELESS = 0.97
+
+_ABOVE = AboveCodec()
+_CHEAP = tuple(ZstdCodec(effort) for effort in ("literals", "matches"))
+_DEAR = tuple(ZstdCodec(effort) for effort in ("high", "ultra"))
+
+
+def choose_plane(
+    plane: Raw, above: Raw | None, effort: Effort, *, shared: bool = False
+) -> tuple[dict[str, Any], Raw]:
+    """A codec's config, and the plane encoded with it; `above` = the plane above, same elements.
+
+    `shared`: the plane will share a chunk with others, so that no context is at hand.
+    """
+    if not len(plane):
+        return choose_text(plane)
+    found = choose(plane)
+    if effort == "fast":
+        return found
+    candidates = [found]
+    if len(plane) <= SAMPLE:
+        candidates += [(codec.get_config(), codec.encode(plane)) for codec in (*_CHEAP, *_DEAR)]
+    else:
+        candidates += [(codec.get_config(), codec.encode(plane)) for codec in _sampled(plane)]
+    if above is not None and len(above) == len(plane) and not shared:
+        candidates.append((_ABOVE.get_config(), _ABOVE.encode(plane, above)))
+    return min(candidates, key=lambda pair: len(pair[1]))
+
+
+def _sampled(plane: Raw) -> list[ZstdCodec]:
+    """What is worth trying on the whole: the cheap one, and the dear one if it is ahead."""
+    view = memoryview(plane)
+    middle = (len(view) - SAMPLE) // 2
+    sample = view[middle : middle + SAMPLE]
+    cheap = {codec: len(codec.encode(sample)) for codec in _CHEAP}
+    best = min(cheap, key=lambda codec: cheap[codec])
+    dear = _DEAR[0]
+    # Noise takes long, and nothing is found in it.
+    if len(dear.encode(sample)) < cheap[best] * 0.995:
+        return [best, dear]
+    return [best] if cheap[best] < SAMPLE * HOPELESS else []
+
+
+def decode_plane(config: Config, data: Raw, raw: int, above: Raw | None) -> Raw:
+    """The inverse, as a reader does it."""
+    if config.get("id") == _ABOVE.codec_id and above is not None:
+        return _ABOVE.decode(data, above)
+    return codec_of(config).decode(data, raw)
+
 
 SMALL = 64 << 10  # planes of matrices up to this may share chunks, so have no contexts
 
@@ -57,10 +116,10 @@ Put = Callable[[Part], None]
 def encode_elements(layout: Layout, dtype: str, raw: Raw) -> list[Encoded]:
     """The planes of a run of elements, encoded; trusted only because they decode to `raw`."""
     shape = (len(raw) // element_bytes(dtype),)
-    planes, side = layout.split(raw, dtype, shape)
-    encoded = [_seal(choose(plane), plane, raw) for plane in planes]
+    planes, side = split_matrix(layout, raw, dtype, shape)
+    encoded = [_seal(choose(plane), plane) for plane in planes]
     decoded = [codec_of(part.codec).decode(part.data, part.raw) for part in encoded]
-    _compare(layout.join(decoded, side, dtype, shape), raw)
+    _compare(join_matrix(layout, decoded, side, dtype, shape), raw)
     return encoded
 
 
@@ -89,7 +148,8 @@ def encode_materialised(
     return Encoding(name, dtype, tuple(shape), layout.get_config(), None, layout.planes(dtype))
 
 
-def encode_xor(
+def encode_delta(
+    kind: str,
     target: Raw,
     base: Raw,
     dtype: str,
@@ -102,63 +162,30 @@ def encode_xor(
     base_shape: Sequence[int] | None = None,
     effort: Effort = "fast",
 ) -> Encoding:
-    """A matrix XOR a base of the same dtype; `base_shape` is None where it is the same."""
-    made = Delta("xor", base_name, None)
-    return _encode_delta(
-        made, target, base, dtype, shape, base_shape, name, put, layout=layout, effort=effort
-    )
+    """Encoding of a matrix as its difference from a base of the same dtype.
 
-
-def encode_sub_fast(
-    target: Raw,
-    base: Raw,
-    dtype: str,
-    shape: Sequence[int],
-    name: str,
-    base_name: str,
-    put: Put,
-    *,
-    layout: Layout,
-    base_shape: Sequence[int] | None = None,
-    effort: Effort = "fast",
-) -> Encoding:
-    """The integer difference from a base of the same dtype, without predictor or contexts."""
-    made = Delta("sub", base_name, None)
-    return _encode_delta(
-        made, target, base, dtype, shape, base_shape, name, put, layout=layout, effort=effort
-    )
-
-
-def _encode_delta(
-    made: Delta,
-    target: Raw,
-    base: Raw,
-    dtype: str,
-    shape: Sequence[int],
-    base_shape: Sequence[int] | None,
-    name: str,
-    put: Put,
-    *,
-    layout: Layout,
-    effort: Effort,
-) -> Encoding:
-    if base_shape is not None:
-        made = replace(made, overlap=overlap_of(shape, base_shape))
+    `kind` is `xor` of words or `sub`, their integer difference without predictor or contexts;
+    `base_shape` is None where both have the same shape.
+    """
+    if kind not in DELTAS:
+        raise ValueError(f"unknown kind of delta {kind!r}")
+    overlap = None if base_shape is None else overlap_of(shape, base_shape)
+    delta = Delta(kind, base_name, overlap)
     words, based = words_in(target, dtype), words_in(base, dtype)
-    if made.overlap is None and len(words) != len(based):
+    if delta.overlap is None and len(words) != len(based):
         raise ValueError(f"{len(based)} words of a base for {len(words)}")
     per_element = words_of(dtype)[1]
     old = word_shape(base_shape or shape, per_element)
     new = word_shape(shape, per_element)
     side = layout.side_of(target, dtype, shape) if len(words) else b""
     if len(words):
-        cutter = delta_cutter(made.kind, layout, side, dtype, shape)
+        cutter = delta_cutter(delta.kind, layout, side, dtype, shape)
         spare = np.empty(min(SEGMENT, len(words)), words.dtype)
         _put_side(side, put)
         writer = _Planes(layout, dtype, shape, put, effort)
         for start in range(0, len(words), SEGMENT):
             part = words[start : start + SEGMENT]
-            if made.overlap is None:
+            if delta.overlap is None:
                 under = based[start : start + SEGMENT]
             else:
                 under = stretched(based, old, new, start, len(part))
@@ -168,7 +195,7 @@ def _encode_delta(
             _compare(raw_of(again), raw_of(part))
             writer.put()
     return Encoding(
-        name, dtype, tuple(shape), layout.get_config(), made.get_config(), layout.planes(dtype)
+        name, dtype, tuple(shape), layout.get_config(), delta.get_config(), layout.planes(dtype)
     )
 
 
@@ -196,7 +223,7 @@ class _Planes:
         for index, plane in enumerate(planes):
             alone = self._shared or index in self._uneven
             codec, data = choose_plane(plane, above, self._effort, shared=alone)
-            encoded = _seal((codec, data), plane, plane)
+            encoded = _seal((codec, data), plane)
             self._encoded.append(encoded)
             self.decoded.append(decode_plane(encoded.codec, encoded.data, encoded.raw, above))
             above = plane
@@ -221,14 +248,14 @@ def _put_side(side: bytes, put: Put) -> None:
 
 def encode_object(raw: Raw) -> list[Encoded]:
     """A named object, or a part of one, as a single chunk."""
-    encoded = _seal(choose_text(raw), raw, raw)
+    encoded = _seal(choose_text(raw), raw)
     _compare(codec_of(encoded.codec).decode(encoded.data, encoded.raw), raw)
     return [encoded]
 
 
-def _seal(chosen: tuple[dict[str, Any], Raw], plane: Raw, raw: Raw) -> Encoded:
+def _seal(chosen: tuple[dict[str, Any], Raw], plane: Raw) -> Encoded:
     codec, data = chosen
-    if data is raw and not isinstance(data, bytes):
+    if data is plane and not isinstance(data, bytes):
         data = bytes(data)  # the caller's buffer may change, and is the caller's to free
     return Encoded(codec, data, len(plane), hash_bytes(data))
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from dlv.canonical import HASH, dumps, loads
 from dlv.errors import Damaged, NewerFormat
+from dlv.kinds import EncodingRow, Piece
 from dlv.pas.coders.contexts import Scales
 from dlv.pas.deltas.difference import delta_of
-from dlv.pas.deltas.side import side_length
+from dlv.pas.deltas.predictors import side_length
 from dlv.pas.layouts.registry import layout_of
 from dlv.pas.layouts.segments import OPAQUE, Layout, matrix_bytes, word_shape, words_of
 
@@ -29,16 +30,8 @@ Config = Mapping[str, Any]
 Member = tuple[int | str, int, int]
 
 
-@dataclass(frozen=True)
-class Encoding:
-    """How one matrix is stored: layout x delta, and how many planes there are."""
-
-    matrix: str
-    dtype: str
-    shape: tuple[int, ...]
-    layout: Config
-    delta: Config | None
-    planes: int
+class Encoding(EncodingRow):
+    """How one matrix is stored, with what follows from its dtype and shape."""
 
     @property
     def nbytes(self) -> int | None:
@@ -107,33 +100,15 @@ class Footer:
         return dumps(self.as_json())
 
 
-@dataclass(frozen=True)
-class PieceRow:
-    """One member of one chunk, as an index or a locator lists it by its object."""
-
-    object: str  # hash of the matrix or named object
-    pack: str  # hash of the pack
-    kind: str
-    plane: int | None
-    offset: int
-    length: int
-    raw: int
-    blake3: str
-    codec: Config
-    at: int  # where in the decoded chunk the member begins
-    start: int  # where in the plane or object it belongs
-    count: int
-
-
-def pieces_of(footer: Footer, pack: str) -> Iterator[PieceRow]:
-    """A row per member of each chunk that this version of dlv understands."""
+def pieces_of(footer: Footer, pack: str) -> Iterator[Piece]:
+    """A piece per member of each chunk that this version of dlv understands."""
     for chunk in footer.chunks:
         if chunk.kind not in MATRIX_KINDS + OBJECT_KINDS:
             continue
         at = 0
         for owner, start, count in chunk.members:
             name = owner if isinstance(owner, str) else footer.encodings[owner].matrix
-            yield PieceRow(
+            yield Piece(
                 name,
                 pack,
                 chunk.kind,

@@ -9,23 +9,70 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dlv.kinds import Floats, Raw
-from dlv.pas.deltas.difference import stretched
-from dlv.pas.deltas.links import Link, Lookup, chain, is_context, links_of
+from dlv.kinds import Floats, Piece, Raw
+from dlv.pas.deltas.difference import mapped, stretched, unmapped
+from dlv.pas.deltas.links import Link, Lookup, chain, is_context, link_of, links_of
 from dlv.pas.floats import balanced, exponents, format_of, ordered, unordered
 from dlv.pas.footer import Encoding
-from dlv.pas.layouts.fixed import EMPTY, Fixed
-from dlv.pas.layouts.fixed_delta import mapped, unmapped
+from dlv.pas.layouts.fixed import EMPTY, Fixed, Leading, leading_bits
 from dlv.pas.layouts.halved import Halved
 from dlv.pas.layouts.segments import OPAQUE, SEGMENT, Layout, Words
-from dlv.pas.numbers import numbers_of
-from dlv.pas.pieces import ChunkSource, Piece
-from dlv.pas.planes import PlaneDecoder
-from dlv.pas.read import ALL, Builder, check_hash, exponents_of, far_scales, ranges
+from dlv.pas.packs import ChunkSource
+from dlv.pas.read import ALL, Builder, PlaneDecoder, check_hash, exponents_of, far_scales, ranges
+
+WHOLE = 1 << 53  # beyond, float64 does not hold every integer
+
+
+def numbers_of(words: Words, dtype: str) -> tuple[Floats, Floats]:
+    """The numbers, twice: where float64 does not hold them, one not above and one not below."""
+    form = format_of(dtype)
+    if dtype.startswith("float8"):
+        small: Floats = _eighths(dtype)[words]
+        return small, small
+    if form.kind == "float":
+        if dtype == "bfloat16":
+            words = (words.astype("<u4") << np.uint32(16)).astype("<u4")
+        with np.errstate(invalid="ignore"):  # signalling NaNs
+            found = words.view(f"<f{words.dtype.itemsize}").astype(np.float64)
+        return found, found
+    whole = words.view(f"<i{form.width}") if form.kind == "signed" else words
+    found = whole.astype(np.float64)
+    if form.width < 8:
+        return found, found
+    large = np.abs(found) >= WHOLE
+    low = np.where(large, np.nextafter(found, -np.inf), found)
+    high = np.where(large, np.nextafter(found, np.inf), found)
+    return low, high
+
+
+def _eighths(dtype: str) -> Floats:
+    """The numbers of all 256 words of an 8-bit float."""
+    words = np.arange(256)
+    if dtype == "float8_e8m0":
+        found = np.ldexp(1.0, words - 127)
+        found[255] = np.nan
+        return found
+    form = format_of(dtype)
+    mantissa = words & ((1 << form.mantissa) - 1)
+    field = (words & 0x7F) >> form.mantissa
+    bias = (1 << (form.exponent - 1)) - (0 if dtype.endswith("fnuz") else 1)
+    sig = mantissa + np.where(field > 0, 1 << form.mantissa, 0)
+    found = np.ldexp(sig.astype(np.float64), np.maximum(field, 1) - bias - form.mantissa)
+    found = np.where(words & 0x80, -found, found)
+    if dtype.endswith("fnuz"):
+        found[0x80] = np.nan
+    elif dtype == "float8_e4m3":
+        found[[0x7F, 0xFF]] = np.nan
+    else:
+        found[0x7C], found[0xFC] = np.inf, -np.inf
+        found[[0x7D, 0x7E, 0x7F, 0xFD, 0xFE, 0xFF]] = np.nan
+    all_words: Floats = found
+    return all_words
 
 
 class Counted:
@@ -423,3 +470,67 @@ class _Codes:
         for part in (low, high, centre):
             part[zero] = 0.0
         return Level(centre.reshape(shape), low.reshape(shape), high.reshape(shape), False, count)
+
+
+Ints = NDArray[np.signedinteger[Any]]
+
+_BLOCK = 1 << 14  # numbers
+
+
+def centre(matrix: str, k: int, lookup: Lookup, source: ChunkSource) -> Floats | None:
+    """What `level` has for a centre after `k` planes; None where only `level` can tell."""
+    encodings = chain(matrix, lookup)
+    encoding = encodings[0]
+    if len(encodings) > 1 or not 0 < k < encoding.planes:
+        return None
+    link = link_of(encoding, source, k)
+    if not isinstance(link.layout, Fixed) or not link.count:
+        return None
+    bits = link.layout.depths[k - 1]
+    decoder = PlaneDecoder(link, source)
+    values = np.empty(link.count)
+    for start in range(0, link.count, SEGMENT):
+        count = min(SEGMENT, link.count - start)
+        leading = link.layout.leading(decoder.planes(start, count)[:k], count)
+        # What a step makes stays in the processor's cache, and in memory that was used before.
+        for at in range(0, count, _BLOCK):
+            some = leading[at : at + _BLOCK]
+            middles = _middles(some, bits, link.layout.zero_centre)
+            values[start + at : start + at + len(some)] = middles
+    return _scaled(values, link.layout, decoder.layout_side, encoding.shape, bits)
+
+
+def _middles(leading: Leading, bits: int, zero_centre: bool) -> Ints:
+    """Of each cell the middle, in halves of one, in numbers no wider than these need."""
+    behind = leading_bits(leading)
+    sign = 1 << (behind - 1)
+    size = (leading & (sign - 1)) >> (behind - bits)
+    found: Ints = size.astype(np.int16 if leading.itemsize == 1 else np.int32)
+    found <<= 1
+    found |= 1
+    if zero_centre:
+        found[found == 1] = 0
+    np.negative(found, out=found, where=leading >= sign)
+    return found
+
+
+def _scaled(
+    values: Floats,
+    layout: Fixed,
+    side: bytes | bytearray | memoryview,
+    shape: tuple[int, ...],
+    bits: int,
+) -> Floats:
+    """Each row in its own unit; a row of zeros is zero."""
+    exponents = np.frombuffer(side, "<i2").astype(np.int32)
+    units = np.ldexp(1.0, np.where(exponents == EMPTY, 0, exponents) - bits)
+    units[exponents == EMPTY] = 0.0
+    by_row = len(shape) < 2 or layout.rows == "first"
+    if isinstance(layout, Halved):
+        layout.check_smallest(np.abs(values) > 1 << (bits - 1), exponents, shape)
+    found = values.reshape(len(units), -1) if by_row else values.reshape(-1, len(units))
+    found *= units[:, None] if by_row else units
+    # Zeros of both signs are one number to whoever multiplies with them.
+    if not units.all():
+        found += 0.0
+    return found.reshape(shape)

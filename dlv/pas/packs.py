@@ -1,4 +1,8 @@
-"""Packs: immutable files of checksummed chunks with a footer that describes them."""
+"""Packs: immutable files of checksummed chunks with a footer that describes them.
+
+The pieces of a matrix say where in which packs its planes lie; they are checked before anything
+is read or allocated.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from typing import Protocol, Self
 
 from dlv.canonical import WRITER, hash_bytes
 from dlv.errors import Damaged, NewerFormat, StorageError
-from dlv.kinds import Raw
+from dlv.kinds import Piece, Raw
 from dlv.pas.coders.codecs import codec_of
 from dlv.pas.coders.zstd import ZstdCodec, decompress
 from dlv.pas.footer import (
@@ -24,6 +28,7 @@ from dlv.pas.footer import (
     Encoding,
     Footer,
     Member,
+    covered,
     parse,
 )
 
@@ -243,3 +248,59 @@ def _check_magic(found: bytes, expected: bytes, what: str) -> None:
     if re.fullmatch(re.escape(expected[:-1]) + rb"[2-9]", found):
         raise NewerFormat(f"{what} has the format {found.decode()!r}")
     raise Damaged(f"{what} is not a pack", why=f"{found!r} where {expected!r} should be")
+
+
+# No codec makes bytes smaller than to this part: a frame of zstd repeats one byte 2^15 times
+# per byte, and a coder of fractions of bits stays below it too.
+MAX_RATIO = 1 << 16
+_OVERHEAD = 64
+
+
+class ChunkSource(Protocol):
+    """Where chunks come from: local packs, or a remote's ranges."""
+
+    def chunks(self, matrix: str) -> Sequence[Piece]:
+        """All pieces of a matrix, in any order."""
+        ...
+
+    def read(self, piece: Piece) -> Raw:
+        """The whole decoded chunk that the piece is part of, its checksum verified."""
+        ...
+
+    def stored(self, piece: Piece) -> Raw:
+        """The bytes of that chunk as they are stored, their checksum verified."""
+        ...
+
+    def object(self, kind: str, name: str) -> Raw:
+        """A named object, checked against its name."""
+        ...
+
+
+def in_order(pieces: Sequence[Piece], expected: int | None, what: str) -> list[Piece]:
+    """Pieces that cover an object once, sorted; their lengths are possible ones."""
+    end = covered([(piece.start, piece.count) for piece in pieces])
+    if end is None or not pieces or (expected is not None and end != expected):
+        raise Damaged(f"{what} is not stored whole", hint="dlv fsck")
+    for piece in pieces:
+        if piece.at < 0 or piece.count < 0 or piece.at + piece.count > piece.raw:
+            raise Damaged(f"{what} lies outside its chunk", hint="dlv fsck")
+        if piece.raw > (piece.length + _OVERHEAD) * MAX_RATIO:
+            raise Damaged(f"{what} is longer than its chunk can hold", hint="dlv fsck")
+    return sorted(pieces, key=lambda piece: (piece.start, piece.count))
+
+
+def share(piece: Piece, decoded: Raw, what: str) -> Raw:
+    """What a piece is of its decoded chunk."""
+    if piece.at < 0 or piece.at + piece.count > len(decoded):
+        raise Damaged(f"{what} lies outside its chunk", hint="dlv fsck")
+    if piece.at == 0 and piece.count == len(decoded):
+        return decoded
+    return memoryview(decoded)[piece.at : piece.at + piece.count]
+
+
+def join_pieces(
+    pieces: Sequence[Piece], expected: int | None, source: ChunkSource, what: str
+) -> Raw:
+    """The pieces of one object end to end; each is known to be there before any is read."""
+    parts = [share(piece, source.read(piece), what) for piece in in_order(pieces, expected, what)]
+    return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from dlv.errors import UsageError, nearest
-from dlv.pas.solvers import best, depth, last, mst, mt, pt, spt
+from dlv.pas.solvers import best, mst, spt
+from dlv.pas.solvers.instance import Instance
+from dlv.pas.solvers.paper import solve_last, solve_mt, solve_pt
 from dlv.pas.storage_graph import Budgets, Scheme, StorageGraph
 from dlv.pas.storage_plan import Infeasible, StoragePlan, shortfalls
 
@@ -14,9 +18,9 @@ Solver = Callable[[StorageGraph, Budgets, Scheme], StoragePlan]
 
 SOLVERS: dict[str, Solver] = {
     "best": best.solve,
-    "mt": mt.solve,
-    "pt": pt.solve,
-    "last": last.solve,
+    "mt": solve_mt,
+    "pt": solve_pt,
+    "last": solve_last,
     "mst": mst.solve,
     "spt": spt.solve,
 }
@@ -59,6 +63,36 @@ def make_plan(
     plan = solver(graph, kept, scheme)
     if max_depth is not None:
         limits = [None] * len(kept) if algorithm in REFERENCE else kept
-        plan = depth.cut(graph, plan, limits, scheme, max_depth)
+        plan = cut_chains(graph, plan, limits, scheme, max_depth)
     plan.check(graph)
     return Planned(plan, kept, minima)
+
+
+def cut_chains(
+    graph: StorageGraph, plan: StoragePlan, budgets: Budgets, scheme: Scheme, most: int
+) -> StoragePlan:
+    """The plan, or one in which no vertex is further than `most` edges from the empty matrix.
+
+    Every chain that is too long is cut by the swap that costs least storage and keeps all
+    budgets. Where there is none, the fastest plan keeps the budgets, and may be shallow enough.
+    """
+    if most < 1:
+        raise UsageError("a chain has at least one edge, that of the matrix itself")
+    if plan.depths(graph).max(initial=0) <= most:
+        return plan
+    instance = Instance(graph, budgets, scheme, prune=False)
+    number = np.full(graph.edges, -1, np.int64)
+    number[instance.kept] = np.arange(len(instance.kept))
+    edges = plan.edges.copy()
+    edges[1:] = number[edges[1:]]
+    tree = instance.tree(edges)
+    left = instance.loops.run.shorten(instance.flat, tree, most)
+    if left < 0:
+        return StoragePlan(instance.chosen(tree))
+    fastest = StoragePlan(spt.shortest(graph)[1])
+    if fastest.depths(graph).max(initial=0) <= most:
+        return fastest
+    raise UsageError(
+        f"no plan within the budgets was found that stores vertex {left} with {most} edges",
+        hint="allow longer chains, or more time",
+    )

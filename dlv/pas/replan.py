@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.kinds import Longs
-from dlv.pas.solvers.reach import refuse_unreachable
-from dlv.pas.storage_graph import Budgets, Scheme, StorageGraph
+from dlv.pas.storage_graph import Budgets, Scheme, StorageGraph, refuse_unreachable
 from dlv.pas.storage_plan import MAX_DEPTH, StoragePlan
 
 

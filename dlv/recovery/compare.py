@@ -19,10 +19,11 @@ import dlv.recovery.rebuild as rebuilding
 import dlv.repository.handle as repositories
 from dlv.canonical import dumps
 from dlv.errors import Damaged, DlvError
+from dlv.kinds import Piece
 from dlv.metadata import dump
 from dlv.metadata.database import Database
 from dlv.objects.fact import Fact
-from dlv.pas.footer import PieceRow, pieces_of
+from dlv.pas.footer import pieces_of
 from dlv.pas.packs import SUFFIX, Pack
 from dlv.recovery.catalogue_log import Log
 from dlv.recovery.rebuild import Filled
@@ -185,7 +186,7 @@ def wrong_chunks(path: Path, name: str, rows: Rows) -> list[str]:
     return [f"chunk {row[2]} of pack {name[:12]}" for row in rows if row not in known]
 
 
-def _member(piece: PieceRow) -> tuple[str, int, int, int, str]:
+def _member(piece: Piece) -> tuple[str, int, int, int, str]:
     return piece.object, piece.at, piece.start, piece.count, dumps(piece.codec).decode()
 
 

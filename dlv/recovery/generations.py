@@ -12,10 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from dlv.errors import Damaged, DlvError
-from dlv.kinds import Raw
+from dlv.kinds import Piece, Raw
 from dlv.pas.deltas.links import link_of
-from dlv.pas.footer import Encoding, Footer, PieceRow, pieces_of
-from dlv.pas.pieces import Piece
+from dlv.pas.footer import Encoding, Footer, pieces_of
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def _base(encoding: Encoding) -> str | None:
 def _broken(packs: Sequence[Found], asked: set[str], *, torn: bool) -> Iterator[str]:
     """Of the matrices asked for, those that these packs do not hold whole."""
     encodings: dict[str, Encoding] = {}
-    pieces: dict[str, dict[tuple[object, ...], PieceRow]] = {}
+    pieces: dict[str, dict[tuple[object, ...], Piece]] = {}
     for pack in packs:
         mine = {
             encoding.matrix
@@ -94,10 +93,10 @@ def _broken(packs: Sequence[Found], asked: set[str], *, torn: bool) -> Iterator[
 class _Rows:
     """The chunks of one matrix as far as footers tell of them."""
 
-    def __init__(self, pieces: Iterable[PieceRow]) -> None:
+    def __init__(self, pieces: Iterable[Piece]) -> None:
         self._pieces = list(pieces)
 
-    def chunks(self, _: str, /) -> Sequence[PieceRow]:
+    def chunks(self, _: str, /) -> Sequence[Piece]:
         return self._pieces
 
     def read(self, piece: Piece) -> Raw:

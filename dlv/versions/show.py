@@ -17,8 +17,8 @@ from dlv.metadata import matrices, metrics, networks, versions
 from dlv.metadata.metrics import Summary
 from dlv.metadata.versions import SnapshotRow, Version
 from dlv.objects.manifest import FileEntry, Manifest
+from dlv.pas.deltas.links import chain
 from dlv.pas.footer import Encoding
-from dlv.pas.read import chain
 from dlv.repository.git_files import FileStore
 from dlv.repository.handle import Repository, read_object
 from dlv.repository.lineage import Parent

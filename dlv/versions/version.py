@@ -26,7 +26,7 @@ from dlv.weights.store import MatrixStore
 
 if TYPE_CHECKING:
     from dlv.curves.logged import Curves
-    from dlv.evaluation.outcome import Evaluation
+    from dlv.evaluation.answers import Evaluation
     from dlv.network.torch.module import NetworkModule
 
 _MODEL_ROLES = ("weight", "buffer")

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from dlv.evaluation.answers import Confusion, Evaluation
 from dlv.evaluation.evaluate import Evaluated, Told, level_record
-from dlv.evaluation.outcome import Confusion, Evaluation
 from dlv.terminal.output import Block, Heading, Output
 from dlv.terminal.table import (
     Bytes,

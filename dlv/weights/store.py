@@ -5,22 +5,21 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from dlv.canonical import WRITER, hash_bytes
 from dlv.disk.durable import path_of
 from dlv.errors import Damaged
-from dlv.kinds import Raw
+from dlv.kinds import EncodingRow, Piece, Raw
 from dlv.metadata.database import Database
 from dlv.metadata.matrices import PackIndex
+from dlv.pas.deltas.links import chain
 from dlv.pas.footer import Encoding
 from dlv.pas.level import Level, Unusable, level
-from dlv.pas.packs import SUFFIX, open_pack, read_chunk, read_stored
-from dlv.pas.pieces import ChunkSource
-from dlv.pas.read import Piece, chain, join_pieces, read_matrix, read_planes, read_slice
-from dlv.pas.together import read_together
+from dlv.pas.packs import SUFFIX, ChunkSource, join_pieces, open_pack, read_chunk, read_stored
+from dlv.pas.read import read_matrix, read_planes, read_slice, read_together
 
 T = TypeVar("T")
 
@@ -29,23 +28,6 @@ TURNS = 3  # so often something is read before it counts as damaged
 # Chunks that several objects share are kept decoded, the last few of them.
 KEPT_CHUNKS = 16
 KEPT_BYTES = 1 << 20
-
-
-class EncodingRow(Protocol):
-    """A row of the index about one matrix."""
-
-    @property
-    def matrix(self) -> str: ...
-    @property
-    def dtype(self) -> str: ...
-    @property
-    def shape(self) -> Sequence[int]: ...
-    @property
-    def layout(self) -> Mapping[str, Any]: ...
-    @property
-    def delta(self) -> Mapping[str, Any] | None: ...
-    @property
-    def planes(self) -> int: ...
 
 
 class Index(Protocol):
@@ -110,7 +92,7 @@ class MatrixStore:
         row = self.index.encoding(matrix)
         if row is None:
             return None
-        return Encoding(row.matrix, row.dtype, tuple(row.shape), row.layout, row.delta, row.planes)
+        return Encoding(**vars(row))
 
     def object_chunks(self, kind: str, name: str) -> Sequence[Piece]:
         return self.index.object_chunks(kind, name)

@@ -12,13 +12,12 @@ from typing import Protocol
 from dlv.canonical import hash_bytes, matrix_hash, matrix_hasher
 from dlv.disk.durable import READ_SIZE
 from dlv.errors import Conflict, DlvError
-from dlv.kinds import Raw
+from dlv.kinds import Piece, Raw
 from dlv.pas.encode import Encoded, encode_elements, encode_object
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.segments import default_layout, element_bytes, matrix_bytes
 from dlv.pas.layouts.table import Coding, Finder
 from dlv.pas.packs import MAX_OBJECT_CHUNK
-from dlv.pas.read import Piece
 from dlv.pas.spool import BUFFER, Owner, Pending, lane_of
 from dlv.weights.pack_files import PackFiles, Place
 from dlv.weights.pack_files import PackRecord as PackRecord

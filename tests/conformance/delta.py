@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 
 from dlv.canonical import matrix_hash
 from dlv.errors import Damaged, DlvError
-from dlv.pas.coders.choice import Effort
+from dlv.kinds import Piece
 from dlv.pas.coders.codecs import codec_of
-from dlv.pas.encode import Part, encode_materialised, encode_sub_fast, encode_xor
-from dlv.pas.footer import Encoding, PieceRow
+from dlv.pas.encode import Effort, Part, encode_delta, encode_materialised
+from dlv.pas.footer import Encoding
 from dlv.pas.layouts.segments import WORDS, Ieee, Layout, element_bytes
-from dlv.pas.pieces import Piece
 from dlv.pas.read import read_matrix, read_slice
 
 Raw = bytes | bytearray | memoryview
@@ -32,21 +31,21 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self.encodings: dict[str, Encoding] = {}
-        self.rows: dict[str, list[PieceRow]] = {}
+        self.rows: dict[str, list[Piece]] = {}
         self.data: dict[int, bytes] = {}
         self.reads: list[tuple[str, str, int | None, int]] = []
 
     def encoding(self, matrix: str) -> Encoding | None:
         return self.encodings.get(matrix)
 
-    def chunks(self, matrix: str) -> list[PieceRow]:
+    def chunks(self, matrix: str) -> list[Piece]:
         return self.rows.get(matrix, [])
 
     def read(self, piece: Piece) -> Raw:
         return codec_of(piece.codec).decode(self.stored(piece), piece.raw)
 
     def stored(self, piece: Piece) -> bytes:
-        assert isinstance(piece, PieceRow)
+        assert isinstance(piece, Piece)
         self.reads.append((piece.object, piece.kind, piece.plane, piece.start))
         return self.data[piece.offset]
 
@@ -59,7 +58,7 @@ class MemoryStore:
         while offset in self.data:
             offset += 1
         self.data[offset] = bytes(encoded.data)
-        row = PieceRow(
+        row = Piece(
             *(matrix, "pack", part.kind, part.plane, offset, len(encoded.data), encoded.raw),
             *(encoded.blake3, encoded.codec, 0, part.start, part.count),
         )
@@ -92,8 +91,8 @@ class MemoryStore:
             made = encode_materialised(raw, dtype, shape, name, put, layout=layout, effort=effort)
         else:
             known = self.encodings[base]
-            encode = encode_xor if kind == "xor" else encode_sub_fast
-            made = encode(
+            made = encode_delta(
+                kind,
                 *(raw, self.matrix(base), dtype, shape, name, base, put),
                 layout=layout,
                 base_shape=known.shape,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dlv.errors import Damaged
 from dlv.pas.floats import format_of
-from dlv.pas.layouts.segments import Layout, element_bytes
+from dlv.pas.layouts.segments import Layout, element_bytes, join_matrix, split_matrix
 
 SHAPES: list[tuple[int, ...]] = [
     (),
@@ -63,14 +63,14 @@ class LayoutSuite:
     dtypes: Sequence[str]
 
     def check(self, raw: bytes, dtype: str, shape: Sequence[int]) -> None:
-        planes, side = self.layout.split(raw, dtype, shape)
+        planes, side = split_matrix(self.layout, raw, dtype, shape)
         assert len(planes) == self.layout.planes(dtype)
         assert len(side) == self.layout.side_bytes(dtype, shape)
         for index, plane in enumerate(planes):
             expected = self.layout.plane_bytes(index, dtype, shape)
             assert expected is None or len(plane) == expected
         copies = [bytes(plane) for plane in planes]
-        assert bytes(self.layout.join(copies, bytes(side), dtype, shape)) == raw
+        assert bytes(join_matrix(self.layout, copies, bytes(side), dtype, shape)) == raw
 
     def test_every_dtype_and_shape(self) -> None:
         for seed, dtype in enumerate(self.dtypes):
@@ -100,23 +100,23 @@ class LayoutSuite:
         for dtype in self.dtypes:
             size = element_bytes(dtype)
             raw = random_matrix(dtype, (10,), 5)
-            whole, _ = self.layout.split(raw, dtype, (10,))
-            first, _ = self.layout.split(raw[: 4 * size], dtype, (4,))
-            second, _ = self.layout.split(raw[4 * size :], dtype, (6,))
+            whole, _ = split_matrix(self.layout, raw, dtype, (10,))
+            first, _ = split_matrix(self.layout, raw[: 4 * size], dtype, (4,))
+            second, _ = split_matrix(self.layout, raw[4 * size :], dtype, (6,))
             joined = [bytes(a) + bytes(b) for a, b in zip(first, second, strict=True)]
             assert joined == [bytes(plane) for plane in whole]
 
     def test_planes_of_wrong_length_are_damage(self) -> None:
         for dtype in self.dtypes:
-            planes, side = self.layout.split(random_matrix(dtype, (6,), 1), dtype, (6,))
+            planes, side = split_matrix(self.layout, random_matrix(dtype, (6,), 1), dtype, (6,))
             short = [*planes[:-1], bytes(planes[-1])[:-1]]
             if self.layout.plane_bytes(len(planes) - 1, dtype, (6,)) is not None:
                 with pytest.raises(Damaged):
-                    self.layout.join(short, side, dtype, (6,))
+                    join_matrix(self.layout, short, side, dtype, (6,))
             with pytest.raises(Damaged):
-                self.layout.join(planes[:-1], side, dtype, (6,))
+                join_matrix(self.layout, planes[:-1], side, dtype, (6,))
             with pytest.raises(Damaged):
-                self.layout.join(planes, bytes(side) + b"x", dtype, (6,))
+                join_matrix(self.layout, planes, bytes(side) + b"x", dtype, (6,))
 
     def test_the_config_names_the_layout(self) -> None:
         assert self.layout.get_config()["id"] == self.layout.layout_id

@@ -10,10 +10,10 @@ import dlv.adapters.data.parts as data_parts
 import dlv.archiving.bounding.fixing as fixing
 import dlv.archiving.packing as packing
 import dlv.archiving.reencode as reencode
-import dlv.events.logs.tail as tail
 import dlv.training.workers.pool as pool
 import dlv.training.workers.worker as worker
 import dlv.upkeep.collecting.rewrite as rewriting
+from dlv.events.logs import migrate
 from dlv.metadata.trials import Trials
 from dlv.pas.spool import BUFFER
 from dlv.training.ledger.ledger import Ledger
@@ -51,7 +51,7 @@ def _inline() -> None:
         worker.work(
             store,
             store.path.with_suffix(""),
-            Readers(rows=data_parts.open_parts, events=tail.Tail),
+            Readers(rows=data_parts.open_parts, events=migrate.Tail),
             owner=Owner.here("inline"),
             runs=[run],
             stop=lambda _: ledger.run(run).state != "running",

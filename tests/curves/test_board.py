@@ -21,7 +21,7 @@ import dlv.versions.remove as removing
 from dlv.curves.board import Board, DirectoryBoard, VersionsBoard
 from dlv.curves.store import LIVE
 from dlv.errors import NotFound
-from dlv.events.formats.graph_def import GraphNode, graph_def
+from dlv.events.formats.pbtxt import GraphNode, graph_def
 from dlv.repository.handle import Repository
 from dlv.versions.commit import Request
 from tests import event_bytes

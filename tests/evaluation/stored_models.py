@@ -21,7 +21,7 @@ from dlv.disk.durable import path_of
 from dlv.network.graph import Network
 from dlv.network.program import Program, Step, params_of, program
 from dlv.network.torch.module import build
-from dlv.pas.encode import Part, encode_materialised, encode_object, encode_sub_fast, encode_xor
+from dlv.pas.encode import Part, encode_delta, encode_materialised, encode_object
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.fixed import Fixed
 from dlv.pas.layouts.registry import default_layout
@@ -162,8 +162,10 @@ def _encoded(array: Array, layout: Layout, base: Array | None, into: list[Part])
     if base is None:
         return encode_materialised(raw, dtype, shape, name, into.append, layout=layout)
     below = matrix_hash(dtype, shape, base.tobytes())
-    how = encode_sub_fast if layout.layout_id == "ieee" else encode_xor
-    return how(raw, base.tobytes(), dtype, shape, name, below, into.append, layout=layout)
+    kind = "sub" if layout.layout_id == "ieee" else "xor"
+    return encode_delta(
+        kind, raw, base.tobytes(), dtype, shape, name, below, into.append, layout=layout
+    )
 
 
 def stored_model(

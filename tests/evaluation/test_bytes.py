@@ -15,8 +15,8 @@ import dlv.pas.packs as packs
 from dlv.archiving.bounding.calibration import Asked
 from dlv.archiving.bounding.run import Request as BoundRequest
 from dlv.archiving.bounding.run import bound
+from dlv.evaluation.answers import Evaluation
 from dlv.evaluation.evaluate import Request
-from dlv.evaluation.outcome import Evaluation
 from dlv.repository.handle import Repository
 from tests.archiving.bounding.nets import CONV, MLP, digits, trained
 

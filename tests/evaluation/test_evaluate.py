@@ -18,8 +18,8 @@ import dlv.cli as cli
 import dlv.evaluation.evaluate as evaluate
 from dlv.api import Repo
 from dlv.errors import NotFound, UsageError
+from dlv.evaluation.answers import Evaluation
 from dlv.evaluation.evaluate import Request, Told
-from dlv.evaluation.outcome import Evaluation
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 Array = NDArray[Any]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dlv.evaluation.answers import OPEN, Settings, Told
-from dlv.evaluation.open_rows import OpenRows, first_row
+from dlv.evaluation.levels import OpenRows, first_row
 from dlv.network.graph import Input, Network
 from tests.evaluation.stored_models import SmallBatch, SmallRows
 

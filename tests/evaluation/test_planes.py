@@ -14,8 +14,7 @@ import dlv.pas.packs as packs
 from dlv.errors import Damaged
 from dlv.evaluation.planes import Moved, Planes
 from dlv.pas.footer import Encoding
-from dlv.pas.layouts.centre import centre
-from dlv.pas.level import Level, level
+from dlv.pas.level import Level, centre, level
 from dlv.weights.store import MatrixStore
 from dlv.weights.writer import WeightWriter
 from tests.evaluation.stored_models import StoredModel, fresh, mlp, stored_model

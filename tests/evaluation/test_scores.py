@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from dlv.adapters.data.columns import Held
 from dlv.adapters.data.sets import Data
 from dlv.errors import UsageError
-from dlv.evaluation.outcome import Evaluation
+from dlv.evaluation.answers import Evaluation
+from dlv.evaluation.plain import Tally, classes_of, confusion, cross_entropy, judge
 from dlv.evaluation.rows import Rows
-from dlv.evaluation.scores import Tally, classes_of, confusion, cross_entropy, judge
 from dlv.network.graph import Input, Network, Node
 from dlv.network.program import program
 from dlv.network.vocabulary import complete

@@ -17,9 +17,9 @@ from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 from tensorboard.util import tensor_util
 
-from dlv.events.formats import crc
+from dlv.events.formats import tfevents
 from dlv.events.formats.tensors import FLOATS, strings_of
-from dlv.events.logs import migrate, restarts
+from dlv.events.logs import migrate
 from dlv.events.logs.points import (
     BLOBS,
     SCALAR,
@@ -30,6 +30,7 @@ from dlv.events.logs.points import (
     ScalarPoints,
     TensorPoint,
     Window,
+    live_points,
 )
 
 Event, Summary = event_pb2.Event, summary_pb2.Summary
@@ -38,7 +39,7 @@ Event, Summary = event_pb2.Event, summary_pb2.Summary
 def frame(body: bytes) -> bytes:
     """One record."""
     # TensorBoard's own sum takes seconds for megabytes.
-    kept = masked_crc32c(body) if len(body) < 1 << 16 else crc.masked(crc.crc32c(body))
+    kept = masked_crc32c(body) if len(body) < 1 << 16 else tfevents.masked(tfevents.crc32c(body))
     return _head(len(body)) + body + struct.pack("<I", kept)
 
 
@@ -146,7 +147,7 @@ def collect(windows: Iterable[Window], policy: str = "marked", run: Run | None =
             (counts.get(tag, 0), step) for counts, step in hides.get(None, []) + hides.get(tag, [])
         ]
         steps = np.array([point[0] for point in series.points], np.int64)
-        live = restarts.live(steps, marks, policy)
+        live = live_points(steps, marks, policy)
         if live is not None:
             series.points = [p for p, seen in zip(series.points, live, strict=True) if seen]
     return run

@@ -19,11 +19,10 @@ from dataclasses import dataclass
 from google.protobuf.message import DecodeError
 from tensorboard.compat.proto import event_pb2, tensor_pb2
 
-from dlv.events.formats import crc
+from dlv.events.formats import tfevents
 from dlv.events.logs.batches import Batches
 from dlv.events.logs.gathering import Gathering
-from dlv.events.logs.points import BlobPoint, Hide, ScalarPoints, TensorPoint, Window
-from dlv.events.logs.run_state import RunState
+from dlv.events.logs.points import BlobPoint, Hide, RunState, ScalarPoints, TensorPoint, Window
 from tests.events.event_files import Event, Summary, metadata, scalar, session, values, version
 
 TOGETHER = 40  # bodies of one file
@@ -115,7 +114,7 @@ def frame(body: bytes) -> bytes:
 
 
 def _sum(data: bytes) -> bytes:
-    return struct.pack("<I", crc.masked(crc.crc32c(data)))
+    return struct.pack("<I", tfevents.masked(tfevents.crc32c(data)))
 
 
 def check(window: Window) -> int:

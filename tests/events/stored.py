@@ -12,8 +12,8 @@ import numpy as np
 
 from dlv.curves.store import CurveStore
 from dlv.curves.writer import Batch, RunWriter
-from dlv.events.formats.graph_def import RUN_GRAPH, GraphNode, graph_def
-from dlv.events.formats.old_summaries import AUDIO_CONTENT, IMAGE_CONTENT
+from dlv.events.formats.pbtxt import RUN_GRAPH, GraphNode, graph_def
+from dlv.events.formats.tensors import AUDIO_CONTENT, IMAGE_CONTENT
 from dlv.events.logs.points import (
     BLOBS,
     SCALAR,

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 from tensorboard.plugins.mesh import plugin_data_pb2
 
-from dlv.events.formats.graph_def import GraphNode
+from dlv.events.formats.pbtxt import GraphNode
 from dlv.events.logs.points import TENSOR, Metadata, TensorPoint
-from dlv.events.provider.blob_keys import BlobKeys
-from dlv.events.provider.provider import Provider
+from dlv.events.provider.provider import BlobKeys, Provider
 from dlv.events.server.responses import Environ, Start
 from dlv.events.server.security import new_token
 from dlv.events.server.serving import Server, address

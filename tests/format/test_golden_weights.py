@@ -17,8 +17,8 @@ from dlv.canonical import matrix_hash
 from dlv.pas.coders import compiled
 from dlv.pas.coders.contexts import SEGMENT
 from dlv.pas.layouts.segments import WORDS, element_bytes
-from dlv.pas.packs import Pack, read_stored
-from dlv.pas.read import join_pieces, read_matrix, read_planes, read_slice
+from dlv.pas.packs import Pack, join_pieces, read_stored
+from dlv.pas.read import read_matrix, read_planes, read_slice
 from tests.memory_index import MemoryIndex
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from dlv.kinds import EncodingRow, Piece
 from dlv.metadata import matrices
 from dlv.metadata.database import Database
-from dlv.metadata.matrices import EncodingRow, PackIndex
+from dlv.metadata.matrices import PackIndex
 
 M, N, O = "1" * 64, "2" * 64, "3" * 64  # noqa: E741
 
@@ -45,7 +46,7 @@ def footer(encodings: list[Any], chunks: list[Any]) -> dict[str, Any]:
     return {"encodings": encodings, "chunks": chunks}
 
 
-def pieces(found: list[matrices.PieceRow]) -> list[tuple[Any, ...]]:
+def pieces(found: list[Piece]) -> list[tuple[Any, ...]]:
     return [(p.pack[0], p.kind, p.plane, p.offset, p.at, p.start, p.count) for p in found]
 
 

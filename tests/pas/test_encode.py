@@ -12,20 +12,19 @@ import pytest
 from dlv.canonical import hash_bytes
 from dlv.errors import Damaged
 from dlv.pas import encode
-from dlv.pas.coders.choice import Effort
 from dlv.pas.coders.codecs import codec_of
 from dlv.pas.coders.zstd import ZstdCodec
 from dlv.pas.deltas.difference import WordDelta
 from dlv.pas.encode import (
+    Effort,
     Part,
+    encode_delta,
     encode_elements,
     encode_object,
-    encode_sub_fast,
-    encode_xor,
     same_bytes,
 )
 from dlv.pas.layouts.fixed import Fixed
-from dlv.pas.layouts.segments import WORDS, Ieee, Layout
+from dlv.pas.layouts.segments import WORDS, Ieee, Layout, join_matrix
 from tests.conformance.delta import MemoryStore, near
 from tests.conformance.layout import random_matrix, special_matrix
 
@@ -33,7 +32,7 @@ from tests.conformance.layout import random_matrix, special_matrix
 def decoded(dtype: str, parts: list[encode.Encoded]) -> bytes:
     planes = [codec_of(part.codec).decode(part.data, part.raw) for part in parts]
     shape = (sum(len(plane) for plane in planes) // (WORDS[dtype][0] * WORDS[dtype][1]),)
-    return bytes(Ieee().join(planes, b"", dtype, shape))
+    return bytes(join_matrix(Ieee(), planes, b"", dtype, shape))
 
 
 @pytest.mark.parametrize("dtype", sorted(WORDS))
@@ -67,9 +66,11 @@ def test_a_codec_that_loses_a_bit_is_caught(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_layout_that_swaps_planes_is_caught() -> None:
     class Swapped(Ieee):
-        def split(self, raw, dtype, shape):  # type: ignore[no-untyped-def]
-            planes, side = super().split(raw, dtype, shape)
-            return planes[::-1], side
+        def cutter(self, side, dtype, shape):  # type: ignore[no-untyped-def]
+            cutter: Any = super().cutter(side, dtype, shape)
+            cut = cutter.cut
+            cutter.cut = lambda words, start: cut(words, start)[::-1]
+            return cutter
 
     with pytest.raises(Damaged, match="same bits"):
         encode_elements(Swapped(), "float32", random_matrix("float32", (500,), 1))
@@ -173,9 +174,10 @@ def test_an_encoder_that_loses_a_bit_of_a_delta_is_caught(monkeypatch: pytest.Mo
 
 
 def test_bases_of_another_size_are_refused() -> None:
-    for encode_delta in (encode_xor, encode_sub_fast):
+    for kind in ("xor", "sub"):
         with pytest.raises(ValueError, match="words of a base"):
             encode_delta(
+                kind,
                 *(bytes(8), bytes(12), "float32", (2,), "a" * 64, "b" * 64, list[Part]().append),
                 layout=Ieee(),
             )

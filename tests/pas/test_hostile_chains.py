@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 from dlv.canonical import hash_bytes, matrix_hash
 from dlv.errors import Damaged, DlvError, NewerFormat, StorageError
+from dlv.kinds import Piece
 from dlv.pas.coders.zstd import ZstdCodec
 from dlv.pas.deltas.links import MAX_CHAIN, check_memory
-from dlv.pas.footer import Encoding, PieceRow
+from dlv.pas.footer import Encoding
 from dlv.pas.layouts.fixed import Fixed
 from dlv.pas.layouts.segments import SEGMENT
 from dlv.pas.level import level
-from dlv.pas.read import read_matrix, read_slice
-from dlv.pas.together import read_together
+from dlv.pas.read import read_matrix, read_slice, read_together
 from tests.conformance.delta import MemoryStore, near
 
 SHAPE = (40, 50)
@@ -160,7 +160,7 @@ def test_huge_shapes_cost_nothing() -> None:
         frame = ZstdCodec().encode(bytes(1000))
         for plane in range(planes):
             store.data[8 + plane] = frame
-            row = PieceRow(
+            row = Piece(
                 *(name, "p", "plane", plane, 8 + plane, len(frame), size),
                 *(hash_bytes(frame), {"id": "zstd"}, 0, 0, size),
             )
@@ -197,7 +197,7 @@ def test_a_chain_of_too_many_far_scales() -> None:
         side = bytes(2 * 1001)
         offset = max(store.data) + 1_000_000
         store.data[offset] = side
-        row = PieceRow(
+        row = Piece(
             *(name, "p", "side", None, offset, len(side), len(side), "", {"id": "raw"}),
             *(0, 0, len(side)),
         )
@@ -221,7 +221,7 @@ def test_the_longest_chain_is_read_and_not_a_longer_one() -> None:
 
 def test_a_segment_of_another_length(monkeypatch: pytest.MonkeyPatch) -> None:
     assert SEGMENT == 1 << 20
-    for name in ("read", "encode", "planes", "level", "deltas.links", "layouts.fixed"):
+    for name in ("read", "encode", "level", "layouts.segments", "deltas.links", "layouts.fixed"):
         monkeypatch.setattr(f"dlv.pas.{name}.SEGMENT", 64)
     store, names = built()
     assert len([row for row in store.chunks(names[0]) if row.plane == 3]) == 32

@@ -16,7 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlv.canonical import hash_bytes, matrix_hash
-from dlv.pas.footer import Encoding, PieceRow
+from dlv.kinds import Piece
+from dlv.pas.footer import Encoding
 from dlv.pas.layouts.fixed import DTYPES, Fixed
 from dlv.pas.layouts.segments import SEGMENT, WORDS, Ieee, Layout, element_bytes
 from dlv.pas.level import Level, Unusable, level
@@ -202,7 +203,7 @@ def completed(base: Sequence[int], planes: Sequence[bytes], delta: object, dtype
 def raw_piece(store: MemoryStore, name: str, plane: int, data: bytes) -> None:
     offset = 8 + sum(map(len, store.data.values()))
     store.data[offset] = data
-    row = PieceRow(
+    row = Piece(
         *(name, "pack", "plane", plane, offset, len(data), len(data), "", {"id": "raw"}),
         *(0, 0, len(data)),
     )

@@ -24,11 +24,11 @@ READER = """
 import pickle, sys
 from dlv.pas.coders import small
 from dlv.pas.deltas import predictors
-from dlv.pas.encode import encode_materialised, encode_xor
+from dlv.pas.encode import encode_delta, encode_materialised
 from dlv.pas.level import level
 from dlv.pas.read import read_matrix, read_slice
 from dlv.pas.layouts.segments import Ieee
-from dlv.pas.together import read_together
+from dlv.pas.read import read_together
 
 def peak():
     # ru_maxrss would begin with that of the process that started this one.
@@ -53,8 +53,8 @@ match sys.argv[1]:
         start = peak() - len(raw)
         encode_materialised(raw, "float32", (4096, 4096), names[0], lambda part: None,
                             layout=Ieee(), effort="small")
-        encode_xor(raw, raw, "float32", (4096, 4096), names[0], names[1], lambda part: None,
-                   layout=Ieee())
+        encode_delta("xor", raw, raw, "float32", (4096, 4096), *names, lambda part: None,
+                     layout=Ieee())
 print(peak() - start)
 """
 

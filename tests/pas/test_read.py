@@ -10,8 +10,10 @@ import pytest
 
 from dlv.canonical import hash_bytes, matrix_hash
 from dlv.errors import Damaged, NewerFormat
-from dlv.pas.footer import Encoding, PieceRow
-from dlv.pas.read import MAX_CHAIN, Piece, chain, read_matrix, read_planes
+from dlv.kinds import Piece
+from dlv.pas.deltas.links import MAX_CHAIN, chain
+from dlv.pas.footer import Encoding
+from dlv.pas.read import read_matrix, read_planes
 from tests.memory_index import MemoryIndex
 
 
@@ -38,7 +40,7 @@ class Cut(MemoryIndex):
         self.bytes[offset] = data
         checksum, at = hash_bytes(data), len(before)
         codec = {"id": "raw"}
-        row = PieceRow(
+        row = Piece(
             matrix, "p", "plane", plane, offset, len(data), len(data), checksum, codec,
             at, start, len(part),
         )  # fmt: skip

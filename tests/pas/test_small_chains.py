@@ -14,8 +14,7 @@ from dlv.errors import Damaged
 from dlv.pas.coders.small import encode_small
 from dlv.pas.floats import exponents, format_of, words_in
 from dlv.pas.level import Level, Unusable, level
-from dlv.pas.read import read_matrix, read_scaled, read_slice
-from dlv.pas.together import read_together
+from dlv.pas.read import read_matrix, read_scaled, read_slice, read_together
 from tests.conformance.delta import MemoryStore
 
 COUNT = 20_000

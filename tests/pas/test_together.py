@@ -17,8 +17,7 @@ from dlv.pas.coders.small import encode_small
 from dlv.pas.deltas.links import chain
 from dlv.pas.encode import Part
 from dlv.pas.layouts.segments import SEGMENT
-from dlv.pas.read import read_scaled
-from dlv.pas.together import families, read_together
+from dlv.pas.read import families, read_scaled, read_together
 from tests.conformance.delta import MemoryStore, near
 
 

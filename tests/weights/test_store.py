@@ -10,7 +10,7 @@ import pytest
 from dlv.canonical import hash_bytes
 from dlv.disk.durable import path_of
 from dlv.errors import Damaged
-from dlv.pas.footer import PieceRow
+from dlv.kinds import Piece
 from dlv.pas.layouts.segments import WORDS
 from dlv.weights.store import MatrixStore
 from dlv.weights.writer import PackRecord, WeightWriter
@@ -85,7 +85,7 @@ def test_open_packs_are_limited(filled: Filled, monkeypatch: pytest.MonkeyPatch)
     assert not store._open
 
 
-def flip(store: MatrixStore, piece: PieceRow) -> None:
+def flip(store: MatrixStore, piece: Piece) -> None:
     path = path_of(store.packs_dir, piece.pack, ".pack")
     data = bytearray(path.read_bytes())
     data[piece.offset + piece.length // 2] ^= 4
@@ -106,9 +106,7 @@ def test_a_wrong_row_of_the_index_never_gives_wrong_bytes(filled: Filled) -> Non
     rows = [row for row in index.pieces if row.kind == "plane" and row.plane == 0]
     first, second = [row for row in rows if row.count == row.raw - 1 or row.count == 257][:2]
     index.pieces.remove(first)
-    index.pieces.append(
-        PieceRow(**{**second.__dict__, "object": first.object, "count": first.count})
-    )
+    index.pieces.append(Piece(**{**second.__dict__, "object": first.object, "count": first.count}))
     with pytest.raises(Damaged):
         store.matrix(first.object)
 
@@ -116,7 +114,7 @@ def test_a_wrong_row_of_the_index_never_gives_wrong_bytes(filled: Filled) -> Non
 def test_an_object_under_a_wrong_name_is_damage(filled: Filled) -> None:
     store, index, _, _ = filled
     (row,) = [row for row in index.pieces if row.kind == "network"]
-    index.pieces.append(PieceRow(**{**row.__dict__, "object": "d" * 64}))
+    index.pieces.append(Piece(**{**row.__dict__, "object": "d" * 64}))
     with pytest.raises(Damaged, match="network d"):
         store.object("network", "d" * 64)
 
@@ -130,11 +128,11 @@ def test_a_pack_that_moved_is_looked_up_again(filled: Filled) -> None:
     class Late(MemoryIndex):
         asked = 0
 
-        def chunks(self, matrix: str) -> list[PieceRow]:
+        def chunks(self, matrix: str) -> list[Piece]:
             self.asked += 1
             wrong = other if self.asked == 1 else packs[0].hash
             return [
-                PieceRow(**{**row.__dict__, "pack": wrong})
+                Piece(**{**row.__dict__, "pack": wrong})
                 for row in rows
                 if row.object == matrix and row.kind == "plane"
             ]

@@ -15,14 +15,13 @@ from dlv.kinds import Raw
 from dlv.network.graph import Node
 from dlv.pas.coders.small import SMALL
 from dlv.pas.deltas.links import MAX_CHAIN, chain, link_of
-from dlv.pas.encode import Put, encode_materialised, encode_xor
+from dlv.pas.encode import Put, encode_delta, encode_materialised
 from dlv.pas.floats import words_in
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.fixed import DTYPES, Fixed
 from dlv.pas.layouts.halved import Halved
 from dlv.pas.layouts.segments import Ieee
-from dlv.pas.level import Level
-from dlv.pas.numbers import numbers_of
+from dlv.pas.level import Level, numbers_of
 from dlv.weights.store import MatrixStore
 
 IN_FIXED_POINT = ("fixed", "halved")
@@ -148,7 +147,8 @@ def _against(
     under = view.raw(base)
 
     def encode(put: Put) -> Encoding:
-        return encode_xor(
+        return encode_delta(
+            "xor",
             *(raw, under, encoding.dtype, encoding.shape, encoding.matrix, base, put),
             layout=layout,
             effort="small",

@@ -11,61 +11,20 @@ import numpy as np
 
 from dlv.archiving.attempts import Attempt, Place
 from dlv.errors import Damaged, StorageError
-from dlv.kinds import Array, Raw
-from dlv.pas.coders.codecs import Config, codec_of
+from dlv.kinds import Array, Piece, Raw
+from dlv.pas.coders.codecs import codec_of
 from dlv.pas.footer import Encoding
 from dlv.pas.level import Level, Unusable, level, needed
-from dlv.pas.pieces import Piece
 from dlv.pas.read import ALL, read_matrix
 from dlv.weights.arrays import to_array
 
 
 @dataclass(frozen=True)
-class _Fresh:
-    """A piece of an encoding that is in no pack yet."""
+class _FreshPiece(Piece):
+    """A piece of an attempt, which is in no pack yet."""
 
     attempt: Attempt
     place: Place
-
-    pack = ""
-    at = 0
-
-    @property
-    def kind(self) -> str:
-        return self.place.kind
-
-    @property
-    def plane(self) -> int | None:
-        return self.place.plane
-
-    @property
-    def offset(self) -> int:
-        return self.place.offset
-
-    @property
-    def length(self) -> int:
-        return self.place.length
-
-    @property
-    def raw(self) -> int:
-        return self.place.raw
-
-    @property
-    def blake3(self) -> str:
-        return self.place.blake3
-
-    @property
-    def codec(self) -> Config:
-        found: Config = self.place.codec
-        return found
-
-    @property
-    def start(self) -> int:
-        return self.place.start
-
-    @property
-    def count(self) -> int:
-        return self.place.count
 
 
 class Store(Protocol):
@@ -106,11 +65,14 @@ class View:
     def chunks(self, matrix: str) -> Sequence[Piece]:
         if matrix in self.made:
             attempt = self.made[matrix]
-            return [_Fresh(attempt, place) for place in attempt.places]
+            return [
+                _FreshPiece(matrix, pack="", at=0, **vars(place), attempt=attempt, place=place)
+                for place in attempt.places
+            ]
         return self._store.chunks(matrix)
 
     def stored(self, piece: Piece) -> Raw:
-        if not isinstance(piece, _Fresh):
+        if not isinstance(piece, _FreshPiece):
             return self._store.stored(piece)
         part = piece.attempt.read(piece.place)
         if part is None:
@@ -121,7 +83,7 @@ class View:
         return part.encoded.data
 
     def read(self, piece: Piece) -> Raw:
-        if not isinstance(piece, _Fresh):
+        if not isinstance(piece, _FreshPiece):
             return self._store.read(piece)
         return codec_of(piece.codec).decode(self.stored(piece), piece.raw)
 

@@ -30,7 +30,7 @@ from dlv.dql.trials.preparing import Planned, Preparing
 from dlv.dql.trials.training_data import DataSets
 from dlv.dql.trials.variations import described
 from dlv.errors import DlvError, NotFound, UsageError, nearest
-from dlv.events.logs.tail import Tail
+from dlv.events.logs.migrate import Tail
 from dlv.metadata.trials import Trials as Store
 from dlv.repository.handle import Repository
 from dlv.training.config import TRAINER

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlv.events.formats import crc, summaries
+from dlv.events.formats import summaries, tfevents
 from dlv.events.formats.summaries import WITH_VALUES, Event, Values
 from dlv.events.formats.tfevents import FOOT, HEAD, Framing, Records
 from dlv.events.formats.wire import Malformed
 from dlv.events.logs.gathering import Gathering
-from dlv.events.logs.run_state import RunState, Series
+from dlv.events.logs.points import RunState, Series
 from dlv.events.logs.templates import REST, Matches, Slot, Template, Templates
 
 LEAST_ROWS = 4
@@ -142,7 +142,7 @@ class Period:
             numbers.append(raw.view("<f4" if width == 4 else "<f8").astype(np.float64))
         kept = self._gather(group, data, at, rows, group.length, "<u4")
         base = self._own(group, group.length, 4)
-        expected = crc.unmasked(kept) ^ crc.unmasked(base.astype(np.uint32))[:, None]
+        expected = tfevents.unmasked(kept) ^ tfevents.unmasked(base.astype(np.uint32))[:, None]
         wrong = (expected != sums).any(axis=0)
         good = int(np.flatnonzero(wrong)[0]) if wrong.any() else rows
         return good, steps, walls.view("<f8"), numbers
@@ -186,7 +186,7 @@ class Period:
         single = other.view(np.uint8).reshape(*other.shape, size)
         for byte in range(width):
             if lanes >> 8 * byte & 0xFF:
-                table = crc.behind(group.length - 1 - offset - byte)
+                table = tfevents.behind(group.length - 1 - offset - byte)
                 sums ^= table.take(single[:, :, byte], mode="wrap")
         return column
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dlv.events.formats import old_summaries, summaries, tensors
+from dlv.events.formats import summaries, tensors
 from dlv.events.formats.summaries import Event, Value
 from dlv.events.formats.tensors import MOST_REPEATED, STRING, Tensor, Unusable
 from dlv.events.formats.wire import Malformed
@@ -22,11 +22,12 @@ from dlv.events.logs.points import (
     Hide,
     Item,
     Metadata,
+    RunState,
     ScalarPoints,
+    Series,
     TensorPoint,
     Window,
 )
-from dlv.events.logs.run_state import RunState, Series
 
 MOST_TAG = 64 << 10  # bytes
 LARGE_TENSOR = 10 << 20
@@ -35,9 +36,9 @@ RUN_GRAPH = "__run_graph__"
 # What a value of an old kind says about its tag: plugin, its content.
 _OLD = {
     summaries.SIMPLE: ("scalars", b""),
-    summaries.IMAGE: ("images", old_summaries.IMAGE_CONTENT),
+    summaries.IMAGE: ("images", tensors.IMAGE_CONTENT),
     summaries.HISTOGRAM: ("histograms", b""),
-    summaries.AUDIO: ("audio", old_summaries.AUDIO_CONTENT),
+    summaries.AUDIO: ("audio", tensors.AUDIO_CONTENT),
 }
 _CLASSES = {
     "scalars": SCALAR,
@@ -324,12 +325,12 @@ def _tensor(series: Series, value: Value, room: int) -> tuple[Tensor | None, byt
     if value.kind == summaries.SIMPLE:
         return Tensor("float32", (), np.array(value.number, "<f4").tobytes()), b""
     if value.kind == summaries.IMAGE:
-        return old_summaries.image(value.content), b""
+        return tensors.image(value.content), b""
     if value.kind == summaries.HISTOGRAM:
-        return old_summaries.histogram(value.content)
+        return tensors.histogram(value.content)
     if value.kind == summaries.AUDIO:
         labelled = series.given or series.plugin != "audio"
-        return old_summaries.audio(value.content, labelled=labelled), b""
+        return tensors.audio(value.content, labelled=labelled), b""
     if value.kind != summaries.TENSOR:
         null = series.plugin == "hparams" and not series.given
         return (_NULL if null else None), b""

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from dlv.events.formats import summaries
 from dlv.events.formats.summaries import Value
 from dlv.events.formats.wire import BYTES, FIXED32, FIXED64, VARINT, Malformed, fields, varint
-from dlv.events.logs.points import SCALAR
-from dlv.events.logs.run_state import Series
+from dlv.events.logs.points import SCALAR, Series
 from dlv.kinds import Floats
 
 Ints = NDArray[np.int64]

@@ -1,15 +1,20 @@
-"""What the web pages of curves answer with: a body, a status, headers; and errors as answers."""
+"""What the web pages of curves answer with: a body, a status, headers; errors as answers.
+
+Stored bytes go out as images and sounds by what they are, the rest as files to save.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from itertools import chain
 from typing import Any
 
 from dlv.errors import DlvError, NotFound, StorageError, UnsafeInput, UsageError
+from dlv.events.provider.provider import Provider
 
 Environ = dict[str, Any]
 Start = Callable[..., Any]
@@ -75,3 +80,45 @@ def refusal(error: DlvError) -> Answer:
     """An error as a document of its own; what the disk or the data did is the server's fault."""
     status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
     return document(error.as_json(), status)
+
+
+ROUTE = "/data/blob/"
+BINARY = "application/octet-stream"
+
+
+def media_type(head: bytes) -> str:
+    """By the first bytes. What a browser could run (SVG, HTML) is none of these."""
+    if head.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if head.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if head.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if head.startswith(b"RIFF") and head[8:12] == b"WAVE":
+        return "audio/wav"
+    return BINARY
+
+
+def media(pieces: Iterator[bytes]) -> Answer:
+    """Sent piece by piece; the first one tells what it is."""
+    first = next(pieces, b"")
+    kind = media_type(first)
+    headers = dict(SANDBOX)
+    if kind == BINARY:
+        headers["Content-Disposition"] = "attachment"
+    return Answer(chain((first,), pieces), kind, headers=headers)
+
+
+class BlobRoute:
+    """A WSGI application: `/data/blob/KEY` out of a provider, everything else to another one."""
+
+    def __init__(self, app: App, ask: Callable[[], Provider]) -> None:
+        self._app = app
+        self._ask = ask
+
+    def __call__(self, environ: Environ, start: Start) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "")
+        if not path.startswith(ROUTE):
+            return self._app(environ, start)
+        answer = media(self._ask().open_blob(path.removeprefix(ROUTE)))
+        return answer.send(environ, start)

@@ -7,19 +7,112 @@ side, and blocks end where contexts end. The reader finds the order from the con
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
+import zstandard
 from numpy.typing import NDArray
 
 from dlv.errors import Damaged
 from dlv.kinds import Bytes, Raw
 from dlv.pas.coders import compiled
-from dlv.pas.coders.blocks import blocks
 from dlv.pas.coders.contexts import classes
-from dlv.pas.coders.zstd import decompress
+from dlv.pas.coders.zstd import EFFORTS, decompress
+
+# What a block costs beyond its bytes: three of header, some more for a Huffman table.
+BLOCK_COST = 24
+
+_compressors = threading.local()
+
+
+def zstd_blocks(data: Bytes, counts: Sequence[int] | NDArray[np.int64]) -> bytes:
+    """`data` as one frame; neighbours among the runs of `counts` bytes share a block if alike."""
+    compressor = getattr(_compressors, "literals", None)
+    if compressor is None:
+        compressor = zstandard.ZstdCompressor(compression_params=EFFORTS["literals"])
+        _compressors.literals = compressor
+    stream = compressor.compressobj(size=len(data))
+    view = np.ascontiguousarray(data).data
+    parts = []
+    start = 0
+    for stop in _ends(data, np.asarray(counts, np.int64))[:-1]:
+        parts.append(stream.compress(view[start:stop]))
+        parts.append(stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK))
+        start = stop
+    parts.append(stream.compress(view[start:]))
+    parts.append(stream.flush())
+    return b"".join(parts)
+
+
+def _ends(data: Bytes, counts: NDArray[np.int64]) -> list[int]:
+    """Where blocks end: at ends of runs, as few as pay for themselves."""
+    ends = [int(end) for end in np.cumsum(counts)[counts > 0]]
+    if not ends or ends[-1] < len(data):
+        ends.append(len(data))  # the last byte of packed classes may belong to no run
+    if len(ends) == 1:
+        return ends
+    table = _histograms(data, ends)
+    lengths = np.diff(ends, prepend=0)
+    logs = _logs(len(data).bit_length())
+    single = _costs(table, lengths, logs)
+    both = _costs(table[:-1] + table[1:], lengths[:-1] + lengths[1:], logs)
+    histograms = list(table)
+    sizes: list[int] = lengths.tolist()
+    costs: list[float] = single.tolist()
+
+    def gain(i: int) -> float:
+        """What joining a block with the next adds; below 0 if they are cheaper together."""
+        joined = _cost(histograms[i] + histograms[i + 1], sizes[i] + sizes[i + 1], logs)
+        return joined - costs[i] - costs[i + 1]
+
+    gains: list[float] = (both - single[:-1] - single[1:]).tolist()
+    # Greedily: the neighbours that are cheapest together, until none are cheaper than apart.
+    while gains and (least := min(gains)) < 0:
+        best = gains.index(least)
+        histograms[best : best + 2] = [histograms[best] + histograms[best + 1]]
+        costs[best : best + 2] = [costs[best] + costs[best + 1] + least]
+        sizes[best : best + 2] = [sizes[best] + sizes[best + 1]]
+        del ends[best], gains[best]
+        for i in range(max(0, best - 1), min(best + 1, len(gains))):
+            gains[i] = gain(i)
+    return ends
+
+
+@cache
+def _logs(bits: int) -> NDArray[np.float64]:
+    """n * log2(n) of all n below 2 to the power of `bits`; to be looked up, logarithms are slow."""
+    whole = np.arange(1 << bits, dtype=np.float64)
+    logs: NDArray[np.float64] = whole * np.log2(np.maximum(whole, 1.0))
+    return logs
+
+
+def _histograms(data: Bytes, ends: Sequence[int]) -> NDArray[np.int64]:
+    """How often each byte stands in each run."""
+    runs = zip([0, *ends], ends, strict=False)
+    return np.stack([np.bincount(data[start:end], minlength=256) for start, end in runs])
+
+
+def _cost(histogram: NDArray[np.int64], total: int, logs: NDArray[np.float64]) -> float:
+    """Bytes that a Huffman code of one block would take, near enough."""
+    if not total:
+        return 0.0
+    used = int(np.count_nonzero(histogram))
+    bits = float(logs[total]) - float(np.add.reduce(logs.take(histogram)))
+    return min(max(bits, total if used > 1 else 0) / 8 + used / 2, total) + BLOCK_COST
+
+
+def _costs(
+    histograms: NDArray[np.int64], totals: NDArray[np.int64], logs: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """`_cost` of many, to the last bit."""
+    used = np.count_nonzero(histograms, axis=1)
+    bits = logs[totals] - np.add.reduce(logs.take(histograms), axis=1)
+    found = np.minimum(np.maximum(bits, np.where(used > 1, totals, 0)) / 8 + used / 2, totals)
+    return np.where(totals > 0, found + BLOCK_COST, 0.0)
+
 
 CONTEXTS = 128
 MAX_DIGITS = 1 << 20
@@ -170,7 +263,7 @@ class ContextZstd:
         return self.encode_sorted(order.gather(digits), order.counts)
 
     def encode_sorted(self, gathered: Bytes, counts: Sequence[int] | NDArray[np.int64]) -> bytes:
-        return blocks(gathered, counts)
+        return zstd_blocks(gathered, counts)
 
     def decode(self, data: Raw, contexts: Bytes) -> Raw:
         order = places_of(contexts)
@@ -210,11 +303,11 @@ class ContextPacked:
         marked = np.repeat(packed, counts)
         found = classes(gathered)
         sizes = np.where(packed, counts, 0)
-        classed = blocks(_pack(found[marked]), np.diff(np.cumsum(sizes) // 4, prepend=0))
+        classed = zstd_blocks(_pack(found[marked]), np.diff(np.cumsum(sizes) // 4, prepend=0))
         kept = ~marked | (found == 3)
         ends = np.cumsum(counts)
         before = np.concatenate(([0], np.cumsum(kept)))
-        rest = blocks(gathered[kept], np.diff(before[ends], prepend=0))
+        rest = zstd_blocks(gathered[kept], np.diff(before[ends], prepend=0))
         bitmap = np.packbits(packed, bitorder="little").tobytes()
         return bitmap + _HEAD.pack(len(classed)) + classed + rest
 
@@ -301,3 +394,33 @@ def _check_filling(packed: Bytes, count: int) -> None:
 
 def _wrong(found: int, expected: int) -> Damaged:
     return Damaged("a context chunk has the wrong length", why=f"{found} bytes, not {expected}")
+
+
+class AboveCodec:
+    """Bytes of one segment whose plane above the reader has."""
+
+    codec_id = "context-above"
+
+    def get_config(self) -> dict[str, Any]:
+        return {"id": self.codec_id}
+
+    def encode(self, data: Raw, above: Raw) -> bytes:
+        order = Order(_contexts(above), 256)
+        return zstd_blocks(order.gather(data), order.counts)
+
+    def decode(self, data: Raw, above: Raw) -> Raw:
+        """As many bytes as `above` has; Damaged if it holds others."""
+        places = places_of(_contexts(above), 256)
+        plain = decompress(data, len(above), "a chunk in the order of the plane above")
+        if len(plain) != len(above):
+            raise Damaged(
+                "a chunk in the order of the plane above has the wrong length",
+                why=f"{len(plain)} bytes, not {len(above)}",
+            )
+        return places.scatter(np.frombuffer(plain, np.uint8))
+
+
+def _contexts(above: Raw) -> NDArray[np.uint8]:
+    if len(above) > MAX_DIGITS:
+        raise Damaged(f"a segment has {len(above)} bytes, not <= {MAX_DIGITS}")
+    return np.frombuffer(above, np.uint8)

@@ -31,7 +31,7 @@ from dlv.pas.coders.rans import ContextRans, make_table
 from dlv.pas.deltas.difference import Delta
 from dlv.pas.deltas.pairs import Pair
 from dlv.pas.deltas.predictors import predictors_of
-from dlv.pas.deltas.search import Found, find_predictors
+from dlv.pas.deltas.search import Predicted, find_predictors
 from dlv.pas.encode import Encoded, Part, Put, same_bytes
 from dlv.pas.floats import Words, applied, differences, exponents, words_in
 from dlv.pas.footer import Encoding
@@ -49,7 +49,7 @@ EMPTY = 1 << 11
 # By which part a plane must become smaller for the range coder to be worth its time.
 RANGED = 64
 
-NONE: Found = ([], b"")
+NONE: Predicted = ([], b"")
 
 
 class TableStore(Protocol):
@@ -99,11 +99,11 @@ def encode_small(
 def _cheapest(
     coder: _Coder,
     pair: Pair,
-    found: Found,
+    found: Predicted,
     large: bool,
     put: Put,
     anew: Callable[[], None] | None,
-) -> Found:
+) -> Predicted:
     """Code with all that was found, or with less where the fast tier is smaller."""
     fast = sum(
         len(choose(plane)[1])
@@ -157,7 +157,7 @@ class _Coder:
     tables: TableStore | None
 
     def encode(
-        self, pair: Pair, found: Found, contexts: bool, put: Put, *, ranged: bool = False
+        self, pair: Pair, found: Predicted, contexts: bool, put: Put, *, ranged: bool = False
     ) -> list[bytes]:
         """All parts of a matrix, decoded again and compared; the tables that they name."""
         side = found[1]

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from dlv.errors import Damaged, StorageError
-from dlv.kinds import Raw
-from dlv.pas.coders.above import AboveCodec
+from dlv.kinds import Piece, Raw
 from dlv.pas.coders.codecs import codec_of, context_codec_of
+from dlv.pas.coders.context import AboveCodec
 from dlv.pas.coders.contexts import Scales
 from dlv.pas.deltas.difference import Delta, base_of, delta_of, overlap_of
-from dlv.pas.deltas.side import side_length
+from dlv.pas.deltas.predictors import side_length
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.registry import layout_of
 from dlv.pas.layouts.segments import (
@@ -30,7 +30,7 @@ from dlv.pas.layouts.segments import (
     word_shape,
     words_of,
 )
-from dlv.pas.pieces import ChunkSource, Piece, in_order, join_pieces, share
+from dlv.pas.packs import ChunkSource, in_order, join_pieces, share
 
 MAX_CHAIN = 64
 # Exponents of this many matrices further down a chain may be needed at one time.

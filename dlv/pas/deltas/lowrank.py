@@ -6,6 +6,7 @@ element costs is its logarithm: all scales count alike.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +15,90 @@ from numpy.typing import NDArray
 
 from dlv.canonical import hash_bytes
 from dlv.kinds import Floats
-from dlv.pas.deltas import refine
+from dlv.pas.coders.codecs import choose
 from dlv.pas.deltas.pairs import Pair
-from dlv.pas.deltas.predictors import EXACT, MAX_EXPONENT, MAX_WIDTH, integer_planes
+from dlv.pas.deltas.predictors import EXACT, MAX_EXPONENT, MAX_WIDTH, integer_planes, predictors_of
+from dlv.pas.floats import exponents
+
+Predicted = tuple[list[dict[str, Any]], bytes]
+
+
+MAX_ELEMENTS = 1 << 22
+MAX_RANK = 24
+REFINEMENTS = 3
+# Last bits that a low rank may be off, for it to be worth a closer look.
+NEAR = 64.0
+# Steps of the factors to try, as the error they make in parts of a typical last bit.
+ERRORS = (1.0, 0.5, 0.25, 0.12, 0.06)
+
+
+def weights_of(pair: Pair, rows: NDArray[np.int32], columns: NDArray[np.int32]) -> Floats:
+    """1 / last bit squared of each element, in the units of scaled differences."""
+    powers = exponents(pair.target, pair.form).astype(np.int32).reshape(pair.rows, pair.columns)
+    powers -= np.int32((1 << (pair.form.exponent - 1)) - 1 + pair.form.mantissa)
+    powers -= rows[:, None] + columns[None, :]
+    return np.ldexp(1.0, -2 * np.clip(powers, -400, 400))
+
+
+def refined(moved: Floats, weights: Floats, right: Floats) -> tuple[Floats, Floats]:
+    """Factors of weighted least squares, from right factors that are nearly right."""
+    left = _solved(moved, weights, right)
+    for _ in range(REFINEMENTS):
+        right = _solved(moved.T, weights.T, left.T).T
+        left = _solved(moved, weights, right)
+    return left, right
+
+
+def in_integers(
+    moved: Floats, weights: Floats, left: Floats, right: Floats
+) -> Iterator[tuple[Floats, Floats, int]]:
+    """Integer factors with coarse to fine steps, and the power of two of their products."""
+    # Turned so that both sides share the size of each component.
+    base_left, turn_left = np.linalg.qr(left)
+    base_right, turn_right = np.linalg.qr(right.T)
+    inner, values, outer = np.linalg.svd(turn_left @ turn_right.T)
+    values = np.maximum(values, values[0] * 1e-12)
+    roots: Floats = np.sqrt(values)
+    left = base_left @ (inner * roots).astype(np.float64)
+    right = (base_right @ (outer.T * roots).astype(np.float64)).T
+    typical = 2.0 ** (-0.5 * float(np.log2(weights).mean()))
+    for error in ERRORS:
+        step = error * typical * np.sqrt(6 * moved.shape[1] / values.sum())
+        other = error * typical * np.sqrt(6 * moved.shape[0] / values.sum())
+        power = int(np.floor(np.log2(step * other)))
+        whole = np.rint(left / step)
+        if not whole.any(0).all():
+            continue
+        again = _solved(moved.T, weights.T, whole.T).T
+        yield whole, np.rint(again * 2.0**-power), power
+
+
+def entropy_bytes(pair: Pair, found: Predicted) -> float:
+    """What differences that are nearly all zero take, and the side data."""
+    pair = pair.with_predictors(predictors_of(found[0], found[1], pair.dtype, pair.shape))
+    total, count = 0.0, 0
+    counts = np.zeros(256)
+    for start, stop in pair.sample():
+        signed = pair.signed(start, stop)
+        counts += np.bincount(np.clip(signed, -128, 127) + 128, minlength=256)
+        total += float(np.log2(1 + np.maximum(np.abs(signed) - 127, 0)).sum())
+        count += stop - start
+    used = counts[counts > 0]
+    total += float((used * np.log2(count / used)).sum())
+    return total / count * len(pair.target) / 8 + len(choose(found[1])[1])
+
+
+def _solved(moved: Floats, weights: Floats, basis: Floats) -> Floats:
+    """For each row of `moved`, weighted least squares onto the rows of `basis`."""
+    rank = len(basis)
+    products = (basis[:, None, :] * basis[None, :, :]).reshape(rank * rank, -1)
+    grams = (weights @ products.T).reshape(-1, rank, rank)
+    traces = np.trace(grams, axis1=1, axis2=2)[:, None, None]
+    np.add(grams, np.eye(rank) * (1e-13 * traces + 1e-300), out=grams)
+    sides = (weights * moved) @ basis.T
+    found = np.linalg.solve(grams, sides[:, :, None])[:, :, 0]
+    return np.asarray(found, np.float64)
+
 
 LEAST_SIDE = 8
 DENSE = 1 << 22  # elements up to which the whole difference is held as float64
@@ -26,7 +108,6 @@ SAMPLE_ROWS = 4096  # of a tall matrix that are looked at first
 ROUNDS = 2
 ALPHA_BITS = 15
 
-Found = tuple[list[dict[str, Any]], bytes]
 Made = tuple[dict[str, Any], bytes, tuple[Floats, Floats]]
 
 
@@ -47,7 +128,7 @@ class _Scaled:
         return moved
 
 
-def find_affine(pair: Pair, *, slow: bool = False, shrink: bool = True) -> list[Found]:
+def find_affine(pair: Pair, *, slow: bool = False, shrink: bool = True) -> list[Predicted]:
     """Candidates: shrinking alone by matrix or by row, a low rank alone, and both."""
     if pair.rows < 2 or pair.columns < 2:
         return []
@@ -60,9 +141,9 @@ def find_affine(pair: Pair, *, slow: bool = False, shrink: bool = True) -> list[
         return []
 
 
-def _candidates(scaled: _Scaled, slow: bool, shrink: bool) -> list[Found]:
+def _candidates(scaled: _Scaled, slow: bool, shrink: bool) -> list[Predicted]:
     pair = scaled.pair
-    candidates: list[Found] = []
+    candidates: list[Predicted] = []
     alphas: tuple[Floats, ...] = _alphas(scaled, None) if shrink else ()
     for by_row, fitted in enumerate(alphas):
         if made := _shrink(fitted, bool(by_row)):
@@ -133,7 +214,7 @@ def _alphas(scaled: _Scaled, factors: tuple[Floats, Floats] | None) -> tuple[Flo
     return fitted(over.sum(keepdims=True), under.sum(keepdims=True)), fitted(over, under)
 
 
-def _shrink(alphas: Floats, by_row: bool) -> Found | None:
+def _shrink(alphas: Floats, by_row: bool) -> Predicted | None:
     most = float(np.abs(alphas).max())
     if most < 2.0**-26:
         return None
@@ -145,7 +226,7 @@ def _shrink(alphas: Floats, by_row: bool) -> Found | None:
     return [{"id": "shrink", "shift": shift, "rows": by_row, "data": hash_bytes(side)}], side
 
 
-def _stored(made: Found) -> Floats:
+def _stored(made: Predicted) -> Floats:
     """The alphas as they will be read."""
     alphas: Floats = np.ldexp(
         np.frombuffer(made[1], "<i2").astype(np.float64), -made[0][0]["shift"]
@@ -176,7 +257,7 @@ def _low_rank(scaled: _Scaled, alphas: Floats | None, most: int) -> Made | None:
     right = np.rint(np.linalg.solve(gram, _project(scaled, alphas, whole)) / product)
     columns = scaled.columns + int(np.log2(product))
     made = pack_factors(whole, right, scaled.rows, columns)
-    if alphas is None and rank <= refine.MAX_RANK and count <= refine.MAX_ELEMENTS:
+    if alphas is None and rank <= MAX_RANK and count <= MAX_ELEMENTS:
         return _refined(scaled, left * np.sqrt(values) ** -1, made)
     return made
 
@@ -185,18 +266,18 @@ def _refined(scaled: _Scaled, left: Floats, made: Made | None) -> Made | None:
     """The same, nearer to the last bits, if little more than rounding is left."""
     pair = scaled.pair
     moved = scaled.grid(slice(0, pair.rows), None)
-    weights = refine.weights_of(pair, scaled.rows, scaled.columns)
+    weights = weights_of(pair, scaled.rows, scaled.columns)
     right = left.T @ moved
-    if np.sqrt((weights * (moved - left @ right) ** 2).mean()) > refine.NEAR:
+    if np.sqrt((weights * (moved - left @ right) ** 2).mean()) > NEAR:
         return made
     best = made
-    least = np.inf if made is None else refine.entropy_bytes(pair, ([made[0]], made[1]))
-    left, right = refine.refined(moved, weights, right)
-    for whole, other, power in refine.in_integers(moved, weights, left, right):
+    least = np.inf if made is None else entropy_bytes(pair, ([made[0]], made[1]))
+    left, right = refined(moved, weights, right)
+    for whole, other, power in in_integers(moved, weights, left, right):
         again = pack_factors(whole, other, scaled.rows, scaled.columns + power)
         if again is None:
             continue
-        size = refine.entropy_bytes(pair, ([again[0]], again[1]))
+        size = entropy_bytes(pair, ([again[0]], again[1]))
         if size < least:
             best, least = again, size
     return best

@@ -19,7 +19,9 @@ from dlv.errors import Damaged, NewerFormat
 from dlv.kinds import Floats, Raw
 from dlv.pas.coders import compiled
 from dlv.pas.coders.contexts import Span, spans, view
+from dlv.pas.deltas.difference import Delta
 from dlv.pas.floats import Format, Words, format_of, ordered, unordered
+from dlv.pas.layouts.segments import Layout
 
 # Multiplications up to which OpenBLAS, the library below most builds of numpy, starts no threads.
 # On a machine that is busy already they take a hundred times as long as one; and whoever reads
@@ -400,3 +402,11 @@ def integer_planes(whole: Floats, width: int) -> bytes:
     return b"".join(
         ((bits >> (8 * part)) & 0xFF).astype(np.uint8).tobytes() for part in reversed(range(width))
     )
+
+
+def side_length(layout: Layout, delta: Delta | None, dtype: str, shape: Sequence[int]) -> int:
+    """Length of side data without scales; an unknown or impossible predictor is named."""
+    length = layout.side_bytes(dtype, shape)
+    if delta is not None:
+        length += sum(side_bytes(config, dtype, shape) for config in delta.predictor)
+    return length

@@ -127,7 +127,7 @@ def _flags_and_steps(
     return flags, steps
 
 
-Found = tuple[list[dict[str, Any]], bytes]
+Predicted = tuple[list[dict[str, Any]], bytes]
 
 # A predictor costs rows in footers, and time whenever the matrix is read.
 WORTH_BYTES = 256
@@ -136,9 +136,9 @@ WORTH_SHARE = 0.001
 NOTHING = 0.02
 
 
-def find_predictors(pair: Pair, *, slow: bool = False) -> Found:
+def find_predictors(pair: Pair, *, slow: bool = False) -> Predicted:
     """Configs and side data of the predictors that pay; both empty if none do."""
-    none: Found = ([], b"")
+    none: Predicted = ([], b"")
     if pair.dtype not in REAL:
         return none
     before = pair.cost()
@@ -148,7 +148,7 @@ def find_predictors(pair: Pair, *, slow: bool = False) -> Found:
     worth = WORTH_BYTES + WORTH_SHARE * before * count / 8
     best, best_bytes = none, before * count / 8
 
-    def consider(found: Found) -> None:
+    def consider(found: Predicted) -> None:
         nonlocal best, best_bytes
         cost = _with(pair, found).cost() * count / 8 + len(choose(found[1])[1])
         if cost < best_bytes - (worth if best is none else 0):
@@ -161,16 +161,16 @@ def find_predictors(pair: Pair, *, slow: bool = False) -> Found:
     for found in find_affine(pair, slow=slow):
         consider(found)
     if drifted and drift is not None:
-        first: Found = ([drift[0]], drift[1])
+        first: Predicted = ([drift[0]], drift[1])
         for found in find_affine(_with(pair, first), slow=slow, shrink=False):
             consider(_joined(first, found))
     return best
 
 
-def _with(pair: Pair, found: Found) -> Pair:
+def _with(pair: Pair, found: Predicted) -> Pair:
     return pair.with_predictors(predictors_of(found[0], found[1], pair.dtype, pair.shape))
 
 
-def _joined(*parts: Found) -> Found:
+def _joined(*parts: Predicted) -> Predicted:
     configs: Sequence[dict[str, Any]] = [config for part in parts for config in part[0]]
     return list(configs), b"".join(part[1] for part in parts)

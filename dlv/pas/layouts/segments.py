@@ -110,14 +110,6 @@ class Layout(Protocol):
         """Length of the side data."""
         ...
 
-    def split(self, raw: Raw, dtype: str, shape: Sequence[int]) -> tuple[list[Raw], bytes]:
-        """The planes, most significant first, and the side data (b"" without any)."""
-        ...
-
-    def join(self, planes: Sequence[Raw], side: Raw, dtype: str, shape: Sequence[int]) -> Raw:
-        """The inverse of `split`."""
-        ...
-
     def side_of(self, raw: Raw, dtype: str, shape: Sequence[int]) -> bytes:
         """The side data of a matrix; ValueError if this layout cannot hold the matrix."""
         ...
@@ -143,6 +135,40 @@ class Cutter(Protocol):
         ...
 
 
+def split_matrix(
+    layout: Layout, raw: Raw, dtype: str, shape: Sequence[int]
+) -> tuple[list[Raw], bytes]:
+    """Planes of a whole matrix, most significant first, and its side data (b"" without any)."""
+    expected = matrix_bytes(dtype, shape)
+    if expected is not None and len(raw) != expected:
+        raise ValueError(f"{len(raw)} bytes for {dtype} {list(shape)}, not {expected}")
+    side = layout.side_of(raw, dtype, shape)
+    cutter = layout.cutter(side, dtype, shape)
+    words = np.frombuffer(raw, UNSIGNED[words_of(dtype)[0]])
+    if len(words) <= SEGMENT:
+        return cutter.cut(words, 0), side
+    parts = [cutter.cut(words[at : at + SEGMENT], at) for at in range(0, len(words), SEGMENT)]
+    return [b"".join(segments) for segments in zip(*parts, strict=True)], side
+
+
+def join_matrix(
+    layout: Layout, planes: Sequence[Raw], side: Raw, dtype: str, shape: Sequence[int]
+) -> Raw:
+    """Bytes of a matrix from all its planes, the inverse of `split_matrix`.
+
+    Where planes are not elementwise, only of a matrix of one segment: in longer ones the planes
+    of each segment must be known apart.
+    """
+    cutter = layout.cutter(side, dtype, shape)
+    whole = matrix_bytes(dtype, shape)
+    if whole is None:
+        whole = len(planes[0]) if planes else 0
+    count = whole // words_of(dtype)[0]
+    if count > SEGMENT and not layout.elementwise:
+        raise ValueError("a matrix of many segments is joined one by one")
+    return raw_of(cutter.paste(planes, 0, count))
+
+
 class Ieee:
     """Byte k of each little-endian word, the most significant first."""
 
@@ -166,28 +192,6 @@ class Ieee:
 
     def side_bytes(self, dtype: str, shape: Sequence[int]) -> int:  # noqa: ARG002
         return 0
-
-    def split(self, raw: Raw, dtype: str, shape: Sequence[int]) -> tuple[list[Raw], bytes]:
-        width = self.planes(dtype)
-        expected = matrix_bytes(dtype, shape)
-        if expected is not None and len(raw) != expected:
-            raise ValueError(f"{len(raw)} bytes for {dtype} {list(shape)}, not {expected}")
-        if width == 1:
-            return [raw], b""
-        words = np.frombuffer(raw, UNSIGNED[width])
-        return _IeeeCutter(width).cut(words, 0), b""
-
-    def join(self, planes: Sequence[Raw], side: Raw, dtype: str, shape: Sequence[int]) -> Raw:
-        width = self.planes(dtype)
-        if len(planes) != width or len(side):
-            raise Damaged(f"a matrix of {dtype} has {width} planes and no side data")
-        expected = self.plane_bytes(0, dtype, shape)
-        for index, plane in enumerate(planes):
-            if len(plane) != (len(planes[0]) if expected is None else expected):
-                raise Damaged(f"plane {index} of a {dtype} matrix has the wrong length")
-        if width == 1:
-            return planes[0]
-        return raw_of(_IeeeCutter(width).paste(planes, 0, len(planes[0])))
 
     def side_of(self, raw: Raw, dtype: str, shape: Sequence[int]) -> bytes:  # noqa: ARG002
         return b""

@@ -109,16 +109,6 @@ class Table:
             raise Damaged("the words of a table do not ascend")
         return _TableCutter(words)
 
-    def split(self, raw: Raw, dtype: str, shape: Sequence[int]) -> tuple[list[Raw], bytes]:
-        side = self.side_of(raw, dtype, shape)
-        words = np.frombuffer(raw, f"<u{words_of(dtype)[0]}")
-        return self.cutter(side, dtype, shape).cut(words, 0), side
-
-    def join(self, planes: Sequence[Raw], side: Raw, dtype: str, shape: Sequence[int]) -> Raw:
-        count = self.plane_bytes(0, dtype, shape)
-        assert count is not None
-        return self.cutter(side, dtype, shape).paste(planes, 0, count).data.cast("B")
-
 
 class _TableCutter:
     """Words to codes and back; any run of elements is like any other."""

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from dlv.kinds import Longs
 from dlv.pas.solvers.compiled import longs
-from dlv.pas.solvers.instance import Instance, by, joined, prices_of
+from dlv.pas.solvers.instance import Doubles, Instance, along, by, joined, prices_of, spans
 from dlv.pas.solvers.mst import arborescence
-from dlv.pas.solvers.numbering import Doubles, along, spans
 from dlv.pas.solvers.tree import Tree
 from dlv.pas.storage_graph import Budgets, Scheme, StorageGraph
 from dlv.pas.storage_plan import StoragePlan

@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dlv.kinds import Longs
-from dlv.pas.solvers.reach import refuse_unreachable
-from dlv.pas.storage_graph import Budgets, Scheme, StorageGraph
+from dlv.pas.storage_graph import Budgets, Scheme, StorageGraph, refuse_unreachable
 from dlv.pas.storage_plan import StoragePlan
 
 MOST = np.iinfo(np.int64).max

@@ -10,8 +10,7 @@ import heapq
 import numpy as np
 
 from dlv.kinds import Longs
-from dlv.pas.solvers.reach import refuse_unreachable
-from dlv.pas.storage_graph import Budgets, Scheme, StorageGraph
+from dlv.pas.storage_graph import Budgets, Scheme, StorageGraph, refuse_unreachable
 from dlv.pas.storage_plan import StoragePlan, of_snapshots
 
 ROUNDS = 16

@@ -17,12 +17,11 @@ import dlv.recovery.superseded as superseded
 import dlv.repository.handle as repositories
 from dlv.archiving.reencode import Overlay
 from dlv.errors import DlvError
-from dlv.kinds import Raw
+from dlv.kinds import Piece, Raw
 from dlv.metadata import bounds, collected, matrices, storage
 from dlv.metadata.matrices import PackIndex
 from dlv.pas.footer import Encoding
 from dlv.pas.packs import SUFFIX, Pack
-from dlv.pas.pieces import Piece
 from dlv.repository.handle import Repository
 from dlv.weights.store import MatrixStore
 from dlv.weights.writer import PackRecord, WeightWriter

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlv.errors import UsageError
-from dlv.kinds import Floats, Raw
+from dlv.kinds import Floats, Piece, Raw
+from dlv.pas.deltas.links import chain
 from dlv.pas.layouts.segments import SEGMENT, words_of
 from dlv.pas.level import Unusable
-from dlv.pas.pieces import Piece
-from dlv.pas.read import ALL, chain
+from dlv.pas.read import ALL
 from dlv.weights.store import MatrixStore
 
 Chunks = Mapping[tuple[str, int], int]  # (pack, offset) -> bytes

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from dlv.kinds import Raw
-from dlv.pas.together import families
+from dlv.pas.read import families
 from dlv.weights.store import MatrixStore
 
 T = TypeVar("T")

@@ -17,15 +17,15 @@ from dlv.archiving.bounding.fixing import fix, in_fixed_point, row_axis
 from dlv.archiving.bounding.make import Centres, Model, norms_of, usable
 from dlv.archiving.bounding.view import View
 from dlv.canonical import matrix_hash
+from dlv.kinds import Piece
 from dlv.network.graph import Input, Network, Node
 from dlv.network.program import program
-from dlv.pas.encode import encode_materialised, encode_sub_fast, encode_xor
+from dlv.pas.encode import encode_delta, encode_materialised
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.fixed import Fixed
 from dlv.pas.layouts.registry import default_layout
 from dlv.pas.layouts.segments import Layout
 from dlv.pas.level import Level, Unusable
-from dlv.pas.pieces import Piece
 
 Array = NDArray[Any]
 SHAPE = (24, 80)
@@ -69,10 +69,10 @@ class Shelf:
         )
         return name
 
-    def delta(self, encode: Any, array: Array, base: Array, layout: Layout) -> str:
+    def delta(self, kind: str, array: Array, base: Array, layout: Layout) -> str:
         name = name_of(array)
         given = (array.tobytes(), base.tobytes(), str(array.dtype), array.shape)
-        self.put(encode, *given, name, name_of(base), layout=layout)
+        self.put(encode_delta, kind, *given, name, name_of(base), layout=layout)
         return name
 
     def fix(self, name: str, rows: str = "first", *bases: str) -> bool:
@@ -143,7 +143,7 @@ def test_behind_xor(shelf: Shelf) -> None:
     base, target = random(1), random(1) + random(2, 1e-6)
     layout = Fixed.of([base.tobytes(), target.tobytes()], "float32", SHAPE)
     shelf.whole(base, layout)
-    name = shelf.delta(encode_xor, target, base, layout)
+    name = shelf.delta("xor", target, base, layout)
     behind = check(shelf, name, target, (1, 2, 3))
     shelf.whole(target, layout)
     assert behind == check(shelf, name, target, (1, 2, 3))
@@ -158,7 +158,7 @@ def test_behind_differences_of_fixed(shelf: Shelf) -> None:
     shelf.whole(steps[0], layout)
     alone = check(shelf, name_of(steps[0]), steps[0], (1, 2, 3))
     for base, target in itertools.pairwise(steps):
-        name = shelf.delta(encode_sub_fast, target, base, layout)
+        name = shelf.delta("sub", target, base, layout)
     chained = check(shelf, name, steps[-1], (1, 2, 3))
     assert alone[1] < chained[1] < 8 * alone[1]
     assert chained[2] == pytest.approx(alone[2], rel=0.1)  # codes are exact
@@ -170,7 +170,7 @@ def test_behind_differences_of_fixed(shelf: Shelf) -> None:
 def test_behind_differences_of_words(shelf: Shelf) -> None:
     base, target = random(1), random(1) + random(2, 1e-4)
     shelf.whole(base)
-    name = shelf.delta(encode_sub_fast, target, base, default_layout())
+    name = shelf.delta("sub", target, base, default_layout())
     check(shelf, name, target, usable(shelf.view, name))
 
 
@@ -178,8 +178,8 @@ def test_depths_that_bound_nothing_are_left_out(shelf: Shelf) -> None:
     """XOR of a base whose own first planes are not certain."""
     first, base, target = random(1), random(2), random(3)
     shelf.whole(first)
-    shelf.delta(encode_sub_fast, base, first, default_layout())
-    name = shelf.delta(encode_xor, target, base, default_layout())
+    shelf.delta("sub", base, first, default_layout())
+    name = shelf.delta("xor", target, base, default_layout())
     depths = usable(shelf.view, name)
     assert 1 not in depths
     assert isinstance(shelf.view.level(name, 1), Unusable)
@@ -241,7 +241,7 @@ def test_a_base_whose_own_planes_are_not_certain(shelf: Shelf) -> None:
     target = base + random(3, 1e-6)
     layout = Fixed.of([x.tobytes() for x in (first, base, target)], "float32", SHAPE)
     shelf.whole(first, layout)
-    below = shelf.delta(encode_sub_fast, base, first, layout)
+    below = shelf.delta("sub", base, first, layout)
     name = shelf.whole(target)
     assert shelf.fix(name, "first", below)
     assert shelf.encoding(name).delta is None

@@ -13,6 +13,7 @@ from benchmarks.progressive.completions import Cells, Layout, same_prefix
 from dlv.pas.layouts.fixed import Fixed
 from dlv.pas.layouts.halved import Halved
 from dlv.pas.layouts.registry import default_layout
+from dlv.pas.layouts.segments import split_matrix
 
 SHAPES = ((6, 5), (3, 2, 2, 3), (7,), (1, 9))
 
@@ -35,7 +36,7 @@ def planes_of(held: Any, layout: Layout) -> tuple[list[bytes], bytes]:
     made: Any = default_layout()
     if layout != "ieee":
         made = Halved("first", False) if layout == "halved" else Fixed.of([raw], dtype, held.shape)
-    planes, side = made.split(raw, dtype, held.shape)
+    planes, side = split_matrix(made, raw, dtype, held.shape)
     return [bytes(plane) for plane in planes], bytes(side)
 
 

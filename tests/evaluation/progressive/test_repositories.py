@@ -27,8 +27,8 @@ from dlv.adapters import network_json, safetensors
 from dlv.adapters.checkpoint import Tensor
 from dlv.archiving.bounding.calibration import Asked
 from dlv.canonical import matrix_hash
+from dlv.evaluation.answers import Evaluation
 from dlv.evaluation.evaluate import Request, evaluate
-from dlv.evaluation.outcome import Evaluation
 from dlv.repository.handle import Repository
 from dlv.weights.store import MatrixStore
 from tests.evaluation.progressive.random_nets import RandomNet, random_net

@@ -14,8 +14,8 @@ from tensorboard.plugins.hparams import plugin_data_pb2
 from dlv.curves.store import CurveStore
 from dlv.events.formats.logged_hyperparameters import PLUGIN, SESSION, logged
 from dlv.events.logs.points import TENSOR, Metadata, TensorPoint
-from dlv.events.provider.chosen_runs import ChosenRuns
 from dlv.events.provider.provider import Provider
+from dlv.events.provider.store import ChosenRuns
 from tests.events import stored
 
 VALUES = {"lr": 0.1, "optimizer": "sgd", "nesterov": True, "grün": "é", "none": 0.0}

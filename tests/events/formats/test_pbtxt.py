@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from tensorboard.compat.proto import config_pb2, graph_pb2
 
 from dlv.errors import Damaged
-from dlv.events.formats.graph_def import GraphNode, graph_def
-from dlv.events.formats.pbtxt import limited_graph, text
+from dlv.events.formats.pbtxt import GraphNode, graph_def, limited_graph, text
 
 KINDS = {"GraphDef": graph_pb2.GraphDef, "RunMetadata": config_pb2.RunMetadata}
 TEXTS = ["", "conv1", "a/b:1", 'quo"te', "new\nline", "grün", "\U0001f600", "\x00\x7f"]

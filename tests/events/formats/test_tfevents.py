@@ -18,7 +18,7 @@ from tensorboard.compat.proto import tensor_pb2
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import crc32c
 
 from dlv.errors import NotFound, StorageError
-from dlv.events.formats import crc
+from dlv.events.formats import tfevents
 from dlv.events.logs import batches as blocks
 from dlv.events.logs import gathering, migrate
 from dlv.events.logs.points import BlobPoint, Fault
@@ -41,8 +41,10 @@ MB = 1 << 20
 def test_sums_of_one_text() -> None:
     text = random.Random(0).randbytes(3000)
     sizes = [*range(70), 1399, 1400, 1401, 1402, 2000, 2048, 3000]
-    assert [crc.crc32c(text[:size]) for size in sizes] == [crc32c(text[:size]) for size in sizes]
-    assert crc.crc32c(b"123456789") == 0xE3069283  # the check value of the standard
+    assert [tfevents.crc32c(text[:size]) for size in sizes] == [
+        crc32c(text[:size]) for size in sizes
+    ]
+    assert tfevents.crc32c(b"123456789") == 0xE3069283  # the check value of the standard
 
 
 def test_sums_of_big_texts_are_those_of_their_parts() -> None:
@@ -52,8 +54,10 @@ def test_sums_of_big_texts_are_those_of_their_parts() -> None:
         for at in range(0, size, 1000):
             part = text[at : at + 1000]
             # Of a text behind another: the register is moved over it, and its own sum added.
-            register = crc.over_zeros(register, len(part)) ^ crc32c(part) ^ crc.start(len(part))
-        assert crc.crc32c(text) == register ^ 0xFFFFFFFF
+            register = (
+                tfevents.over_zeros(register, len(part)) ^ crc32c(part) ^ tfevents.start(len(part))
+            )
+        assert tfevents.crc32c(text) == register ^ 0xFFFFFFFF
 
 
 def test_sums_of_many_texts() -> None:
@@ -65,19 +69,19 @@ def test_sums_of_many_texts() -> None:
         crc32c(data[at : at + size].tobytes())
         for at, size in zip(starts.tolist(), lengths.tolist(), strict=True)
     ]
-    assert crc.of_records(data, starts, lengths).tolist() == expected
-    assert crc.of_records(data, starts[:0], lengths[:0]).tolist() == []
+    assert tfevents.of_records(data, starts, lengths).tolist() == expected
+    assert tfevents.of_records(data, starts[:0], lengths[:0]).tolist() == []
 
 
 def test_sums_as_files_keep_them() -> None:
-    assert crc.masked(crc.crc32c(b"")) == 0xA282EAD8
-    kept = [crc.masked(number) for number in (0, 1, 0xFFFFFFFF, 0x12345678)]
-    assert crc.unmasked(np.array(kept, np.uint32)).tolist() == [0, 1, 0xFFFFFFFF, 0x12345678]
+    assert tfevents.masked(tfevents.crc32c(b"")) == 0xA282EAD8
+    kept = [tfevents.masked(number) for number in (0, 1, 0xFFFFFFFF, 0x12345678)]
+    assert tfevents.unmasked(np.array(kept, np.uint32)).tolist() == [0, 1, 0xFFFFFFFF, 0x12345678]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5, 37, 300])
 def test_what_one_byte_adds(count: int) -> None:
-    table = crc.behind(count)
+    table = tfevents.behind(count)
     text = bytearray(b"x" * 7 + bytes(count))
     before = crc32c(bytes(text))
     for byte in (0, 1, 0x80, 0xFF):
@@ -169,7 +173,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
 
 def length(size: int, body: bytes = b"") -> bytes:
     head = struct.pack("<Q", size)
-    return head + struct.pack("<I", crc.masked(crc32c(head))) + body
+    return head + struct.pack("<I", tfevents.masked(crc32c(head))) + body
 
 
 def one(made: Any) -> bytes:

@@ -14,7 +14,7 @@ from tensorboard.compat.proto import event_pb2, histogram_pb2, tensor_pb2
 
 import dlv.curves.ingest as ingest
 from dlv.curves.store import CurveStore
-from dlv.events.formats.old_summaries import OldHistogram
+from dlv.events.formats.tensors import OldHistogram
 from dlv.events.logs import migrate
 from dlv.events.logs.points import Metadata, TensorPoint
 from tests.events.event_files import (

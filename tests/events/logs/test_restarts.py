@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlv.events.logs import restarts
+from dlv.events.logs import points
 
 STEPS = st.lists(st.integers(-3, 8), max_size=25)
 HIDES = st.lists(st.tuples(st.integers(0, 25), st.integers(-4, 9)), max_size=6)
 
 
 def live(steps: list[int], hides: list[tuple[int, int]], policy: str) -> list[bool]:
-    found = restarts.live(np.array(steps, np.int64), hides, policy)
+    found = points.live_points(np.array(steps, np.int64), hides, policy)
     if found is None:
         return [True] * len(steps)
     assert not found.all(), "None says that all are live"
@@ -45,12 +45,12 @@ def test_preempt(steps: list[int], hides: list[tuple[int, int]]) -> None:
 
 
 def test_keep() -> None:
-    assert restarts.live(np.array([3, 2, 1], np.int64), [(3, 0)], "keep") is None
+    assert points.live_points(np.array([3, 2, 1], np.int64), [(3, 0)], "keep") is None
 
 
 def test_an_unknown_policy() -> None:
     with pytest.raises(ValueError, match="'all' is no policy"):
-        restarts.live(np.zeros(1, np.int64), [], "all")
+        points.live_points(np.zeros(1, np.int64), [], "all")
 
 
 def test_steps_at_the_ends_of_what_there_is() -> None:

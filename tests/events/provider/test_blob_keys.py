@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlv.errors import NotFound
-from dlv.events.provider.blob_keys import BlobKeys, Place
+from dlv.events.provider.provider import BlobKeys, Place
 
 SECRET = bytes(range(32))
 long = st.integers(0, 2**63 - 1)

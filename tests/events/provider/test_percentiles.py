@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensorboard.plugins.distribution import compressor
 
-from dlv.events.server.legacy_answers import BASIS_POINTS, compressed_histogram
+from dlv.events.server.legacy_http import BASIS_POINTS, compressed_histogram
 
 counts = st.lists(st.integers(0, 50).map(float), min_size=1, max_size=30)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlv.events.provider.reservoirs import reservoir
+from dlv.events.server.legacy_http import reservoir
 
 
 @given(st.integers(0, 3000), st.integers(0, 200))

@@ -18,11 +18,10 @@ from google.protobuf import text_format
 from tensorboard.compat.proto import config_pb2, graph_pb2
 
 from dlv.curves.store import CurveStore
-from dlv.events.formats.graph_def import GraphNode
-from dlv.events.formats.old_summaries import OldHistogram
+from dlv.events.formats.pbtxt import GraphNode
+from dlv.events.formats.tensors import OldHistogram
 from dlv.events.provider.provider import Provider
-from dlv.events.server.legacy_answers import BASIS_POINTS
-from dlv.events.server.legacy_http import LegacyApi
+from dlv.events.server.legacy_http import BASIS_POINTS, LegacyApi
 from dlv.events.server.responses import Environ
 from dlv.events.server.serving import Shield
 from tests.events import stored

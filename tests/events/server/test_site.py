@@ -11,10 +11,9 @@ from urllib.parse import parse_qsl, urlencode
 import pytest
 
 from dlv.curves.store import CurveStore
-from dlv.events.formats.graph_def import GraphNode
+from dlv.events.formats.pbtxt import GraphNode
 from dlv.events.logs.points import TENSOR, Metadata, TensorPoint
-from dlv.events.provider.blob_keys import BlobKeys
-from dlv.events.provider.provider import Provider
+from dlv.events.provider.provider import BlobKeys, Provider
 from dlv.events.server.responses import App, Environ
 from dlv.events.server.site import Site
 from tests.events import stored

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.canonical import hash_bytes, matrix_hash
-from dlv.pas.coders.above import AboveCodec
 from dlv.pas.coders.codecs import choose
-from dlv.pas.coders.context import ContextPacked, ContextZstd
+from dlv.pas.coders.context import AboveCodec, ContextPacked, ContextZstd
 from dlv.pas.coders.contexts import Measure, Scales, default_lo, numbers
 from dlv.pas.coders.rans import ContextRans, make_table
 from dlv.pas.coders.zstd import ZstdCodec

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlv.errors import Damaged, DlvError
-from dlv.pas.coders.above import MOST, AboveCodec
 from dlv.pas.coders.codecs import codec_of
+from dlv.pas.coders.context import MAX_DIGITS, AboveCodec
 from dlv.pas.coders.zstd import ZstdCodec
 
 
@@ -57,7 +57,7 @@ def test_other_lengths_are_refused() -> None:
         with pytest.raises(Damaged):
             AboveCodec().decode(stored, bytes(count))
     with pytest.raises(Damaged, match="segment"):
-        AboveCodec().decode(stored, bytes(MOST + 1))
+        AboveCodec().decode(stored, bytes(MAX_DIGITS + 1))
 
 
 def test_it_stands_nowhere_without_a_plane_above() -> None:

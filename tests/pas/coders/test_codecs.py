@@ -19,12 +19,12 @@ from dlv.pas.coders.codecs import (
     codec_of,
     context_codec_of,
 )
-from dlv.pas.layouts.segments import Ieee
+from dlv.pas.layouts.segments import Ieee, split_matrix
 
 
 def weights(count: int) -> list[bytes]:
     values = np.random.default_rng(2).normal(0, 0.05, count).astype("<f4").tobytes()
-    return [bytes(plane) for plane in Ieee().split(values, "float32", (count,))[0]]
+    return [bytes(plane) for plane in split_matrix(Ieee(), values, "float32", (count,))[0]]
 
 
 def test_trained_weights_keep_noise_raw_and_exponents_small() -> None:

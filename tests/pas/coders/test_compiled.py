@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from dlv.canonical import hash_bytes
 from dlv.errors import Damaged
 from dlv.pas.coders import compiled
-from dlv.pas.coders.above import AboveCodec
-from dlv.pas.coders.context import ContextCodec, ContextPacked, ContextZstd
+from dlv.pas.coders.context import AboveCodec, ContextCodec, ContextPacked, ContextZstd
 from dlv.pas.coders.contexts import Scales, numbers
 from dlv.pas.coders.rans import ContextRans, make_table
 from dlv.pas.deltas.difference import WordDelta

@@ -14,8 +14,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dlv.errors import Damaged
-from dlv.pas.coders.blocks import blocks
-from dlv.pas.coders.context import CONTEXTS, ContextCodec, ContextPacked, ContextZstd, Order
+from dlv.pas.coders.context import (
+    CONTEXTS,
+    ContextCodec,
+    ContextPacked,
+    ContextZstd,
+    Order,
+    zstd_blocks,
+)
 
 SCALE = "0" * 64
 CODECS: list[ContextCodec] = [ContextZstd(8, SCALE), ContextPacked(8, SCALE)]
@@ -96,7 +102,7 @@ def test_contexts_beyond_the_limit(share: float) -> None:
 @given(st.lists(st.integers(0, 40), max_size=30), st.integers(0, 3))
 def test_blocks_are_one_plain_frame(counts: list[int], more: int) -> None:
     data = np.arange(sum(counts) + more).astype(np.uint8)
-    stored = blocks(data, counts)
+    stored = zstd_blocks(data, counts)
     assert zstandard.frame_content_size(stored) == len(data)
     assert zstandard.decompress(stored) == data.tobytes()
 
@@ -106,11 +112,11 @@ def test_runs_that_are_alike_share_a_block_and_others_do_not() -> None:
     narrow = np.rint(random.normal(0, 1, 1 << 15)).astype(np.int64).astype(np.uint8)
     wide = np.rint(random.normal(0, 12, 1 << 15)).astype(np.int64).astype(np.uint8)
     many = [64] * 512
-    assert len(blocks(narrow, many)) < 1.02 * len(blocks(narrow, [len(narrow)]))
+    assert len(zstd_blocks(narrow, many)) < 1.02 * len(zstd_blocks(narrow, [len(narrow)]))
     both = np.concatenate((narrow, wide))
-    apart = len(blocks(narrow, [len(narrow)])) + len(blocks(wide, [len(wide)]))
-    assert len(blocks(both, [64] * 1024)) < 1.02 * apart
-    assert len(blocks(both, [len(both)])) > 1.05 * apart
+    apart = len(zstd_blocks(narrow, [len(narrow)])) + len(zstd_blocks(wide, [len(wide)]))
+    assert len(zstd_blocks(both, [64] * 1024)) < 1.02 * apart
+    assert len(zstd_blocks(both, [len(both)])) > 1.05 * apart
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 
 from dlv.canonical import hash_bytes, matrix_hash
 from dlv.errors import Damaged
+from dlv.kinds import Piece
 from dlv.pas.coders import compiled as kernels
 from dlv.pas.coders import small
 from dlv.pas.coders.codecs import choose_text, codec_of
 from dlv.pas.coders.context import ContextPacked, ContextZstd
 from dlv.pas.coders.small import encode_small
-from dlv.pas.encode import Part, encode_materialised, encode_sub_fast
+from dlv.pas.encode import Part, encode_delta, encode_materialised
 from dlv.pas.floats import exponents, format_of, words_in
-from dlv.pas.footer import Encoding, PieceRow
+from dlv.pas.footer import Encoding
 from dlv.pas.layouts.segments import WORDS, Ieee, element_bytes
 from dlv.pas.read import read_matrix
 
@@ -32,7 +33,7 @@ class Shelf:
 
     def __init__(self) -> None:
         self.encodings: dict[str, Encoding] = {}
-        self.rows: dict[str, list[PieceRow]] = {}
+        self.rows: dict[str, list[Piece]] = {}
         self.data: dict[int, Raw] = {}
         self.tables: dict[str, bytes] = {}
 
@@ -42,7 +43,7 @@ class Shelf:
             offset = len(self.data)
             done = part.encoded
             self.data[offset] = done.data
-            row = PieceRow(
+            row = Piece(
                 *(encoding.matrix, "00" * 32, part.kind, part.plane, offset, len(done.data)),
                 *(done.raw, done.blake3, done.codec, 0, part.start, part.count),
             )
@@ -50,7 +51,7 @@ class Shelf:
             assert hash_bytes(done.data) == done.blake3
         return sum(len(part.encoded.data) for part in parts)
 
-    def chunks(self, matrix: str) -> list[PieceRow]:
+    def chunks(self, matrix: str) -> list[Piece]:
         return self.rows.get(matrix, [])
 
     def read(self, piece: Any) -> Raw:
@@ -93,7 +94,9 @@ def stored(
 
 def fast(target: bytes, base: bytes, dtype: str, shape: tuple[int, ...]) -> int:
     parts: list[Part] = []
-    encode_sub_fast(*(target, base, dtype, shape, "a" * 64, "b" * 64, parts.append), layout=Ieee())
+    encode_delta(
+        "sub", *(target, base, dtype, shape, "a" * 64, "b" * 64, parts.append), layout=Ieee()
+    )
     return sum(len(part.encoded.data) for part in parts)
 
 

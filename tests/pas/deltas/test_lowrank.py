@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dlv.pas.deltas import refine
+from dlv.pas.deltas import lowrank
 from dlv.pas.deltas.lowrank import find_affine
 from dlv.pas.deltas.pairs import Pair
 from dlv.pas.deltas.predictors import predictors_of
@@ -53,9 +53,9 @@ def test_noise_is_all_that_is_left(shrunk: float) -> None:
 def test_the_last_bits_are_worth_a_closer_look(monkeypatch: pytest.MonkeyPatch) -> None:
     found, _ = adapted(0)
     sizes = []
-    for rank in (refine.MAX_RANK, 0):
-        monkeypatch.setattr(refine, "MAX_RANK", rank)
-        sizes.append(min(refine.entropy_bytes(found, one) for one in find_affine(found)))
+    for rank in (lowrank.MAX_RANK, 0):
+        monkeypatch.setattr(lowrank, "MAX_RANK", rank)
+        sizes.append(min(lowrank.entropy_bytes(found, one) for one in find_affine(found)))
     assert sizes[0] < 0.97 * sizes[1]
 
 

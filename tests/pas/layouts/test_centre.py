@@ -9,12 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlv.canonical import matrix_hash
-from dlv.pas.encode import encode_materialised, encode_xor
-from dlv.pas.layouts.centre import centre
+from dlv.pas.encode import encode_delta, encode_materialised
 from dlv.pas.layouts.fixed import Fixed
 from dlv.pas.layouts.registry import default_layout
 from dlv.pas.layouts.segments import SEGMENT, Layout
-from dlv.pas.level import Level, level
+from dlv.pas.level import Level, centre, level
 from tests.conformance.delta import MemoryStore
 
 SHAPES = ((5, 7), (3, 2, 2, 4), (9,), (), (1, 6), (6, 1), (0, 3))
@@ -37,8 +36,8 @@ def stored(array: Any, layout: Layout, base: Any = None) -> tuple[MemoryStore, s
     store.encodings[under] = encode_materialised(
         base.tobytes(), dtype, shape, under, put(under), layout=layout
     )
-    store.encodings[name] = encode_xor(
-        raw, base.tobytes(), dtype, shape, name, under, put(name), layout=layout
+    store.encodings[name] = encode_delta(
+        "xor", raw, base.tobytes(), dtype, shape, name, under, put(name), layout=layout
     )
     return store, name
 

@@ -19,7 +19,7 @@ from dlv.pas import read
 from dlv.pas.floats import format_of
 from dlv.pas.layouts.fixed import DTYPES, Fixed
 from dlv.pas.layouts.registry import layout_of
-from dlv.pas.layouts.segments import element_bytes
+from dlv.pas.layouts.segments import element_bytes, join_matrix, split_matrix
 from tests.conformance.delta import MemoryStore
 from tests.conformance.layout import finite
 
@@ -143,14 +143,14 @@ def owners_of(count: int, shape: tuple[int, ...], rows: str) -> list[int]:
 def test_by_the_rules(matrix: tuple[str, tuple[int, ...], bytes], rows: str) -> None:
     dtype, shape, raw = matrix
     layout = Fixed.of([raw], dtype, shape, rows=rows)
-    planes, side = layout.split(raw, dtype, shape)
+    planes, side = split_matrix(layout, raw, dtype, shape)
     words = np.frombuffer(raw, format_of(dtype).words).tolist()
     owners = owners_of(len(words), shape, rows)
     expected, bounds = reference(words, owners, dtype)
     assert [bytes(plane) for plane in planes] == expected
     assert side == bounds
     again = layout_of(layout.get_config())
-    assert bytes(again.join([bytes(plane) for plane in planes], side, dtype, shape)) == raw
+    assert bytes(join_matrix(again, [bytes(plane) for plane in planes], side, dtype, shape)) == raw
     assert again.side_of(raw, dtype, shape) == side
 
 
@@ -175,7 +175,7 @@ def test_numbers_that_are_none_are_refused(word: int) -> None:
         Fixed.of([raw], "float32", (3,))
     shared = Fixed.of([bytes(12)], "float32", (3,), at_least=struct.pack("<h", 128))
     with pytest.raises(ValueError, match="finite"):
-        shared.split(raw, "float32", (3,))
+        split_matrix(shared, raw, "float32", (3,))
 
 
 @pytest.mark.parametrize("dtype", ["int32", "bool", "complex64", "float8_e4m3", "raw:x"])
@@ -191,15 +191,15 @@ def test_a_matrix_beyond_shared_exponents_is_refused() -> None:
     small = struct.pack("<2f", 0.5, 0.25)
     layout = Fixed.of([small], "float32", (2,))
     with pytest.raises(ValueError, match="beyond"):
-        layout.split(struct.pack("<2f", 1.0, 0.25), "float32", (2,))
+        split_matrix(layout, struct.pack("<2f", 1.0, 0.25), "float32", (2,))
     wider = Fixed.of([small], "float32", (2,), at_least=struct.pack("<h", 9))
-    planes, side = wider.split(small, "float32", (2,))
+    planes, side = split_matrix(wider, small, "float32", (2,))
     assert side == struct.pack("<h", 9)
-    assert bytes(wider.join(planes, side, "float32", (2,))) == small
+    assert bytes(join_matrix(wider, planes, side, "float32", (2,))) == small
 
 
 def test_segments_of_a_longer_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("read", "encode", "planes", "level", "deltas.links", "layouts.fixed"):
+    for name in ("read", "encode", "level", "layouts.segments", "deltas.links", "layouts.fixed"):
         monkeypatch.setattr(f"dlv.pas.{name}.SEGMENT", 16)
     source = random.Random(8)
     for dtype in DTYPES:
@@ -225,17 +225,17 @@ def test_segments_of_a_longer_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_tails_that_cannot_be_are_damage() -> None:
     raw = struct.pack("<6f", 1.0, 0.3, -2e-9, 0.0, 1e-3, 7.7)
     layout = Fixed.of([raw], "float32", (2, 3))
-    planes, side = layout.split(raw, "float32", (2, 3))
+    planes, side = split_matrix(layout, raw, "float32", (2, 3))
     tail = bytes(planes[3])
     for broken in (tail[:-1], tail + b"\0", b"", tail[:1]):
         with pytest.raises(Damaged, match="tail"):
-            layout.join([*planes[:3], broken], side, "float32", (2, 3))
+            join_matrix(layout, [*planes[:3], broken], side, "float32", (2, 3))
     filled = bytes([tail[0] | 1]) + tail[1:]
     with pytest.raises(Damaged, match="zeros"):
-        layout.join([*planes[:3], filled], side, "float32", (2, 3))
+        join_matrix(layout, [*planes[:3], filled], side, "float32", (2, 3))
     for other in (side[:-1], side[::-1], b""):
         with pytest.raises(Damaged, match="row exponents"):
-            layout.join(planes, other, "float32", (2, 3))
+            join_matrix(layout, planes, other, "float32", (2, 3))
 
 
 @pytest.mark.parametrize("exponent", [-149, -200, 129, 300, 32767])
@@ -250,7 +250,7 @@ def test_a_row_of_zeros_with_something_else_is_damage() -> None:
     side = struct.pack("<h", -32768)
     layout = Fixed("first", False, hash_bytes(side))
     with pytest.raises(Damaged, match="row of zeros"):
-        layout.join([b"\x00", b"\x00", b"\x01", b""], side, "float32", (1,))
+        join_matrix(layout, [b"\x00", b"\x00", b"\x01", b""], side, "float32", (1,))
 
 
 @settings(max_examples=150, deadline=None)
@@ -263,7 +263,7 @@ def test_any_planes_give_words_or_damage(data: st.DataObject) -> None:
     planes = [data.draw(st.binary(min_size=count, max_size=count)) for _ in range(3)]
     tail = data.draw(st.binary(max_size=40))
     try:
-        raw = layout.join([*planes, tail], side, dtype, (count,))
+        raw = join_matrix(layout, [*planes, tail], side, dtype, (count,))
     except Damaged:
         return
     assert len(raw) == count * element_bytes(dtype)

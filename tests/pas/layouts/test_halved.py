@@ -16,15 +16,14 @@ from dlv.canonical import matrix_hash
 from dlv.errors import Damaged, NewerFormat
 from dlv.pas import read
 from dlv.pas.deltas.difference import delta_cutter
-from dlv.pas.encode import encode_materialised, encode_xor
+from dlv.pas.encode import encode_delta, encode_materialised
 from dlv.pas.floats import format_of
 from dlv.pas.layouts import halved
-from dlv.pas.layouts.centre import centre
 from dlv.pas.layouts.fixed import DTYPES, Fixed
 from dlv.pas.layouts.halved import Halved
 from dlv.pas.layouts.registry import bits_after, layout_of
-from dlv.pas.layouts.segments import Layout, element_bytes
-from dlv.pas.level import Level, Unusable, level, needed
+from dlv.pas.layouts.segments import Layout, element_bytes, join_matrix, split_matrix
+from dlv.pas.level import Level, Unusable, centre, level, needed
 from tests.conformance.delta import MemoryStore
 from tests.conformance.layout import finite
 from tests.pas.layouts.test_fixed import matrices, owners_of, reference
@@ -44,7 +43,7 @@ def digits(numbers: bytes, place: int) -> bytes:
 def test_by_the_rules(matrix: tuple[str, tuple[int, ...], bytes], rows: str) -> None:
     dtype, shape, raw = matrix
     layout = Halved(rows, False)
-    planes, side = layout.split(raw, dtype, shape)
+    planes, side = split_matrix(layout, raw, dtype, shape)
     words = np.frombuffer(raw, format_of(dtype).words).tolist()
     owners = owners_of(len(words), shape, rows)
     (first, second, third, tail), exponents = reference(words, owners, dtype)
@@ -53,7 +52,7 @@ def test_by_the_rules(matrix: tuple[str, tuple[int, ...], bytes], rows: str) -> 
     assert side == exponents
     assert layout.planes(dtype) == 5
     again = layout_of(layout.get_config())
-    assert bytes(again.join([bytes(plane) for plane in planes], side, dtype, shape)) == raw
+    assert bytes(join_matrix(again, [bytes(plane) for plane in planes], side, dtype, shape)) == raw
     assert again.side_of(raw, dtype, shape) == side
 
 
@@ -74,7 +73,8 @@ def stored(array: Array, layout: Layout, base: Array = None, under: Layout | Non
         return store, name_of(array)
     given = (base.tobytes(), dtype, shape, name_of(base), put(base))
     store.encodings[name_of(base)] = encode_materialised(*given, layout=under or layout)
-    store.encodings[name_of(array)] = encode_xor(
+    store.encodings[name_of(array)] = encode_delta(
+        "xor",
         *(array.tobytes(), base.tobytes(), dtype, shape, name_of(array), name_of(base)),
         put(array),
         layout=layout,
@@ -142,11 +142,10 @@ def test_segments_of_a_longer_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (
         "read",
         "encode",
-        "planes",
         "level",
         "deltas.links",
         "layouts.fixed",
-        "layouts.centre",
+        "layouts.segments",
     ):
         monkeypatch.setattr(f"dlv.pas.{name}.SEGMENT", 16)
     source = random.Random(8)
@@ -173,18 +172,20 @@ def test_segments_of_a_longer_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_planes_that_cannot_be_are_damage() -> None:
     raw = struct.pack("<5f", 1.0, 0.3, -2e-9, 0.0, 7.7)
     layout = Halved("first", False)
-    planes, side = layout.split(raw, "float32", (5,))
+    planes, side = split_matrix(layout, raw, "float32", (5,))
     for at in range(5):
         for broken in (bytes(planes[at])[:-1], bytes(planes[at]) + b"\0"):
             with pytest.raises(Damaged):
-                layout.join([*planes[:at], broken, *planes[at + 1 :]], side, "float32", (5,))
+                join_matrix(
+                    layout, [*planes[:at], broken, *planes[at + 1 :]], side, "float32", (5,)
+                )
     for at in (1, 2):
         filled = bytes(planes[at])[:-1] + bytes([bytes(planes[at])[-1] | 1])
         with pytest.raises(Damaged, match="zeros"):
-            layout.join([*planes[:at], filled, *planes[at + 1 :]], side, "float32", (5,))
+            join_matrix(layout, [*planes[:at], filled, *planes[at + 1 :]], side, "float32", (5,))
     for count in (4, 6):
         with pytest.raises(Damaged):
-            layout.join([*planes, b"", b""][:count], side, "float32", (5,))
+            join_matrix(layout, [*planes, b"", b""][:count], side, "float32", (5,))
 
 
 @pytest.mark.parametrize("rows", ["first", "last"])
@@ -217,7 +218,7 @@ def test_xor_in_fixed_on_halves(rows: str, zero_centre: bool) -> None:
     target = np.clip(target, -np.abs(base).max(), np.abs(base).max())
     layout = Fixed.of([base.tobytes()], "float32", base.shape, rows=rows, zero_centre=zero_centre)
     try:
-        layout.split(target.tobytes(), "float32", base.shape)
+        split_matrix(layout, target.tobytes(), "float32", base.shape)
     except ValueError:  # a row has grown
         target = np.where(np.abs(target) > np.abs(base), base, target)
     store, name = stored(target, layout, base, Halved(rows, zero_centre))
@@ -263,7 +264,7 @@ def test_any_planes_give_words_or_damage(data: st.DataObject) -> None:
     planes = [data.draw(st.binary(min_size=size, max_size=size)) for size in sizes]
     tail = data.draw(st.binary(max_size=40))
     try:
-        raw = Halved("first", False).join([*planes, tail], side, dtype, (count,))
+        raw = join_matrix(Halved("first", False), [*planes, tail], side, dtype, (count,))
     except Damaged:
         return
     assert len(raw) == count * element_bytes(dtype)

@@ -10,7 +10,15 @@ from dlv.adapters.checkpoint import ITEM_BYTES
 from dlv.errors import NewerFormat
 from dlv.pas.layouts import segments
 from dlv.pas.layouts.registry import layout_of
-from dlv.pas.layouts.segments import WORDS, Ieee, element_bytes, matrix_bytes, words_of
+from dlv.pas.layouts.segments import (
+    WORDS,
+    Ieee,
+    element_bytes,
+    join_matrix,
+    matrix_bytes,
+    split_matrix,
+    words_of,
+)
 from tests.conformance.layout import LayoutSuite, random_matrix
 
 
@@ -21,7 +29,7 @@ class TestIeee(LayoutSuite):
 
 def test_plane_k_is_byte_k_from_the_top() -> None:
     raw = struct.pack("<2I", 0x01020304, 0xA1B2C3D4)
-    planes, side = Ieee().split(raw, "float32", (2,))
+    planes, side = split_matrix(Ieee(), raw, "float32", (2,))
     assert [bytes(plane) for plane in planes] == [
         b"\x01\xa1",
         b"\x02\xb2",
@@ -35,7 +43,7 @@ def test_plane_k_is_byte_k_from_the_top() -> None:
 def test_against_slicing(dtype: str) -> None:
     width, per_element = WORDS[dtype]
     raw = random_matrix(dtype, (1001,), 3)
-    planes, _ = Ieee().split(raw, dtype, (7, 143))
+    planes, _ = split_matrix(Ieee(), raw, dtype, (7, 143))
     assert [bytes(plane) for plane in planes] == [raw[width - 1 - k :: width] for k in range(width)]
     assert len(planes[0]) == 1001 * per_element
 
@@ -45,15 +53,15 @@ def test_blocks_of_a_long_matrix_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     for dtype in ("float64", "float32", "bfloat16"):
         for count in (63, 64, 65, 1000):
             raw = random_matrix(dtype, (count,), count)
-            planes, side = Ieee().split(raw, dtype, (count,))
+            planes, side = split_matrix(Ieee(), raw, dtype, (count,))
             width = WORDS[dtype][0]
             assert bytes(planes[1]) == raw[width - 2 :: width]
-            assert bytes(Ieee().join(planes, side, dtype, (count,))) == raw
+            assert bytes(join_matrix(Ieee(), planes, side, dtype, (count,))) == raw
 
 
 def test_complex_numbers_are_twice_as_many_words() -> None:
     raw = struct.pack("<2f", 1.0, -2.0)
-    planes, _ = Ieee().split(raw, "complex64", ())
+    planes, _ = split_matrix(Ieee(), raw, "complex64", ())
     assert [len(plane) for plane in planes] == [2, 2, 2, 2]
     assert bytes(planes[0]) == b"\x3f\xc0"
 
@@ -68,7 +76,7 @@ def test_lengths() -> None:
     assert matrix_bytes("float32", (4, 0)) == 0
     assert matrix_bytes("raw:q4", (10,)) is None
     with pytest.raises(ValueError, match="7 bytes"):
-        Ieee().split(b"1234567", "float32", (2,))
+        split_matrix(Ieee(), b"1234567", "float32", (2,))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dlv.canonical import hash_bytes
 from dlv.errors import Damaged, NewerFormat
 from dlv.pas.layouts.registry import layout_of
-from dlv.pas.layouts.segments import WORDS
+from dlv.pas.layouts.segments import WORDS, join_matrix, split_matrix
 from dlv.pas.layouts.table import MOST_WORDS, Distinct, Finder, Table, fitting
 
 WIDE = sorted(dtype for dtype, (width, _) in WORDS.items() if width > 1)
@@ -38,12 +38,12 @@ class TestRoundTrip:
     def test_every_bit_comes_back(self, matrix: tuple[str, list[int]]) -> None:
         dtype, words = matrix
         table, raw, shape = made(dtype, words)
-        planes, side = table.split(raw, dtype, shape)
+        planes, side = split_matrix(table, raw, dtype, shape)
         again = layout_of(table.get_config())
         assert len(planes) == again.planes(dtype) == 1
         assert len(planes[0]) == again.plane_bytes(0, dtype, shape)
         assert len(side) == again.side_bytes(dtype, shape)
-        assert bytes(again.join(planes, side, dtype, shape)) == raw
+        assert bytes(join_matrix(again, planes, side, dtype, shape)) == raw
         # The format says: ascending, little-endian, codes point into them.
         width = WORDS[dtype][0]
         listed = [side[i : i + width] for i in range(0, len(side), width)]
@@ -66,8 +66,8 @@ class TestRoundTrip:
         raw = np.tile(words, 20).tobytes()
         table = fitting(raw, "float32")
         assert table is not None
-        planes, side = table.split(raw, "float32", (5120,))
-        assert bytes(table.join(planes, side, "float32", (5120,))) == raw
+        planes, side = split_matrix(table, raw, "float32", (5120,))
+        assert bytes(join_matrix(table, planes, side, "float32", (5120,))) == raw
 
 
 class TestRefused:
@@ -75,40 +75,40 @@ class TestRefused:
 
     def table(self) -> tuple[Table, list[bytes], bytes]:
         table = Table.of_words(np.unique(np.frombuffer(self.raw, "<u4")))
-        planes, side = table.split(self.raw, "float32", (4,))
+        planes, side = split_matrix(table, self.raw, "float32", (4,))
         return table, [bytes(plane) for plane in planes], side
 
     def test_words_that_were_changed(self) -> None:
         table, planes, side = self.table()
         with pytest.raises(Damaged, match="promises"):
-            table.join(planes, side[::-1], "float32", (4,))
+            join_matrix(table, planes, side[::-1], "float32", (4,))
         with pytest.raises(Damaged, match="promises"):
-            table.join(planes, side[:-4], "float32", (4,))
+            join_matrix(table, planes, side[:-4], "float32", (4,))
 
     def test_words_that_do_not_ascend(self) -> None:
         side = np.array([3, 2], "<u4").tobytes()
         with pytest.raises(Damaged, match="ascend"):
-            Table(2, hash_bytes(side)).join([b"\0\1\0\0"], side, "float32", (4,))
+            join_matrix(Table(2, hash_bytes(side)), [b"\0\1\0\0"], side, "float32", (4,))
         twice = np.array([3, 3], "<u4").tobytes()
         with pytest.raises(Damaged, match="ascend"):
-            Table(2, hash_bytes(twice)).join([b"\0\1\0\0"], twice, "float32", (4,))
+            join_matrix(Table(2, hash_bytes(twice)), [b"\0\1\0\0"], twice, "float32", (4,))
 
     def test_codes_beyond_the_table(self) -> None:
         table, _, side = self.table()
         with pytest.raises(Damaged, match="beyond"):
-            table.join([b"\0\1\2\3"], side, "float32", (4,))
+            join_matrix(table, [b"\0\1\2\3"], side, "float32", (4,))
 
     def test_planes_of_another_length(self) -> None:
         table, planes, side = self.table()
         for wrong in ([planes[0][:-1]], [], [planes[0], planes[0]]):
             with pytest.raises(Damaged, match="one plane"):
-                table.join(wrong, side, "float32", (4,))
+                join_matrix(table, wrong, side, "float32", (4,))
 
     def test_a_matrix_of_other_words(self) -> None:
         table, _, side = self.table()
         other = np.array([1.0, -0.0, 0.0, 2.0], "<f4").tobytes()
         with pytest.raises(ValueError, match="other words"):
-            table.split(other, "float32", (4,))
+            split_matrix(table, other, "float32", (4,))
         for words in ([7], [2**32 - 1]):
             with pytest.raises(ValueError, match="not in the table"):
                 table.cutter(side, "float32", (1,)).cut(np.array(words, "<u4"), 0)
@@ -184,9 +184,8 @@ class TestCoding:
         assert found is not None
         assert found.layout.get_config()["words"] == 9
         parts = [found.codes(words[s : s + 700].tobytes(), "float32") for s in range(0, 3000, 700)]
-        assert (
-            found.layout.join([b"".join(parts)], found.side, "float32", (3000,)) == words.tobytes()
-        )
+        joined = join_matrix(found.layout, [b"".join(parts)], found.side, "float32", (3000,))
+        assert joined == words.tobytes()
 
     def test_words_that_were_not_there(self) -> None:
         finder = Finder("float32")

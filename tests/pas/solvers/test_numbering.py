@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dlv.kinds import Longs
-from dlv.pas.solvers.numbering import along, links, ranked, spans
+from dlv.pas.solvers.instance import along, links, ranked, spans
 
 TREES = [(1, 0), (2, 1), (12, 2), (60, 3), (60, 4)]
 
