@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
@@ -25,6 +27,10 @@ from dlv.repository.handle import Repository
 from dlv.versions.commit import Request
 from dlv.versions.staging import Request as AddRequest
 
+# How long one example takes says nothing on a busy machine.
+hypothesis.settings.register_profile("dlv", deadline=None)
+hypothesis.settings.load_profile("dlv")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -32,6 +38,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="rewrite the expected outputs under tests/commands/snapshots",
     )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> None:
+    """Ctrl-C works in the processes that tests start, though these tests were started without it,
+    as by nohup or a shell without job control: a program inherits only that a signal is ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
