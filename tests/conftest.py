@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import json
+import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import dlv.processors as processors
+
+# Before numpy is loaded, here and in what is started from here. Tests run side by side, and two
+# threads on a processor that is busy can take twenty times as long as one.
+for _name in processors.VARIABLES:
+    os.environ.setdefault(_name, "1")
 
 import hypothesis
 import numpy as np
@@ -38,6 +47,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="rewrite the expected outputs under tests/commands/snapshots",
     )
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test with the mark `quick("a", "b*")`, the cases with other ids are slow."""
+    for item in items:
+        mark = item.get_closest_marker("quick")
+        if mark is not None and isinstance(item, pytest.Function):
+            case = item.callspec.id
+            if not any(fnmatch.fnmatchcase(case, pattern) for pattern in mark.args):
+                item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session", autouse=True)
