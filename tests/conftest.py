@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import functools
 import json
 import os
 import shutil
@@ -24,6 +25,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+import dlv.dql.words.table_making as table_making
 import dlv.repository.tags as tagging
 import dlv.repository.undo as undoing
 import dlv.versions.add as adding
@@ -66,6 +68,14 @@ def interruptible() -> None:
     as by nohup or a shell without job control: a program inherits only that a signal is ignored."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def grammar_made_once() -> Iterator[None]:
+    """Though each test has a home of its own, where its tables are kept."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table_making, "made", functools.cache(table_making.made))
+        yield
 
 
 @pytest.fixture(scope="session")
