@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import functools
+import gc
 import json
 import os
 import shutil
@@ -60,6 +61,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             case = item.callspec.id
             if not any(fnmatch.fnmatchcase(case, pattern) for pattern in mark.args):
                 item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays: the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_left_open() -> Iterator[None]:
+    """A file or process that nobody closed is told of in the test file that left it, not in one
+    that the garbage collector happens to run in."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session", autouse=True)
