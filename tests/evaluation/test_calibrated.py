@@ -35,7 +35,6 @@ def told(model: StoredModel, x: Array, **asked: Any) -> Answers:
 
 @pytest.mark.parametrize("kind", ["mlp", "cnn", "bn"])
 @pytest.mark.parametrize("layout", ["fixed", "ieee"])
-@pytest.mark.quick("fixed-mlp", "ieee-cnn", "fixed-bn")
 def test_labels_are_right_on_clean_rows(tmp_path: Path, kind: str, layout: str) -> None:
     network, tensors, x, _ = trained(kind)
     model = stored_model(tmp_path, network, tensors, x=x, layout=layout)

@@ -147,7 +147,6 @@ def mixed_rows(net: RandomNet) -> None:
     ids=["large", "small", "zero rows", "zero matrix", "denormal", "one huge", "mixed"],
 )
 @pytest.mark.parametrize("asked", [{}, {"strict": True}, {"top_k": 2}], ids=str)
-@pytest.mark.quick("{}-zero*", "{}-denormal", "{}-one huge", "*strict*-mixed", "*top_k*-small")
 def test_weights_of_all_sizes(
     tmp_path: Path, change: Callable[[RandomNet], None], asked: dict[str, Any]
 ) -> None:
