@@ -58,7 +58,7 @@ test: $(FULL)
 	$(PYTEST) -n auto -m "not slow" $(ARGS)
 
 test-slow: $(SLOW)
-	$(PYTEST) -n auto -m "slow" $(ARGS)
+	$(PYTEST) -n auto -m "slow" --timeout 3600 -o faulthandler_timeout=3590 $(ARGS)
 
 reliability: $(FULL)
 	$(BIN)/python tools/reliability.py --points $(or $(POINTS),40) --crowd $(or $(CROWD),8x20) \

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import fnmatch
+import functools
+import gc
 import json
+import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import dlv.processors as processors
+
+# Before numpy is loaded, here and in what is started from here. Tests run side by side, and two
+# threads on a processor that is busy can take twenty times as long as one.
+for _name in processors.VARIABLES:
+    os.environ.setdefault(_name, "1")
+
+import hypothesis
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+import dlv.dql.words.table_making as table_making
 import dlv.repository.tags as tagging
 import dlv.repository.undo as undoing
 import dlv.versions.add as adding
@@ -25,6 +39,10 @@ from dlv.repository.handle import Repository
 from dlv.versions.commit import Request
 from dlv.versions.staging import Request as AddRequest
 
+# How long one example takes says nothing on a busy machine.
+hypothesis.settings.register_profile("dlv", deadline=None)
+hypothesis.settings.load_profile("dlv")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -32,6 +50,48 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="rewrite the expected outputs under tests/commands/snapshots",
     )
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test with the mark `quick("a", "b*")`, the cases with other ids are slow."""
+    for item in items:
+        mark = item.get_closest_marker("quick")
+        if mark is not None and isinstance(item, pytest.Function):
+            case = item.callspec.id
+            if not any(fnmatch.fnmatchcase(case, pattern) for pattern in mark.args):
+                item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays: the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_left_open() -> Iterator[None]:
+    """A file or process that nobody closed is told of in the test file that left it, not in one
+    that the garbage collector happens to run in."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> None:
+    """Ctrl-C works in the processes that tests start, though these tests were started without it,
+    as by nohup or a shell without job control: a program inherits only that a signal is ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def grammar_made_once() -> Iterator[None]:
+    """Though each test has a home of its own, where its tables are kept."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table_making, "made", functools.cache(table_making.made))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -32,6 +32,10 @@ def other_batch(inputs: Any) -> Any:
     return tuple(torch.cat([item, item.flip(0), item])[:5].contiguous() for item in inputs)
 
 
+@pytest.mark.quick(
+    *("bert", "gpt", "gru_state", "resnet16", "unet", "masked", "functional", "pools", "rolled"),
+    *("norms", "shared", "fixed_batch"),
+)
 @pytest.mark.parametrize("name", sorted(ZOO))
 def test_the_file_computes_what_the_module_computes(name: str) -> None:
     torch.set_num_threads(1)

@@ -171,7 +171,7 @@ def test_a_folder_in_the_way(path: Path) -> None:
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_random_damage_gives_typed_errors(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
@@ -269,7 +269,7 @@ def test_an_inner_error_takes_back_the_inner_block(db: Database) -> None:
 
 
 @given(st.data())
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 def test_nested_blocks_against_a_model(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:

@@ -212,6 +212,7 @@ def raw_piece(store: MemoryStore, name: str, plane: int, data: bytes) -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int16", "uint16"])
 @pytest.mark.parametrize("kind", ["sub", "xor"])
+@pytest.mark.quick("sub-float16", "sub-int16", "xor-bfloat16", "xor-uint16")
 def test_every_completion_of_two_links(dtype: str, kind: str) -> None:
     """All 65,536 pairs of unread bytes of base and delta: the bounds are met on both sides."""
     source = random.Random(f"{dtype} {kind}")

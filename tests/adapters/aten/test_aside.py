@@ -112,6 +112,7 @@ def run(code: Path, name: str) -> Network:
     return found.network
 
 
+@pytest.mark.quick("model", "closes", "prints", "arguments")
 @pytest.mark.parametrize(
     "name", ["model", "forks", "closes", "patched", "prints", "threads", "arguments"]
 )
@@ -155,6 +156,9 @@ WRONG = [
 ]
 
 
+@pytest.mark.quick(
+    *("leaves-*", "exits-*", "dies-*", "state-*", "swapped-*", "garbage-*", "lies-*", "modle-*")
+)
 @pytest.mark.parametrize(("name", "kind", "text"), WRONG)
 def test_what_goes_wrong_is_one_error(
     code: Path, name: str, kind: type[DlvError], text: str

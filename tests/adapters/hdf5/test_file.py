@@ -80,6 +80,7 @@ def fill(file: Any, many: int = 3, **options: Any) -> None:
 
 @pytest.mark.parametrize("oldest", ["earliest", "v108", "v110", "latest"])
 @pytest.mark.parametrize("many", [3, 20, 1500])
+@pytest.mark.quick("3-*", "20-*", "1500-earliest", "1500-latest")
 def test_groups_of_every_kind(tmp_path: Path, oldest: str, many: int) -> None:
     """Tables and heaps, names in the header, and trees over fractal heaps."""
     path = tmp_path / "file.h5"

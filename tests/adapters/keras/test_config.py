@@ -304,10 +304,11 @@ def everything() -> dict[str, Any]:
     return config
 
 
-def test_configurations_changed_at_random_end_in_typed_errors() -> None:
+@pytest.mark.parametrize("times", [800, pytest.param(3000, marks=pytest.mark.slow)])
+def test_configurations_changed_at_random_end_in_typed_errors(times: int) -> None:
     fine = json.dumps(everything())
     dice, read_well = random.Random(11), 0
-    for _ in range(3000):
+    for _ in range(times):
         config = mangled(json.loads(fine), dice)
         with contextlib.suppress(DlvError, Unsayable):
             keras_settings.settings(config.get("compile_config"))
@@ -321,7 +322,7 @@ def test_configurations_changed_at_random_end_in_typed_errors() -> None:
                 assert Network.from_canonical(stored).id == network.id
                 verify(network)
                 read_well += 1
-    assert 300 < read_well < 2700
+    assert 0.1 * times < read_well < 0.9 * times
 
 
 KEYS = ["class_name", "config", "optimizer", "optimizer_config", "inner_optimizer", "loss"]

@@ -117,6 +117,7 @@ def test_tiny_graphs_are_near_the_optimum(
         ("parallel", 5.0, 106),
     ],
 )
+@pytest.mark.quick("independent-1.1-102", "parallel-2.0-105")
 def test_within_half_a_percent_of_the_optimum(scheme: Scheme, alpha: float, seed: int) -> None:
     graph = repository(seed, 3, 4, 4)
     assert graph.vertices == 49

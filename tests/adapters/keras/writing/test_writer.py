@@ -89,6 +89,7 @@ def zoo_agrees(loaded: Write, difference: Callable[[Any, Any], float]) -> Callab
     return check
 
 
+@pytest.mark.quick("unet", "densenet", "generator", "lstm", "gru", "shared", "fixed_batch")
 @pytest.mark.parametrize(
     "name",
     [

@@ -256,7 +256,7 @@ def test_odd_numbers_of_outputs_are_refused(count: Any) -> None:
         written(network([odd], {"x": ("B", 3)}), {})
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_sources_that_nobody_recorded_end_in_a_word(data: st.DataObject) -> None:
     plain = st.none() | st.integers() | st.text(max_size=3) | st.floats(allow_nan=False)
@@ -295,6 +295,7 @@ def test_a_network_of_unknown_ranks_says_so() -> None:
     assert session(out.getvalue()).run(None, {"x": x})[0].shape == (2, 3)
 
 
+@pytest.mark.quick("gpt", "functional", "lstm", "norms", "rolled")
 @pytest.mark.parametrize("name", sorted(ZOO))
 def test_the_zoo_comes_through_a_second_time(name: str, tmp_path: Path) -> None:
     """Written, read, and written again: what was read computes the same."""
