@@ -97,7 +97,7 @@ def run(
     elif stats:
         import dlv.views.bounds as bounds
 
-        read = bounds.read(list(found.readings.values()))
+        read = bounds.reading_lines(list(found.readings.values()))
         call.output.emit("desc", document, figures.statistics(found), *read, ids=ids)
     else:
         blocks = view.whole(found, call.output, drawn=drawn, everything=everything)

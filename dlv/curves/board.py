@@ -286,7 +286,7 @@ class VersionsBoard(Board):
             try:
                 manifest = self._repository.manifest(version.id)
                 with closing(MatrixStore.of(self._repository)) as objects:
-                    projections.write(folder, manifest, objects, self._room)
+                    projections.write_projection(folder, manifest, objects, self._room)
             except DlvError as error:
                 self.tell_once(f"weights of {version.label} are not projected: {error.message}")
 

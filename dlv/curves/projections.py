@@ -36,7 +36,7 @@ class _Matrix:
     digest: str
 
 
-def write(folder: Path, manifest: Manifest, store: MatrixStore, room: Room) -> int:
+def write_projection(folder: Path, manifest: Manifest, store: MatrixStore, room: Room) -> int:
     """Matrices of a version as `projector_config.pbtxt` and what it names; how many there are."""
     reference = manifest.network
     if reference is None or manifest.own is None:

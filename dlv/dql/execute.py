@@ -92,7 +92,7 @@ def _one_line(text: str) -> str:
 MOST = 20  # conditions that are told of
 
 
-def of(db: Database, query: Query) -> list[str]:
+def survivor_reasons(db: Database, query: Query) -> list[str]:
     return [
         f"{count} {'version' if count == 1 else 'versions'}: {wording.condition(condition)}"
         for condition, count in select.survivors(db, query, MOST)
@@ -296,7 +296,7 @@ class _Run:
 
         def why() -> Sequence[str]:
 
-            return of(db, query) if not self.batches else ()
+            return survivor_reasons(db, query) if not self.batches else ()
 
         warnings = [*self.bound.warnings, *self._told()]
         return Table(columns, Held(rows, moment), warnings, why, self._model)
@@ -317,7 +317,7 @@ class _Run:
                 )
                 for model in made.models
             ]
-            self.batches.append(derived.put(self.repository.database, networks))
+            self.batches.append(derived.insert_derived(self.repository.database, networks))
         return made
 
     def _origins(self, work: Derivation) -> list[Origin]:
@@ -394,7 +394,7 @@ class _Run:
             )
 
     def _pretend(self, _: Derivation) -> None:
-        self.batches.append(derived.put(self.repository.database, []))
+        self.batches.append(derived.insert_derived(self.repository.database, []))
 
 
 class Held:

@@ -110,9 +110,9 @@ def activations(repository: Repository, reference: str, request: Request) -> Act
     """What these nodes compute for every row of the data."""
     if request.out is not None:
         written.check(request.directory / request.out, (".npz",), force=request.force)
-    asked = settings.asked(None, request.sets)
+    asked = settings.read_settings(None, request.sets)
     model = Model.of(repository, reference, until=request.nodes)
-    source = given_data.given(repository, request.data, [reference], request.directory)
+    source = given_data.find_data(repository, request.data, [reference], request.directory)
     data = given_data.open_given(
         repository, source, asked.data, wanted(model.program), request.directory
     )

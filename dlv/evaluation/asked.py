@@ -30,7 +30,7 @@ class Asked:
     top_k: int | None = None
 
 
-def asked(path: str | None, settings: Sequence[str]) -> Asked:
+def read_settings(path: str | None, settings: Sequence[str]) -> Asked:
     """A file, and what `K=V` change of it; later ones win."""
     found: dict[str, Any] = {}
     if path is not None:

@@ -178,7 +178,7 @@ class Evaluated:
 def evaluate(repository: Repository, request: Request) -> Evaluated:
     """Each version tested on the data; nothing is saved yet."""
     request.check()
-    asked = settings.asked(
+    asked = settings.read_settings(
         None if request.config is None else str(request.directory / request.config), request.sets
     )
     references, named = list(request.words), request.data
@@ -198,7 +198,7 @@ def evaluate(repository: Repository, request: Request) -> Evaluated:
     source = given_data.Given("arrays", arrays=request.arrays)
     if request.arrays is None:
         named = named or asked.input_data
-        source = given_data.given(repository, named, references, request.directory)
+        source = given_data.find_data(repository, named, references, request.directory)
     models = [Model.of(repository, each, until=request.activations) for each in references]
     opened: dict[tuple[Wanted, ...], Data] = {}
     prepared: list[tuple[Model, Rows]] = []

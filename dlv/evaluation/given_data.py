@@ -52,7 +52,7 @@ def split(
     return list(words), None
 
 
-def given(
+def find_data(
     repository: Repository, named: str | None, references: Sequence[str], directory: Path
 ) -> Given:
     """What was named, or else the one data set that was added with the versions."""

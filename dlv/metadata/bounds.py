@@ -48,7 +48,7 @@ def needed(db: Database) -> list[str]:
     ]
 
 
-def told(db: Database, name: str) -> list[str]:
+def matrices_of_record(db: Database, name: str) -> list[str]:
     """The matrices that the catalogue has for a record."""
     return [
         row[0]

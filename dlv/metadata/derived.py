@@ -38,7 +38,7 @@ class DerivedNetwork:
     figures: Mapping[str, NodeFigures]
 
 
-def put(db: Database, derived: Sequence[DerivedNetwork]) -> int:
+def insert_derived(db: Database, derived: Sequence[DerivedNetwork]) -> int:
     """The number of the batch, for `relations.Derived`."""
     _make(db)
     batch = 1 + int(db.value("SELECT max(batch) FROM derived_version") or 0)

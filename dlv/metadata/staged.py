@@ -46,7 +46,7 @@ def from_json(text: str) -> list[StagedFile]:
     return [StagedFile(**values) for values in json.loads(text)]
 
 
-def put(db: Database, files: Sequence[StagedFile]) -> None:
+def insert_staged(db: Database, files: Sequence[StagedFile]) -> None:
     db.many(
         f"INSERT OR REPLACE INTO staged({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?)",
         [
@@ -73,7 +73,7 @@ def drop(db: Database, paths: Sequence[str]) -> None:
     db.many("DELETE FROM staged WHERE path = ?", [(path,) for path in paths])
 
 
-def take(db: Database, files: Sequence[StagedFile]) -> None:
+def remove_staged(db: Database, files: Sequence[StagedFile]) -> None:
     """Drop these, but not what was added again meanwhile."""
     db.many(
         "DELETE FROM staged WHERE path = ? AND hash = ?", [(file.path, file.hash) for file in files]

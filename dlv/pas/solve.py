@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
         )
         write(given.out, dumps(planned.plan.as_json()) + b"\n")
     except DlvError as error:
-        print(told(error), file=sys.stderr)
+        print(error_text(error), file=sys.stderr)
         return error.exit_code
     if given.out is not None:
         print(json.dumps(summary(problem, planned), sort_keys=True))
@@ -71,7 +71,7 @@ def summary(problem: Problem, planned: Planned) -> dict[str, Any]:
     }
 
 
-def told(error: DlvError) -> str:
+def error_text(error: DlvError) -> str:
     parts = [f"error: {error.message}"]
     parts += [f"  {line}" for line in (error.why or "").splitlines()]
     if error.hint:

@@ -107,6 +107,6 @@ def _parts(version: str) -> list[int]:
     return [int(part) for part in re.findall(r"[0-9]+", version)]
 
 
-def write(path: Path) -> None:
+def write_format(path: Path) -> None:
     data = dumps({"format": FORMAT, "writer": WRITER})
     durable.replace(path / NAME, data, tmp_dir=path / "tmp")

@@ -169,7 +169,7 @@ class Repository:
         Database(repository.database_file, wal=wal, create=not filled).close()
         rights.inherit(repository.database_file)
         # Last: only now is it a repository.
-        repository_format.write(path)
+        repository_format.write_format(path)
         return repository, new
 
     @cached_property

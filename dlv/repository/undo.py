@@ -240,7 +240,7 @@ def _restage(change: Change, result: Undone) -> None:
         free = [file for file in files if file.path not in waiting]
         there = [file for file in free if _there(file)]
         result.gone = [file.path for file in free if file not in there]
-        staged.put(change.db, there)
+        staged.insert_staged(change.db, there)
         result.staged = [file.path for file in there]
     else:
         same = [

@@ -55,7 +55,7 @@ def remove(repository: Repository, here: Path, given: Sequence[str]) -> Removed:
             list(staging.removals([*tracked, *waiting], [name]))  # says what was meant
     with repository.writing(), repository.database.atomic():
         staged.drop(repository.database, back)
-        staged.put(repository.database, marks)
+        staged.insert_staged(repository.database, marks)
     left = {mark.path for mark in marks}
     return Removed(marks, [path for path in dict.fromkeys(back) if path not in left])
 
@@ -117,4 +117,4 @@ def _shape(text: str) -> tuple[int, ...]:
 
 def _put(repository: Repository, files: Sequence[StagedFile]) -> None:
     with repository.writing(), repository.database.atomic():
-        staged.put(repository.database, files)
+        staged.insert_staged(repository.database, files)

@@ -21,7 +21,7 @@ from dlv.metadata.staged import StagedFile
 from dlv.metadata.versions import Version
 from dlv.objects.manifest import Manifest, Parent
 from dlv.repository.handle import Change, Repository
-from dlv.versions.draft import Draft, Request, prove, put, standing, store_files
+from dlv.versions.draft import Draft, Request, prove, store_draft, store_files, without_collected
 from dlv.versions.publishing import NewVersion, publish
 from dlv.weights.store import MatrixStore
 from dlv.weights.writer import PackRecord, WeightWriter
@@ -84,7 +84,7 @@ def commit(repository: Repository, request: Request) -> Committed:
             WeightWriter(store, jobs=request.jobs, recheck=request.recheck) as writer,
         ):
             with _blaming(taken if request.staged is None else ()):
-                put(draft, writer, store, request)
+                store_draft(draft, writer, store, request)
             packs = writer.finish(lambda: prove(draft))
         store_files(repository, draft, name)
         made = _manifest(repository, draft, request, name, parents, kind)
@@ -140,7 +140,7 @@ def _carried(repository: Repository, base: Version) -> Manifest:
             hint="repeat the command with another parent",
         )
     taken = facts.collected(repository.database).get(base.id) or set()
-    return standing(repository.manifest(base.id), taken)
+    return without_collected(repository.manifest(base.id), taken)
 
 
 def _check_text(request: Request) -> None:
@@ -253,7 +253,7 @@ def _insert(change: Change, draft: Draft, made: Manifest, packs: Sequence[PackRe
     db = change.db
     (version,) = publish(change, packs, [NewVersion(made, draft.network, draft.summaries)])
     assert version.number is not None
-    staged.take(db, draft.staged)
+    staged.remove_staged(db, draft.staged)
     staged.see(
         db,
         [

@@ -272,11 +272,11 @@ class Draft:
 def fill(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Request) -> None:
     """`put` and `prove` in one."""
     with closing(draft):
-        put(draft, writer, store, request)
+        store_draft(draft, writer, store, request)
         prove(draft)
 
 
-def standing(manifest: Manifest, taken: Collection[int | None]) -> Manifest:
+def without_collected(manifest: Manifest, taken: Collection[int | None]) -> Manifest:
     """The manifest less the snapshots of steps that gc has taken."""
     rows = list(enumerate(manifest.snapshots))
     kept = [at for at, row in rows if at == manifest.own or row.step not in taken]
@@ -286,7 +286,7 @@ def standing(manifest: Manifest, taken: Collection[int | None]) -> Manifest:
     return replace(manifest, snapshots=tuple(manifest.snapshots[at] for at in kept), own=own)
 
 
-def put(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Request) -> None:
+def store_draft(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Request) -> None:
     """Weights first: networks, settings and curves are carried on only where they fit them.
 
     Files of weights stay open: `prove` has to follow, and `close` in any case.
@@ -325,7 +325,7 @@ def _weights(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Re
                 opened=checkpoint,
             )
         )
-    draft.weights = snapshots.put(draft.opened, writer, request.progress)
+    draft.weights = snapshots.store_snapshots(draft.opened, writer, request.progress)
     for weights in draft.opened:
         draft.described += _opened(weights.path, weights.opened, writer, store)
     draft.warnings += snapshots.mixed(draft.weights)

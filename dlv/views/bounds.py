@@ -59,7 +59,7 @@ def planes_read(reading: Reading) -> str:
     return f"the first {first}, {share}"
 
 
-def read(readings: Sequence[Reading]) -> list[str]:
+def reading_lines(readings: Sequence[Reading]) -> list[str]:
     """One line on all that was read in part, if anything was."""
     if not readings:
         return []

@@ -110,10 +110,10 @@ def _filled(cell: Cell) -> bool:
 
 def changes(model: Model) -> str:
     """What was done, in a line; of several things of a kind the nodes alone."""
-    return told(model.edits)
+    return edit_lines(model.edits)
 
 
-def told(edits: Sequence[Edit]) -> str:
+def edit_lines(edits: Sequence[Edit]) -> str:
     """The same of edits by themselves."""
     own = [edit for edit in edits if edit.action not in _FOLLOWING] or list(edits)
     alike: dict[tuple[str, str], list[Edit]] = {}

@@ -195,7 +195,7 @@ def _matrices(found: Diff, everything: bool) -> Section:
     if hidden:
         note = f"{plural(hidden, 'more difference')} in the optimizer's matrices (--all)"
     readings = [p.reading for other in found.others for p in other.matrices if p.reading]
-    note = "; ".join([*([note] if note else []), *bounds.read(readings)])
+    note = "; ".join([*([note] if note else []), *bounds.reading_lines(readings)])
     if len(found.sides) > 2:
         title = f"matrices: relative L2 of the difference to {found.sides[0].label}"
         return Section(title, _matrices_beside(found, everything), note)

@@ -129,7 +129,7 @@ def _filled(cell: Cell) -> bool:
 
 
 def changes(edits: Sequence[Edit]) -> str:
-    return derived.told(edits)
+    return derived.edit_lines(edits)
 
 
 def messages(found: Trials) -> Iterator[str]:

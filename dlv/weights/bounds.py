@@ -266,7 +266,7 @@ def pinned(db: Database, store: Store, besides: Iterable[str] = ()) -> set[str]:
     for name in rows.needed(db):
         try:
             record = decode(bytes(store.object(KIND, name)), f"bounds {name[:12]}")
-            hashes = record.hashes(rows.told(db, name), store.encoding)
+            hashes = record.hashes(rows.matrices_of_record(db, name), store.encoding)
             holds = record.stale(record.network, hashes, store.encoding) is None
         except DlvError:
             continue

@@ -72,10 +72,10 @@ def store(
     files: Sequence[WeightFile], target: Store, progress: Callable[[int], None] = lambda _: None
 ) -> Weights:
     """`put` and `prove` in one."""
-    return prove(put(files, target, progress), files)
+    return prove(store_snapshots(files, target, progress), files)
 
 
-def put(
+def store_snapshots(
     files: Sequence[WeightFile], target: Store, progress: Callable[[int], None] = lambda _: None
 ) -> Weights:
     """Store every tensor of the files, one at a time, and say how they make up snapshots."""

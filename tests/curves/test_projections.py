@@ -12,7 +12,7 @@ import pytest
 from google.protobuf import text_format
 from tensorboard.plugins.projector.projector_config_pb2 import ProjectorConfig
 
-from dlv.curves.projections import ROWS, Room, write
+from dlv.curves.projections import ROWS, Room, write_projection
 from dlv.metadata import versions
 from dlv.repository.handle import Repository
 from dlv.weights.store import MatrixStore
@@ -48,7 +48,7 @@ def projected(repository: Repository, name: str, folder: Path, room: Room) -> in
     version = versions.latest(repository.database, name)
     assert version is not None
     with closing(MatrixStore.of(repository)) as store:
-        return write(folder, repository.manifest(version.id), store, room)
+        return write_projection(folder, repository.manifest(version.id), store, room)
 
 
 def test_what_the_projector_reads(repository: Repository, tmp_path: Path) -> None:

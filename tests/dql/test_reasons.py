@@ -24,7 +24,7 @@ def test_each_condition_tells_how_many_it_keeps_alone(tmp_path: Path) -> None:
     parts = (Compare("=", name, Constant("a")), Compare("!=", name, Constant("a")))
     with Repository.init(tmp_path)[0] as repository:
         query = Query(Select((Item("m", Whole("m")),), (Source("m"),), All(parts)))
-        assert reasons.of(repository.database, query) == [
+        assert reasons.survivor_reasons(repository.database, query) == [
             '0 versions: m.name = "a"',
             '0 versions: m.name != "a"',
         ]

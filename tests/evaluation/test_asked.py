@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dlv.errors import UnsafeInput, UsageError
-from dlv.evaluation.asked import asked, value
+from dlv.evaluation.asked import read_settings, value
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_file_and_what_changes_it(tmp_path: Path, form: str) -> None:
         path.write_text('lr = 1\nbatch_size = 5\n[data]\nscale = 2.0\nlabels = "t"\n')
     else:
         path.write_text('{"lr": 1, "batch_size": 5, "data": {"scale": 2.0, "labels": "t"}}')
-    found = asked(str(path), ["data.scale=3", "data.inputs.ids=k", "top_k=2"])
+    found = read_settings(str(path), ["data.scale=3", "data.inputs.ids=k", "top_k=2"])
     assert (found.batch, found.top_k, found.data.scale) == (5, 2, 3.0)
     assert (found.data.labels, found.data.inputs) == ("t", {"ids": "k"})
     assert found.precision is found.engine is found.input_data is None
@@ -60,15 +60,15 @@ def test_a_file_and_what_changes_it(tmp_path: Path, form: str) -> None:
 )
 def test_refused(settings: list[str]) -> None:
     with pytest.raises(UsageError):
-        asked(None, settings)
+        read_settings(None, settings)
 
 
 def test_files_name_no_code(tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_text('input_data = "python:os:getcwd"\n')
     with pytest.raises(UnsafeInput):
-        asked(str(path), [])
+        read_settings(str(path), [])
     path.write_text("data = 3\n")
     with pytest.raises(UsageError, match="no table"):
-        asked(str(path), [])
-    assert asked(None, ["input_data=python:os:getcwd"]).input_data == "python:os:getcwd"
+        read_settings(str(path), [])
+    assert read_settings(None, ["input_data=python:os:getcwd"]).input_data == "python:os:getcwd"

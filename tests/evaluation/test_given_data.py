@@ -12,7 +12,7 @@ import pytest
 import dlv.api as api
 from dlv.api import Repo
 from dlv.errors import NotFound, UsageError
-from dlv.evaluation.given_data import given, split
+from dlv.evaluation.given_data import find_data, split
 
 
 @pytest.fixture
@@ -66,12 +66,12 @@ def test_a_file_that_is_missing(repo: Repo) -> None:
 
 def test_what_was_added_with_the_version(repo: Repo) -> None:
     here = repo.repository.root
-    found = given(repo.repository, None, ["net@1"], here)
+    found = find_data(repo.repository, None, ["net@1"], here)
     assert (found.where, found.entry is not None) == ("net@1:a.npz", True)
     with pytest.raises(UsageError, match="there are several") as error:
-        given(repo.repository, None, ["net@1", "net@2"], here)
+        find_data(repo.repository, None, ["net@1", "net@2"], here)
     assert error.value.why == "net@1:a.npz, net@2:b.npz"
     with pytest.raises(UsageError, match="there are several"):
-        given(repo.repository, None, ["net@3"], here)
-    assert given(repo.repository, "net@2:b.npz", ["net@1"], here).entry is not None
-    assert given(repo.repository, "elsewhere.npz", ["net@1"], here).entry is None
+        find_data(repo.repository, None, ["net@3"], here)
+    assert find_data(repo.repository, "net@2:b.npz", ["net@1"], here).entry is not None
+    assert find_data(repo.repository, "elsewhere.npz", ["net@1"], here).entry is None

@@ -12,10 +12,10 @@ MARK = StagedFile("old.py", "", "removed", "")
 
 
 def test_put_and_take(db: Database) -> None:
-    staged.put(db, [ONE, TWO, MARK])
+    staged.insert_staged(db, [ONE, TWO, MARK])
     assert staged.everything(db) == [TWO, ONE, MARK]
     newer = StagedFile("b.pt", "/y/b.pt", "file", "binary")
-    staged.put(db, [newer])
+    staged.insert_staged(db, [newer])
     assert staged.everything(db) == [TWO, newer, MARK]
     staged.drop(db, ["b.pt", "unknown"])
     assert staged.everything(db) == [TWO, MARK]

@@ -18,7 +18,7 @@ _MODULE = "dlv_user_model"  # no name that the code itself would import
 
 
 @contextlib.contextmanager
-def made(file_and_name: str) -> Iterator[Any]:
+def factory_result(file_and_name: str) -> Iterator[Any]:
     """What the factory returns, while its folder can be imported from.
 
     What it prints goes to stderr; nothing is written beside the file, and the modules of its

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from dlv.adapters.aten.exported_graph import dtype_name, fill
-from dlv.adapters.aten.factory import first_line, made
+from dlv.adapters.aten.factory import factory_result, first_line
 from dlv.adapters.aten.functional import Written
 from dlv.adapters.aten.modes import (
     always_dropping,
@@ -290,7 +290,7 @@ def from_factory(
     Without any, FACTORY returns the model and example inputs.
     """
     torch = require("torch", "torch")
-    with same_numbers(torch), made(file_and_name) as found:
+    with same_numbers(torch), factory_result(file_and_name) as found:
         module, examples = found, None
         if isinstance(found, tuple) and len(found) == 2:
             module, examples = found

@@ -39,7 +39,7 @@ def load(where: str, directory: Path) -> Any:
 def call(where: str, directory: Path) -> Called:
     """Import the module, from this directory first, and call the function once."""
     function = load(where, directory)
-    return Called(called(function, where), told(function))
+    return Called(called(function, where), stated_fingerprint(function))
 
 
 def called(function: Any, where: str) -> dict[str, Column]:
@@ -54,7 +54,7 @@ def called(function: Any, where: str) -> dict[str, Column]:
         raise UsageError(f"{where} failed", why=f"{type(error).__name__}: {said}"[:300]) from error
 
 
-def told(function: Any) -> str | None:
+def stated_fingerprint(function: Any) -> str | None:
     """The fingerprint that a function says its data has."""
     found = getattr(function, "fingerprint", None)
     return str(found() if callable(found) else found) if found is not None else None

@@ -82,7 +82,7 @@ def fingerprint_of(where: str, directory: Path = Path(), *, digest: Digest = fin
     """What tells this data from other data. Of code that tells nothing, `unverified:` its name."""
     if not where.startswith(data_code.PREFIX):
         return digest(directory / where)
-    return data_code.told(data_code.load(where, directory)) or f"{UNVERIFIED}{where}"
+    return data_code.stated_fingerprint(data_code.load(where, directory)) or f"{UNVERIFIED}{where}"
 
 
 def _of_arrays(
@@ -118,7 +118,7 @@ def _parted(members: Mapping[str, Column]) -> tuple[Mapping[str, Column], Mappin
 
 def _of_code(where: str, settings: Settings, wanted: Sequence[Wanted], directory: Path) -> Parts:
     function = data_code.load(where, directory)
-    print_ = data_code.told(function)
+    print_ = data_code.stated_fingerprint(function)
     if not _takes_step(function):
         named = Named(where, data_code.called(function, where))
         return _of_arrays(named, print_, settings, wanted)

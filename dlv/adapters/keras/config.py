@@ -48,7 +48,7 @@ class Call:
 
     @property
     def refs(self) -> list[Ref]:
-        return [*found(self.args), *found(list(self.kwargs.values()))]
+        return [*references_in(self.args), *references_in(list(self.kwargs.values()))]
 
 
 @dataclass
@@ -131,7 +131,7 @@ class Model:
         return replace(self, layers=layers, outputs=settle(self.outputs))
 
 
-def found(value: Any) -> Iterator[Ref]:
+def references_in(value: Any) -> Iterator[Ref]:
     """All references in arguments, first to last."""
     waiting = [value]
     while waiting:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import dlv.adapters.keras.masks as masks
-from dlv.adapters.keras.config import Call, Layer, Model, Ref, batch_shape, found
+from dlv.adapters.keras.config import Call, Layer, Model, Ref, batch_shape, references_in
 from dlv.adapters.keras.masks import Mask
 from dlv.adapters.keras.understood import (
     GATED,
@@ -116,10 +116,10 @@ def refs_of(call: Call, model: Model) -> list[Ref]:
         keys = model.keys or [ref.layer for ref in model.inputs]
         if more or sorted(first) != sorted(keys):
             raise Unsayable(f"the model {model.name!r} is called with other keys than its own")
-        return list(found([first[key] for key in keys]))
+        return list(references_in([first[key] for key in keys]))
     if model.keys:
         raise Unsayable(f"the model {model.name!r} has keys, it is called without")
-    refs = list(found(call.args))
+    refs = list(references_in(call.args))
     if any(not isinstance(item, Ref) for item in _flat(call.args)):
         raise Unsayable(f"the model {model.name!r} is called with more than tensors")
     return refs
@@ -198,9 +198,9 @@ def _tagged(value: Any, counter: Iterator[int], depth: int) -> dict[str, Any]:
         return {"n": next(counter)}
     if isinstance(value, (list, dict)):
         items = value if isinstance(value, list) else list(value.values())
-        if any(True for _ in found(items)) and depth < _MOST_ARGUMENTS:
+        if any(True for _ in references_in(items)) and depth < _MOST_ARGUMENTS:
             return {"l": [_tagged(item, counter, depth + 1) for item in items]}
-        for _ in found(items):
+        for _ in references_in(items):
             next(counter)
         text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=lambda _: None)
         return {"c": text[:_MOST_TEXT]}

@@ -53,7 +53,7 @@ def rows_for(
         return _read(found, inputs)
 
     if asked.data is not None:
-        source = given_data.given(repository, asked.data, [], asked.directory)
+        source = given_data.find_data(repository, asked.data, [], asked.directory)
         return Calibration(opened(source), asked.data)
     for entry in manifest.files:
         if entry.role == given_data.ROLE and entry.path.endswith(_SUFFIXES):

@@ -99,7 +99,7 @@ class Made:
     tuning: Tuning | None  # of the tighter bound, where there is one
 
 
-def make(
+def make_record(
     model: Model,
     view: View,
     rows: Mapping[str, Array],

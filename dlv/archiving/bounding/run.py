@@ -14,7 +14,7 @@ import dlv.repository.revisions as revisions
 import dlv.weights.catalogue as catalogue
 from dlv.archiving.bounding.calibration import Asked, rows_for
 from dlv.archiving.bounding.fixing import fix, halved, part, row_axis
-from dlv.archiving.bounding.make import Made, Model, make
+from dlv.archiving.bounding.make import Made, Model, make_record
 from dlv.archiving.bounding.view import View
 from dlv.archiving.packing import Packing
 from dlv.archiving.proposal import Progress
@@ -126,7 +126,7 @@ def made_in_halves(
     model: Model, view: View, rows: Mapping[str, Array], folder: Path, *, strict: bool
 ) -> Made:
     """The record; the weights of the view are in halves then if that pays."""
-    made = make(model, view, rows, strict=strict)
+    made = make_record(model, view, rows, strict=strict)
     fresh = {name for name in model.program.matrices if _fits(view, model.hash(name))}
     before = _level(made)
     if before is None or _most(made, before, fresh) < WORTH * _bytes(made):
@@ -135,7 +135,7 @@ def made_in_halves(
         for matrix in {model.hash(name) for name in fresh}:
             tried.put(halved(view, matrix, folder))
         # The first planes stay what they are.
-        finer = make(model, tried, rows, strict=strict, tuning=made.tuning)
+        finer = make_record(model, tried, rows, strict=strict, tuning=made.tuning)
         after = _level(finer)
         spared = 0.0 if after is None else _bytes(made, before) - _bytes(finer, after)
         if spared < WORTH * _bytes(made):

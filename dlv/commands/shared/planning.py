@@ -68,7 +68,7 @@ def make_bounds(
     import dlv.evaluation.asked as settings
 
     file = None if config is None else str(call.directory / config)
-    said = settings.asked(file, sets)
+    said = settings.read_settings(file, sets)
     given = calibrating.Asked(calibration or said.input_data, said.data, call.directory)
     asked = bounding.Request(refs, given, call.author, lenient)
     return bounding.bound(call.repository, asked, progress=call.progress)

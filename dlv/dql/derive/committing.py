@@ -146,7 +146,7 @@ def _weights(
     plan = held.plan(network)
     opened = Checkpoint(FORMAT, held.carried(plan, seed))
     file = WeightFile(name, FORMAT, 0, "", None, own=True, opened=opened)
-    stored = snapshots.put([file], writer)
+    stored = snapshots.store_snapshots([file], writer)
     (snapshot,) = stored.snapshots
     return replace(stored, snapshots=(replace(snapshot, containers=()),)), _reused(plan, seed)
 

@@ -145,7 +145,7 @@ class _Construct:
                 ]
                 if self.each:
                     tasks = [
-                        mutating.at(task, task.places[place[first]])
+                        mutating.task_at(task, task.places[place[first]])
                         for task, first in zip(tasks, self._groups, strict=True)
                     ]
                 yield self._words(tasks), _tried(self._made, tasks)

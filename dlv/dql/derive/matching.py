@@ -26,10 +26,10 @@ from dlv.network.regular import searching
 Attribute = Callable[[str], Any]
 
 
-def holds(test: Condition, attribute: Attribute, layer: Callable[[], Layer]) -> bool:
+def condition_holds(test: Condition, attribute: Attribute, layer: Callable[[], Layer]) -> bool:
     """Whether the node is so. A part that is about more than the node alone counts as fulfilled."""
     if isinstance(test, All):
-        return all(holds(part, attribute, layer) for part in test.parts)
+        return all(condition_holds(part, attribute, layer) for part in test.parts)
 
     def leaf(value: Value) -> Any:
         if not isinstance(value, NodeValue):
@@ -87,7 +87,7 @@ class Layers:
         return [Match(name, reached.captures) for name, reached in place.items()]
 
     def fulfils(self, name: str, test: Condition) -> bool:
-        return holds(test, partial(self.value, name), partial(self.as_layer, name))
+        return condition_holds(test, partial(self.value, name), partial(self.as_layer, name))
 
     def edge(self, source: str, target: str) -> bool:
         """Whether one is read by the other, directly or past plumbing; also of an input."""

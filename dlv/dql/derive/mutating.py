@@ -239,6 +239,6 @@ def _making(making: Making) -> str:
     return f"{making.op}({', '.join(words)})"
 
 
-def at(task: Task, place: Place) -> Task:
+def task_at(task: Task, place: Place) -> Task:
     """The same action at one place only."""
     return replace(task, places=(place,))

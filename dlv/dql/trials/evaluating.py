@@ -45,7 +45,7 @@ from dlv.training.workers import pool
 from dlv.weights.store import MatrixStore
 
 
-def ranked(results: Sequence[TrialResult], planned: Mapping[str, Planned]) -> list[Trial]:
+def rank_trials(results: Sequence[TrialResult], planned: Mapping[str, Planned]) -> list[Trial]:
     """The best first. A trial that an earlier way of asking had, and this one has not, is none."""
     found: list[Trial] = []
     for result in results:
@@ -55,7 +55,7 @@ def ranked(results: Sequence[TrialResult], planned: Mapping[str, Planned]) -> li
     return found
 
 
-def unranked(planned: Mapping[str, Planned]) -> list[Trial]:
+def unranked_trials(planned: Mapping[str, Planned]) -> list[Trial]:
     """Before anything is trained."""
     return [_trial(trial, trial.ordinal, None, None) for trial in planned.values()]
 
@@ -77,7 +77,7 @@ def _trial(trial: Planned, ordinal: int, rank: int | None, result: TrialResult |
     )
 
 
-def chosen(work: Evaluation, trials: Sequence[Trial]) -> list[Trial]:
+def choose_trials(work: Evaluation, trials: Sequence[Trial]) -> list[Trial]:
     """As `order by`, `limit` and `offset` say; without an order the best first."""
     found = list(trials)
     for order in reversed(work.order):
@@ -124,7 +124,9 @@ def _key(value: Any) -> tuple[int, Any]:
     return (1, value) if isinstance(value, str) else (2, json.dumps(value, sort_keys=True))
 
 
-def discard(repository: Repository, ledger: Ledger, view: RunView, *, committed: bool) -> None:
+def discard_checkpoints(
+    repository: Repository, ledger: Ledger, view: RunView, *, committed: bool
+) -> None:
     """Of what was stopped all go; of what was kept all but the last ones, once it is a version.
 
     What another run works on keeps its own.
@@ -289,7 +291,7 @@ class Evaluating:
     def planned(self) -> Trials:
         """What there would be; nothing is trained or written."""
         found = self._outcome(self._done_before())
-        return replace(found, trials=unranked(self.picking.trials), planned=True)
+        return replace(found, trials=unranked_trials(self.picking.trials), planned=True)
 
     def explained(self) -> Explained:
         """In lines: networks, dimensions, trials, steps at most."""
@@ -439,7 +441,7 @@ class Evaluating:
     def _found(self, ledger: Ledger, run: str, done: int) -> Trials:
         view = ledger.run(run)
         self._check(view)
-        trials = ranked(ledger.result(run), self.picking.trials)
+        trials = rank_trials(ledger.result(run), self.picking.trials)
         name = self.work.into
         if name is not None and view.state != "running":
             trials = winners.commit(
@@ -452,12 +454,12 @@ class Evaluating:
                 warn=self.warnings.append,
             )
         if not self.how.keep_checkpoints:
-            discard(self.repository, ledger, view, committed=name is not None)
+            discard_checkpoints(self.repository, ledger, view, committed=name is not None)
         self._warn(view)
         found = self._outcome(done)
         return replace(
             found,
-            trials=chosen(self.work, trials),
+            trials=choose_trials(self.work, trials),
             counts=dict(view.counts),
             state=view.state,
             why=view.why,

@@ -32,7 +32,7 @@ from dlv.repository.handle import Repository
 from dlv.training.ledger.ledger import Ledger
 from dlv.training.trial_files import TrialFiles
 from dlv.versions.publishing import NewVersion, publish
-from dlv.weights.snapshots import WeightFile, Weights, put
+from dlv.weights.snapshots import WeightFile, Weights, store_snapshots
 from dlv.weights.store import MatrixStore
 from dlv.weights.writer import PackRecord, WeightWriter
 
@@ -210,7 +210,7 @@ def _stored(
     ]
     opened = Checkpoint(FORMAT, tensors)
     file = WeightFile(name, FORMAT, 0, "", checkpoint.step, own=True, opened=opened)
-    stored = put([file], writer)
+    stored = store_snapshots([file], writer)
     (snapshot,) = stored.snapshots
     return replace(stored, snapshots=(replace(snapshot, containers=()),))
 

@@ -16,7 +16,7 @@ from lark.grammar import Rule
 _KEYWORD = re.compile(r"([a-z_]+)\\b")
 
 
-def made(grammar: str) -> dict[str, Any]:
+def make_tables(grammar: str) -> dict[str, Any]:
     """What `tables.Tables` is made of."""
     found = Lark(grammar, parser="lalr", maybe_placeholders=True)
     table: Any = found.parser.parser._parse_table  # as in the parsers that lark writes itself

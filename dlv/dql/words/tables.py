@@ -104,7 +104,7 @@ def tables(cache_folder: Path | None) -> Tables:
         return Tables(kept)
     import dlv.dql.words.table_making as table_making
 
-    made = table_making.made(text)
+    made = table_making.make_tables(text)
     if path is not None:
         _keep(path, made)
     return Tables(made)

@@ -245,7 +245,7 @@ _MAKERS: Mapping[str, Callable[[Mapping[str, Any], Lengths], Move]] = {
 }
 
 
-def made(node: Node, given: Numbers, sizes: Mapping[str, int]) -> Array:
+def filled_array(node: Node, given: Numbers, sizes: Mapping[str, int]) -> Array:
     """What is filled from numbers alone, or worked out of them."""
     import numpy as np
 

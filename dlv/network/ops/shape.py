@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dlv.kinds import Array
 from dlv.network.graph import Node
 from dlv.network.ops.layer import Layer, NoRule, Run, Shapes
-from dlv.network.ops.movement import made, moves, number
+from dlv.network.ops.movement import filled_array, moves, number
 from dlv.network.sizes import (
     Dim,
     Shape,
@@ -64,7 +64,7 @@ class Reshape(Layer):
     def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
         kind = node.attrs["kind"]
         if kind in ("fill", "arithmetic"):
-            return (made(node, [number(each) for each in run.inputs], run.sizes),)
+            return (filled_array(node, [number(each) for each in run.inputs], run.sizes),)
         x = run.inputs[0]
         if kind == "size":
             import numpy as np

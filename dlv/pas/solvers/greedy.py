@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import Any
 
-from dlv.pas.solvers.tree import Flat, Tree, carry, following, swap, under
+from dlv.pas.solvers.tree import Flat, Tree, add_load, following, swap, under
 
 FREE = 1e18  # worth of a swap that costs no storage, above all that cost some
 NOTHING = 1e300
@@ -42,7 +42,7 @@ def unmet(flat: Flat, tree: Tree, load: Any, open_: Any) -> int:
         if open_[g]:
             count += 1
             for at in range(flat.member_start[g], flat.member_start[g + 1]):
-                carry(tree, load, flat.member[at], 1)
+                add_load(tree, load, flat.member[at], 1)
     return count
 
 
@@ -57,7 +57,7 @@ def close(flat: Flat, tree: Tree, load: Any, open_: Any, v: int) -> int:
                 open_[g] = 0
                 count += 1
                 for member in range(flat.member_start[g], flat.member_start[g + 1]):
-                    carry(tree, load, flat.member[member], -1)
+                    add_load(tree, load, flat.member[member], -1)
         x = following(tree, x, v)
     return count
 
@@ -92,9 +92,9 @@ def satisfy(
             keys[e] = now
             heappush(heap, (now, e))
             continue
-        carry(tree, load, tree.parent[v], -load[v])
+        add_load(tree, load, tree.parent[v], -load[v])
         swap(flat, tree, e)
-        carry(tree, load, tree.parent[v], load[v])
+        add_load(tree, load, tree.parent[v], load[v])
         left -= close(flat, tree, load, open_, v)
         x = v
         while x >= 0:

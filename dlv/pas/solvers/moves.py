@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dlv.pas.solvers.tree import Flat, Tree, carry, following, swap, under
+from dlv.pas.solvers.tree import Flat, Tree, add_load, following, swap, under
 from dlv.pas.storage_graph import UNLIMITED
 
 NOTHING = 1e300
@@ -23,9 +23,9 @@ def settle(flat: Flat, tree: Tree, load: Any, moves: Any) -> int:
             continue
         if under(tree, u, v):
             continue
-        carry(tree, load, parent[v], -load[v])
+        add_load(tree, load, parent[v], -load[v])
         swap(flat, tree, e)
-        carry(tree, load, u, load[v])
+        add_load(tree, load, u, load[v])
         made += 1
     return made
 
@@ -50,9 +50,9 @@ def rotate(flat: Flat, tree: Tree, load: Any, outs: Any, ins: Any) -> int:
             continue
         for way in (e, f):
             v = heads[way]
-            carry(tree, load, parent[v], -load[v])
+            add_load(tree, load, parent[v], -load[v])
             swap(flat, tree, way)
-            carry(tree, load, parent[v], load[v])
+            add_load(tree, load, parent[v], load[v])
         made += 1
     return made
 

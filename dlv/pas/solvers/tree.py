@@ -107,7 +107,7 @@ def swap(flat: Flat, tree: Tree, e: int) -> int:
         x = after[x]
 
 
-def carry(tree: Tree, load: Any, v: int, amount: Any) -> None:
+def add_load(tree: Tree, load: Any, v: int, amount: Any) -> None:
     """Add to the load of v and of all that it hangs from."""
     parent = tree.parent
     while v >= 0:

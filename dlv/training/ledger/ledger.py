@@ -30,7 +30,7 @@ from dlv.training.ledger.claims import (
     Nothing,
     RunState,
 )
-from dlv.training.ledger.results import RunView, TrialResult, TrialView, ranked, view
+from dlv.training.ledger.results import RunView, TrialResult, TrialView, ranked, run_view
 from dlv.training.ledger.settling import Budget
 from dlv.training.ledger.trial_store import Row, TrialStore
 from dlv.training.ledger.verdicts import BUDGET, Mark, Rule
@@ -364,12 +364,12 @@ class Ledger:
 
     def run(self, run: str) -> RunView:
         with self.store.snapshot():
-            return view(self.store, self._run(run), self.clock())
+            return run_view(self.store, self._run(run), self.clock())
 
     def runs(self) -> list[RunView]:
         with self.store.snapshot():
             now = self.clock()
-            return [view(self.store, row, now) for row in self.store.runs()]
+            return [run_view(self.store, row, now) for row in self.store.runs()]
 
     def result(self, run: str) -> list[TrialResult]:
         """The trials of a run, the best first."""

@@ -98,7 +98,7 @@ class RunView:
         return dict(found)
 
 
-def view(store: TrialStore, run: Row, now: float) -> RunView:
+def run_view(store: TrialStore, run: Row, now: float) -> RunView:
     """A run with all its trials; the caller holds a snapshot of the store."""
     rules = settling.rules_of(run)
     marks = [settling.mark_of(row) for row in store.marks(run["id"])]

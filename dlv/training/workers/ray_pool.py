@@ -34,7 +34,7 @@ from dlv.training.workers.pool import (
     worker_environment,
 )
 from dlv.training.workers.ray_tasks import Keeper, slice_task
-from dlv.training.workers.slices import told
+from dlv.training.workers.slices import one_line
 from dlv.training.workers.worker import patience_of, silent
 
 KNOCK = 10.0  # seconds for a cluster to answer
@@ -211,8 +211,10 @@ class _Driver:
                     hint="pip install 'dlv[ray]' on every node, in the same versions",
                 ) from error
             if isinstance(cause, StorageError):
-                raise no_storage(told(cause)) from error
-            self.back(claim, "failed", told(cause) if isinstance(cause, DlvError) else str(error))
+                raise no_storage(one_line(cause)) from error
+            self.back(
+                claim, "failed", one_line(cause) if isinstance(cause, DlvError) else str(error)
+            )
         except self.ray.exceptions.RayError as error:
             self.faults += 1
             if self.faults > FAULTS:

@@ -58,7 +58,7 @@ class Slice:
         except MemoryError as problem:
             state, error = "failed", f"{traced(problem)}\nout of memory"
         except DlvError as problem:
-            state, error = "failed", told(problem)
+            state, error = "failed", one_line(problem)
         # Code of the user's own may call sys.exit, too.
         except BaseException as problem:
             state, error = "failed", traced(problem)
@@ -122,6 +122,6 @@ def _own(frames: object) -> bool:
     return HERE in Path(code.co_filename).resolve().parents
 
 
-def told(error: DlvError) -> str:
+def one_line(error: DlvError) -> str:
     """In one line, as tables show it."""
     return ": ".join(filter(None, (error.message, error.why))).replace("\n", " ")

@@ -130,7 +130,7 @@ def _mended(repository: Repository, wrong: Wrong) -> tuple[str, str]:
     if os.path.lexists(path):
         _set_aside(repository, path, wrong.kind)
     if wrong.kind == "format":
-        repository_format.write(repository.path)
+        repository_format.write_format(repository.path)
     elif wrong.kind == "settings":
         repository.config_file.write_text(repositories.NO_SETTINGS)
     elif wrong.kind == "folder":

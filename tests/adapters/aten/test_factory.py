@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dlv.adapters.aten.factory import first_line, made
+from dlv.adapters.aten.factory import factory_result, first_line
 from dlv.errors import DlvError, NotFound, UsageError
 from dlv.network.graph import Network
 
@@ -168,7 +168,7 @@ def test_an_environment_below_the_folder_stays_loaded(tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text(
         f"import sys; sys.path.append({str(packages)!r})\nimport installed_there\nmake = list\n"
     )
-    with made(f"{tmp_path / 'm.py'}:make") as found:
+    with factory_result(f"{tmp_path / 'm.py'}:make") as found:
         assert found == []
     try:
         assert "installed_there" in sys.modules

@@ -10,7 +10,7 @@ import pytest
 
 from dlv.adapters import network_json
 from dlv.archiving.bounding import run as halving
-from dlv.archiving.bounding.make import Made, Model, make
+from dlv.archiving.bounding.make import Made, Model, make_record
 from dlv.archiving.bounding.run import made_in_halves
 from dlv.network.program import program
 from tests.archiving.bounding.nets import MLP, digits, trained
@@ -52,7 +52,7 @@ def test_only_where_it_pays(
     before = layouts(shelf, model)
     made = made_with(shelf, model, tmp_path, monkeypatch, WORTH=1.0)
     assert layouts(shelf, model) == before == {"fc1.weight": "fixed", "fc2.weight": "ieee"}
-    assert made.record == make(model, shelf.view, ROWS).record
+    assert made.record == make_record(model, shelf.view, ROWS).record
 
 
 def test_the_record_is_of_what_is_stored(
@@ -62,7 +62,7 @@ def test_the_record_is_of_what_is_stored(
     made = made_with(shelf, model, tmp_path, monkeypatch, WORTH=-1.0)
     assert layouts(shelf, model) == {"fc1.weight": "halved", "fc2.weight": "ieee"}
     assert any(level["fc1.weight"] == 2 for level in made.schedule.levels)
-    assert made.record == make(model, shelf.view, ROWS).record
+    assert made.record == make_record(model, shelf.view, ROWS).record
     name = model.hash("fc1.weight")
     assert shelf.encoding(name).planes == 5
     assert bytes(shelf.view.raw(name)) == trained("mlp")[0]["fc1.weight"].tobytes()

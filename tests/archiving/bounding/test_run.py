@@ -296,7 +296,7 @@ def test_a_base_of_what_has_bounds_is_pinned(
     before, base = record(repository, "conv@2"), model(repository, "conv@1").hash("fc.weight")
     with repository.change("test") as change:
         bounds.forget(change.db, [record(repository, "conv@1").hash])
-    assert base not in bounds.told(repository.database, before.hash)
+    assert base not in bounds.matrices_of_record(repository.database, before.hash)
     assert base in pinned(repository.database, MatrixStore.of(repository))
     remove(repository, ["conv@1"], "Ada", force=True)
     archived(repository)
@@ -448,7 +448,7 @@ def test_interrupted(
 def doctored(repository: Repository, change: Callable[[Record], Record]) -> check.Report:
     """The report about a record of conv@1 that was changed, and is found."""
     old = record(repository, "conv@1")
-    made, told = change(old), bounds.told(repository.database, old.hash)
+    made, told = change(old), bounds.matrices_of_record(repository.database, old.hash)
     with repository.writing(), View(MatrixStore.of(repository)) as view:
         matrices = made.hashes(told, view.encoding).values()
         write_bounds(repository, view, made, list(matrices), [old.hash], "Ada", "doctored")

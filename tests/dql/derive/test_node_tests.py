@@ -37,7 +37,7 @@ ELSEWHERE = Compare("=", Column("m", "name"), Constant("lenet"))
 
 
 def holds(test: Condition) -> bool:
-    return node_tests.holds(test, NODE.get, lambda: ("CONV", None, "conv1", NODE))
+    return node_tests.condition_holds(test, NODE.get, lambda: ("CONV", None, "conv1", NODE))
 
 
 def is_(left: Value, sign: str, right: Any) -> Compare:

@@ -430,10 +430,12 @@ def test_evaluations_count_as_the_last_value() -> None:
 
 
 def test_derived_networks_beside_those_of_the_catalogue(made: Catalogue) -> None:
-    batch = derived.put(
+    batch = derived.insert_derived(
         made.db, [DerivedNetwork(made.hashes["a"], each, figures(each)) for each in (TORCH, PLAIN)]
     )
-    again = derived.put(made.db, [DerivedNetwork(made.hashes["b"], TORCH, figures(TORCH))])
+    again = derived.insert_derived(
+        made.db, [DerivedNetwork(made.hashes["b"], TORCH, figures(TORCH))]
+    )
     assert (batch, again) == (batch, batch + 1)
 
     def asked(
@@ -477,7 +479,9 @@ def test_a_reader_may_ask_of_derived_networks_too(tmp_path: Path) -> None:
     try:
         made.db = Database(tmp_path / "c.db", create=False)
         with made.db.snapshot():
-            batch = derived.put(made.db, [DerivedNetwork(made.hashes["a"], TORCH, figures(TORCH))])
+            batch = derived.insert_derived(
+                made.db, [DerivedNetwork(made.hashes["a"], TORCH, figures(TORCH))]
+            )
             item = r.Item("m", r.Listed(nodes(WIDE), "m"))
             query = r.Query(r.Select((item,), (r.Source("m", r.Derived(batch)),)))
             assert made.rows(query) == [(["features.3"],)]
