@@ -90,7 +90,7 @@ def interruptible() -> None:
 def grammar_made_once() -> Iterator[None]:
     """Though each test has a home of its own, where its tables are kept."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table_making, "made", functools.cache(table_making.make_tables))
+        patch.setattr(table_making, "make_tables", functools.cache(table_making.make_tables))
         yield
 
 
