@@ -30,7 +30,7 @@ from dlv.pas.floats import differences, exponents, format_of, words_in
 from dlv.pas.footer import Encoding, pieces_of
 from dlv.pas.layouts.fixed import Fixed
 from dlv.pas.layouts.registry import default_layout
-from dlv.pas.layouts.segments import Ieee
+from dlv.pas.layouts.segments import Ieee, split_matrix
 from dlv.pas.layouts.table import fitting
 from dlv.pas.packs import PackWriter
 from dlv.pas.read import read_matrix
@@ -277,7 +277,7 @@ def _keep_base(memory: Memory, base: Model) -> None:
     writer = PackWriter(file)
     for held in base.values():
         layout = default_layout()
-        planes, _ = layout.split(held.raw, held.dtype, held.shape)
+        planes, _ = split_matrix(layout, held.raw, held.dtype, held.shape)
         row = Encoding(_name(held), held.dtype, held.shape, layout.get_config(), None, len(planes))
         owner = writer.add_encoding(row)
         for plane, data in enumerate(planes):
@@ -298,7 +298,7 @@ def _pool(
         words = words_in(held.raw, held.dtype), words_in(base.raw, base.dtype)
         raw = differences(*words, format_of(held.dtype)).tobytes()
         delta = {"id": "sub", "base": _name(base), "overlap": None, "predictor": []}
-    planes, _ = layout.split(raw, held.dtype, held.shape)
+    planes, _ = split_matrix(layout, raw, held.dtype, held.shape)
     encoding = Encoding(
         _name(held), held.dtype, held.shape, layout.get_config(), delta, len(planes)
     )

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import dlv.cli as cli
+import dlv.recovery.rebuild as rebuilding
 from dlv.repository.handle import Repository
 from tests.damage import DAMAGES, Place
 from tests.released import NEWEST, unpack
@@ -25,7 +26,7 @@ SOME = {"a pack cut off", "two versions of one number", "a table that is gone"}
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = unpack(NEWEST, tmp_path_factory.mktemp("pristine")).root
     with Repository.find(root) as repository:
-        assert repository.database  # brought up to now
+        rebuilding.rebuild(repository, if_outdated=True)
     return root
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from dlv.errors import Damaged, UnsafeInput
 
-MOST_OPCODES = 2_000_000
+MOST_OPCODES = MOST_COPIED = 2_000_000
 MOST_STACK = 10_000  # batches of a dict push 2,000
 MOST_MARKS = 100
 _MOST_NAME = 512
@@ -501,7 +501,7 @@ class _Machine:
     def spend(self, items: int) -> None:
         """Copies are not paid for by the file's length, so they have a limit of their own."""
         self.copied += items
-        if self.copied > MOST_OPCODES:
+        if self.copied > MOST_COPIED:
             raise self.unsafe("repeats its own content too often")
 
     def named(self, module: Any, name: Any) -> Global:

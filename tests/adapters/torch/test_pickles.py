@@ -174,7 +174,7 @@ def test_size_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_copies_are_counted(monkeypatch: pytest.MonkeyPatch, call: bytes) -> None:
-    monkeypatch.setattr(pickles, "MOST_OPCODES", 100)
+    monkeypatch.setattr(pickles, "MOST_COPIED", 100)
     pairs = b"](" + b"NN\x86" * 60 + b"e\x85q\x000"
     assert load(b"\x80\x02" + pairs + call + b"h\x00R.", "p") is not None
     with pytest.raises(UnsafeInput, match="repeats"):
