@@ -221,9 +221,10 @@ class TrialFiles:
             durable.fsync_directory(made)
             self._take(made)
         except OSError as error:
-            raise durable.storage_error("write", made, error) from error
-        except StorageError:
             if not self.whole():  # nor has another query done it
+                raise durable.storage_error("write", made, error) from error
+        except StorageError:
+            if not self.whole():
                 raise
         finally:
             shutil.rmtree(made, ignore_errors=True)
