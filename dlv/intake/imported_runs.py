@@ -1,4 +1,4 @@
-"""Runs of other tools on their way into versions: what was made, and what was passed over."""
+"""Turn runs of other tools into versions, and list the versions made and the files skipped."""
 
 from __future__ import annotations
 

@@ -530,7 +530,7 @@ def _scaled(
         layout.check_smallest(np.abs(values) > 1 << (bits - 1), exponents, shape)
     found = values.reshape(len(units), -1) if by_row else values.reshape(-1, len(units))
     found *= units[:, None] if by_row else units
-    # Zeros of both signs are one number to whoever multiplies with them.
+    # In a product, zeros of both signs are the same number.
     if not units.all():
         found += 0.0
     return found.reshape(shape)

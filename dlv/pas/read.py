@@ -260,7 +260,7 @@ class Builder:
         self.words: Words = np.empty(0, np.uint8)
 
     def add(self, link: Link, start: int, stop: int) -> None:
-        """Take in the words start .. stop of the next link; its base's are there already."""
+        """Apply the words start .. stop of the next link to those of its base."""
         try:
             self._add(link, start, stop)
         except MemoryError as error:
@@ -424,7 +424,7 @@ class _Tree:
                 yield name, raw_of(builder.words)
             others = self._by_size(name)
             name = others.pop() if others else None
-            # Whoever got the last bytes may hold them still: no branch has memory of its own.
+            # The caller may still hold the last bytes, because branches share memory.
             copy = np.empty_like(builder.words) if fork and others else None
             for other in others:
                 if copy is None:

@@ -14,7 +14,7 @@ from dlv.network.sizes import Shape
 
 
 def tops_of(layer: Layer) -> list[tuple[str, Shape | None]]:
-    """(blob, shape) of each top; unknown axes are None, an unknown rank is no shape."""
+    """(blob, shape) of each top; None stands for an unknown axis or rank."""
     read = _READERS.get(layer.type, _images)
     shapes = read(layer)
     return [

@@ -65,7 +65,7 @@ def write_bounds(
         name = packing.add_object(KIND, data)
         for _, encoding in fresh:
             _encode(packing, view, encoding)
-        packing.seal()  # whoever reads this snapshot should not have to read others
+        packing.seal()  # so that reading this snapshot does not mean reading others
         for encoding in beside.carried:
             packing.carry(encoding)
         for kind, other in beside.objects:

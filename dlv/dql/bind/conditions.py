@@ -350,7 +350,7 @@ def _end(binder: Binder, side: ast.Expression) -> str | Fixed:
     raise binder.mismatch(side, found, VERSION)
 
 
-# What is no test
+# Parts that are not tests
 
 
 def _plain(binder: Binder, part: ast.Expression) -> Condition:

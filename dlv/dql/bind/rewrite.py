@@ -1,8 +1,8 @@
 """Bound queries rewritten so that they are easier to ask, with the same answer.
 
-What is decided where names are bound (saved queries put in, constants reckoned, nodes that
-`where` chose) and where SQL is made (conjunctions split, layers of selectors and templates,
-ranges of prefixes, what comes first) is no rule here.
+Binding already inserts saved queries, computes constants and keeps the nodes that `where` chose.
+Making SQL splits conjunctions, finds layers and prefixes, and chooses the order. Neither is
+repeated here.
 """
 
 from __future__ import annotations

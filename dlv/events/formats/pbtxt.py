@@ -268,7 +268,7 @@ def _lines(message: str, data: bytes, indent: str) -> Iterator[str]:
         raise _damaged(f"it is nested more than {DEPTH} deep")
     known = _messages()[message]
     found: dict[int, list[Any]] = {}
-    chosen = 0  # of the fields that exclude each other, the last one counts
+    chosen = 0  # of fields that exclude each other, the last one wins
     for number, kind, value in _parts(data):
         field = known.get(number)
         if field is None:

@@ -1,1 +1,1 @@
-"""Curves by experiment, run and tag for whoever shows them; `provider` is the data API."""
+"""Curves by experiment, run and tag, for pages that show them; `provider` is the data API."""

@@ -45,13 +45,13 @@ def compared(sign: str, left: str, right: str, odd: tuple[bool, bool], positive:
     if sign not in ("=", "!=") and odd[1]:
         if positive:
             return f"({plain} AND {right} < {NAN})"
-        # What is unequal to itself is no value at all, so that the whole is null then.
+        # A value that is not equal to itself is null, and then so is the whole expression.
         return f"({plain} AND ({right} < {NAN} OR {left} != {left}))"
     return f"({plain})"
 
 
 def options(values: tuple[r.Constant, ...]) -> list[Any]:
-    """What `in` compares with: NaN is equal to nothing, yet it is no null."""
+    """The values that `in` compares with: NaN equals nothing, but it is not null."""
     return [_NO_NUMBER if possible(each) else each.value for each in values]
 
 

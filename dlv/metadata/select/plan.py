@@ -49,7 +49,7 @@ def ranging(condition: r.Condition) -> bool:
 def driver(
     s: Statement, range_: Range, condition: r.Condition, share: Share | None = None
 ) -> Driver | None:
-    """None: there is no index for it. `share`: of how many versions it is true, as far as known."""
+    """Return None if no index answers it. `share`: the known share of versions that fulfil it."""
     match condition:
         case r.Compare(sign, r.Constant() as left, right) if sign in _MOVING:
             return driver(s, range_, r.Compare(_TURNED.get(sign, sign), right, left), share)

@@ -79,7 +79,7 @@ def compared(sign: str, left: r.Value, right: r.Value, one: Any, other: Any) -> 
 
 
 def arithmetic(operator: str, left: Any, right: Any) -> Any:
-    """None where a side is no number, or there is no result."""
+    """Return None if a side is not a number or the result is undefined."""
     for side in (left, right):
         if isinstance(side, bool) or not isinstance(side, (int, float)):
             return None

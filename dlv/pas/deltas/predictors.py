@@ -24,8 +24,8 @@ from dlv.pas.floats import Format, Words, format_of, ordered, unordered
 from dlv.pas.layouts.segments import Layout
 
 # Multiplications up to which OpenBLAS, the library below most builds of numpy, starts no threads.
-# On a machine that is busy already they take a hundred times as long as one; and whoever reads
-# matrices has a thread for each.
+# On a busy machine several threads take a hundred times as long as one, and reading already uses
+# a thread for each matrix.
 SERIAL = 1 << 18
 _WIDTH = 1 << 10  # columns at a time, so that at least some rows go together
 

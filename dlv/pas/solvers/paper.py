@@ -40,7 +40,7 @@ def solve_pt(graph: StorageGraph, budgets: Budgets, scheme: Scheme) -> StoragePl
     what is printed:
 
     - the estimate for what is outside is the shortest path, not the direct edge from the empty
-      matrix, which may not exist and is no lower bound where a delta is faster;
+      matrix, which may not exist, and is not a lower bound where a delta is faster;
     - what was left over goes on its shortest path for the same reason;
     - a base that is refused now is refused for good: estimates only grow, but for the few that
       an inner swap lowers.
