@@ -155,7 +155,7 @@ def flips(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_flip(lived_once: Path, tmp_path: Path, kind: str, fsck: Any) -> None:
-    wrong = flips(lived_once, tmp_path, kind, 25, fsck)
+    wrong = flips(lived_once, tmp_path, kind, 12, fsck)
     assert not wrong, "\n".join(wrong)
 
 

@@ -22,7 +22,7 @@ def flips(lived_once: Path, fast: Path, commit_model: Callable[..., str]) -> Fli
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_some(flips: Flips, kind: str) -> None:
-    wrong = list(flips.run(kind, {"log": 8, "catalogue": 6}.get(kind, 2)))
+    wrong = list(flips.run(kind, {"log": 4, "catalogue": 4}.get(kind, 1)))
     assert not wrong, "\n".join(wrong)
 
 

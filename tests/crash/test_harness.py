@@ -48,9 +48,8 @@ def test_sees_in_rebuild(prepare: Prepare, drive: Drive, bug: str) -> None:
     assert bad(drive(template, ["fsck", "--rebuild"], KILLS, bug=bug, order="backwards"))
 
 
-@pytest.mark.parametrize(
-    "bug", [pytest.param("archived_before_data", marks=pytest.mark.slow), "old_packs_first"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", ["archived_before_data", "old_packs_first"])
 def test_sees_in_archive(prepare: Prepare, drive: Drive, bug: str) -> None:
     template = prepare("archive", *SECOND)
     assert bad(drive(template, ARCHIVE, KILLS, bug=bug, order="backwards"))

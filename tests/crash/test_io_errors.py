@@ -27,16 +27,15 @@ ERRORS = [
 READ_ERRORS = [(FAIL_FROM, errno.EIO), (FAIL_ONCE, errno.EIO), (SHORT_FROM, 0)]
 
 
-@pytest.mark.parametrize("part", range(SLICES // 2))
-def test_commit(staged: Path, drive: Drive, part: int) -> None:
-    results = drive(staged, COMMIT, ERRORS, most=48, part=part, of=SLICES // 2)
+def test_commit(staged: Path, drive: Drive) -> None:
+    results = drive(staged, COMMIT, ERRORS, most=24)
     assert not bad(results)
     assert sum(result["failed"] > 0 for result in results) > 0.7 * len(results) > 15
     assert {result["code"] for result in results} <= {0, 8}
 
 
 def test_archive(prepare: Prepare, drive: Drive) -> None:
-    results = drive(prepare("archive", *SECOND), ARCHIVE, ERRORS, most=24)
+    results = drive(prepare("archive", *SECOND), ARCHIVE, ERRORS, most=12)
     assert not bad(results)
     assert {result["code"] for result in results} <= {0, 8}
 
@@ -44,23 +43,23 @@ def test_archive(prepare: Prepare, drive: Drive) -> None:
 def test_reads_of_an_archive(prepare: Prepare, drive: Drive) -> None:
     """A disk that cannot be read, or gives less at a time."""
     template = prepare("archive", *SECOND)
-    results = drive(template, ARCHIVE, READ_ERRORS, most=24, reads=True)
+    results = drive(template, ARCHIVE, READ_ERRORS, most=15, reads=True)
     assert not bad(results)
     failed = [result["failed"] > 0 for result in results if result["error"]]
-    assert sum(failed) > 0.4 * len(failed) > 5
+    assert sum(failed) > 0.4 * len(failed) > 2
 
 
 def test_an_archive_interrupted(prepare: Prepare, drive: Drive) -> None:
-    results = drive(prepare("archive", *SECOND), ARCHIVE, [(INTERRUPT, 0)], most=18)
+    results = drive(prepare("archive", *SECOND), ARCHIVE, [(INTERRUPT, 0)], most=9)
     assert not bad(results)
     # The last calls remove what is no longer needed: some come after the last word.
-    assert sum(result["code"] == 130 for result in results) > 0.7 * len(results) > 10
+    assert sum(result["code"] == 130 for result in results) > 0.7 * len(results) > 4
 
 
 def test_gc(prepare: Prepare, drive: Drive) -> None:
     """Whatever it had come to: what stays is whole, and the next gc finishes."""
     template = prepare("gc", *HIDDEN)
-    results = drive(template, GC, ERRORS, most=14, settings=("eager",))
+    results = drive(template, GC, ERRORS, most=8, settings=("eager",))
     assert not bad(results)
     assert {result["code"] for result in results} <= {0, 8}
 

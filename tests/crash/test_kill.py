@@ -41,10 +41,10 @@ ARCHIVES = {
 
 @pytest.mark.parametrize("part", range(SLICES))
 def test_commit(staged: Path, drive: Drive, part: int) -> None:
-    results = drive(staged, COMMIT, KILLS, most=64, part=part, of=SLICES)
+    results = drive(staged, COMMIT, KILLS, most=32, part=part, of=SLICES)
     assert not bad(results)
     # A name in the packs differs from run to run, and with it the number of calls, a little.
-    assert sum(result["code"] == -9 for result in results) > 0.9 * len(results) > 12
+    assert sum(result["code"] == -9 for result in results) > 0.9 * len(results) > 6
 
 
 @pytest.mark.slow
@@ -58,9 +58,9 @@ def test_commit_everywhere(prepare: Prepare, drive: Drive, part: int) -> None:
 @pytest.mark.parametrize("part", range(SLICES))
 def test_archive(prepare: Prepare, drive: Drive, part: int) -> None:
     """The old or the new packs serve, and the next archive finishes."""
-    results = drive(prepare("archive", *SECOND), ARCHIVE, KILLS, most=28, part=part, of=SLICES)
+    results = drive(prepare("archive", *SECOND), ARCHIVE, KILLS, most=16, part=part, of=SLICES)
     assert not bad(results)
-    assert sum(result["code"] == -9 for result in results) > 0.7 * len(results) > 4
+    assert sum(result["code"] == -9 for result in results) > 0.7 * len(results) > 2
 
 
 @pytest.mark.slow
@@ -78,9 +78,9 @@ def test_archive_everywhere(prepare: Prepare, drive: Drive, which: str, part: in
 def test_gc(prepare: Prepare, drive: Drive, part: int) -> None:
     """What stays is whole, and the next gc finishes."""
     template = prepare("gc", *HIDDEN)
-    results = drive(template, GC, KILLS, most=24, part=part, of=SLICES, settings=("eager",))
+    results = drive(template, GC, KILLS, most=16, part=part, of=SLICES, settings=("eager",))
     assert not bad(results)
-    assert sum(result["code"] == -9 for result in results) > 0.7 * len(results) > 4
+    assert sum(result["code"] == -9 for result in results) > 0.7 * len(results) > 2
 
 
 @pytest.mark.slow
@@ -103,8 +103,8 @@ def run(prepare: Prepare, drive: Drive, name: str, **how: Any) -> list[dict[str,
 @pytest.mark.parametrize(
     ("name", "most"),
     [
-        *[("evaluate", 4), ("import", 4), ("older", 6)],
-        *[("restore, then gc", 6), ("checkout", 4), ("copy edited", 4)],
+        *[("evaluate", 2), ("import", 2), ("older", 4)],
+        *[("restore, then gc", 4), ("checkout", 2), ("copy edited", 2)],
     ],
 )
 def test_some_points(prepare: Prepare, drive: Drive, name: str, most: int) -> None:

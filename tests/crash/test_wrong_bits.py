@@ -19,7 +19,7 @@ WRONG = [(SPOIL, 0)]
 
 
 @pytest.mark.parametrize(
-    ("name", "most"), [("commit", 40), ("archive", 20), ("checkout", 54), ("export", 12)]
+    ("name", "most"), [("commit", 20), ("archive", 10), ("checkout", 20), ("export", 6)]
 )
 def test_some(prepare: Prepare, drive: Drive, name: str, most: int) -> None:
     verb = VERBS[name]

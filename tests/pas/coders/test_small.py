@@ -248,7 +248,7 @@ class Tables:
 
 @pytest.mark.parametrize("held", [True, False])
 @pytest.mark.parametrize("compiled", [True, False])
-@pytest.mark.quick("True-True", "False-False")
+@pytest.mark.quick("False-False")
 def test_the_fast_coder_and_its_tables(
     compiled: bool, held: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,7 +53,7 @@ def problems(draw: st.DrawFn) -> tuple[list[Plan], list[dict[str, Any]], int]:
     return plans, draw(st.lists(rules(steps), max_size=3)), steps
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(problems(), st.integers(1, 3), st.randoms(use_true_random=False), st.integers(1, 4))
 def test_any_order_and_any_deaths_come_to_the_same(
     problem: tuple[list[Plan], list[dict[str, Any]], int], every: int, rng: Random, workers: int
@@ -65,7 +65,7 @@ def test_any_order_and_any_deaths_come_to_the_same(
     assert crowd.outcome("run") == outcome(plans, kept, steps, every)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(problems(), st.randoms(use_true_random=False), st.data())
 def test_trials_of_other_runs_change_nothing(
     problem: tuple[list[Plan], list[dict[str, Any]], int], rng: Random, data: st.DataObject
@@ -84,7 +84,7 @@ def test_trials_of_other_runs_change_nothing(
     assert crowd.outcome("other") == outcome(plans, [others], steps, 1)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(problems(), st.randoms(use_true_random=False), st.integers(2, 3), st.integers(1, 3))
 def test_halving_without_waiting(
     problem: tuple[list[Plan], list[dict[str, Any]], int], rng: Random, eta: int, first: int
