@@ -13,46 +13,6 @@ from dlv.kinds import Raw
 if TYPE_CHECKING:
     from dlv.network.graph import Network
 
-# Bytes per element of every dtype that dlv names; other dtypes are `raw:<name there>`.
-ITEM_BYTES = {
-    "bool": 1,
-    "int8": 1,
-    "int16": 2,
-    "int32": 4,
-    "int64": 8,
-    "uint8": 1,
-    "uint16": 2,
-    "uint32": 4,
-    "uint64": 8,
-    "float16": 2,
-    "float32": 4,
-    "float64": 8,
-    "bfloat16": 2,
-    "float8_e4m3": 1,
-    "float8_e5m2": 1,
-    "float8_e4m3fnuz": 1,
-    "float8_e5m2fnuz": 1,
-    "float8_e8m0": 1,
-    "complex64": 8,
-    "complex128": 16,
-}
-
-# What `struct` calls the dtypes that Python has numbers for.
-CODES = {
-    "bool": "?",
-    "int8": "b",
-    "int16": "h",
-    "int32": "i",
-    "int64": "q",
-    "uint8": "B",
-    "uint16": "H",
-    "uint32": "I",
-    "uint64": "Q",
-    "float16": "e",
-    "float32": "f",
-    "float64": "d",
-}
-
 ROLES = ("weight", "buffer", "optimizer", "extra")
 
 PART = 1 << 20

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 from dlv.adapters.checkpoint import Checkpoint, Part, Tensor
 from dlv.adapters.source import Source
+from dlv.dtypes import block_of
 from dlv.errors import Damaged, NewerFormat, UnsafeInput, UsageError
 
 FORMAT = "safetensors"
@@ -26,32 +27,32 @@ MOST_METADATA = 100_000
 MOST_TENSORS = 100_000
 _MOST_ENTRY_BYTES = 4096
 
-# Name there -> bits per element, name here; in the library's order, which `save` sorts by.
+# Name there -> name here; in the library's order, which `save` sorts by.
 DTYPES = {
-    "BOOL": (8, "bool"),
-    "F4": (4, "raw:F4"),
-    "F6_E2M3": (6, "raw:F6_E2M3"),
-    "F6_E3M2": (6, "raw:F6_E3M2"),
-    "U8": (8, "uint8"),
-    "I8": (8, "int8"),
-    "F8_E5M2": (8, "float8_e5m2"),
-    "F8_E4M3": (8, "float8_e4m3"),
-    "F8_E8M0": (8, "float8_e8m0"),
-    "F8_E4M3FNUZ": (8, "float8_e4m3fnuz"),
-    "F8_E5M2FNUZ": (8, "float8_e5m2fnuz"),
-    "I16": (16, "int16"),
-    "U16": (16, "uint16"),
-    "F16": (16, "float16"),
-    "BF16": (16, "bfloat16"),
-    "I32": (32, "int32"),
-    "U32": (32, "uint32"),
-    "F32": (32, "float32"),
-    "C64": (64, "complex64"),
-    "F64": (64, "float64"),
-    "I64": (64, "int64"),
-    "U64": (64, "uint64"),
+    "BOOL": "bool",
+    "F4": "raw:F4",
+    "F6_E2M3": "raw:F6_E2M3",
+    "F6_E3M2": "raw:F6_E3M2",
+    "U8": "uint8",
+    "I8": "int8",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E4M3": "float8_e4m3",
+    "F8_E8M0": "float8_e8m0",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "I16": "int16",
+    "U16": "uint16",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I32": "int32",
+    "U32": "uint32",
+    "F32": "float32",
+    "C64": "complex64",
+    "F64": "float64",
+    "I64": "int64",
+    "U64": "uint64",
 }
-_THERE = {here: there for there, (_, here) in DTYPES.items()}
+_THERE = {here: there for there, here in DTYPES.items()}
 _RANK = {there: rank for rank, there in enumerate(DTYPES)}
 
 _METADATA = "__metadata__"
@@ -106,7 +107,7 @@ def open(path: str) -> Checkpoint:  # noqa: A001 (the name in the Adapter protoc
     tensors = [
         Tensor(
             entry.name,
-            DTYPES[entry.dtype][1],
+            DTYPES[entry.dtype],
             entry.shape,
             entry.end - entry.begin,
             partial(file.read, len(skeleton) + entry.begin, entry.end - entry.begin),
@@ -225,7 +226,8 @@ def _read_entry(name: str, header: _Header) -> _Entry:
         raise Damaged(problem, why="dtype is a text, shape and offsets are lists of counts")
     if dtype not in DTYPES:
         raise NewerFormat(problem, why=f"its dtype {dtype} is not known")
-    bits = DTYPES[dtype][0]
+    elements, size = block_of(DTYPES[dtype])
+    bits = 8 * size // elements
     for side in shape:
         bits *= max(side, 1)  # a zero elsewhere does not make an absurd side sensible
         if bits >= 1 << 66:

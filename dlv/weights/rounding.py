@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from dlv.adapters import registry, zip_checksums
-from dlv.adapters.checkpoint import ITEM_BYTES, Checkpoint, Tensor
+from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.adapters.source import Source
 from dlv.canonical import matrix_hasher
 from dlv.disk.durable import TemporaryFile, storage_error
+from dlv.dtypes import ITEM_BYTES
 from dlv.errors import DlvError
 from dlv.kinds import Raw
 from dlv.pas.layouts import schemes

@@ -12,6 +12,7 @@ from typing import Any
 
 from dlv.adapters.decimals import shortest
 from dlv.adapters.source import Source
+from dlv.dtypes import block_of
 from dlv.errors import Damaged, NewerFormat, UnsafeInput, UsageError
 
 ALIGNMENT = 32  # where the file says nothing else
@@ -30,50 +31,42 @@ _KEY_LEAST, _TENSOR_LEAST = 13, 32  # bytes that the smallest one takes
 _VERSIONS = (2, 3)
 
 
-@dataclass(frozen=True)
-class Type:
-    """An element type: its name here, and how many elements make a block of how many bytes."""
-
-    here: str
-    block: int = 1
-    size: int = 1
-
-
+# ggml's numbers of element types.
 TYPES = {
-    0: Type("float32", 1, 4),
-    1: Type("float16", 1, 2),
-    2: Type("raw:Q4_0", 32, 18),
-    3: Type("raw:Q4_1", 32, 20),
-    6: Type("raw:Q5_0", 32, 22),
-    7: Type("raw:Q5_1", 32, 24),
-    8: Type("raw:Q8_0", 32, 34),
-    9: Type("raw:Q8_1", 32, 40),
-    10: Type("raw:Q2_K", 256, 84),
-    11: Type("raw:Q3_K", 256, 110),
-    12: Type("raw:Q4_K", 256, 144),
-    13: Type("raw:Q5_K", 256, 176),
-    14: Type("raw:Q6_K", 256, 210),
-    15: Type("raw:Q8_K", 256, 292),
-    16: Type("raw:IQ2_XXS", 256, 66),
-    17: Type("raw:IQ2_XS", 256, 74),
-    18: Type("raw:IQ3_XXS", 256, 98),
-    19: Type("raw:IQ1_S", 256, 50),
-    20: Type("raw:IQ4_NL", 32, 18),
-    21: Type("raw:IQ3_S", 256, 110),
-    22: Type("raw:IQ2_S", 256, 82),
-    23: Type("raw:IQ4_XS", 256, 136),
-    24: Type("int8", 1, 1),
-    25: Type("int16", 1, 2),
-    26: Type("int32", 1, 4),
-    27: Type("int64", 1, 8),
-    28: Type("float64", 1, 8),
-    29: Type("raw:IQ1_M", 256, 56),
-    30: Type("bfloat16", 1, 2),
-    34: Type("raw:TQ1_0", 256, 54),
-    35: Type("raw:TQ2_0", 256, 66),
-    39: Type("raw:MXFP4", 32, 17),
-    40: Type("raw:NVFP4", 64, 36),
-    41: Type("raw:Q1_0", 128, 18),
+    0: "float32",
+    1: "float16",
+    2: "raw:Q4_0",
+    3: "raw:Q4_1",
+    6: "raw:Q5_0",
+    7: "raw:Q5_1",
+    8: "raw:Q8_0",
+    9: "raw:Q8_1",
+    10: "raw:Q2_K",
+    11: "raw:Q3_K",
+    12: "raw:Q4_K",
+    13: "raw:Q5_K",
+    14: "raw:Q6_K",
+    15: "raw:Q8_K",
+    16: "raw:IQ2_XXS",
+    17: "raw:IQ2_XS",
+    18: "raw:IQ3_XXS",
+    19: "raw:IQ1_S",
+    20: "raw:IQ4_NL",
+    21: "raw:IQ3_S",
+    22: "raw:IQ2_S",
+    23: "raw:IQ4_XS",
+    24: "int8",
+    25: "int16",
+    26: "int32",
+    27: "int64",
+    28: "float64",
+    29: "raw:IQ1_M",
+    30: "bfloat16",
+    34: "raw:TQ1_0",
+    35: "raw:TQ2_0",
+    39: "raw:MXFP4",
+    40: "raw:NVFP4",
+    41: "raw:Q1_0",
 }
 _REMOVED = (4, 5, 31, 32, 33, 36, 37, 38)
 
@@ -172,17 +165,16 @@ def _entry(scanner: _Scanner) -> Entry:
                 hint="quantise the model again, or add the file with --as file",
             )
         raise NewerFormat(problem, why=f"its type {number} is not known")
-    kind = TYPES[number]
     elements = 1
     for side in sides:
         elements *= max(side, 1)  # a zero elsewhere does not make an absurd side sensible
         if elements >= 1 << 63:
             raise UnsafeInput(problem, why=f"the shape {sides} overflows")
     # Blocks lie along the axis that GGUF names first.
-    if (sides[0] if sides else 1) % kind.block:
+    block, _ = block_of(TYPES[number])
+    if (sides[0] if sides else 1) % block:
         raise UnsafeInput(
-            problem,
-            why=f"{kind.here} has blocks of {kind.block} numbers, its shape is {sides}",
+            problem, why=f"{TYPES[number]} has blocks of {block} numbers, its shape is {sides}"
         )
     return Entry(name, tuple(reversed(sides)), number, offset)
 

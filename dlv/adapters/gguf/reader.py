@@ -14,7 +14,7 @@ from functools import partial
 from typing import BinaryIO
 
 from dlv.adapters import splice
-from dlv.adapters.checkpoint import ITEM_BYTES, Checkpoint, Tensor
+from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.adapters.gguf.header import (
     ALIGNMENT,
     MOST_AXES,
@@ -28,13 +28,14 @@ from dlv.adapters.order import swap
 from dlv.adapters.source import Source
 from dlv.adapters.splice import Piece
 from dlv.canonical import dumps, number
+from dlv.dtypes import ITEM_BYTES, block_of, tensor_bytes
 from dlv.errors import Damaged, UnsafeInput, UsageError
 from dlv.kinds import Raw
 
 FORMAT = "gguf"
 SUFFIX = ".gguf"
 
-_THERE = {kind.here: number for number, kind in TYPES.items()}
+_THERE = {dtype: number for number, dtype in TYPES.items()}
 _LONGEST_TEXT = 1000
 _TEXT = 8
 
@@ -56,7 +57,7 @@ def open(path: str) -> Checkpoint:  # noqa: A001 (the name in the Adapter protoc
         tensors = []
         pieces = []
         for index, (entry, place) in enumerate(_places(header, file)):
-            dtype = TYPES[entry.type].here
+            dtype = TYPES[entry.type]
             if header.big and dtype.startswith("raw:"):
                 dtype += "_BE"
             part = partial(_read, file, place)
@@ -119,9 +120,9 @@ def _check_saved(tensor: Tensor) -> None:
         )
     if len(tensor.name.encode("utf-8")) > MOST_NAME_BYTES:
         raise UsageError(f"gguf cannot hold a name of this length: {tensor.name[:80]}…")
-    kind = TYPES[_THERE[tensor.dtype]]
-    blocks, left = divmod(math.prod(tensor.shape), kind.block)
-    if left or blocks * kind.size != tensor.nbytes:
+    block, size = block_of(tensor.dtype)
+    blocks, left = divmod(math.prod(tensor.shape), block)
+    if left or blocks * size != tensor.nbytes:
         raise Damaged(
             f"the tensor {tensor.name} has a wrong length",
             why=f"{tensor.nbytes} bytes for {tensor.dtype} {list(tensor.shape)}",
@@ -146,8 +147,7 @@ def _places(header: Header, file: Source) -> Iterator[tuple[Entry, _Place]]:
     start = _aligned(header.end, header.alignment)
     sizes = []
     for entry in header.entries:
-        kind = TYPES[entry.type]
-        size = math.prod(entry.shape) // kind.block * kind.size
+        size = tensor_bytes(TYPES[entry.type], entry.shape)
         if entry.offset % header.alignment:
             raise UnsafeInput(
                 f"the tensor {entry.name!r} of {file.name} is not aligned",
@@ -179,7 +179,7 @@ def _places(header: Header, file: Source) -> Iterator[tuple[Entry, _Place]]:
             why=f"{file.size} bytes instead of {least}",
         )
     for entry, size in zip(header.entries, sizes, strict=True):
-        unit = ITEM_BYTES.get(TYPES[entry.type].here, 1) if header.big else 1
+        unit = ITEM_BYTES.get(TYPES[entry.type], 1) if header.big else 1
         yield entry, _Place(start + entry.offset, size, unit)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from dlv.adapters.hdf5.bytes import UNDEFINED, Cursor, Limits
 from dlv.adapters.hdf5.headers import Attribute
+from dlv.dtypes import DTYPES
 from dlv.errors import Damaged, NewerFormat, UnsafeInput
 
 MOST_RANK = 32
@@ -18,12 +19,9 @@ _CLASSES = (
 )  # fmt: skip
 # (size, exponent at, its bits, mantissa bits, bias) -> dtype
 _FLOATS = {
-    (2, 10, 5, 10, 15): "float16",
-    (4, 23, 8, 23, 127): "float32",
-    (8, 52, 11, 52, 1023): "float64",
-    (2, 7, 8, 7, 127): "bfloat16",
-    (1, 3, 4, 3, 7): "float8_e4m3",
-    (1, 2, 5, 2, 15): "float8_e5m2",
+    (d.bytes, d.mantissa, d.exponent, d.mantissa, d.bias): name
+    for name, d in DTYPES.items()
+    if d.exponent and d.word == d.bytes and not name.endswith("fnuz")
 }
 
 

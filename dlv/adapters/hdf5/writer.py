@@ -14,6 +14,7 @@ from typing import BinaryIO
 from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.hdf5.bytes import UNDEFINED, checksum
 from dlv.adapters.hdf5.headers import ATTRIBUTE, DATASPACE, DATATYPE, LAYOUT, LINK, LINK_INFO
+from dlv.dtypes import DTYPES
 from dlv.errors import UsageError
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -21,15 +22,6 @@ _FILL, _GROUP_INFO = 5, 10
 _MOST_MESSAGE = 65_000
 _MOST_TEXTS = 50_000
 _ALIGN = 8
-_FLOATS = {
-    "float16": (2, 15, 10, 5, 0, 10, 15),
-    "float32": (4, 31, 23, 8, 0, 23, 127),
-    "float64": (8, 63, 52, 11, 0, 52, 1023),
-}
-_INTEGERS = {
-    f"{sign}int{8 * size}": (size, not sign) for sign in ("", "u") for size in (1, 2, 4, 8)
-}
-
 Attributes = Mapping[str, str]
 
 
@@ -210,15 +202,13 @@ def _dataspace(shape: Sequence[int]) -> bytes:
 
 def _datatype(name: str, tensor: Tensor) -> bytes:
     dtype = tensor.dtype
-    if dtype in _FLOATS:
-        size, sign, exponent, bits, mantissa, rest, bias = _FLOATS[dtype]
-        return struct.pack(
-            *("<BBBBIHHBBBBI", 0x11, 0x20, sign, 0, size, 0, 8 * size),
-            *(exponent, bits, mantissa, rest, bias),
-        )
-    if dtype in _INTEGERS:
-        size, signed = _INTEGERS[dtype]
-        return struct.pack("<BBBBIHH", 0x10, 8 if signed else 0, 0, 0, size, 0, 8 * size)
+    if dtype in ("float16", "float32", "float64"):
+        d = DTYPES[dtype]
+        head = struct.pack("<BBBBIHH", 0x11, 0x20, 8 * d.bytes - 1, 0, d.bytes, 0, 8 * d.bytes)
+        return head + struct.pack("<BBBBI", d.mantissa, d.exponent, 0, d.mantissa, d.bias)
+    if dtype.startswith(("int", "uint")):
+        size = DTYPES[dtype].bytes
+        return struct.pack("<BBBBIHH", 0x10, 8 if dtype[0] == "i" else 0, 0, 0, size, 0, 8 * size)
     if dtype == "bool":
         base = struct.pack("<BBBBIHH", 0x10, 8, 0, 0, 1, 0, 8)
         return struct.pack("<BBBBI", 0x38, 2, 0, 0, 1) + base + b"FALSE\0TRUE\0\0\1"

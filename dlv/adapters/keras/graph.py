@@ -27,8 +27,9 @@ from dlv.adapters.keras.understood import (
     policy,
 )
 from dlv.adapters.keras.weights import Names, Path
+from dlv.dtypes import DTYPES
 from dlv.errors import Damaged, UnsafeInput
-from dlv.network.fields import DTYPES, FieldError, whole
+from dlv.network.fields import FieldError, whole
 from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.inference import attribute_faults, enough
 from dlv.network.ops.registry import layer_of

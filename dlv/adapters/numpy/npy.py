@@ -6,14 +6,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dlv.adapters.checkpoint import ITEM_BYTES
+from dlv.dtypes import DTYPES
 from dlv.errors import Damaged, UnsafeInput
 
 MAGIC = b"\x93NUMPY"
 MOST_HEADER_BYTES = 64 << 10
 MOST_DIMENSIONS = 64  # numpy's own limit
 
-_KINDS = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
+_BY_DESCR = {dtype.numpy: name for name, dtype in DTYPES.items() if dtype.numpy}
 _DESCR = re.compile(r"([<>|])([biufcSUVMm])([0-9]{1,9})(\[[0-9]{0,9}[A-Za-z]{1,9}\])?")
 _TEXT = r"'[^'\\]*+'|\"[^\"\\]*+\""
 _FIELD = re.compile(
@@ -153,8 +153,8 @@ def _read_descr(descr: str, what: str) -> tuple[str, int, int]:
     unit = {"S": 1, "V": 1, "U": 4, "c": item // 2}.get(kind, item)
     if (order == "|") != (unit == 1) and not (unit == 1 and item == 1):
         raise Damaged(f"{what} has an unknown dtype", why=repr(descr[:100]))
-    name = _KINDS.get(kind, "") + ("" if kind == "b" else str(8 * item))
-    if name not in ITEM_BYTES or (kind == "b" and item != 1) or moment:
+    name = _BY_DESCR.get(f"{kind}{number}")
+    if name is None or moment:
         sizes = {"f": (16,), "c": (32,), "M": (8,), "m": (8,)}
         if kind in "biu" or item not in sizes.get(kind, (item,)) or (moment and kind not in "Mm"):
             raise Damaged(f"{what} has an unknown dtype", why=repr(descr[:100]))
@@ -166,9 +166,7 @@ def _descr_of(dtype: str) -> str | None:
     if dtype.startswith("raw:"):
         match = _DESCR.fullmatch(dtype[4:])
         return match[0] if match and match[1] != ">" and match[2] not in "biu" else None
-    match = re.fullmatch("(bool|int|uint|float|complex)([0-9]*)", dtype)
-    if match is None:
+    known = DTYPES.get(dtype)
+    if known is None or known.numpy is None:
         return None
-    size = ITEM_BYTES[dtype]
-    kind = next(letter for letter, name in _KINDS.items() if name == match[1])
-    return f"{'|' if size == 1 else '<'}{kind}{size}"
+    return f"{'|' if known.bytes == 1 else '<'}{known.numpy}"

@@ -14,31 +14,13 @@ from dlv.adapters.checkpoint import Part
 from dlv.adapters.order import swap
 from dlv.adapters.source import Source
 from dlv.adapters.torch.pickles import Call, Global, Mapping, Persistent
+from dlv.dtypes import TORCH_DTYPES
 from dlv.errors import Damaged, UnsafeInput, UsageError
 from dlv.kinds import Raw
 
 # torch's name of a dtype: name here, bytes per element, bytes that swap together
 DTYPES: dict[str, tuple[str, int, int]] = {
-    "bool": ("bool", 1, 1),
-    "int8": ("int8", 1, 1),
-    "int16": ("int16", 2, 2),
-    "int32": ("int32", 4, 4),
-    "int64": ("int64", 8, 8),
-    "uint8": ("uint8", 1, 1),
-    "uint16": ("uint16", 2, 2),
-    "uint32": ("uint32", 4, 4),
-    "uint64": ("uint64", 8, 8),
-    "float16": ("float16", 2, 2),
-    "float32": ("float32", 4, 4),
-    "float64": ("float64", 8, 8),
-    "bfloat16": ("bfloat16", 2, 2),
-    "float8_e4m3fn": ("float8_e4m3", 1, 1),
-    "float8_e5m2": ("float8_e5m2", 1, 1),
-    "float8_e4m3fnuz": ("float8_e4m3fnuz", 1, 1),
-    "float8_e5m2fnuz": ("float8_e5m2fnuz", 1, 1),
-    "float8_e8m0fnu": ("float8_e8m0", 1, 1),
-    "complex64": ("complex64", 8, 4),
-    "complex128": ("complex128", 16, 8),
+    **{name: (dtype.name, dtype.bytes, dtype.word) for name, dtype in TORCH_DTYPES.items()},
     "complex32": ("raw:complex32", 4, 2),
     "float4_e2m1fn_x2": ("raw:float4_e2m1fn_x2", 1, 1),
     **{

@@ -18,13 +18,14 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dlv.adapters.checkpoint import ITEM_BYTES, Adapter, Tensor
+from dlv.adapters.checkpoint import Adapter, Tensor
 from dlv.adapters.gguf import header as gguf_header
 from dlv.adapters.gguf import reader as gguf
+from dlv.dtypes import ITEM_BYTES, block_of
 from dlv.errors import Damaged, DlvError, NewerFormat, UnsafeInput, UsageError
 from tests.conformance.adapter import SHAPES, AdapterSuite, in_memory, random_bytes
 
-PLAIN = tuple(kind.here for kind in gguf_header.TYPES.values() if kind.here in ITEM_BYTES)
+PLAIN = tuple(kind for kind in gguf_header.TYPES.values() if kind in ITEM_BYTES)
 
 
 class TestConformance(AdapterSuite):
@@ -117,15 +118,15 @@ def opened(folder: Path, data: bytes) -> dict[str, tuple[str, tuple[int, ...], b
 
 
 def test_the_types_are_those_of_the_library() -> None:
-    assert {number: (kind.block, kind.size) for number, kind in gguf_header.TYPES.items()} == {
+    assert {number: block_of(kind) for number, kind in gguf_header.TYPES.items()} == {
         int(kind): GGML_QUANT_SIZES[kind] for kind in GGMLQuantizationType
     }
     for number_, kind in gguf_header.TYPES.items():
         name = GGMLQuantizationType(number_).name
-        if kind.here.startswith("raw:"):
-            assert kind.here == "raw:" + name
+        if kind.startswith("raw:"):
+            assert kind == "raw:" + name
         else:
-            assert (kind.block, kind.size) == (1, ITEM_BYTES[kind.here])
+            assert block_of(kind) == (1, ITEM_BYTES[kind])
 
 
 DICE = random.Random(1)
@@ -183,7 +184,7 @@ def test_files_of_the_library(tmp_path: Path) -> None:
     for name, (dtype, shape, data) in found.items():
         assert shape == tuple(int(side) for side in reversed(read[name].shape))
         assert data == read[name].data.tobytes()
-        assert dtype == gguf_header.TYPES[int(read[name].tensor_type)].here
+        assert dtype == gguf_header.TYPES[int(read[name].tensor_type)]
 
 
 def test_big_endian_files_of_the_library(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from dlv.adapters.checkpoint import ITEM_BYTES, Tensor
+from dlv.adapters.checkpoint import Tensor
+from dlv.dtypes import ITEM_BYTES
 from dlv.errors import UsageError
 from dlv.network.graph import Network, Node, Port
 from dlv.network.sizes import Dim, Shape
