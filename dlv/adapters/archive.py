@@ -327,7 +327,7 @@ def _descriptor_size(
     forms = [struct.pack("<L2Q", crc, compressed, plain)]
     if max(compressed, plain) <= _FULL32:
         forms.append(struct.pack("<3L", crc, compressed, plain))
-    forms += [b"PK\x07\x08" + form for form in forms]
+    forms += [_DESCRIPTOR_SIGNATURE + form for form in forms]
     if size > 24 or bytes(file.read(at, size)) not in forms:
         raise UnsafeInput(what, why="the data descriptor differs from the directory")
     return size
@@ -382,3 +382,33 @@ def _decode_name(file: Source, record: _Record) -> str:
     if name.endswith("/") and record.size:
         raise UnsafeInput(f"{file.name} holds a folder with content", why=repr(name))
     return name
+
+
+_CRC_IN_HEADER, _CRC_IN_ROW, _FLAGS_IN_HEADER = 14, 16, 6
+_DESCRIPTOR_SIGNATURE = b"PK\x07\x08"
+
+
+def renewed_checksums(file: Source) -> list[tuple[int, bytes]]:
+    """Patches (offset, new bytes) that give every stored entry the checksum of its bytes."""
+    patches: list[tuple[int, bytes]] = []
+    for entry in read_directory(file):
+        if entry.method == STORED:
+            crc = 0
+            for data in _stored(file, entry):
+                crc = zlib.crc32(data, crc)
+            if crc != entry.crc:
+                new = struct.pack("<L", crc)
+                patches += [(place, new) for place in _checksum_places(file, entry)]
+    return patches
+
+
+def _checksum_places(file: Source, entry: Entry) -> list[int]:
+    """Where the entry's checksum stands: in two headers, or behind the bytes as well."""
+    old = struct.pack("<L", entry.crc)
+    places = [entry.header + _CRC_IN_HEADER, entry.row + _CRC_IN_ROW]
+    (flags,) = struct.unpack("<H", file.read(entry.header + _FLAGS_IN_HEADER, 2))
+    if flags & _DESCRIPTOR:
+        end = entry.offset + entry.compressed
+        places.append(end + 4 if file.read(end, 4) == _DESCRIPTOR_SIGNATURE else end)
+    # A header before a descriptor may hold 0 instead.
+    return [place for place in places if file.read(place, 4) == old]

@@ -17,8 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dlv.adapters.logs.files import add_alike, flat
-from dlv.adapters.logs.rows import STEP_COLUMNS, Rows, is_number
+from dlv.adapters.logs.files import STEP_COLUMNS, Rows, add_alike, flat, is_number
 from dlv.adapters.source import Source
 from dlv.errors import DlvError
 from dlv.events.logs.points import SCALAR, Fault, Metadata, ScalarPoints, Window

@@ -15,8 +15,7 @@ import pytest
 from dlv.adapters.mlflow import database as mlflow_database
 from dlv.adapters.mlflow import files as mlflow_files
 from dlv.adapters.mlflow.database import DatabaseStore
-from dlv.adapters.mlflow.files import FileStore
-from dlv.adapters.mlflow.store import Run, Store
+from dlv.adapters.mlflow.files import FileStore, Run, Store
 from dlv.errors import Conflict, Damaged, DlvError, UnsafeInput, UsageError
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "mlflow"

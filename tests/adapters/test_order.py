@@ -1,4 +1,4 @@
-"""dlv.adapters.order against numpy."""
+"""dlv.adapters.strided against numpy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlv.adapters.order import swap, transpose
+from dlv.adapters.strided import swap, transpose
 
 SHAPES = st.lists(st.integers(0, 4), max_size=5)
 TYPES = ["u1", "u2", "u4", "u8", "c16", "S3", "U5", "S7"]

@@ -20,11 +20,9 @@ from dlv.adapters import splice
 from dlv.adapters.caffe import prototxt
 from dlv.adapters.caffe.graph import build
 from dlv.adapters.caffe.layers import translate
-from dlv.adapters.caffe.schema import MOST_FIELDS, Blob, read_net
-from dlv.adapters.caffe.spec import Layer, read_spec
+from dlv.adapters.caffe.spec import MOST_FIELDS, Blob, Layer, read_net, read_spec
 from dlv.adapters.checkpoint import Checkpoint, Part, Tensor
-from dlv.adapters.protobuf.numbers import packed_bytes
-from dlv.adapters.protobuf.reader import Span, message
+from dlv.adapters.protobuf.reader import Span, message, packed_bytes
 from dlv.adapters.source import Source
 from dlv.adapters.splice import Piece
 from dlv.errors import Damaged, UsageError

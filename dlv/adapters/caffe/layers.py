@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from dlv.adapters.caffe.builder import Builder
-from dlv.adapters.caffe.schema import ENUMS
-from dlv.adapters.caffe.spec import Layer
+from dlv.adapters.caffe.graph import Builder
+from dlv.adapters.caffe.spec import ENUMS, Layer
 from dlv.adapters.protobuf.message import Message
 from dlv.errors import Damaged
 from dlv.network.graph import Port

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dlv.adapters.hdf5.bytes import UNDEFINED, Cursor, Limits, check_sum
-from dlv.adapters.hdf5.headers import LINK, LINK_INFO, TABLE, Message, name_of, only
+from dlv.adapters.hdf5.types import (
+    LINK,
+    LINK_INFO,
+    TABLE,
+    UNDEFINED,
+    Cursor,
+    Limits,
+    Message,
+    check_sum,
+    name_of,
+    only,
+)
 from dlv.errors import Damaged, NewerFormat, UnsafeInput
 
 MOST_LEVELS = 16

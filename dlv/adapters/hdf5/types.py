@@ -2,12 +2,371 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
-from dlv.adapters.hdf5.bytes import UNDEFINED, Cursor, Limits
-from dlv.adapters.hdf5.headers import Attribute
+from dlv.adapters.source import Source
 from dlv.dtypes import DTYPES
 from dlv.errors import Damaged, NewerFormat, UnsafeInput
+from dlv.kinds import Raw
+
+UNDEFINED = (1 << 64) - 1
+
+MOST_METADATA_BYTES = 128 << 20
+MOST_SUMMED_BYTES = 4 << 20  # a second or two; whatever comes later is held by its structure alone
+MOST_OBJECTS = 60_000
+MOST_MESSAGES = 500_000
+MOST_DEPTH = 64
+
+
+class Region(Protocol):
+    """Something with bytes at positions: a file, a part of one, or memory."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def read(self, offset: int, size: int) -> Raw:
+        """Exactly `size` bytes, or Damaged."""
+        ...
+
+
+class Window:
+    """A part of a file, read as a file of its own."""
+
+    def __init__(self, file: Source, offset: int, size: int, name: str) -> None:
+        self.file = file
+        self.offset = offset
+        self.size = size
+        self.name = name
+
+    def read(self, offset: int, size: int) -> bytearray:
+        if offset < 0 or size < 0 or offset + size > self.size:
+            raise Damaged(
+                f"{self.name} ends too early",
+                why=f"bytes {offset} to {offset + size} are needed, it has {self.size}",
+            )
+        return self.file.read(self.offset + offset, size)
+
+
+class Memory:
+    """Bytes that were unpacked."""
+
+    def __init__(self, data: Raw, name: str) -> None:
+        self.data = memoryview(data)
+        self.size = len(self.data)
+        self.name = name
+
+    def read(self, offset: int, size: int) -> memoryview:
+        if offset < 0 or size < 0 or offset + size > self.size:
+            raise Damaged(
+                f"{self.name} ends too early",
+                why=f"bytes {offset} to {offset + size} are needed, it has {self.size}",
+            )
+        return self.data[offset : offset + size]
+
+
+class Limits:
+    """What has been read of a file's structure, so that no structure is too much."""
+
+    def __init__(self, region: Region) -> None:
+        self.region = region
+        self.name = region.name
+        self.bytes = 0
+        self.summed = 0
+        self.objects = 0
+        self.messages = 0
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Bytes of the structure; the range is checked before anything is allocated."""
+        self.bytes += size
+        if self.bytes > MOST_METADATA_BYTES:
+            raise UnsafeInput(
+                f"the structure of {self.name} is too large",
+                why=f"more than {MOST_METADATA_BYTES >> 20} MiB",
+            )
+        return bytes(self.region.read(offset, size))
+
+    def cursor(self, offset: int, size: int) -> Cursor:
+        return Cursor(self.read(offset, size), self.name)
+
+    def object(self) -> None:
+        self.objects += 1
+        if self.objects > MOST_OBJECTS:
+            raise UnsafeInput(
+                f"{self.name} holds too many objects", why=f"more than {MOST_OBJECTS}"
+            )
+
+    def message(self) -> None:
+        self.messages += 1
+        if self.messages > MOST_MESSAGES:
+            raise UnsafeInput(
+                f"{self.name} holds too many attributes and links", why=f"more than {MOST_MESSAGES}"
+            )
+
+
+class Cursor:
+    """A walk over bytes; running off the end is damage."""
+
+    def __init__(self, data: bytes, what: str) -> None:
+        self.data = data
+        self.what = what
+        self.at = 0
+
+    @property
+    def left(self) -> int:
+        return len(self.data) - self.at
+
+    def take(self, size: int) -> bytes:
+        if not 0 <= size <= self.left:
+            raise Damaged(f"the structure of {self.what} is damaged", why="a part ends too early")
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+    def number(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "little")
+
+    def expect(self, signature: bytes, what: str) -> None:
+        seen = self.take(len(signature))
+        if seen != signature:
+            raise Damaged(
+                f"the structure of {self.what} is damaged",
+                why=f"{what} should begin with {signature!r}, not {seen!r}",
+            )
+
+    def align(self, start: int = 0) -> None:
+        """Go on at the next multiple of eight."""
+        self.take(-(self.at - start) % 8)
+
+    def text(self) -> bytes:
+        """Up to a NUL, which is passed over."""
+        end = self.data.find(b"\0", self.at)
+        if end < 0:
+            raise Damaged(f"the structure of {self.what} is damaged", why="a name has no end")
+        result = self.take(end - self.at)
+        self.at += 1
+        return result
+
+
+def _rotate(value: int, by: int) -> int:
+    return ((value << by) | (value >> (32 - by))) & 0xFFFFFFFF
+
+
+def checksum(data: bytes) -> int:
+    """Jenkins' lookup3 with the initial value zero, which the newer structures end with."""
+    mask = 0xFFFFFFFF
+    a = b = c = (0xDEADBEEF + len(data)) & mask
+    if not data:
+        return c
+    padded = data + bytes(-len(data) % 12)
+    words: tuple[int, ...] = struct.unpack(f"<{len(padded) // 4}I", padded)
+    for at in range(0, len(words) - 3, 3):
+        a, b, c = (a + words[at]) & mask, (b + words[at + 1]) & mask, (c + words[at + 2]) & mask
+        a = ((a - c) & mask) ^ _rotate(c, 4)
+        c = (c + b) & mask
+        b = ((b - a) & mask) ^ _rotate(a, 6)
+        a = (a + c) & mask
+        c = ((c - b) & mask) ^ _rotate(b, 8)
+        b = (b + a) & mask
+        a = ((a - c) & mask) ^ _rotate(c, 16)
+        c = (c + b) & mask
+        b = ((b - a) & mask) ^ _rotate(a, 19)
+        a = (a + c) & mask
+        c = ((c - b) & mask) ^ _rotate(b, 4)
+        b = (b + a) & mask
+    a, b, c = (a + words[-3]) & mask, (b + words[-2]) & mask, (c + words[-1]) & mask
+    c = ((c ^ b) - _rotate(b, 14)) & mask
+    a = ((a ^ c) - _rotate(c, 11)) & mask
+    b = ((b ^ a) - _rotate(a, 25)) & mask
+    c = ((c ^ b) - _rotate(b, 16)) & mask
+    a = ((a ^ c) - _rotate(c, 4)) & mask
+    b = ((b ^ a) - _rotate(a, 14)) & mask
+    return ((c ^ b) - _rotate(b, 24)) & mask
+
+
+def check_sum(limits: Limits, data: bytes, what: str) -> bytes:
+    """`data` without the checksum that it ends with."""
+    limits.summed += len(data)
+    if len(data) >= 4 and limits.summed > MOST_SUMMED_BYTES:
+        return data[:-4]
+    if len(data) < 4 or checksum(data[:-4]) != int.from_bytes(data[-4:], "little"):
+        raise Damaged(f"the structure of {limits.name} is damaged", why=f"checksum of {what}")
+    return data[:-4]
+
+
+DATASPACE, LINK_INFO, DATATYPE, LINK, EXTERNAL = 1, 2, 3, 6, 7
+LAYOUT, FILTERS, ATTRIBUTE, CONTINUATION, TABLE = 8, 11, 12, 16, 17
+ATTRIBUTE_INFO = 21
+_LAST_KNOWN = 24
+_SHARED = 2
+MOST_PER_OBJECT = 20_000
+MOST_HEADER_BYTES = 2 << 20
+
+
+class Message(NamedTuple):
+    kind: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """An attribute before its value is decoded."""
+
+    name: str
+    datatype: bytes
+    dataspace: bytes
+    data: bytes
+
+
+def read_header(limits: Limits, address: int) -> list[Message]:
+    """All messages of the object at `address`, its continuations included."""
+    limits.object()
+    start = limits.read(address, 16) if address + 16 <= limits.region.size else b""
+    if start[:4] == b"OHDR":
+        return _second(limits, address, start)
+    return _first(limits, address)
+
+
+def only(messages: list[Message], kind: int) -> bytes | None:
+    """The one message of a kind, or None; the first counts, as for the library."""
+    return next((message.data for message in messages if message.kind == kind), None)
+
+
+def attributes(limits: Limits, messages: list[Message]) -> list[Attribute]:
+    """Attributes that stand in the header itself."""
+    info = only(messages, ATTRIBUTE_INFO)
+    if info is not None:
+        cursor = Cursor(info, limits.name)
+        cursor.take(1)
+        flags = cursor.number(1)
+        cursor.take(2 if flags & 1 else 0)
+        if cursor.number(8) != UNDEFINED:
+            raise NewerFormat(
+                f"attributes of {limits.name} are kept in a way that dlv does not read",
+                why="dense storage",
+                hint="save the file with libver='earliest'",
+            )
+    return [_attribute(limits, m.data) for m in messages if m.kind == ATTRIBUTE]
+
+
+def _first(limits: Limits, address: int) -> list[Message]:
+    """Version 1: no checksums, everything a multiple of eight bytes."""
+    cursor = limits.cursor(address, 16)
+    version = cursor.number(1)
+    cursor.take(1)
+    count = cursor.number(2)
+    cursor.take(4)
+    size = cursor.number(4)
+    if version != 1:
+        raise Damaged(f"the structure of {limits.name} is damaged", why=f"no object at {address}")
+    messages: list[Message] = []
+    blocks = [(address + 16, size)]
+    total, done = 0, 0
+    while done < len(blocks):
+        start, size = blocks[done]
+        done += 1
+        total = _count_block(limits, blocks, total + size)
+        cursor = limits.cursor(start, size)
+        while cursor.left >= 8 and len(messages) < count:
+            kind, length, flags = cursor.number(2), cursor.number(2), cursor.number(1)
+            cursor.take(3)
+            _add(limits, messages, blocks, kind, flags, cursor.take(length), 0)
+    return messages
+
+
+def _second(limits: Limits, address: int, start: bytes) -> list[Message]:
+    """Version 2: every block ends with a checksum."""
+    cursor = Cursor(start[4:], limits.name)
+    version, flags = cursor.number(1), cursor.number(1)
+    if version != 2:
+        raise NewerFormat(f"{limits.name} holds an object of version {version}")
+    before = 6 + (16 if flags & 0x20 else 0) + (4 if flags & 0x10 else 0)
+    width = 1 << (flags & 3)
+    size = int.from_bytes(limits.read(address + before, width), "little")
+    messages: list[Message] = []
+    blocks = [(address, before + width + size + 4)]
+    total, done = 0, 0
+    while done < len(blocks):
+        place, length = blocks[done]
+        total = _count_block(limits, blocks, total + length)
+        cursor = Cursor(check_sum(limits, limits.read(place, length), "an object"), limits.name)
+        if done:
+            cursor.expect(b"OCHK", "a continued object")
+        else:
+            cursor.take(before + width)
+        done += 1
+        wide = 6 if flags & 4 else 4
+        while cursor.left >= wide:  # what is shorter is a gap
+            kind, length, own = cursor.number(1), cursor.number(2), cursor.number(1)
+            cursor.take(wide - 4)
+            _add(limits, messages, blocks, kind, own, cursor.take(length), 1)
+    return messages
+
+
+def _count_block(limits: Limits, blocks: list[tuple[int, int]], total: int) -> int:
+    if total > MOST_HEADER_BYTES or len(blocks) > MOST_PER_OBJECT:
+        raise UnsafeInput(f"an object of {limits.name} is too large", why=f"{total} bytes")
+    return total
+
+
+def _add(
+    limits: Limits,
+    messages: list[Message],
+    blocks: list[tuple[int, int]],
+    kind: int,
+    flags: int,
+    data: bytes,
+    least: int,
+) -> None:
+    limits.message()
+    if kind == CONTINUATION:
+        cursor = Cursor(data, limits.name)
+        block = (cursor.number(8), cursor.number(8))
+        if block in blocks or block[1] < 8 * least:
+            raise UnsafeInput(f"an object of {limits.name} goes on within itself")
+        blocks.append(block)
+        messages.append(Message(kind, b""))
+        return
+    if flags & _SHARED:
+        raise UnsafeInput(f"an object of {limits.name} shares its description with others")
+    if kind > _LAST_KNOWN:
+        raise NewerFormat(f"{limits.name} holds messages that dlv does not know", why=f"{kind}")
+    if len(messages) == MOST_PER_OBJECT:
+        raise UnsafeInput(
+            f"an object of {limits.name} has too many attributes", why=f"over {MOST_PER_OBJECT}"
+        )
+    messages.append(Message(kind, data))
+
+
+def _attribute(limits: Limits, data: bytes) -> Attribute:
+    cursor = Cursor(data, limits.name)
+    version, flags = cursor.number(1), cursor.number(1)
+    sizes = [cursor.number(2) for _ in range(3)]
+    if version not in (1, 2, 3):
+        raise NewerFormat(f"{limits.name} holds an attribute of version {version}")
+    if version > 1 and flags & 3:
+        raise UnsafeInput(f"an attribute of {limits.name} shares its type with others")
+    if version == 3:
+        cursor.take(1)
+    parts = []
+    for size in sizes:
+        start = cursor.at
+        parts.append(cursor.take(size))
+        if version == 1:
+            cursor.align(start)
+    return Attribute(name_of(limits, parts[0]), parts[1], parts[2], cursor.take(cursor.left))
+
+
+def name_of(limits: Limits, raw: bytes) -> str:
+    """The name of a link or attribute."""
+    try:
+        return raw.split(b"\0")[0].decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Damaged(f"a name in {limits.name} is not UTF-8", why=repr(raw[:80])) from error
+
 
 MOST_RANK = 32
 MOST_TEXT_BYTES = 16 << 20

@@ -12,8 +12,16 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from dlv.adapters.checkpoint import Tensor
-from dlv.adapters.hdf5.bytes import UNDEFINED, checksum
-from dlv.adapters.hdf5.headers import ATTRIBUTE, DATASPACE, DATATYPE, LAYOUT, LINK, LINK_INFO
+from dlv.adapters.hdf5.types import (
+    ATTRIBUTE,
+    DATASPACE,
+    DATATYPE,
+    LAYOUT,
+    LINK,
+    LINK_INFO,
+    UNDEFINED,
+    checksum,
+)
 from dlv.dtypes import DTYPES
 from dlv.errors import UsageError
 

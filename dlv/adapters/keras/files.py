@@ -15,8 +15,8 @@ from dlv.adapters import archive, splice
 from dlv.adapters.archive import Entry
 from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.adapters.hdf5 import file as hdf5
-from dlv.adapters.hdf5.bytes import Memory, Region, Window
 from dlv.adapters.hdf5.file import Contents
+from dlv.adapters.hdf5.types import Memory, Region, Window
 from dlv.adapters.keras.config import MOST_BYTES, parse
 from dlv.adapters.keras.model import described, finished
 from dlv.adapters.keras.settings import settings

@@ -13,8 +13,8 @@ from dlv.adapters import splice
 from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.adapters.hdf5 import file as hdf5
 from dlv.adapters.hdf5 import writer as hdf5_writer
-from dlv.adapters.hdf5.bytes import Window
 from dlv.adapters.hdf5.file import Contents
+from dlv.adapters.hdf5.types import Window
 from dlv.adapters.keras.config import parse
 from dlv.adapters.keras.model import Described, described, finished
 from dlv.adapters.keras.settings import settings

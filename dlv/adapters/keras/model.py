@@ -9,8 +9,8 @@ from typing import Any
 
 from dlv.adapters import splice
 from dlv.adapters.checkpoint import Checkpoint, Part, Tensor
-from dlv.adapters.hdf5.bytes import Region
 from dlv.adapters.hdf5.file import Contents, Dataset
+from dlv.adapters.hdf5.types import Region
 from dlv.adapters.keras.config import Model, read_model
 from dlv.adapters.keras.graph import IMPORTER, Graph
 from dlv.adapters.keras.joins import converter

@@ -11,7 +11,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from dlv.adapters.mlflow.store import (
+from dlv.adapters.mlflow.files import (
+    ID,
     MOST_ENTRIES,
     MOST_POINTS,
     MOST_TEXT,
@@ -27,7 +28,6 @@ from dlv.errors import Conflict, Damaged, StorageError, UnsafeInput, UsageError
 
 MAGIC = b"SQLite format 3\0"
 _LARGEST = 1.7976931348623157e308  # as MLflow writes an infinite value
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _NAME = re.compile(r"[a-z][a-z_0-9]{0,60}")
 _WORK, _LEAST_WORK = 100_000, 20_000_000  # steps of SQLite's machine
 _SET = ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0", "query_only = ON")
@@ -147,7 +147,7 @@ class DatabaseStore:
             key,
         )
         for run_id, name, status, start, end, user, artifacts, stage in rows:
-            if not isinstance(run_id, str) or not _ID.fullmatch(run_id):
+            if not isinstance(run_id, str) or not ID.fullmatch(run_id):
                 self.skipped.append((repr(run_id)[:100], "this is not the id of a run"))
                 continue
             own = models.pop(run_id, [])
@@ -203,7 +203,7 @@ class DatabaseStore:
             experiment,
         )
         for model, name, location, run, stage in rows:
-            if not isinstance(model, str) or not _ID.fullmatch(model):
+            if not isinstance(model, str) or not ID.fullmatch(model):
                 self.skipped.append((repr(model)[:100], "this is not the id of a model"))
             elif _text(stage) not in ("", "active"):
                 self.skipped.append((model, "this model is deleted in MLflow"))

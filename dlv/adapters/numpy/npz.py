@@ -6,20 +6,184 @@ make the same bytes, so a promise to write them again would be false.
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import BinaryIO
 
 from dlv.adapters import archive, splice
 from dlv.adapters.archive import Entry
 from dlv.adapters.checkpoint import Checkpoint, Part, Tensor
-from dlv.adapters.numpy import npy
-from dlv.adapters.numpy.npy import Header
-from dlv.adapters.order import swap, transpose
 from dlv.adapters.source import Source
 from dlv.adapters.splice import Piece
-from dlv.errors import Damaged, UsageError
+from dlv.adapters.strided import swap, transpose
+from dlv.dtypes import DTYPES
+from dlv.errors import Damaged, UnsafeInput, UsageError
 from dlv.kinds import Raw
+
+MAGIC = b"\x93NUMPY"
+MOST_HEADER_BYTES = 64 << 10
+MOST_DIMENSIONS = 64  # numpy's own limit
+
+_BY_DESCR = {dtype.numpy: name for name, dtype in DTYPES.items() if dtype.numpy}
+_DESCR = re.compile(r"([<>|])([biufcSUVMm])([0-9]{1,9})(\[[0-9]{0,9}[A-Za-z]{1,9}\])?")
+_TEXT = r"'[^'\\]*+'|\"[^\"\\]*+\""
+_FIELD = re.compile(
+    rf"\s*+({_TEXT})\s*+:\s*+"
+    rf"(?:(?P<text>{_TEXT})|(?P<flag>True|False)|\((?P<shape>[0-9L,\s]*+)\)|(?P<list>\[))"
+)
+_NEXT = re.compile(r"\s*+(?:,\s*+)?+(\})?+\s*+")
+_SHAPE = re.compile(r"\s*+(?:(?:[0-9]{1,19}L?+\s*+,\s*+)++(?:[0-9]{1,19}L?+\s*+)?+)?+")
+_SIDE = re.compile(r"[0-9]+")
+
+
+@dataclass(frozen=True)
+class Header:
+    """An array as its header describes it; `unit` bytes are to be reversed, `item` make one."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    fortran: bool
+    item: int
+    unit: int
+    length: int  # of the header itself
+
+    @property
+    def nbytes(self) -> int:
+        size = self.item
+        for side in self.shape:
+            size *= side
+        return size
+
+
+def header_length(start: bytes | bytearray, what: str) -> int:
+    """Length of the whole header, from the first 12 bytes (or all there are)."""
+    if start[:6] != MAGIC or len(start) < 10:
+        raise Damaged(f"{what} does not begin as an npy array")
+    major, minor = start[6], start[7]
+    if major not in (1, 2, 3) or minor:
+        raise Damaged(f"{what} has an unknown npy version", why=f"{major}.{minor}")
+    width = 2 if major == 1 else 4
+    length = int.from_bytes(start[8 : 8 + width], "little")
+    if len(start) < 8 + width:
+        raise Damaged(f"{what} ends too early")
+    if length > MOST_HEADER_BYTES:
+        raise UnsafeInput(
+            f"the header of {what} is too large",
+            why=f"{length} bytes, the limit is {MOST_HEADER_BYTES}",
+        )
+    return 8 + width + length
+
+
+def parse(data: bytes | bytearray, what: str) -> Header:
+    """The checked header; `data` is exactly `header_length` bytes."""
+    begin = 10 if data[6] == 1 else 12
+    try:
+        text = data[begin:].decode("utf-8" if data[6] == 3 else "latin-1")
+    except UnicodeDecodeError as error:
+        raise Damaged(f"the header of {what} is not UTF-8", why=str(error)) from error
+    fields = _fields(text, what)
+    descr, flag, shape = fields["descr"], fields["fortran_order"], fields["shape"]
+    if descr["list"]:
+        raise UnsafeInput(
+            f"{what} is a structured array",
+            why="dlv keeps plain arrays of numbers",
+            hint="save its fields as arrays of their own",
+        )
+    if descr["text"] is None or flag["flag"] is None or shape["shape"] is None:
+        raise Damaged(f"the header of {what} has fields of a wrong type")
+    if not _SHAPE.fullmatch(shape["shape"]):
+        raise Damaged(f"the header of {what} has a wrong shape", why=shape["shape"][:100])
+    sides = tuple(int(side) for side in _SIDE.findall(shape["shape"]))
+    dtype, item, unit = _read_descr(descr["text"][1:-1], what)
+    size = max(item, 1)
+    for side in sides:
+        size *= max(side, 1)  # a zero elsewhere does not make an absurd side sensible
+        if size >= 1 << 63:
+            raise UnsafeInput(f"the shape of {what} overflows")
+    if len(sides) > MOST_DIMENSIONS:
+        raise UnsafeInput(f"{what} has {len(sides)} dimensions")
+    return Header(dtype, sides, flag["flag"] == "True", item, unit, len(data))
+
+
+def check_size(header: Header, size: int, what: str) -> None:
+    """Damaged unless `size` bytes are this header and the array."""
+    if header.length + header.nbytes != size:
+        raise Damaged(
+            f"{what} has not the length that its shape needs",
+            why=f"{header.length} + {header.nbytes} bytes instead of {size}",
+        )
+
+
+def make(dtype: str, shape: Sequence[int]) -> bytes | None:
+    """The header as numpy writes it for a C-ordered array, or None if it has no such dtype."""
+    descr = _descr_of(dtype)
+    if descr is None or len(shape) > MOST_DIMENSIONS:
+        return None
+    sides = tuple(shape)
+    text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {sides!r}, }}"
+    if sides:
+        text += " " * (21 - len(repr(sides[0])))  # room for the first axis to grow
+    # Blanks and a newline, so that the elements begin at a multiple of 64.
+    padding = -(10 + len(text) + 1) % 64
+    data = (text + " " * padding + "\n").encode("ascii")
+    return MAGIC + b"\x01\x00" + len(data).to_bytes(2, "little") + data
+
+
+def _fields(text: str, what: str) -> dict[str, dict[str, str | None]]:
+    fields: dict[str, dict[str, str | None]] = {}
+    at, closed = 1, None
+    while text.startswith("{") and not closed:
+        match = _FIELD.match(text, at)
+        if match is None or match[1][1:-1] in fields:
+            break
+        fields[match[1][1:-1]] = match.groupdict()
+        if match["list"]:
+            # Whatever the list describes, no dtype of a plain array is written as one.
+            unknown: dict[str, str | None] = dict.fromkeys(match.groupdict())
+            return {"descr": match.groupdict(), "fortran_order": unknown, "shape": unknown}
+        following = _NEXT.match(text, match.end())
+        assert following is not None, "it matches nothing at least"
+        at, closed = following.end(), following[1]
+    if not closed or at != len(text) or set(fields) != {"descr", "fortran_order", "shape"}:
+        raise Damaged(f"the header of {what} is not an npy header", why=repr(text[:100]))
+    return fields
+
+
+def _read_descr(descr: str, what: str) -> tuple[str, int, int]:
+    """dtype, bytes per element, bytes to reverse together."""
+    if "O" in descr:
+        raise UnsafeInput(
+            f"{what} is an array of Python objects",
+            why="it is a pickle, and loading one can run any program",
+        )
+    match = _DESCR.fullmatch(descr)
+    if match is None:
+        raise Damaged(f"{what} has an unknown dtype", why=repr(descr[:100]))
+    order, kind, number, moment = match[1], match[2], int(match[3]), match[4]
+    item = 4 * number if kind == "U" else number
+    unit = {"S": 1, "V": 1, "U": 4, "c": item // 2}.get(kind, item)
+    if (order == "|") != (unit == 1) and not (unit == 1 and item == 1):
+        raise Damaged(f"{what} has an unknown dtype", why=repr(descr[:100]))
+    name = _BY_DESCR.get(f"{kind}{number}")
+    if name is None or moment:
+        sizes = {"f": (16,), "c": (32,), "M": (8,), "m": (8,)}
+        if kind in "biu" or item not in sizes.get(kind, (item,)) or (moment and kind not in "Mm"):
+            raise Damaged(f"{what} has an unknown dtype", why=repr(descr[:100]))
+        name = f"raw:{'|' if unit == 1 else '<'}{descr[1:]}"
+    return name, item, unit if order == ">" else 1
+
+
+def _descr_of(dtype: str) -> str | None:
+    if dtype.startswith("raw:"):
+        match = _DESCR.fullmatch(dtype[4:])
+        return match[0] if match and match[1] != ">" and match[2] not in "biu" else None
+    known = DTYPES.get(dtype)
+    if known is None or known.numpy is None:
+        return None
+    return f"{'|' if known.bytes == 1 else '<'}{known.numpy}"
+
 
 FORMAT = "npz"
 SUFFIX = ".npz"
@@ -29,7 +193,7 @@ def open(path: str) -> Checkpoint:  # noqa: A001 (the name in the Adapter protoc
     """Check all headers against the sizes; arrays are read when they are asked for."""
     file = Source(path)
     try:
-        if file.size >= 6 and file.read(0, 6) == npy.MAGIC:
+        if file.size >= 6 and file.read(0, 6) == MAGIC:
             return _open_array(file)
         return _open_archive(file)
     except BaseException:
@@ -46,7 +210,7 @@ def save(out: BinaryIO, tensors: Sequence[Tensor], metadata: dict[str, str]) -> 
     headers = []
     seen = set()
     for tensor in tensors:
-        header = npy.make(tensor.dtype, tensor.shape)
+        header = make(tensor.dtype, tensor.shape)
         if header is None:
             raise UsageError(
                 f"npz cannot hold {tensor.dtype}",
@@ -71,10 +235,10 @@ def save(out: BinaryIO, tensors: Sequence[Tensor], metadata: dict[str, str]) -> 
 
 
 def _open_array(file: Source) -> Checkpoint:
-    header = npy.parse(
-        file.read(0, npy.header_length(file.read(0, min(12, file.size)), file.name)), file.name
+    header = parse(
+        file.read(0, header_length(file.read(0, min(12, file.size)), file.name)), file.name
     )
-    npy.check_size(header, file.size, file.name)
+    check_size(header, file.size, file.name)
     tensor = _tensor(
         file.name.removesuffix(".npy"),
         header,
@@ -115,11 +279,11 @@ def read_header(file: Source, entry: Entry) -> Header:
         piece = next(pieces, b"")
         start += piece
         if len(start) >= 12 or not piece:
-            needed = npy.header_length(start[:12], what)
+            needed = header_length(start[:12], what)
             if not piece and len(start) < needed:
                 raise Damaged(f"{what} ends too early")
-    header = npy.parse(start[:needed], what)
-    npy.check_size(header, entry.size, what)
+    header = parse(start[:needed], what)
+    check_size(header, entry.size, what)
     return header
 
 

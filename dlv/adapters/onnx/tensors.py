@@ -10,8 +10,7 @@ from typing import Any
 
 from dlv.adapters.checkpoint import Part, Tensor
 from dlv.adapters.onnx.external import External
-from dlv.adapters.protobuf.numbers import packed_bytes, varints
-from dlv.adapters.protobuf.reader import Schema, Span
+from dlv.adapters.protobuf.reader import Schema, Span, packed_bytes, varints
 from dlv.dtypes import ONNX_DTYPES, STRUCT_CODES, block_of
 from dlv.errors import Damaged, NewerFormat, UnsafeInput
 from dlv.kinds import Raw

@@ -8,11 +8,11 @@ from collections.abc import Mapping as ReadMapping
 from dataclasses import dataclass
 from typing import Any
 
-from dlv.adapters import strided
+from dlv.adapters import splice, strided
 from dlv.adapters.archive import Entry, stream
-from dlv.adapters.checkpoint import Part
-from dlv.adapters.order import swap
+from dlv.adapters.checkpoint import Checkpoint, Part
 from dlv.adapters.source import Source
+from dlv.adapters.strided import swap
 from dlv.adapters.torch.pickles import Call, Global, Mapping, Persistent
 from dlv.dtypes import TORCH_DTYPES
 from dlv.errors import Damaged, UnsafeInput, UsageError
@@ -271,3 +271,34 @@ def _check_numbers(name: str, offset: Any, shape: Any, strides: Any) -> None:
 
 def _unsafe(name: str, why: str) -> UnsafeInput:
     return UnsafeInput(f"tensor {name!r} does not fit its storage", why=why)
+
+
+_MOST_OTHER_BYTES = 32 << 20
+
+
+def add_skeleton(checkpoint: Checkpoint, file: Source, views: list[View], *, big: bool) -> None:
+    """Give the checkpoint what is left of the file without its tensors."""
+    places = []
+    for index, view in enumerate(views):
+        unit = view.swap if big else 1
+        if not view.nbytes:
+            continue
+        if view.contiguous:
+            places.append((view.start, splice.Piece(index, 0, view.nbytes, "C", unit)))
+        elif strided.is_contiguous(view.shape[::-1], view.strides[::-1]):
+            places.append((view.start, splice.Piece(index, 0, view.nbytes, "F", unit)))
+    places.sort(key=lambda place: (place[0], -place[1].size))
+    end = 0
+    kept = []
+    for start, piece in places:
+        if start >= end:
+            kept.append((start, piece))
+            end = start + piece.size
+    left = file.size - sum(piece.size for _, piece in kept)
+    if left > _MOST_OTHER_BYTES:
+        checkpoint.notes.append(
+            f"checkout writes a fresh file: {left} bytes of this one are not plain tensors"
+        )
+        return
+    checkpoint.skeleton = splice.cut(file, kept)
+    checkpoint.exact = True

@@ -19,8 +19,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlv.adapters.checkpoint import Adapter, Tensor
-from dlv.adapters.gguf import header as gguf_header
 from dlv.adapters.gguf import reader as gguf
+from dlv.adapters.gguf import reader as gguf_header
 from dlv.dtypes import ITEM_BYTES, block_of
 from dlv.errors import Damaged, DlvError, NewerFormat, UnsafeInput, UsageError
 from tests.conformance.adapter import SHAPES, AdapterSuite, in_memory, random_bytes

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dlv.adapters.logs import files as metric_lines
 from dlv.adapters.logs import files as metric_logs
-from dlv.adapters.logs import rows as metric_rows
+from dlv.adapters.logs import files as metric_rows
 from dlv.adapters.logs.files import MetricLog, read
 from dlv.errors import Damaged, DlvError, UnsafeInput, UsageError
 

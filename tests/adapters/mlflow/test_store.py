@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlv.adapters.mlflow.store import Points, locate, typed, version_name
+from dlv.adapters.mlflow.files import Points, locate, typed, version_name
 from dlv.errors import NotFound, UsageError
 from dlv.objects.manifest import check_name
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlv.adapters import zip_checksums
+from dlv.adapters import archive
 from dlv.adapters.archive import read_directory
 from dlv.adapters.source import Source
 
@@ -39,7 +39,7 @@ def exchange(path: Path, old: bytes, new: bytes) -> None:
 
 def renew(path: Path) -> int:
     with Source(str(path)) as file:
-        patches = zip_checksums.renewed(file)
+        patches = archive.renewed_checksums(file)
     with open(path, "r+b") as out:
         for place, data in patches:
             out.seek(place)
