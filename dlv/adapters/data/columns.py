@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from dlv.adapters import archive
+from dlv.adapters import npz as npy
 from dlv.adapters.archive import Entry
-from dlv.adapters.numpy import npz as npy
-from dlv.adapters.numpy.npz import Header
+from dlv.adapters.npz import Header
 from dlv.adapters.source import Source
 from dlv.errors import Damaged, UnsafeInput, UsageError, nearest
 from dlv.kinds import Array

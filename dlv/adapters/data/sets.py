@@ -17,12 +17,12 @@ import numpy as np
 
 import dlv.adapters.data.code as data_code
 import dlv.adapters.data.images as data_images
-import dlv.adapters.numpy.npz as npz
+import dlv.adapters.npz as npz
 from dlv.adapters import archive
+from dlv.adapters import npz as npy
 from dlv.adapters.data import columns
 from dlv.adapters.data.columns import MOST_CLASSES, Column, Spooled, coded
 from dlv.adapters.data.settings import INPUT_KEYS, LABEL_KEYS, Settings
-from dlv.adapters.numpy import npz as npy
 from dlv.adapters.source import Source
 from dlv.canonical import hash_of, hasher
 from dlv.errors import Damaged, NotFound, UnsafeInput, UsageError, nearest

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dlv.adapters.hdf5.groups import is_group, links
-from dlv.adapters.hdf5.types import (
+from dlv.adapters.hdf5.objects import (
     DATASPACE,
     DATATYPE,
     EXTERNAL,

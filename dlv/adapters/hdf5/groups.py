@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dlv.adapters.hdf5.types import (
+from dlv.adapters.hdf5.objects import (
     LINK,
     LINK_INFO,
     TABLE,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from dlv.adapters.checkpoint import Tensor
-from dlv.adapters.hdf5.types import (
+from dlv.adapters.hdf5.objects import (
     ATTRIBUTE,
     DATASPACE,
     DATATYPE,

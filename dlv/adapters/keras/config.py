@@ -220,7 +220,9 @@ class _Reader:
             "input_shape"
         )
         return Model(
-            *(kind, name, layers),
+            kind,
+            name,
+            layers,
             list(self.triples(config.get("input_layers", []), "input_layers")),
             list(self.triples(config.get("output_layers", []), "output_layers")),
             _dims(build),
@@ -254,7 +256,10 @@ class _Reader:
         name = self.name(data.get("name", config.get("name", kind.lower())), kind)
         module, registered = data.get("module"), data.get("registered_name")
         layer = Layer(
-            *(kind, name, config, self.calls(data.get("inbound_nodes", []), name)),
+            kind,
+            name,
+            config,
+            self.calls(data.get("inbound_nodes", []), name),
             # No module at all is the older form; None is a class that only the user has.
             module if isinstance(module, str) else ("" if "module" not in data else "?"),
             registered if isinstance(registered, str) else None,

@@ -16,10 +16,9 @@ from dlv.adapters.archive import Entry
 from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.adapters.hdf5 import file as hdf5
 from dlv.adapters.hdf5.file import Contents
-from dlv.adapters.hdf5.types import Memory, Region, Window
+from dlv.adapters.hdf5.objects import Memory, Region, Window
 from dlv.adapters.keras.config import MOST_BYTES, parse
-from dlv.adapters.keras.model import described, finished
-from dlv.adapters.keras.settings import settings
+from dlv.adapters.keras.model import described, finished, settings
 from dlv.adapters.keras.weights import numbered
 from dlv.adapters.source import Source
 from dlv.errors import Damaged, UnsafeInput, UsageError
@@ -89,7 +88,12 @@ def _open(file: Source) -> Checkpoint:
     found = numbered(contents, told.model)
     stored = entry is not None and entry.method == archive.STORED
     return finished(
-        *(FORMAT, file, region, contents, found, told),
+        FORMAT,
+        file,
+        region,
+        contents,
+        found,
+        told,
         base=entry.offset if entry is not None and stored else None,
         check=lambda: _check(file, entry if stored else None),
         hyperparameters=settings(config.get("compile_config")),

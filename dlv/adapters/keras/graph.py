@@ -382,9 +382,7 @@ class Graph:
                 raise Unsayable("the model was never built: the shape of its input is not known")
             arguments = [self._declare(f"{model.name}.input", shape, "float32")]
         outputs = self._model(model, (), arguments, "", training=False)
-        return Network(
-            *(tuple(self.inputs), tuple(self.nodes), tuple(outputs)), origin=dict(IMPORTER)
-        )
+        return Network(tuple(self.inputs), tuple(self.nodes), tuple(outputs), origin=dict(IMPORTER))
 
     def _input(self, layer: Layer) -> Port:
         check_input(layer)

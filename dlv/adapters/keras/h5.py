@@ -14,10 +14,9 @@ from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.adapters.hdf5 import file as hdf5
 from dlv.adapters.hdf5 import writer as hdf5_writer
 from dlv.adapters.hdf5.file import Contents
-from dlv.adapters.hdf5.types import Window
+from dlv.adapters.hdf5.objects import Window
 from dlv.adapters.keras.config import parse
-from dlv.adapters.keras.model import Described, described, finished
-from dlv.adapters.keras.settings import settings
+from dlv.adapters.keras.model import Described, described, finished, settings
 from dlv.adapters.keras.weights import Found, named, numbered
 from dlv.adapters.source import Source
 
@@ -33,7 +32,7 @@ def open(path: str) -> Checkpoint:  # noqa: A001 (the name in the Adapter protoc
         contents = hdf5.read(region)
         told, found, compiled = _understood(contents, file.name)
         return finished(
-            *(FORMAT, file, region, contents, found, told), base=0, hyperparameters=compiled
+            FORMAT, file, region, contents, found, told, base=0, hyperparameters=compiled
         )
     except BaseException:
         file.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,16 +11,17 @@ from typing import Any
 from dlv.adapters import splice
 from dlv.adapters.checkpoint import Checkpoint, Part, Tensor
 from dlv.adapters.hdf5.file import Contents, Dataset
-from dlv.adapters.hdf5.types import Region
-from dlv.adapters.keras.config import Model, read_model
+from dlv.adapters.hdf5.objects import Region
+from dlv.adapters.keras.config import Model, is_model, read_model
 from dlv.adapters.keras.graph import IMPORTER, Graph
-from dlv.adapters.keras.joins import converter
+from dlv.adapters.keras.rules import converter
 from dlv.adapters.keras.understood import Unsayable
 from dlv.adapters.keras.weights import Found, Names
 from dlv.adapters.source import Source
 from dlv.adapters.splice import MOST_LITERAL_BYTES, Piece
 from dlv.errors import UnsafeInput
 from dlv.kinds import Raw
+from dlv.network.fields import whole
 from dlv.network.graph import Network
 
 MOST_NAMED = 5
@@ -70,7 +72,11 @@ def tensors_of(found: Found, region: Region, check: Callable[[], None]) -> list[
     once = _Once(check)
     return [
         Tensor(
-            *(name, dataset.dtype, dataset.shape, dataset.nbytes, _reader(dataset, region, once)),
+            name,
+            dataset.dtype,
+            dataset.shape,
+            dataset.nbytes,
+            _reader(dataset, region, once),
             role=role,
             part=_part(dataset, region, once),
         )
@@ -154,3 +160,76 @@ def finished(
         close=file.close,
         network=network,
     )
+
+
+MOST_SETTINGS = 200
+_MOST_TEXT = 1000
+_INNER = ("optimizer", "inner_optimizer")
+
+
+def settings(compiled: Any) -> dict[str, Any]:
+    """Of `compile_config` (Keras 3) or `training_config` (the older form)."""
+    if not isinstance(compiled, Mapping):
+        return {}
+    found: dict[str, Any] = {}
+    given = compiled.get("optimizer", compiled.get("optimizer_config"))
+    for _ in range(4):  # an optimizer may wrap another one
+        config = given.get("config") if isinstance(given, Mapping) else None
+        if not isinstance(config, Mapping):
+            break
+        inner = next((config[key] for key in _INNER if key in config), None)
+        if not is_model(inner):
+            break
+        given = inner
+    if isinstance(given, str):
+        found["optimizer"] = _text(given)
+    elif isinstance(given, Mapping) and isinstance(given.get("class_name"), str):
+        found["optimizer"] = _text(given["class_name"].rpartition(">")[2])
+        _flatten(given.get("config"), "", found)
+    for key in ("loss", "metrics", "weighted_metrics", "loss_weights"):
+        value = _named(compiled.get(key))
+        if value not in (None, [], ""):
+            found[key] = value
+    return dict(list(found.items())[:MOST_SETTINGS])
+
+
+def _flatten(config: Any, prefix: str, found: dict[str, Any]) -> None:
+    for key, value in config.items() if isinstance(config, Mapping) else ():
+        if key in ("name", "jit_compile", "is_legacy_optimizer") or not isinstance(key, str):
+            continue
+        name = prefix + _text(key)
+        if is_model(value) and not prefix:  # a schedule of the learning rate
+            found[f"{name}.schedule"] = _text(str(value["class_name"]).rpartition(">")[2])
+            _flatten(value["config"], f"{name}.", found)
+        elif (plain := _plain(value)) is not None:
+            found[name] = plain
+        elif isinstance(value, list) and 0 < len(value) <= 64:
+            items = [_plain(item) for item in value]
+            if None not in items:
+                found[name] = items
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bool) or whole(value):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    return _text(value) if isinstance(value, str) else None
+
+
+def _text(value: str) -> str:
+    return value[:_MOST_TEXT].encode("utf-8", "replace").decode("utf-8")
+
+
+def _named(value: Any) -> Any:
+    """Losses and metrics by name, alone or in lists."""
+    if isinstance(value, Mapping):
+        if is_model(value):
+            name = value["config"] if value["class_name"] == "function" else value["class_name"]
+            return _text(str(name).rpartition(">")[2])
+        items = {_text(str(key)): _named(item) for key, item in list(value.items())[:64]}
+        return [f"{key}={item}" for key, item in items.items() if item is not None]
+    if isinstance(value, list):
+        found = [_named(item) for item in value[:64]]
+        return [item if isinstance(item, str) else str(item) for item in found if item is not None]
+    return _plain(value)

@@ -78,7 +78,9 @@ def _keras_model(path: Path, format_: str) -> Any:
     keras: Any = require("keras", "keras")
     config = (files.configuration if format_ == files.FORMAT else h5.configuration)(str(path))
     if format_ == files.FORMAT:
-        model = keras.saving.deserialize_keras_object(bare.bare(config), safe_mode=True)
+        model = keras.saving.deserialize_keras_object(
+            bare.bare_configuration(config), safe_mode=True
+        )
         with tempfile.TemporaryDirectory() as folder:
             weights = Path(folder, "model.weights.h5")
             if files.unpack_weights(str(path), weights):
@@ -87,7 +89,7 @@ def _keras_model(path: Path, format_: str) -> Any:
     legacy: Any = require("keras.src.legacy.saving.legacy_h5_format", "keras")
     saving: Any = require("keras.src.legacy.saving.saving_utils", "keras")
     h5py: Any = require("h5py", "keras")
-    model = saving.model_from_config(bare.bare(config))
+    model = saving.model_from_config(bare.bare_configuration(config))
     with h5py.File(path) as file:
         legacy.load_weights_from_hdf5_group(file["model_weights"], model)
     return model

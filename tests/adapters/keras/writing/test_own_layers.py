@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlv.adapters.keras.writing.own_layers import OWN
-from dlv.adapters.keras.writing.writer import save_network
+from dlv.adapters.keras.rules.raw import OWN
+from dlv.adapters.keras.writer import save_network
 from dlv.errors import DlvError
 from dlv.network.agreement import distance
 from tests.adapters.keras.comparing import drawn, filled, imported

@@ -1,4 +1,4 @@
-"""dlv.adapters.keras.writing.writer: Keras loads what it writes, and computes the same."""
+"""dlv.adapters.keras.writer: Keras loads what it writes, and computes the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.adapters.keras import files as adapter
-from dlv.adapters.keras.writing import writer as keras_writer
+from dlv.adapters.keras import writer as keras_writer
 from dlv.errors import UsageError
 from dlv.network.graph import Input, Network, Node
 from dlv.network.vocabulary import complete

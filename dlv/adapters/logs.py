@@ -376,8 +376,6 @@ def _text(file: Source, taken: bytes, number: int, *, ended: bool) -> list[str]:
     return [line.removesuffix("\r") for line in lines] if "\r" in text else lines
 
 
-__all__ = ["Column", "MetricLog", "add_alike", "flat", "read"]
-
 MOST_STATE_BYTES = 64 << 20
 _MOST_NODES = 2_000_000
 

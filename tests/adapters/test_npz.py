@@ -1,4 +1,4 @@
-"""dlv.adapters.numpy.npz against numpy."""
+"""dlv.adapters.npz against numpy."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from dlv.adapters import npz
 from dlv.adapters.checkpoint import Adapter
-from dlv.adapters.numpy import npz
 from dlv.errors import Damaged, DlvError, UnsafeInput, UsageError
 from tests.conformance.adapter import AdapterSuite, in_memory
 

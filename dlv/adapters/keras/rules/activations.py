@@ -1,15 +1,24 @@
-"""Activations: those fused into a layer, layers of their own, and functions of keras.ops."""
+"""Activations, both ways: fused into a layer, layers of their own, and functions of keras.ops."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dlv.adapters.keras.build import (
+    NN,
+    OPS,
+    Held,
+    Model,
+    Write,
+    channels_last,
+    held,
+)
 from dlv.adapters.keras.graph import Convert, Use
 from dlv.adapters.keras.understood import Unsayable, flag
 from dlv.network.fields import whole
-from dlv.network.graph import Port
+from dlv.network.graph import Node, Port
 
 _PLAIN: Mapping[str, tuple[str, str | None, Mapping[str, Any]]] = {
     "relu": ("RELU", None, {}),
@@ -23,33 +32,41 @@ _PLAIN: Mapping[str, tuple[str, str | None, Mapping[str, Any]]] = {
     "softmax": ("SOFTMAX", None, {"axis": -1}),
     "log_softmax": ("SOFTMAX", None, {"axis": -1, "log": True}),
 }
-# Beyond the vocabulary, but operations of aten; each takes the tensor alone.
-_ATEN = {
-    "elu": "elu.default",
-    "selu": "selu.default",
-    "softplus": "softplus.default",
-    "exponential": "exp.default",
-    "exp": "exp.default",
-    "mish": "mish.default",
-    "hard_sigmoid": "hardsigmoid.default",
-    "hard_silu": "hardswish.default",
-    "hard_swish": "hardswish.default",
-    "log_sigmoid": "log_sigmoid.default",
-    "celu": "celu.default",
-    "sqrt": "sqrt.default",
-    "square": "square.default",
-    "absolute": "abs.default",
-    "abs": "abs.default",
-    "negative": "neg.default",
-    "log": "log.default",
-    "rsqrt": "rsqrt.default",
-    "sin": "sin.default",
-    "cos": "cos.default",
-    "erf": "erf.default",
+
+
+# Beyond the vocabulary, but operations of aten; each takes the tensor alone. Keras' name -> aten's.
+_ACTIVATIONS = {
+    "elu": "elu",
+    "selu": "selu",
+    "softplus": "softplus",
+    "exponential": "exp",
+    "mish": "mish",
+    "hard_sigmoid": "hardsigmoid",
+    "hard_silu": "hardswish",
+    "log_sigmoid": "log_sigmoid",
+    "celu": "celu",
 }
-
-
+_FUNCTIONS = {
+    "sqrt": "sqrt",
+    "square": "square",
+    "absolute": "abs",
+    "negative": "neg",
+    "log": "log",
+    "rsqrt": "rsqrt",
+    "sin": "sin",
+    "cos": "cos",
+}
+_ATEN = {
+    **_ACTIVATIONS,
+    **_FUNCTIONS,
+    "exp": "exp",
+    "hard_swish": "hardswish",
+    "abs": "abs",
+    "erf": "erf",
+}
 NAMES = frozenset((*_PLAIN, *_ATEN))
+
+
 _SCALE = ("scale", "offset")
 
 
@@ -72,13 +89,13 @@ def name_of(value: Any) -> str | None:
     return value
 
 
-def activated(use: Use, port: Port) -> Port:
+def with_activation(use: Use, port: Port) -> Port:
     """A layer's own activation as a second node, named behind the layer."""
     name = name_of(use.config.get("activation"))
-    return port if name is None else _apply(use, name, port, name)
+    return port if name is None else _apply_activation(use, name, port, name)
 
 
-def _apply(use: Use, name: str, port: Port, word: str) -> Port:
+def _apply_activation(use: Use, name: str, port: Port, word: str) -> Port:
     if name == "hard_sigmoid" and not (use.graph.version or "").startswith("3."):
         raise Unsayable("the older Keras meant another function by hard_sigmoid")
     if name in _PLAIN:
@@ -86,13 +103,13 @@ def _apply(use: Use, name: str, port: Port, word: str) -> Port:
         return use.add(op, variant, attrs, inputs=[port], word=word)
     if name in _ATEN:
         shape = use.graph.shapes.get(port)
-        return use.aten(_ATEN[name], {"n": 0}, shape=shape, inputs=[port], word=word)
+        return use.aten(f"{_ATEN[name]}.default", {"n": 0}, shape=shape, inputs=[port], word=word)
     raise Unsayable(f"the activation {name!r:.40}")
 
 
-def activation(use: Use) -> Port:
+def read_activation(use: Use) -> Port:
     name = name_of(use.config.get("activation"))
-    return use.one if name is None else _apply(use, name, use.one, "")
+    return use.one if name is None else _apply_activation(use, name, use.one, "")
 
 
 def number_of(use: Use, *keys: str, default: float) -> float:
@@ -111,7 +128,7 @@ def is_array(value: Mapping[str, Any]) -> bool:
     return value.get("class_name") == "__numpy__" and isinstance(value.get("config"), dict)
 
 
-def relu(use: Use) -> Port:
+def read_relu(use: Use) -> Port:
     slope, threshold = (number_of(use, k, default=0.0) for k in ("negative_slope", "threshold"))
     if threshold:
         raise Unsayable("it has a threshold")
@@ -122,16 +139,16 @@ def relu(use: Use) -> Port:
     raise Unsayable("it has a greatest value")
 
 
-def leaky_relu(use: Use) -> Port:
+def read_leaky_relu(use: Use) -> Port:
     return use.add("RELU", None, {"slope": number_of(use, "negative_slope", "alpha", default=0.3)})
 
 
-def elu(use: Use) -> Port:
+def read_elu(use: Use) -> Port:
     alpha = {"c": number_of(use, "alpha", default=1.0)}
     return use.aten("elu.default", {"n": 0}, alpha, shape=use.shape())
 
 
-def softmax(use: Use) -> Port:
+def read_softmax(use: Use) -> Port:
     axis = use.config.get("axis", -1)
     if isinstance(axis, list) and len(axis) == 1:
         axis = axis[0]
@@ -144,22 +161,22 @@ def _axis(value: Any) -> int:
     return int(value)
 
 
-def rescaling(use: Use) -> Port:
+def read_rescaling(use: Use) -> Port:
     scale, offset = (number_of(use, key, default=1.0 - place) for place, key in enumerate(_SCALE))
     scaled = use.add("MUL", None, {"const": scale}, word="scale" if offset else "")
     return use.add("ADD", None, {"const": offset}, inputs=[scaled]) if offset else scaled
 
 
-def dropout(use: Use) -> Port:
+def read_dropout(use: Use) -> Port:
     return use.add("DROPOUT", None, {"p": number_of(use, "rate", default=0.5)})
 
 
-def same(use: Use) -> Port:
+def read_identity(use: Use) -> Port:
     """A layer that is not there when the model is used, or at all."""
     return use.one
 
 
-def operation(use: Use) -> Port:
+def read_function(use: Use) -> Port:
     """A function of keras.ops over one tensor."""
     if use.call.kwargs or len(use.call.args) != 1:
         raise Unsayable("it has more arguments")
@@ -173,25 +190,92 @@ def operation(use: Use) -> Port:
         return use.add("SOFTMAX", None, attrs)
     if kind == "LeakyRelu":
         return use.add("RELU", None, {"slope": number_of(use, "negative_slope", default=0.2)})
-    return _apply(use, name.get(kind, kind.lower()), use.one, "")
+    return _apply_activation(use, name.get(kind, kind.lower()), use.one, "")
 
 
-LAYERS: Mapping[str, Convert] = {
-    "Activation": activation,
-    "ReLU": relu,
-    "LeakyReLU": leaky_relu,
-    "ELU": elu,
-    "Softmax": softmax,
-    "Dropout": dropout,
-    "Rescaling": rescaling,
-    "Identity": same,
-    "ActivityRegularization": same,
+_ATEN_ACTIVATIONS = {
+    **{aten: name for name, aten in _ACTIVATIONS.items()},
+    **{name: name for name in ("relu", "silu", "sigmoid", "tanh", "softsign")},
 }
-OPERATIONS: Mapping[str, Convert] = dict.fromkeys(
+_ATEN_FUNCTIONS = {aten: name for name, aten in _FUNCTIONS.items()}
+
+
+def _write_elementwise(model: Model, node: Node, kind: str, config: Mapping[str, Any]) -> Held:
+    """In whichever order the value stands."""
+    [port] = node.inputs
+    turned = model.values[port].plain is None
+    x = model.last(node, port) if turned else model.plain(port)
+    after = channels_last(model.shape((node.name, 0)), turned)
+    return held(model.layer(kind, node.name, config, [x], after), turned)
+
+
+def write_relu(model: Model, node: Node) -> Held:
+    slope = node.attrs["slope"]
+    if slope:
+        return _write_elementwise(model, node, "LeakyReLU", {"negative_slope": slope})
+    return _write_elementwise(model, node, "ReLU", {})
+
+
+def write_act(model: Model, node: Node) -> Held:
+    if node.variant == "GELU" and node.attrs["approximate"] == "tanh":
+        x = model.plain(node.inputs[0])
+        config = {"approximate": True}
+        after = model.shape((node.name, 0))
+        return Held(plain=model.op(NN, "Gelu", node.name, config, [x], after))
+    word = (node.variant or "").lower()
+    return _write_elementwise(model, node, "Activation", {"activation": word})
+
+
+def write_softmax(model: Model, node: Node) -> Held:
+    x, after = model.plain(node.inputs[0]), model.shape((node.name, 0))
+    config = {"axis": node.attrs["axis"]}
+    if node.attrs["log"]:
+        return Held(plain=model.op(NN, "LogSoftmax", node.name, config, [x], after))
+    return Held(plain=model.layer("Softmax", node.name, config, [x], after))
+
+
+def write_dropout(model: Model, node: Node) -> Held:
+    return _write_elementwise(model, node, "Dropout", {"rate": node.attrs["p"]})
+
+
+def write_aten_activation(model: Model, node: Node, name: str, args: Sequence[Any]) -> Held | None:
+    """A function of one tensor; None if Keras has no such function."""
+    base, inputs = name.partition(".")[0], [model.plain(port) for port in node.inputs]
+    after = model.shape((node.name, 0))
+    if len(args) == 1 and base in _ATEN_ACTIVATIONS:
+        config: dict[str, Any] = {"activation": _ATEN_ACTIVATIONS[base]}
+        return Held(plain=model.layer("Activation", node.name, config, inputs, after))
+    if len(args) == 1 and base in _ATEN_FUNCTIONS:
+        kind = _ATEN_FUNCTIONS[base].capitalize()
+        return Held(plain=model.op(OPS, kind, node.name, {}, inputs, after))
+    if name == "elu.default" and len(args) == 2 and isinstance(args[1].get("c"), float):
+        config = {"alpha": args[1]["c"]}
+        return Held(plain=model.layer("ELU", node.name, config, inputs, after))
+    return None
+
+
+READERS: Mapping[str, Convert] = {
+    "Activation": read_activation,
+    "ReLU": read_relu,
+    "LeakyReLU": read_leaky_relu,
+    "ELU": read_elu,
+    "Softmax": read_softmax,
+    "Dropout": read_dropout,
+    "Rescaling": read_rescaling,
+    "Identity": read_identity,
+    "ActivityRegularization": read_identity,
+}
+FUNCTION_READERS: Mapping[str, Convert] = dict.fromkeys(
     (
         *("Relu", "Relu6", "Sigmoid", "Tanh", "Silu", "Gelu", "Softmax", "LogSoftmax", "LeakyRelu"),
         *("Selu", "Softplus", "Exp", "Mish", "HardSigmoid", "HardSilu", "LogSigmoid"),
         *("Sqrt", "Square", "Absolute", "Negative", "Log", "Rsqrt", "Sin", "Cos", "Erf"),
     ),
-    operation,
+    read_function,
 )
+WRITERS: Mapping[str, Write] = {
+    "RELU": write_relu,
+    "ACT": write_act,
+    "SOFTMAX": write_softmax,
+    "DROPOUT": write_dropout,
+}

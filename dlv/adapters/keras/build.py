@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -278,3 +278,24 @@ def arranged(tensor: Tensor, order: Sequence[int], shape: Sequence[int] | None =
 
 def length(dim: Dim) -> int | None:
     return dim if isinstance(dim, int) else None
+
+
+Write = Callable[[Model, Node], Held]
+
+
+def held(out: Out, first: bool) -> Held:
+    return Held(last=out) if first else Held(plain=out)
+
+
+def channels_last(shape: Shape | None, first: bool) -> Shape | None:
+    """The shape of an output as it stands with its channels last."""
+    if shape is None or not first:
+        return shape
+    return (shape[0], *shape[2:], shape[1])
+
+
+def sharing_key(node: Node) -> Any:
+    """Nodes of equal settings over the same tensors are one layer, called several times."""
+    settings = tuple(sorted((key, repr(value)) for key, value in node.attrs.items()))
+    params = tuple(sorted(node.params.items()))
+    return (node.op, node.variant, settings, params) if params else None

@@ -14,10 +14,10 @@ from typing import Any, BinaryIO, cast
 from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.hdf5 import writer as hdf5_writer
 from dlv.adapters.hdf5.writer import Group
+from dlv.adapters.keras.build import Model, Out, Written, refuse
 from dlv.adapters.keras.files import CONFIG, METADATA, WEIGHTS
+from dlv.adapters.keras.rules import WRITERS
 from dlv.adapters.keras.weights import snake
-from dlv.adapters.keras.writing.joins import WRITERS
-from dlv.adapters.keras.writing.model import Model, Out, Written, refuse
 from dlv.canonical import WRITER
 from dlv.errors import UsageError
 from dlv.network.graph import Network

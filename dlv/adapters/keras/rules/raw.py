@@ -1,4 +1,4 @@
-"""Keras layers and functions that came in raw, which go out as they were, or are refused."""
+"""Operations without a word in the vocabulary: Keras' own layers as they were, and aten's."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 from dlv.adapters.checkpoint import Tensor
+from dlv.adapters.keras.build import OPS, Held, Model, Out, Write, refuse
 from dlv.adapters.keras.config import Layer
+from dlv.adapters.keras.rules.activations import write_aten_activation
+from dlv.adapters.keras.rules.arithmetic import write_aten_arithmetic
+from dlv.adapters.keras.rules.windows import write_nearest_upsample
 from dlv.adapters.keras.understood import Unsayable, policy
 from dlv.adapters.keras.weights import layer_leaves
-from dlv.adapters.keras.writing.model import OPS, Held, Model, Out, refuse
 from dlv.network.graph import Node
 
 # Layers of Keras 3 that are made of their settings and tensors alone. What is not here (text
@@ -42,10 +45,57 @@ OWN = frozenset(
         *(f"Conv{axes}DTranspose" for axes in (1, 2, 3)),
     )
 )
+
+
 _OPERATIONS = re.compile(r"keras\.src\.ops\.[a-z]{1,20}")
 
 
-def keras_layer(model: Model, node: Node, source: Mapping[str, Any]) -> Held:
+def write_raw(model: Model, node: Node) -> Held:
+    source = node.source or {}
+    if source.get("dialect") == "keras":
+        return write_keras_layer(model, node, source)
+    if source.get("dialect") != "aten":
+        refuse(node, f"it is an operation of {source.get('dialect')}")
+    name = str(source.get("op")).removeprefix("aten.")
+    args = source.get("args", [])
+    plain = source.get("kwargs") in (None, {}) and all(isinstance(arg, dict) for arg in args)
+    if plain and args[:1] == [{"n": 0}]:
+        if name.startswith("upsample_nearest") and name.endswith("d.vec"):
+            return write_nearest_upsample(model, node, args[1:])
+        found = (
+            write_aten_activation(model, node, name, args)
+            or write_aten_arithmetic(model, node, name, args)
+            or write_pad_or_repeat(model, node, name, args[1:])
+        )
+        if found is not None:
+            return found
+    return refuse(node, f"{name} has no counterpart")
+
+
+def write_pad_or_repeat(model: Model, node: Node, name: str, args: Sequence[Any]) -> Held | None:
+    """Padding with zeros, and entries repeated, over any axes but the batch."""
+    x, after = model.plain(node.inputs[0]), model.shape((node.name, 0))
+    values = [arg.get("c") for arg in args]
+    if name == "repeat_interleave.self_int" and len(args) == 2:
+        times, axis = values
+        if isinstance(times, int) and isinstance(axis, int):
+            repeat = {"repeats": times, "axis": axis}
+            return Held(plain=model.op(OPS, "Repeat", node.name, repeat, [x], after))
+    if name == "constant_pad_nd.default" and args and isinstance(args[0].get("l"), list):
+        flat = [item.get("c") for item in args[0]["l"]]
+        rank = len(x.shape or ())
+        pairs = [list(pair) for pair in zip(flat[::2], flat[1::2], strict=False)][::-1]
+        whole = all(isinstance(n, int) and n >= 0 for n in flat)
+        value = values[1] if len(values) > 1 else 0.0
+        if whole and len(flat) % 2 == 0 and len(pairs) <= rank and isinstance(value, (int, float)):
+            width = [[0, 0]] * (rank - len(pairs)) + pairs
+            config: dict[str, Any] = {"pad_width": width, "mode": "constant"}
+            keyed = {"constant_values": value}
+            return Held(plain=model.op(OPS, "Pad", node.name, config, [x], after, keyed))
+    return None
+
+
+def write_keras_layer(model: Model, node: Node, source: Mapping[str, Any]) -> Held:
     """A layer of Keras' own that the vocabulary has no word for, with its settings."""
     kind, given = source.get("op"), source.get("kwargs", {})
     keyed = dict(given) if isinstance(given, Mapping) else {}
@@ -66,19 +116,19 @@ def keras_layer(model: Model, node: Node, source: Mapping[str, Any]) -> Held:
         if key.endswith("mask") and isinstance(value, str):
             refuse(node, "it uses a mask that comes with its input")
     after = model.shape((node.name, 0))
-    for odd in _foreign(config):
+    for odd in _foreign_objects(config):
         refuse(node, f"it holds {odd}")
     if module is not None:
         if not isinstance(module, str) or not _OPERATIONS.fullmatch(module) or not kind.isalnum():
             refuse(node, f"{str(module)[:40]}.{kind[:40]} is no function of Keras")
         settings = {key: value for key, value in config.items() if key != "name"}
         out = model.op(module, kind, node.name, settings, args, after, named, parents=inputs)
-        return _given_on(model, node, out, masked=False)
+        return _hold_outputs(model, node, out, masked=False)
     if kind not in OWN:
         refuse(node, f"{kind[:60]} is no layer that comes back from its settings alone")
     if kind == "Embedding" and config.get("mask_zero"):
         refuse(node, "it hands on a mask")
-    weights = _weights(model, node, kind, config)
+    weights = _layer_weights(model, node, kind, config)
     try:
         told = policy(config, any_float=True)
     except Unsayable as error:
@@ -87,16 +137,20 @@ def keras_layer(model: Model, node: Node, source: Mapping[str, Any]) -> Held:
     if told is not None:
         config["dtype"] = told
     out = model.layer(
-        *(kind, node.name, config, inputs, after),
+        kind,
+        node.name,
+        config,
+        inputs,
+        after,
         weights=weights,
         args=args,
         kwargs=named,
         own=True,
     )
-    return _given_on(model, node, out, masked=named.get("mask") is not None)
+    return _hold_outputs(model, node, out, masked=named.get("mask") is not None)
 
 
-def _given_on(model: Model, node: Node, out: Out, *, masked: bool) -> Held:
+def _hold_outputs(model: Model, node: Node, out: Out, *, masked: bool) -> Held:
     """What the layer gives, all of it that is used."""
     used = {port for each in model.network.nodes for port in each.inputs}
     for name, place in {*used, *model.network.outputs}:
@@ -109,11 +163,11 @@ def _given_on(model: Model, node: Node, out: Out, *, masked: bool) -> Held:
     return Held(plain=out)
 
 
-def _foreign(value: Any) -> Iterator[str]:
+def _foreign_objects(value: Any) -> Iterator[str]:
     """Return the objects in the settings that are not Keras' own."""
     if isinstance(value, list):
         for item in value:
-            yield from _foreign(item)
+            yield from _foreign_objects(item)
     if not isinstance(value, dict):
         return
     if "class_name" in value:
@@ -123,7 +177,7 @@ def _foreign(value: Any) -> Iterator[str]:
         if not own or kind in ("__lambda__", "Lambda", "function"):
             yield f"{kind[:40]}, code of its author's"
     for item in value.values():
-        yield from _foreign(item)
+        yield from _foreign_objects(item)
 
 
 def _argument(node: Node, item: Any, inputs: Sequence[Out]) -> Any:
@@ -138,7 +192,7 @@ def _argument(node: Node, item: Any, inputs: Sequence[Out]) -> Any:
     return refuse(node, "its arguments are not plain")
 
 
-def _weights(
+def _layer_weights(
     model: Model, node: Node, kind: str, config: dict[str, Any]
 ) -> dict[str, Sequence[Tensor]]:
     """The tensors in the groups of the layer's parts, in Keras' order."""
@@ -157,3 +211,6 @@ def _weights(
     if used != len(node.params):
         refuse(node, "where its tensors belong is not known")
     return found
+
+
+WRITERS: Mapping[str, Write] = {"OP": write_raw}

@@ -1,4 +1,4 @@
-"""dlv.adapters.logs.files on logs as loggers write them."""
+"""dlv.adapters.logs on logs as loggers write them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlv.adapters.logs import files as metric_lines
-from dlv.adapters.logs import files as metric_logs
-from dlv.adapters.logs import files as metric_rows
-from dlv.adapters.logs.files import MetricLog, read
+from dlv.adapters import logs as metric_lines
+from dlv.adapters import logs as metric_logs
+from dlv.adapters import logs as metric_rows
+from dlv.adapters.logs import MetricLog, read
 from dlv.errors import Damaged, DlvError, UnsafeInput, UsageError
 
 

@@ -1,4 +1,4 @@
-"""dlv.adapters.gguf.reader against the gguf package, and against headers that lie."""
+"""dlv.adapters.gguf against the gguf package, and against headers that lie."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dlv.adapters import gguf
+from dlv.adapters import gguf as gguf_header
 from dlv.adapters.checkpoint import Adapter, Tensor
-from dlv.adapters.gguf import reader as gguf
-from dlv.adapters.gguf import reader as gguf_header
 from dlv.dtypes import ITEM_BYTES, block_of
 from dlv.errors import Damaged, DlvError, NewerFormat, UnsafeInput, UsageError
 from tests.conformance.adapter import SHAPES, AdapterSuite, in_memory, random_bytes

@@ -1,4 +1,4 @@
-"""dlv.adapters.numpy.npz against numpy's own headers."""
+"""dlv.adapters.npz against numpy's own headers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dlv.adapters.numpy import npz as npy
+from dlv.adapters import npz as npy
 from dlv.errors import Damaged, DlvError, UnsafeInput
 
 PLAIN = ["bool", "float16", "float32", "float64", "complex64", "complex128"]
