@@ -25,6 +25,9 @@ from dlv.dtypes import ITEM_BYTES, block_of, tensor_bytes
 from dlv.errors import Damaged, NewerFormat, UnsafeInput, UsageError
 from dlv.kinds import Raw
 
+FORMAT = "gguf"
+SUFFIX = ".gguf"
+
 ALIGNMENT = 32  # where the file says nothing else
 MOST_HEADER_BYTES = 64 << 20
 MOST_KEYS = 65_536
@@ -355,9 +358,6 @@ class _Scanner:
             self.skip(8 + unpack(self._window, place)[0])
         return None
 
-
-FORMAT = "gguf"
-SUFFIX = ".gguf"
 
 _THERE = {dtype: number for number, dtype in TYPES.items()}
 _LONGEST_TEXT = 1000

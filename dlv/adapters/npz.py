@@ -22,6 +22,9 @@ from dlv.dtypes import DTYPES
 from dlv.errors import Damaged, UnsafeInput, UsageError
 from dlv.kinds import Raw
 
+FORMAT = "npz"
+SUFFIX = ".npz"
+
 MAGIC = b"\x93NUMPY"
 MOST_HEADER_BYTES = 64 << 10
 MOST_DIMENSIONS = 64  # numpy's own limit
@@ -48,6 +51,11 @@ class Header:
     item: int
     unit: int
     length: int  # of the header itself
+
+    @property
+    def column_major(self) -> bool:
+        """Whether the elements lie in another order than C's."""
+        return self.fortran and sum(side != 1 for side in self.shape) > 1
 
     @property
     def nbytes(self) -> int:
@@ -185,10 +193,6 @@ def _descr_of(dtype: str) -> str | None:
     return f"{'|' if known.bytes == 1 else '<'}{known.numpy}"
 
 
-FORMAT = "npz"
-SUFFIX = ".npz"
-
-
 def open(path: str) -> Checkpoint:  # noqa: A001 (the name in the Adapter protocol)
     """Check all headers against the sizes; arrays are read when they are asked for."""
     file = Source(path)
@@ -304,24 +308,18 @@ def _readers(file: Source, entry: Entry, header: Header) -> tuple[Callable[[], R
     return whole, part if entry.method == archive.STORED else None
 
 
-def _is_fortran(header: Header) -> bool:
-    return header.fortran and sum(side != 1 for side in header.shape) > 1
-
-
 def _piece(index: int, header: Header) -> Piece:
-    order = "F" if _is_fortran(header) else "C"
+    order = "F" if header.column_major else "C"
     return Piece(index, 0, header.nbytes, order, header.unit)
 
 
 def _tensor(name: str, header: Header, read: Callable[[], Raw], part: Part | None) -> Tensor:
     def arranged() -> Raw:
         data = swap(read(), header.unit)
-        if _is_fortran(header):
+        if header.column_major:
             data = transpose(data, header.shape[::-1], header.item)
         return data
 
-    as_it_is = header.unit == 1 and not _is_fortran(header)
-    return Tensor(
-        *(name, header.dtype, header.shape, header.nbytes, arranged),
-        part=part if as_it_is else None,
-    )
+    as_it_is = header.unit == 1 and not header.column_major
+    part = part if as_it_is else None
+    return Tensor(name, header.dtype, header.shape, header.nbytes, arranged, part=part)

@@ -1,4 +1,7 @@
-"""Columns of a data set: arrays with a row per example, of which stretches are read."""
+"""Columns of a data set: arrays with a row per example, of which stretches are read.
+
+Labels, too: as whole numbers, or as texts that are numbered in order.
+"""
 
 from __future__ import annotations
 
@@ -177,7 +180,7 @@ def of_header(
     name: str, file: Source, offset: int, header: Header, crc: int | None = None
 ) -> Column:
     """An array that lies plainly in a file, in either order of its axes."""
-    if not _is_fortran(header):
+    if not header.column_major:
         return Stored(name, file, offset, header, crc)
     _check_held(header.nbytes, name)
     raw = file.read(offset, header.nbytes)
@@ -188,7 +191,7 @@ def of_entry(name: str, file: Source, entry: Entry, header: Header) -> Column:
     """An array in a `.npz` archive."""
     if entry.method == archive.STORED:
         return of_header(name, file, entry.offset + header.length, header, entry.crc)
-    if not _is_fortran(header):
+    if not header.column_major:
         return Deflated(name, file, entry, header)
     _check_held(header.nbytes, name)
     raw = archive.read(file, entry, entry.size)[header.length :]
@@ -217,10 +220,6 @@ def _rows(header: Header, name: str) -> tuple[int, tuple[int, ...]]:
     if not header.shape:
         raise UsageError(f"{name} is a single number", why="a row per example is wanted")
     return header.shape[0], header.shape[1:]
-
-
-def _is_fortran(header: Header) -> bool:
-    return header.fortran and sum(side != 1 for side in header.shape) > 1
 
 
 def _turned(raw: bytearray, header: Header, name: str) -> Array:

@@ -1,8 +1,9 @@
-"""HDF5 data types and shapes: those of tensors, and texts for attributes; all others by name."""
+"""What HDF5 files are made of: bounded reads, objects with their messages, types, shapes, texts."""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -262,19 +263,14 @@ def _first(limits: Limits, address: int) -> list[Message]:
     size = cursor.number(4)
     if version != 1:
         raise Damaged(f"the structure of {limits.name} is damaged", why=f"no object at {address}")
-    messages: list[Message] = []
-    blocks = [(address + 16, size)]
-    total, done = 0, 0
-    while done < len(blocks):
-        start, size = blocks[done]
-        done += 1
-        total = _count_block(limits, blocks, total + size)
-        cursor = limits.cursor(start, size)
-        while cursor.left >= 8 and len(messages) < count:
-            kind, length, flags = cursor.number(2), cursor.number(2), cursor.number(1)
+    parts = _Parts(limits, address + 16, size)
+    for start, length in parts.read():
+        cursor = limits.cursor(start, length)
+        while cursor.left >= 8 and len(parts.messages) < count:
+            kind, size, flags = cursor.number(2), cursor.number(2), cursor.number(1)
             cursor.take(3)
-            _add(limits, messages, blocks, kind, flags, cursor.take(length), 0)
-    return messages
+            parts.add(kind, flags, cursor.take(size), 0)
+    return parts.messages
 
 
 def _second(limits: Limits, address: int, start: bytes) -> list[Message]:
@@ -286,59 +282,60 @@ def _second(limits: Limits, address: int, start: bytes) -> list[Message]:
     before = 6 + (16 if flags & 0x20 else 0) + (4 if flags & 0x10 else 0)
     width = 1 << (flags & 3)
     size = int.from_bytes(limits.read(address + before, width), "little")
-    messages: list[Message] = []
-    blocks = [(address, before + width + size + 4)]
-    total, done = 0, 0
-    while done < len(blocks):
-        place, length = blocks[done]
-        total = _count_block(limits, blocks, total + length)
+    parts = _Parts(limits, address, before + width + size + 4)
+    for number, (place, length) in enumerate(parts.read()):
         cursor = Cursor(check_sum(limits, limits.read(place, length), "an object"), limits.name)
-        if done:
+        if number:
             cursor.expect(b"OCHK", "a continued object")
         else:
             cursor.take(before + width)
-        done += 1
         wide = 6 if flags & 4 else 4
         while cursor.left >= wide:  # what is shorter is a gap
-            kind, length, own = cursor.number(1), cursor.number(2), cursor.number(1)
+            kind, size, own = cursor.number(1), cursor.number(2), cursor.number(1)
             cursor.take(wide - 4)
-            _add(limits, messages, blocks, kind, own, cursor.take(length), 1)
-    return messages
+            parts.add(kind, own, cursor.take(size), 8)
+    return parts.messages
 
 
-def _count_block(limits: Limits, blocks: list[tuple[int, int]], total: int) -> int:
-    if total > MOST_HEADER_BYTES or len(blocks) > MOST_PER_OBJECT:
-        raise UnsafeInput(f"an object of {limits.name} is too large", why=f"{total} bytes")
-    return total
+class _Parts:
+    """The blocks of an object's header, and the messages in those that were read."""
 
+    def __init__(self, limits: Limits, address: int, size: int) -> None:
+        self.limits = limits
+        self.messages: list[Message] = []
+        self.blocks = [(address, size)]
+        self.bytes = 0
 
-def _add(
-    limits: Limits,
-    messages: list[Message],
-    blocks: list[tuple[int, int]],
-    kind: int,
-    flags: int,
-    data: bytes,
-    least: int,
-) -> None:
-    limits.message()
-    if kind == CONTINUATION:
-        cursor = Cursor(data, limits.name)
-        block = (cursor.number(8), cursor.number(8))
-        if block in blocks or block[1] < 8 * least:
-            raise UnsafeInput(f"an object of {limits.name} goes on within itself")
-        blocks.append(block)
-        messages.append(Message(kind, b""))
-        return
-    if flags & _SHARED:
-        raise UnsafeInput(f"an object of {limits.name} shares its description with others")
-    if kind > _LAST_KNOWN:
-        raise NewerFormat(f"{limits.name} holds messages that dlv does not know", why=f"{kind}")
-    if len(messages) == MOST_PER_OBJECT:
-        raise UnsafeInput(
-            f"an object of {limits.name} has too many attributes", why=f"over {MOST_PER_OBJECT}"
-        )
-    messages.append(Message(kind, data))
+    def read(self) -> Iterator[tuple[int, int]]:
+        """Yield (address, size) of every block, those included that messages add meanwhile."""
+        for address, size in self.blocks:
+            self.bytes += size
+            if self.bytes > MOST_HEADER_BYTES or len(self.blocks) > MOST_PER_OBJECT:
+                name = self.limits.name
+                raise UnsafeInput(f"an object of {name} is too large", why=f"{self.bytes} bytes")
+            yield address, size
+
+    def add(self, kind: int, flags: int, data: bytes, least: int) -> None:
+        """Keep a message; a continuation adds a block, which must have `least` bytes."""
+        name = self.limits.name
+        self.limits.message()
+        if kind == CONTINUATION:
+            cursor = Cursor(data, name)
+            block = (cursor.number(8), cursor.number(8))
+            if block in self.blocks or block[1] < least:
+                raise UnsafeInput(f"an object of {name} goes on within itself")
+            self.blocks.append(block)
+            self.messages.append(Message(kind, b""))
+            return
+        if flags & _SHARED:
+            raise UnsafeInput(f"an object of {name} shares its description with others")
+        if kind > _LAST_KNOWN:
+            raise NewerFormat(f"{name} holds messages that dlv does not know", why=f"{kind}")
+        if len(self.messages) == MOST_PER_OBJECT:
+            raise UnsafeInput(
+                f"an object of {name} has too many attributes", why=f"over {MOST_PER_OBJECT}"
+            )
+        self.messages.append(Message(kind, data))
 
 
 def _attribute(limits: Limits, data: bytes) -> Attribute:

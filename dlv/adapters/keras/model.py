@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dlv.adapters import splice
@@ -28,36 +28,45 @@ MOST_NAMED = 5
 
 
 @dataclass
-class Described:
-    """A configuration as far as it describes a graph."""
+class Description:
+    """What a file says about its model; `model` is None unless that is a graph of layers."""
 
-    model: Model | None
-    notes: list[str]
-    version: str | None
+    format: str
+    model: Model | None = None
+    notes: list[str] = field(default_factory=list)
+    version: str | None = None  # of Keras
+    hyperparameters: dict[str, Any] = field(default_factory=dict)
 
 
-def described(config: Mapping[str, Any], version: Any, what: str) -> Described:
-    model = read_model(config, what)
+def describe(
+    format_: str, config: Mapping[str, Any], version: Any, file_name: str, compiled: Any
+) -> Description:
+    """The description in a configuration and, in `compiled`, the settings of its training."""
+    model = read_model(config, file_name)
     notes = []
     if model is None:
         kind = str(config.get("class_name"))[:80]
         notes.append(f"{kind} is a model made by code, not a graph of layers: weights only")
     text = version if isinstance(version, str) and len(version) < 40 else None
-    return Described(model, notes, text)
+    return Description(format_, model, notes, text, settings(compiled))
 
 
-def network_of(told: Described, found: Found, what: str) -> tuple[Network | None, list[str]]:
-    """The network of a model, with the tensors that its layers have in the file."""
-    if told.model is None:
+def network_of(
+    description: Description, weights: Found, file_name: str
+) -> tuple[Network | None, list[str]]:
+    """The network of a model, with the tensors that its layers have in the file; and notes."""
+    if description.model is None:
         return None, []
-    if found.misnamed is not None:
-        return None, [f"no network: the weights of {found.misnamed!r} are those of another layer"]
-    graph = Graph(Names(found.variables), converter, what, told.version)
+    if weights.misnamed is not None:
+        return None, [f"no network: the weights of {weights.misnamed!r} are those of another layer"]
+    graph = Graph(Names(weights.variables), converter, file_name, description.version)
     try:
-        network = graph.top(told.model)
+        network = graph.top(description.model)
     except Unsayable as error:
         return None, [f"no network: {error}"]
-    origin = {**IMPORTER, **({"version": told.version} if told.version else {})}
+    origin = dict(IMPORTER)
+    if description.version:
+        origin["version"] = description.version
     notes = [f"{text}: {_listed(names)}" for text, names in graph.notes.items()]
     return Network(network.inputs, network.nodes, network.outputs, origin=origin), notes
 
@@ -67,7 +76,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def tensors_of(found: Found, region: Region, check: Callable[[], None]) -> list[Tensor]:
+def tensors_of(weights: Found, region: Region, check: Callable[[], None]) -> list[Tensor]:
     """The tensors; `check` is called before the first byte of any of them is read."""
     once = _Once(check)
     return [
@@ -80,7 +89,7 @@ def tensors_of(found: Found, region: Region, check: Callable[[], None]) -> list[
             role=role,
             part=_part(dataset, region, once),
         )
-        for name, dataset, role in found.tensors
+        for name, dataset, role in weights.tensors
     ]
 
 
@@ -117,12 +126,12 @@ def _part(dataset: Dataset, region: Region, once: _Once) -> Part | None:
     return part
 
 
-def skeleton(file: Source, found: Found, base: int | None) -> tuple[bytes | None, list[str]]:
+def _skeleton(file: Source, weights: Found, base: int | None) -> tuple[bytes | None, list[str]]:
     """What writes the file again; `base`: where in it the HDF5 part begins, None if packed."""
-    if base is None or any(dataset.chunked for _, dataset, _ in found.tensors):
+    if base is None or any(dataset.chunked for _, dataset, _ in weights.tensors):
         return None, ["packed weights: the tensors are kept, the file is not kept byte for byte"]
     pieces = []
-    for index, (_, dataset, _) in enumerate(found.tensors):
+    for index, (_, dataset, _) in enumerate(weights.tensors):
         if dataset.nbytes:
             piece = Piece(index, 0, dataset.nbytes, "C", dataset.kind.unit)
             pieces.append((base + (dataset.offset or 0), piece))
@@ -133,30 +142,27 @@ def skeleton(file: Source, found: Found, base: int | None) -> tuple[bytes | None
     return splice.cut(file, pieces), []
 
 
-def finished(
-    format_: str,
+def checkpoint_of(
     file: Source,
-    region: Region,
     contents: Contents,
-    found: Found,
-    told: Described,
+    weights: Found,
+    description: Description,
     *,
     base: int | None,
     check: Callable[[], None] = lambda: None,
-    hyperparameters: dict[str, Any] | None = None,
 ) -> Checkpoint:
-    """Everything put together; the file stays open for the tensors."""
-    if len(found.tensors) != len(contents.datasets):
+    """The checkpoint of a file, which stays open; `base`: where the HDF5 part begins, if plain."""
+    if len(weights.tensors) != len(contents.datasets):
         raise UnsafeInput(f"{file.name} holds tensors under several names")
-    network, notes = network_of(told, found, file.name)
-    frame, more = skeleton(file, found, base)
+    network, notes = network_of(description, weights, file.name)
+    skeleton, more = _skeleton(file, weights, base)
     return Checkpoint(
-        format_,
-        tensors_of(found, region, check),
-        frame,
-        exact=frame is not None,
-        hyperparameters=hyperparameters or {},
-        notes=[*told.notes, *notes, *more],
+        description.format,
+        tensors_of(weights, contents.region, check),
+        skeleton,
+        exact=skeleton is not None,
+        hyperparameters=description.hyperparameters,
+        notes=[*description.notes, *notes, *more],
         close=file.close,
         network=network,
     )

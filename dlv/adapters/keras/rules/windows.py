@@ -148,85 +148,57 @@ def kernel_and_bias(use: Use, kernel: str = "kernel") -> dict[str, str]:
     return params
 
 
-def read_conv(use: Use) -> Port:
-    kind = use.layer.kind
-    depthwise = kind.startswith("Depthwise")
-    axes, channels, shape = int(kind[-2]), channels_setting(use), use.shape()
-    kernel, stride, dilation = (
-        per_axis(use.config.get(key, 1), axes, key)
-        for key in ("kernel_size", "strides", "dilation_rate")
-    )
-    attrs: dict[str, Any] = {
+def _strides_of(use: Use, axes: int) -> list[tuple[int, ...]]:
+    """Kernel, stride and dilation of a layer, a number for each axis."""
+    keys = ("kernel_size", "strides", "dilation_rate")
+    return [per_axis(use.config.get(key, 1), axes, key) for key in keys]
+
+
+def _conv_attrs(use: Use, axes: int, *, causal: bool) -> dict[str, Any]:
+    channels = channels_setting(use)
+    kernel, stride, dilation = _strides_of(use, axes)
+    lengths = lengths_of(use.shape(), axes, channels)
+    padding = use.config.get("padding", "valid")
+    return {
         "kernel": kernel,
         "stride": stride,
         "dilation": dilation,
-        "pad": pads(
-            use.config.get("padding", "valid"),
-            lengths_of(shape, axes, channels),
-            kernel,
-            stride,
-            dilation,
-            causal=kind == "Conv1D",
-        ),
+        "pad": pads(padding, lengths, kernel, stride, dilation, causal=causal),
         "channels": channels,
     }
-    if depthwise:
-        depth, times = depth_of(shape, channels), count_of(use, "depth_multiplier")
-        attrs |= {"out": depth * times, "groups": depth, "layout": "depthwise"}
-        # Keras 2 called it otherwise; `tensor` knows what the file has.
-        params = kernel_and_bias(use)
+
+
+def _depthwise_attrs(use: Use, channels: str) -> dict[str, Any]:
+    depth, times = depth_of(use.shape(), channels), count_of(use, "depth_multiplier")
+    return {"out": depth * times, "groups": depth, "layout": "depthwise"}
+
+
+def read_conv(use: Use) -> Port:
+    kind = use.layer.kind
+    attrs = _conv_attrs(use, int(kind[-2]), causal=kind == "Conv1D")
+    if kind.startswith("Depthwise"):
+        attrs |= _depthwise_attrs(use, attrs["channels"])
     else:
         groups = count_of(use, "groups") if "groups" in use.config else 1
-        attrs |= {"out": count_of(use, "filters"), "groups": groups}
-        attrs["layout"] = "kernel_first"
-        params = kernel_and_bias(use)
-    return with_activation(use, use.add("CONV", None, attrs, params=params))
+        attrs |= {"out": count_of(use, "filters"), "groups": groups, "layout": "kernel_first"}
+    # Keras 2 called the depthwise kernel otherwise; `tensor` knows what the file has.
+    return with_activation(use, use.add("CONV", None, attrs, params=kernel_and_bias(use)))
 
 
 def read_separable(use: Use) -> Port:
-    axes, channels, shape = int(use.layer.kind[-2]), channels_setting(use), use.shape()
-    kernel, stride, dilation = (
-        per_axis(use.config.get(key, 1), axes, key)
-        for key in ("kernel_size", "strides", "dilation_rate")
-    )
-    depth, times = depth_of(shape, channels), count_of(use, "depth_multiplier")
-    padding = pads(
-        use.config.get("padding", "valid"),
-        lengths_of(shape, axes, channels),
-        kernel,
-        stride,
-        dilation,
-        causal=axes == 1,
-    )
-    first = use.add(
-        "CONV",
-        None,
-        {
-            "out": depth * times,
-            "groups": depth,
-            "layout": "depthwise",
-            "kernel": kernel,
-            "stride": stride,
-            "dilation": dilation,
-            "pad": padding,
-            "channels": channels,
-        },
-        params={"weight": use.tensor("depthwise_kernel")},
-        word="depthwise",
-    )
-    second = use.add(
-        "CONV",
-        None,
-        {
-            "out": count_of(use, "filters"),
-            "layout": "kernel_first",
-            "kernel": (1,) * axes,
-            "channels": channels,
-        },
-        inputs=[first],
-        params=kernel_and_bias(use, "pointwise_kernel"),
-        word="pointwise",
-    )
+    axes = int(use.layer.kind[-2])
+    attrs = _conv_attrs(use, axes, causal=axes == 1)
+    attrs |= _depthwise_attrs(use, attrs["channels"])
+    params = {"weight": use.tensor("depthwise_kernel")}
+    first = use.add("CONV", None, attrs, params=params, word="depthwise")
+    point = {
+        "out": count_of(use, "filters"),
+        "layout": "kernel_first",
+        "kernel": (1,) * axes,
+        "channels": attrs["channels"],
+    }
+    params = kernel_and_bias(use, "pointwise_kernel")
+    second = use.add("CONV", None, point, inputs=[first], params=params, word="pointwise")
     return with_activation(use, second)
 
 
@@ -283,10 +255,7 @@ def write_conv(model: Model, node: Node) -> Held:
 
 def read_deconv(use: Use) -> Port:
     axes, channels = int(use.layer.kind[4]), channels_setting(use)
-    kernel, stride, dilation = (
-        per_axis(use.config.get(key, 1), axes, key)
-        for key in ("kernel_size", "strides", "dilation_rate")
-    )
+    kernel, stride, dilation = _strides_of(use, axes)
     extra = use.config.get("output_padding")
     extras: Sequence[int | None] = (
         (None,) * axes if extra is None else per_axis(extra, axes, "output_padding")
