@@ -153,10 +153,10 @@ def read_header(file: Source) -> Header:
     return header
 
 
-def _alignment(kind: int, value: Any, what: str) -> int:
+def _alignment(kind: int, value: Any, label: str) -> int:
     if kind != 4 or not 0 < value <= MOST_ALIGNMENT or value & (value - 1):
         raise UnsafeInput(
-            f"{what} has a wrong alignment",
+            f"{label} has a wrong alignment",
             why=f"{str(value)[:40]}, wanted is a power of two up to {MOST_ALIGNMENT}",
         )
     return int(value)
@@ -237,33 +237,33 @@ class _Scanner:
     def integer(self, size: int) -> int:
         return int.from_bytes(self.take(size), "big" if self._order == ">" else "little")
 
-    def count(self, what: str, least: int, most: int) -> int:
+    def count(self, label: str, least: int, most: int) -> int:
         """How many follow: not more than the limit, nor than the file has bytes for."""
         number = self.integer(8)
         if number > most:
             raise UnsafeInput(
-                f"{self.file.name} holds too many {what}", why=f"{number}, the limit is {most}"
+                f"{self.file.name} holds too many {label}", why=f"{number}, the limit is {most}"
             )
         if number * least > self.file.size - self.at:
             raise Damaged(
-                f"{self.file.name} is too short for its {what}",
+                f"{self.file.name} is too short for its {label}",
                 why=f"it declares {number} and has {self.file.size} bytes",
             )
         return number
 
-    def name(self, most: int, what: str) -> str:
+    def name(self, most: int, label: str) -> str:
         size = self.integer(8)
         if not 0 < size <= most:
             raise UnsafeInput(
-                f"{what} in {self.file.name} has a wrong length",
+                f"{label} in {self.file.name} has a wrong length",
                 why=f"{size} bytes at byte {self.at - 8}, the limit is {most}",
             )
         try:
             text = self.take(size).decode("utf-8")
         except UnicodeDecodeError as error:
-            raise Damaged(f"{what} in {self.file.name} is not UTF-8", why=str(error)) from error
+            raise Damaged(f"{label} in {self.file.name} is not UTF-8", why=str(error)) from error
         if "\0" in text:
-            raise UnsafeInput(f"{what} in {self.file.name} holds a NUL", why=repr(text)[:100])
+            raise UnsafeInput(f"{label} in {self.file.name} holds a NUL", why=repr(text)[:100])
         return text
 
     def value(self, kind: int, key: str) -> Any:

@@ -49,10 +49,10 @@ class Advised:
     warnings: list[str] = field(default_factory=list)
 
 
-def advise(found: Iterable[Path]) -> Advised:
+def advise(paths: Iterable[Path]) -> Advised:
     """What is to be done with the files of Hugging Face folders among these."""
     folders: dict[Path, dict[str, Path]] = {}
-    for path in found:
+    for path in paths:
         folders.setdefault(path.parent, {})[path.name] = path
     advised = Advised()
     models = [folder for folder, names in folders.items() if _is_model(names)]

@@ -60,8 +60,8 @@ class MetricLog:
 class Rows:
     """Turns rows into points."""
 
-    def __init__(self, what: str, step: str | None, time: str | None) -> None:
-        self.what = what
+    def __init__(self, label: str, step: str | None, time: str | None) -> None:
+        self.label = label
         self.log = MetricLog()
         self.asked = {name for name in (step, time) if name is not None}
         self.step, self.time = step, time
@@ -75,7 +75,7 @@ class Rows:
         for name in row:
             self.seen.setdefault(name)
         if len(self.seen) > MOST_COLUMNS:
-            raise UnsafeInput(f"{self.what}, line {line}, has too many columns")
+            raise UnsafeInput(f"{self.label}, line {line}, has too many columns")
         self._choose(row)
         step, wall = self._step_of(row, line), self._wall_of(row, line)
         for name, cell in row.items():
@@ -88,7 +88,7 @@ class Rows:
                 continue
             self.points += 1
             if self.points > MOST_POINTS:
-                raise UnsafeInput(f"{self.what} holds more than {MOST_POINTS} points")
+                raise UnsafeInput(f"{self.label} holds more than {MOST_POINTS} points")
             column = self.log.columns.setdefault(name, Column())
             column.steps.append(step)
             column.walls.append(wall)
@@ -126,7 +126,7 @@ class Rows:
         for name in names:
             self.seen.setdefault(name)
         if len(self.seen) > MOST_COLUMNS:
-            raise UnsafeInput(f"{self.what}, line {line}, has too many columns")
+            raise UnsafeInput(f"{self.label}, line {line}, has too many columns")
         for piece in made:
             if piece.text is not None:
                 self.texts.setdefault(piece.name, line + piece.text)
@@ -140,7 +140,7 @@ class Rows:
     def _extend(self, piece: _Piece, steps: Sequence[int], walls: Sequence[float]) -> None:
         self.points += len(piece.values)
         if self.points > MOST_POINTS:
-            raise UnsafeInput(f"{self.what} holds more than {MOST_POINTS} points")
+            raise UnsafeInput(f"{self.label} holds more than {MOST_POINTS} points")
         column = self.log.columns.setdefault(piece.name, Column())
         if piece.places is None:
             column.steps.extend(steps)
@@ -154,7 +154,7 @@ class Rows:
         missing = sorted(name for name in self.asked if name not in self.seen)
         if missing and self.count:
             raise UsageError(
-                f"{self.what} has no column {missing[0]}",
+                f"{self.label} has no column {missing[0]}",
                 did_you_mean=nearest(missing[0], self.seen),
             )
         for name, line in self.texts.items():
@@ -194,7 +194,7 @@ class Rows:
         step = _integer(cell)
         if step is None:
             raise Damaged(
-                f"{self.what}, line {line}: the step is no integer",
+                f"{self.label}, line {line}: the step is no integer",
                 why=f"{self.step} is {str(cell)[:100]!r}",
                 hint="dlv add --log-step COL FILE names another column",
             )
@@ -208,7 +208,7 @@ class Rows:
         wall = _moment(cell)
         if wall is None:
             raise Damaged(
-                f"{self.what}, line {line}: the time is no time",
+                f"{self.label}, line {line}: the time is no time",
                 why=f"{self.time} is {str(cell)[:100]!r}",
                 hint="dlv add --log-time COL FILE names another column",
             )
@@ -357,8 +357,8 @@ def blocks_of_lines(file: Source) -> Iterator[Block]:
         number += len(made.lines)
 
 
-def _text(file: Source, taken: bytes, number: int, *, ended: bool) -> list[str]:
-    raw = taken.removeprefix(b"\xef\xbb\xbf") if number == 1 else taken
+def _text(file: Source, block: bytes, number: int, *, ended: bool) -> list[str]:
+    raw = block.removeprefix(b"\xef\xbb\xbf") if number == 1 else block
     if len(raw) > MOST_LINE_BYTES:
         for at, line in enumerate(raw.split(b"\n"), number):
             if len(line) > MOST_LINE_BYTES:

@@ -65,61 +65,61 @@ class Header:
         return size
 
 
-def header_length(start: bytes | bytearray, what: str) -> int:
+def header_length(start: bytes | bytearray, label: str) -> int:
     """Length of the whole header, from the first 12 bytes (or all there are)."""
     if start[:6] != MAGIC or len(start) < 10:
-        raise Damaged(f"{what} does not begin as an npy array")
+        raise Damaged(f"{label} does not begin as an npy array")
     major, minor = start[6], start[7]
     if major not in (1, 2, 3) or minor:
-        raise Damaged(f"{what} has an unknown npy version", why=f"{major}.{minor}")
+        raise Damaged(f"{label} has an unknown npy version", why=f"{major}.{minor}")
     width = 2 if major == 1 else 4
     length = int.from_bytes(start[8 : 8 + width], "little")
     if len(start) < 8 + width:
-        raise Damaged(f"{what} ends too early")
+        raise Damaged(f"{label} ends too early")
     if length > MOST_HEADER_BYTES:
         raise UnsafeInput(
-            f"the header of {what} is too large",
+            f"the header of {label} is too large",
             why=f"{length} bytes, the limit is {MOST_HEADER_BYTES}",
         )
     return 8 + width + length
 
 
-def parse(data: bytes | bytearray, what: str) -> Header:
+def parse(data: bytes | bytearray, label: str) -> Header:
     """The checked header; `data` is exactly `header_length` bytes."""
     begin = 10 if data[6] == 1 else 12
     try:
         text = data[begin:].decode("utf-8" if data[6] == 3 else "latin-1")
     except UnicodeDecodeError as error:
-        raise Damaged(f"the header of {what} is not UTF-8", why=str(error)) from error
-    fields = _fields(text, what)
+        raise Damaged(f"the header of {label} is not UTF-8", why=str(error)) from error
+    fields = _fields(text, label)
     descr, flag, shape = fields["descr"], fields["fortran_order"], fields["shape"]
     if descr["list"]:
         raise UnsafeInput(
-            f"{what} is a structured array",
+            f"{label} is a structured array",
             why="dlv keeps plain arrays of numbers",
             hint="save its fields as arrays of their own",
         )
     if descr["text"] is None or flag["flag"] is None or shape["shape"] is None:
-        raise Damaged(f"the header of {what} has fields of a wrong type")
+        raise Damaged(f"the header of {label} has fields of a wrong type")
     if not _SHAPE.fullmatch(shape["shape"]):
-        raise Damaged(f"the header of {what} has a wrong shape", why=shape["shape"][:100])
+        raise Damaged(f"the header of {label} has a wrong shape", why=shape["shape"][:100])
     sides = tuple(int(side) for side in _SIDE.findall(shape["shape"]))
-    dtype, item, unit = _read_descr(descr["text"][1:-1], what)
+    dtype, item, unit = _read_descr(descr["text"][1:-1], label)
     size = max(item, 1)
     for side in sides:
         size *= max(side, 1)  # a zero elsewhere does not make an absurd side sensible
         if size >= 1 << 63:
-            raise UnsafeInput(f"the shape of {what} overflows")
+            raise UnsafeInput(f"the shape of {label} overflows")
     if len(sides) > MOST_DIMENSIONS:
-        raise UnsafeInput(f"{what} has {len(sides)} dimensions")
+        raise UnsafeInput(f"{label} has {len(sides)} dimensions")
     return Header(dtype, sides, flag["flag"] == "True", item, unit, len(data))
 
 
-def check_size(header: Header, size: int, what: str) -> None:
+def check_size(header: Header, size: int, label: str) -> None:
     """Damaged unless `size` bytes are this header and the array."""
     if header.length + header.nbytes != size:
         raise Damaged(
-            f"{what} has not the length that its shape needs",
+            f"{label} has not the length that its shape needs",
             why=f"{header.length} + {header.nbytes} bytes instead of {size}",
         )
 
@@ -139,7 +139,7 @@ def make(dtype: str, shape: Sequence[int]) -> bytes | None:
     return MAGIC + b"\x01\x00" + len(data).to_bytes(2, "little") + data
 
 
-def _fields(text: str, what: str) -> dict[str, dict[str, str | None]]:
+def _fields(text: str, label: str) -> dict[str, dict[str, str | None]]:
     fields: dict[str, dict[str, str | None]] = {}
     at, closed = 1, None
     while text.startswith("{") and not closed:
@@ -155,30 +155,30 @@ def _fields(text: str, what: str) -> dict[str, dict[str, str | None]]:
         assert following is not None, "it matches nothing at least"
         at, closed = following.end(), following[1]
     if not closed or at != len(text) or set(fields) != {"descr", "fortran_order", "shape"}:
-        raise Damaged(f"the header of {what} is not an npy header", why=repr(text[:100]))
+        raise Damaged(f"the header of {label} is not an npy header", why=repr(text[:100]))
     return fields
 
 
-def _read_descr(descr: str, what: str) -> tuple[str, int, int]:
+def _read_descr(descr: str, label: str) -> tuple[str, int, int]:
     """dtype, bytes per element, bytes to reverse together."""
     if "O" in descr:
         raise UnsafeInput(
-            f"{what} is an array of Python objects",
+            f"{label} is an array of Python objects",
             why="it is a pickle, and loading one can run any program",
         )
     match = _DESCR.fullmatch(descr)
     if match is None:
-        raise Damaged(f"{what} has an unknown dtype", why=repr(descr[:100]))
+        raise Damaged(f"{label} has an unknown dtype", why=repr(descr[:100]))
     order, kind, number, moment = match[1], match[2], int(match[3]), match[4]
     item = 4 * number if kind == "U" else number
     unit = {"S": 1, "V": 1, "U": 4, "c": item // 2}.get(kind, item)
     if (order == "|") != (unit == 1) and not (unit == 1 and item == 1):
-        raise Damaged(f"{what} has an unknown dtype", why=repr(descr[:100]))
+        raise Damaged(f"{label} has an unknown dtype", why=repr(descr[:100]))
     name = _BY_DESCR.get(f"{kind}{number}")
     if name is None or moment:
         sizes = {"f": (16,), "c": (32,), "M": (8,), "m": (8,)}
         if kind in "biu" or item not in sizes.get(kind, (item,)) or (moment and kind not in "Mm"):
-            raise Damaged(f"{what} has an unknown dtype", why=repr(descr[:100]))
+            raise Damaged(f"{label} has an unknown dtype", why=repr(descr[:100]))
         name = f"raw:{'|' if unit == 1 else '<'}{descr[1:]}"
     return name, item, unit if order == ">" else 1
 
@@ -275,7 +275,7 @@ def _open_archive(file: Source) -> Checkpoint:
 
 def read_header(file: Source, entry: Entry) -> Header:
     """The checked header of an array in an archive."""
-    what = f"{entry.name} in {file.name}"
+    label = f"{entry.name} in {file.name}"
     start = bytearray()
     needed = 12
     pieces = archive.stream(file, entry, entry.size)
@@ -283,11 +283,11 @@ def read_header(file: Source, entry: Entry) -> Header:
         piece = next(pieces, b"")
         start += piece
         if len(start) >= 12 or not piece:
-            needed = header_length(start[:12], what)
+            needed = header_length(start[:12], label)
             if not piece and len(start) < needed:
-                raise Damaged(f"{what} ends too early")
-    header = parse(start[:needed], what)
-    check_size(header, entry.size, what)
+                raise Damaged(f"{label} ends too early")
+    header = parse(start[:needed], label)
+    check_size(header, entry.size, label)
     return header
 
 

@@ -165,17 +165,17 @@ def _part(file: Source, offset: int) -> Part:
     return lambda start, size: file.read(offset + start, size)
 
 
-def _read_header(skeleton: bytes, what: str) -> tuple[list[_Entry], int | None]:
+def _read_header(skeleton: bytes, label: str) -> tuple[list[_Entry], int | None]:
     """Tensors by offset, without holes or overlaps, and the step if the metadata have it."""
     entries: list[_Entry] = []
     step = None
-    header = _Header(skeleton, what)
+    header = _Header(skeleton, label)
     for name in header.members():
         if name == _METADATA:
             step = _read_metadata(header)
             continue
         if len(entries) == MOST_TENSORS:
-            raise UnsafeInput(f"{what} holds too many tensors", why=f"more than {MOST_TENSORS}")
+            raise UnsafeInput(f"{label} holds too many tensors", why=f"more than {MOST_TENSORS}")
         entries.append(_read_entry(name, header))
     header.finish()
     entries.sort(key=lambda entry: (entry.begin, entry.end))
@@ -184,7 +184,7 @@ def _read_header(skeleton: bytes, what: str) -> tuple[list[_Entry], int | None]:
         if entry.begin != position:
             kind = "overlap" if entry.begin < position else "leave a hole"
             raise UnsafeInput(
-                f"the tensors of {what} {kind}",
+                f"the tensors of {label} {kind}",
                 why=f"{entry.name!r} begins at {entry.begin}, expected {position}",
             )
         position = entry.end
@@ -198,7 +198,7 @@ def _read_metadata(header: _Header) -> int | None:
     for count, key in enumerate(header.members()):
         value = header.text(header.take(_VALUE))
         if header.at - start > MOST_METADATA_BYTES or count == MOST_METADATA:
-            raise UnsafeInput(f"the metadata of {header.what} are too large")
+            raise UnsafeInput(f"the metadata of {header.label} are too large")
         if key in _STEP_KEYS:
             steps[key] = value
     for key in _STEP_KEYS:
@@ -210,8 +210,8 @@ def _read_metadata(header: _Header) -> int | None:
 def _read_entry(name: str, header: _Header) -> _Entry:
     text = header.take(_ENTRY).group()
     if len(text) > _MOST_ENTRY_BYTES:
-        raise UnsafeInput(f"the header of {header.what} is wrong at {name!r}", why="too long")
-    problem = f"the header of {header.what} is wrong at {name!r}"
+        raise UnsafeInput(f"the header of {header.label} is wrong at {name!r}", why="too long")
+    problem = f"the header of {header.label} is wrong at {name!r}"
     if "\0" in name:
         raise UnsafeInput(problem, why="a NUL in the name")
     try:
@@ -248,9 +248,9 @@ def _are_counts(value: Any) -> bool:
 class _Header:
     """A scanner over the header: no recursion, and no tree of objects as large as a file likes."""
 
-    def __init__(self, data: bytes, what: str) -> None:
+    def __init__(self, data: bytes, label: str) -> None:
         self.data = data
-        self.what = what
+        self.label = label
         self.at = 8
 
     def members(self) -> Iterator[str]:
@@ -263,7 +263,7 @@ class _Header:
         while True:
             key = self.text(self.take(_KEY))
             if key in seen:
-                raise UnsafeInput(f"the header of {self.what} names {key!r} twice")
+                raise UnsafeInput(f"the header of {self.label} names {key!r} twice")
             seen.add(key)
             yield key
             if self.take(_NEXT)[1] == b"}":
@@ -272,7 +272,7 @@ class _Header:
     def take(self, pattern: re.Pattern[bytes]) -> re.Match[bytes]:
         match = pattern.match(self.data, self.at)
         if match is None:
-            raise Damaged(f"the header of {self.what} is not JSON", why=f"at byte {self.at}")
+            raise Damaged(f"the header of {self.label} is not JSON", why=f"at byte {self.at}")
         self.at = match.end()
         return match
 
@@ -281,9 +281,9 @@ class _Header:
             text = json.loads(match[1].decode("utf-8"))
             text.encode("utf-8")  # a lone surrogate, written as \u escape, is no text
         except ValueError as error:
-            raise Damaged(f"the header of {self.what} is not JSON", why=str(error)) from error
+            raise Damaged(f"the header of {self.label} is not JSON", why=str(error)) from error
         return str(text)
 
     def finish(self) -> None:
         if self.at != len(self.data):
-            raise Damaged(f"the header of {self.what} goes on after its end")
+            raise Damaged(f"the header of {self.label} goes on after its end")

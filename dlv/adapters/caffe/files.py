@@ -111,11 +111,11 @@ def _open_weights(file: Source) -> Checkpoint:
     )
 
 
-def _check_names(tensors: Sequence[Tensor], what: str) -> None:
+def _check_names(tensors: Sequence[Tensor], label: str) -> None:
     seen: set[str] = set()
     for tensor in tensors:
         if tensor.name in seen:
-            raise Damaged(f"{what} has two tensors called {tensor.name!r}")
+            raise Damaged(f"{label} has two tensors called {tensor.name!r}")
         seen.add(tensor.name)
 
 

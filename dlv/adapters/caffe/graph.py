@@ -167,7 +167,7 @@ def tops_of(layer: Layer) -> list[tuple[str, Shape | None]]:
     ]
 
 
-def _given(layer: Layer) -> list[Shape | None]:
+def _input_shapes(layer: Layer) -> list[Shape | None]:
     shapes: list[Shape | None] = [
         shape_of(message) for message in layer.param("input").messages("shape")
     ]
@@ -226,7 +226,7 @@ def _unknown(layer: Layer) -> list[Shape | None]:  # noqa: ARG001
 
 
 _READERS = {
-    "Input": _given,
+    "Input": _input_shapes,
     "DummyData": _dummy,
     "MemoryData": _memory,
     "HDF5Data": _unknown,
@@ -404,9 +404,9 @@ def _network_inputs(
             continue
         shape = blob.shape
         if shape is None:
-            shape = _guessed(users)
+            shape = _guess_shape(users)
             notes.append(f"the file does not say what shape the input {blob.name!r} has")
-        shape = _told(shape, users)
+        shape = _with_known_channels(shape, users)
         if shape and (shape[0] is None or shape[0] == batch):
             shape = ("B", *shape[1:])
         found.append((blob, Input(unique(blob.name, taken), shape)))
@@ -415,12 +415,12 @@ def _network_inputs(
     return found, batch if isinstance(batch, int) else None
 
 
-def _guessed(users: Sequence[Layer]) -> Shape:
+def _guess_shape(users: Sequence[Layer]) -> Shape:
     spatial = any(user.type in _SPATIAL for user in users)
     return (None, None, None, None) if spatial else (None, None)
 
 
-def _told(shape: Shape, users: Sequence[Layer]) -> Shape:
+def _with_known_channels(shape: Shape, users: Sequence[Layer]) -> Shape:
     """The channels, where the weights of a layer say them and the data do not."""
     if len(shape) < 2 or shape[1] is not None:
         return shape

@@ -367,25 +367,25 @@ def _blob(span: Span) -> Blob:
     elements = math.prod(shape)
     spans = found["double_data" if double else "data"]
     gradient = found["double_diff" if double else "diff"]
-    for what, given in (("numbers", spans), ("gradients", gradient)):
+    for label, given in (("numbers", spans), ("gradients", gradient)):
         size = sum(item.size for item in given)
-        if size != elements * (8 if double else 4) and (given or what == "numbers"):
+        if size != elements * (8 if double else 4) and (given or label == "numbers"):
             raise Damaged(
                 problem,
-                why=f"a blob has the shape {list(shape)}, and {size} bytes of {what}",
+                why=f"a blob has the shape {list(shape)}, and {size} bytes of {label}",
             )
     return Blob("float64" if double else "float32", shape, legacy, tuple(spans), tuple(gradient))
 
 
-def _shape(found: Mapping[str, Any], problem: str) -> tuple[tuple[int, ...], bool]:
-    old = [found[name] for name in ("num", "channels", "height", "width")]
-    legacy = found["shape"] is None and any(side is not None for side in old)
+def _shape(fields: Mapping[str, Any], problem: str) -> tuple[tuple[int, ...], bool]:
+    old = [fields[name] for name in ("num", "channels", "height", "width")]
+    legacy = fields["shape"] is None and any(side is not None for side in old)
     if legacy:
         sides: Iterable[int] = [side or 0 for side in old]
-    elif found["shape"] is None:
+    elif fields["shape"] is None:
         sides = []
     else:
-        sides = _SCHEMAS["Shape"][0].read(found["shape"])["dim"]
+        sides = _SCHEMAS["Shape"][0].read(fields["shape"])["dim"]
     shape = tuple(sides)
     if len(shape) > MOST_AXES:
         raise UnsafeInput(problem, why=f"a blob with {len(shape)} axes")
@@ -507,14 +507,14 @@ def is_data(layer: Layer) -> bool:
     return not layer.bottoms and (layer.type.endswith("Data") or layer.type == "Python")
 
 
-def unique(name: str, taken: dict[str, int]) -> str:
+def unique(name: str, used: dict[str, int]) -> str:
     """The name, with `_1`, `_2` behind it where it is taken."""
-    count = taken.get(name, 0)
-    taken[name] = count + 1
+    count = used.get(name, 0)
+    used[name] = count + 1
     while count:
         longer = f"{name}_{count}"
-        if longer not in taken:
-            taken[longer] = 1
+        if longer not in used:
+            used[longer] = 1
             return longer
         count += 1
     return name

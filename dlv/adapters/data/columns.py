@@ -266,8 +266,8 @@ def coded(
     return _Coded(column, {text: at for at, text in enumerate(given)}), given
 
 
-def _texts(found: Array) -> list[str]:
-    flat = found.reshape(-1).tolist()
+def _texts(labels: Array) -> list[str]:
+    flat = labels.reshape(-1).tolist()
     return [t.decode("utf-8", "replace") if isinstance(t, bytes) else str(t) for t in flat]
 
 

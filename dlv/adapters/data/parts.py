@@ -48,14 +48,14 @@ class Parts:
 
 def open_parts(
     where: str,
-    said: Mapping[str, Any],
+    config: Mapping[str, Any],
     wanted: Sequence[tuple[str, tuple[int | None, ...] | None]],
     directory: Path = Path(),
     *,
     digest: Digest = fingerprint,
 ) -> Parts:
     """What `config.input_data` names, as `config.data` says; nothing large is read yet."""
-    settings = Settings.of(said)
+    settings = Settings.from_table(config)
     inputs = [Wanted(name, shape) for name, shape in wanted]
     if where.startswith(data_code.PREFIX):
         return _of_code(where, settings, inputs, directory)

@@ -257,16 +257,17 @@ class Prepared:
         self._mean = self._factors(settings.mean)
         self._std = self._factors(settings.std)
 
-    def _factors(self, given: tuple[float, ...] | None) -> Array | None:
+    def _factors(self, values: tuple[float, ...] | None) -> Array | None:
         """One number for all, or one for each channel: the axis that has so many."""
-        if given is None or len(given) == 1:
-            return None if given is None else np.array(given[0])
+        if values is None or len(values) == 1:
+            return None if values is None else np.array(values[0])
         for axis in (0, len(self.shape) - 1):
-            if self.shape and self.shape[axis] == len(given):
-                sides = [len(given) if place == axis else 1 for place in range(len(self.shape))]
-                return np.array(given).reshape(sides)
+            if self.shape and self.shape[axis] == len(values):
+                sides = [len(values) if place == axis else 1 for place in range(len(self.shape))]
+                return np.array(values).reshape(sides)
         raise UsageError(
-            f"{len(given)} numbers of data.mean or data.std do not fit rows of {_text(self.shape)}",
+            f"{len(factors)} numbers of data.mean or data.std do not fit rows of"
+            f" {_text(self.shape)}",
             why="one is wanted, or one for each channel",
         )
 
@@ -300,8 +301,8 @@ class Wanted:
 class Data:
     """Rows of one or several inputs, with labels or without.
 
-    `classes`: names of the labels 0, 1, ..; `told` if the settings gave them, and did not follow
-    from what the data happens to hold. `fingerprint` is of the content, None where that is code.
+    `classes`: names of the labels 0, 1, ... `fingerprint` is of the content, None where that is
+    code.
     """
 
     name: str
@@ -310,7 +311,6 @@ class Data:
     count: int
     fingerprint: str | None
     classes: tuple[str, ...] | None = None
-    told: bool = False
     notes: list[str] = field(default_factory=list)
 
 
@@ -368,7 +368,7 @@ def of_table(
     if path.is_dir():
         images = data_images.read(path, settings, [each.shape for each in wanted])
         found = Data(path.name, {_only(wanted, where): images.pixels}, images.labels, 0, None)
-        found.classes, found.told = images.classes, settings.classes is not None
+        found.classes = images.classes
         return _finished(found, settings, digest)
     if path.suffix.lower() in (".csv", ".tsv", ".txt"):
         file = Source(str(path))
@@ -381,9 +381,9 @@ def of_table(
     )
 
 
-def of_arrays(name: str, given: Any, settings: Settings, wanted: Sequence[Wanted]) -> Data:
+def of_arrays(name: str, arrays: Any, settings: Settings, wanted: Sequence[Wanted]) -> Data:
     """The rows of what Python holds: x, (x, y), a dict of arrays, an iterator over batches."""
-    return _chosen(name, data_code.columns_of(given, name), None, settings, wanted)
+    return _chosen(name, data_code.columns_of(arrays, name), None, settings, wanted)
 
 
 def fingerprint(path: Path) -> str:
@@ -465,53 +465,52 @@ def _chosen(
 def _key(
     name: str,
     members: Mapping[str, Column],
-    told: str | None,
+    named: str | None,
     usual: Sequence[str],
-    what: str,
+    role: str,
     *,
     needed: bool,
 ) -> str | None:
-    if told is not None:
-        if told not in members:
+    if named is not None:
+        if named not in members:
             raise UsageError(
-                f"{name} has no array `{told}`",
+                f"{name} has no array `{named}`",
                 why=f"it has {', '.join(members) or 'none'}",
-                did_you_mean=nearest(told, members),
+                did_you_mean=nearest(named, members),
             )
-        return told
+        return named
     found = next((key for key in usual if key in members), None)
     if found is None and needed:
-        setting = "data.labels=KEY" if what == "labels" else "data.inputs=KEY"
+        setting = "data.labels=KEY" if role == "labels" else "data.inputs=KEY"
         raise UsageError(
-            f"which array of {name} is {what}?",
+            f"which array of {name} is {role}?",
             why=f"it has {', '.join(members) or 'none'}; looked for {', '.join(usual[:6])}",
             hint=f"--set {setting}",
         )
     return found
 
 
-def _finished(found: Data, settings: Settings, digest: str | None) -> Data:
+def _finished(data: Data, settings: Settings, digest: str | None) -> Data:
     """Counts compared, rows cut and prepared as the settings say, labels as numbers."""
-    every = [*found.inputs.values(), *([found.labels] if found.labels is not None else [])]
+    every = [*data.inputs.values(), *([data.labels] if data.labels is not None else [])]
     counts = {column.count for column in every}
     if len(counts) > 1:
         raise UsageError(
-            f"the arrays of {found.name} have different numbers of rows",
+            f"the arrays of {data.name} have different numbers of rows",
             why=", ".join(f"{column.name}: {column.count}" for column in every),
         )
-    found.fingerprint = digest
-    found.count = min(counts.pop(), settings.rows or 1 << 62)
-    if not found.count:
-        raise UsageError(f"{found.name} has no rows")
-    for name, column in found.inputs.items():
+    data.fingerprint = digest
+    data.count = min(counts.pop(), settings.rows or 1 << 62)
+    if not data.count:
+        raise UsageError(f"{data.name} has no rows")
+    for name, column in data.inputs.items():
         if not math.prod(column.shape):
             raise UsageError(f"the rows of {column.name} are empty", why=f"{column.shape}")
         if column.dtype.kind not in "biuf":
             raise UsageError(f"{column.name} holds no numbers", why=f"its dtype is {column.dtype}")
-        found.inputs[name] = prepare_columns(column, settings)
-    if found.labels is not None:
-        had = settings.classes or found.classes
-        labels, classes = coded(found.labels, found.count, had)
-        found.labels, found.classes = labels, classes
-        found.told = settings.classes is not None
-    return found
+        data.inputs[name] = prepare_columns(column, settings)
+    if data.labels is not None:
+        had = settings.classes or data.classes
+        labels, classes = coded(data.labels, data.count, had)
+        data.labels, data.classes = labels, classes
+    return data

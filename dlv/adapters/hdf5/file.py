@@ -234,9 +234,9 @@ def fletcher32(data: bytes) -> int:
     return (second or 65535) << 16 | (first or 65535)
 
 
-def newer_chunks(name: str, what: str) -> NewerFormat:
+def newer_chunks(name: str, label: str) -> NewerFormat:
     return NewerFormat(
-        f"the chunks of {name} in {what} are kept in a way that dlv does not read",
+        f"the chunks of {name} in {label} are kept in a way that dlv does not read",
         hint="save the file with libver='earliest', or unpack it with: h5repack -l CONTI",
     )
 

@@ -190,9 +190,9 @@ def links(limits: Limits, messages: list[Message]) -> list[Link]:
 
 
 def _refuse(limits: Limits, name: str, kind: int) -> UnsafeInput:
-    what = _KINDS.get(kind, f"a link of kind {kind}")
+    label = _KINDS.get(kind, f"a link of kind {kind}")
     return UnsafeInput(
-        f"{limits.name} holds {what}", why=f"{name!r} leads elsewhere, which is never followed"
+        f"{limits.name} holds {label}", why=f"{name!r} leads elsewhere, which is never followed"
     )
 
 

@@ -112,9 +112,9 @@ class Limits:
 class Cursor:
     """A walk over bytes; running off the end is damage."""
 
-    def __init__(self, data: bytes, what: str) -> None:
+    def __init__(self, data: bytes, label: str) -> None:
         self.data = data
-        self.what = what
+        self.label = label
         self.at = 0
 
     @property
@@ -123,19 +123,19 @@ class Cursor:
 
     def take(self, size: int) -> bytes:
         if not 0 <= size <= self.left:
-            raise Damaged(f"the structure of {self.what} is damaged", why="a part ends too early")
+            raise Damaged(f"the structure of {self.label} is damaged", why="a part ends too early")
         self.at += size
         return self.data[self.at - size : self.at]
 
     def number(self, size: int) -> int:
         return int.from_bytes(self.take(size), "little")
 
-    def expect(self, signature: bytes, what: str) -> None:
+    def expect(self, signature: bytes, label: str) -> None:
         seen = self.take(len(signature))
         if seen != signature:
             raise Damaged(
-                f"the structure of {self.what} is damaged",
-                why=f"{what} should begin with {signature!r}, not {seen!r}",
+                f"the structure of {self.label} is damaged",
+                why=f"{label} should begin with {signature!r}, not {seen!r}",
             )
 
     def align(self, start: int = 0) -> None:
@@ -146,7 +146,7 @@ class Cursor:
         """Up to a NUL, which is passed over."""
         end = self.data.find(b"\0", self.at)
         if end < 0:
-            raise Damaged(f"the structure of {self.what} is damaged", why="a name has no end")
+            raise Damaged(f"the structure of {self.label} is damaged", why="a name has no end")
         result = self.take(end - self.at)
         self.at += 1
         return result
@@ -188,13 +188,13 @@ def checksum(data: bytes) -> int:
     return ((c ^ b) - _rotate(b, 24)) & mask
 
 
-def check_sum(limits: Limits, data: bytes, what: str) -> bytes:
+def check_sum(limits: Limits, data: bytes, label: str) -> bytes:
     """`data` without the checksum that it ends with."""
     limits.summed += len(data)
     if len(data) >= 4 and limits.summed > MOST_SUMMED_BYTES:
         return data[:-4]
     if len(data) < 4 or checksum(data[:-4]) != int.from_bytes(data[-4:], "little"):
-        raise Damaged(f"the structure of {limits.name} is damaged", why=f"checksum of {what}")
+        raise Damaged(f"the structure of {limits.name} is damaged", why=f"checksum of {label}")
     return data[:-4]
 
 
@@ -402,7 +402,7 @@ def _datatype(cursor: Cursor, depth: int) -> Datatype:
     bits, size = cursor.number(3), cursor.number(4)
     number, version = first & 15, first >> 4
     if number >= len(_CLASSES) or not 1 <= version <= 5:
-        raise NewerFormat(f"{cursor.what} holds a type that dlv does not know", why=f"{first}")
+        raise NewerFormat(f"{cursor.label} holds a type that dlv does not know", why=f"{first}")
     kind = _CLASSES[number]
     if kind == "fixed point":
         offset, precision = cursor.number(2), cursor.number(2)

@@ -92,7 +92,7 @@ class _Layout:
         self.root = 0
         self.texts: dict[str, bytes] = {"": bytes(16)}
 
-    def put(self, piece: bytes | Tensor, size: int) -> int:
+    def append(self, piece: bytes | Tensor, size: int) -> int:
         address = self.end + -self.end % _ALIGN
         self.pieces.append((address, piece))
         self.end = address + size
@@ -115,7 +115,7 @@ class _Layout:
             links = [_link(name, tensors[id(group), name]) for name in group.tensors]
             links += [_link(name, addresses[id(each)]) for name, each in group.groups.items()]
             header = _group(links, [self._attribute(*pair) for pair in group.attributes.items()])
-            addresses[id(group)] = self.put(header, len(header))
+            addresses[id(group)] = self.append(header, len(header))
         self.root = addresses[id(root)]
 
     def _gather(self, groups: Sequence[Group]) -> None:
@@ -124,7 +124,7 @@ class _Layout:
         if any(t.dtype == "bfloat16" for group in groups for t in group.tensors.values()):
             wanted["bfloat16"] = None
         for raw, held in _collections([text.encode("utf-8") for text in wanted if text]):
-            address = self.put(raw, len(raw))
+            address = self.append(raw, len(raw))
             for number, text in enumerate(held, 1):
                 reference = struct.pack("<IQI", len(text), address, number)
                 self.texts[text.decode("utf-8")] = reference
@@ -135,13 +135,13 @@ class _Layout:
     def _tensor(self, name: str, tensor: Tensor) -> int:
         kind = _datatype(name, tensor)
         messages = [(DATASPACE, _dataspace(tensor.shape)), (DATATYPE, kind)]
-        address = self.put(tensor, tensor.nbytes) if tensor.nbytes else UNDEFINED
+        address = self.append(tensor, tensor.nbytes) if tensor.nbytes else UNDEFINED
         messages.append((_FILL, bytes([3, 0x0A])))
         messages.append((LAYOUT, struct.pack("<BBQQ", 3, 1, address, tensor.nbytes)))
         if tensor.dtype == "bfloat16":
             messages.append((ATTRIBUTE, self._attribute("dtype", "bfloat16")))
         header = _header(messages)
-        return self.put(header, len(header))
+        return self.append(header, len(header))
 
 
 def _header(messages: Sequence[tuple[int, bytes]]) -> bytes:

@@ -82,5 +82,5 @@ def _is_numbered(contents: Contents) -> bool:
     return every and bool(known or "vars" in contents.groups)
 
 
-def _json(texts: Sequence[str], what: str) -> dict[str, Any]:
-    return parse("".join(texts).encode("utf-8"), what)
+def _json(texts: Sequence[str], label: str) -> dict[str, Any]:
+    return parse("".join(texts).encode("utf-8"), label)

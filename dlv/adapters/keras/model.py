@@ -199,20 +199,20 @@ def settings(compiled: Any) -> dict[str, Any]:
     return dict(list(found.items())[:MOST_SETTINGS])
 
 
-def _flatten(config: Any, prefix: str, found: dict[str, Any]) -> None:
+def _flatten(config: Any, prefix: str, flat: dict[str, Any]) -> None:
     for key, value in config.items() if isinstance(config, Mapping) else ():
         if key in ("name", "jit_compile", "is_legacy_optimizer") or not isinstance(key, str):
             continue
         name = prefix + _text(key)
         if is_model(value) and not prefix:  # a schedule of the learning rate
-            found[f"{name}.schedule"] = _text(str(value["class_name"]).rpartition(">")[2])
-            _flatten(value["config"], f"{name}.", found)
+            flat[f"{name}.schedule"] = _text(str(value["class_name"]).rpartition(">")[2])
+            _flatten(value["config"], f"{name}.", flat)
         elif (plain := _plain(value)) is not None:
-            found[name] = plain
+            flat[name] = plain
         elif isinstance(value, list) and 0 < len(value) <= 64:
             items = [_plain(item) for item in value]
             if None not in items:
-                found[name] = items
+                flat[name] = items
 
 
 def _plain(value: Any) -> Any:

@@ -147,14 +147,14 @@ def _in_keras_order(model: Model, outputs: Sequence[Out]) -> list[Written]:
 def _walk(
     model: Model,
     start: tuple[str, int],
-    seen: dict[str, int],
+    first_seen: dict[str, int],
     finished: list[tuple[str, int]],
     done: set[tuple[str, int]],
 ) -> None:
     if start in done:
         return
     done.add(start)
-    seen.setdefault(start[0], len(seen))
+    first_seen.setdefault(start[0], len(first_seen))
     waiting: list[tuple[tuple[str, int], Iterator[tuple[str, int]]]] = [
         (start, iter(_parents(model, start)))
     ]
@@ -163,7 +163,7 @@ def _walk(
         for parent in parents:
             if parent not in done:
                 done.add(parent)
-                seen.setdefault(parent[0], len(seen))
+                first_seen.setdefault(parent[0], len(first_seen))
                 waiting.append((parent, iter(_parents(model, parent))))
                 break
         else:

@@ -90,12 +90,12 @@ class DatabaseStore:
                 )
         return tables
 
-    def _each(self, statement: str, given: Sequence[Any] = ()) -> Generator[Row, None, None]:
+    def _stream(self, statement: str, parameters: Sequence[Any] = ()) -> Generator[Row, None, None]:
         # Pages that point at one another make a small file an endless table.
         budget = iter(range((self.path.stat().st_size * 8 + _LEAST_WORK) // _WORK))
         self._db.set_progress_handler(lambda: next(budget, None) is None, _WORK)
         try:
-            yield from self._db.execute(statement, given)
+            yield from self._db.execute(statement, parameters)
         except sqlite3.OperationalError as error:
             if "locked" in str(error):
                 raise Conflict(f"{self.path.name} is in use", why=str(error)) from error
@@ -105,8 +105,8 @@ class DatabaseStore:
         except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
             raise Damaged(f"{self.path.name} is damaged", why=str(error)) from error
 
-    def _rows(self, statement: str, given: Sequence[Any] = ()) -> list[Row]:
-        with closing(self._each(statement, given)) as rows:
+    def _rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        with closing(self._stream(statement, parameters)) as rows:
             found, size = [], 0
             for row in itertools.islice(rows, MOST_ENTRIES + 1):
                 found.append(row)
@@ -184,7 +184,7 @@ class DatabaseStore:
         statement = self._statement("metrics", "key value timestamp step is_nan", "run_uuid")
         if statement is None:
             return found
-        with closing(self._each(statement, (run.id,))) as rows:
+        with closing(self._stream(statement, (run.id,))) as rows:
             for count, (key, *point) in enumerate(rows):
                 if count >= MOST_POINTS or len(found) > MOST_ENTRIES:
                     raise UnsafeInput(f"the run has more than {MOST_POINTS} points")

@@ -371,7 +371,7 @@ def _steps(folder: Path) -> dict[str, int]:
     return found
 
 
-def _points(file: Source, what: str, most: int, notes: list[str]) -> Points:
+def _points(file: Source, label: str, most: int, notes: list[str]) -> Points:
     """`timestamp value step`, one point a line; old stores have no step, new ones a data set."""
     points = Points()
     waiting = b""
@@ -380,14 +380,14 @@ def _points(file: Source, what: str, most: int, notes: list[str]) -> Points:
         waiting += file.read(offset, min(_BLOCK, file.size - offset))
         *lines, waiting = waiting.split(b"\n")
         if len(waiting) > MOST_LINE or any(len(line) > MOST_LINE for line in lines):
-            raise UnsafeInput(f"{what}, after line {number}, has a line that is too long")
+            raise UnsafeInput(f"{label}, after line {number}, has a line that is too long")
         for line in lines:
             number += 1
-            _point(points, line, f"{what}, line {number},")
+            _point(points, line, f"{label}, line {number},")
         if len(points.values) > most:
-            raise UnsafeInput(f"the run has more than {MOST_POINTS} points", why=f"in {what}")
+            raise UnsafeInput(f"the run has more than {MOST_POINTS} points", why=f"in {label}")
     if waiting.strip():
-        notes.append(f"{what}: the last line is cut and left out")
+        notes.append(f"{label}: the last line is cut and left out")
     return points
 
 

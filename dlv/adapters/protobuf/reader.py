@@ -236,11 +236,11 @@ class Span:
             raise self._wrong("an end within a number", base + begin)
         raise self._wrong("a number of more than 64 bits", base + begin)
 
-    def _wrong(self, what: str, at: int) -> Damaged:
-        return Damaged(f"{self.file.name} is damaged", why=f"{what} at byte {at}")
+    def _wrong(self, label: str, offset: int) -> Damaged:
+        return Damaged(f"{self.file.name} is damaged", why=f"{label} at byte {offset}")
 
-    def _too_much(self, what: str) -> UnsafeInput:
-        return UnsafeInput(f"{self.file.name} holds too many {what}")
+    def _too_much(self, label: str) -> UnsafeInput:
+        return UnsafeInput(f"{self.file.name} holds too many {label}")
 
 
 def signed(value: int) -> int:

@@ -141,9 +141,9 @@ class Storages:
     def _unwrap(self, value: Call, name: str) -> Any:
         function, arguments = value.function, value.arguments
         if function.name in _UNREADABLE:
-            what, hint = _UNREADABLE[function.name]
+            label, hint = _UNREADABLE[function.name]
             raise UsageError(
-                f"tensor {name!r} is {what}", why="dlv stores dense tensors", hint=hint
+                f"tensor {name!r} is {label}", why="dlv stores dense tensors", hint=hint
             )
         if function.name in _WRAPPERS and arguments:
             return arguments[0]

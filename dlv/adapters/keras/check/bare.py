@@ -84,15 +84,15 @@ def _bare_layer(data: Any) -> dict[str, Any]:
     return _with_calls(found, data)
 
 
-def _with_calls(made: dict[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
+def _with_calls(settings: dict[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
     """With the name and the calls of a layer, where there are any."""
     for key in ("name", "inbound_nodes"):
         if key in data:
-            made[key] = _plain(data[key], calls=True)
+            settings[key] = _plain(data[key], calls=True)
     built = data.get("build_config")
     if isinstance(built, dict) and "input_shape" in built:
-        made["build_config"] = {"input_shape": _plain(built["input_shape"])}
-    return made
+        settings["build_config"] = {"input_shape": _plain(built["input_shape"])}
+    return settings
 
 
 def _plain(value: Any, *, calls: bool = False) -> Any:

@@ -109,7 +109,7 @@ def _apply_activation(use: Use, name: str, port: Port, word: str) -> Port:
 
 def read_activation(use: Use) -> Port:
     name = name_of(use.config.get("activation"))
-    return use.one if name is None else _apply_activation(use, name, use.one, "")
+    return use.only_input if name is None else _apply_activation(use, name, use.only_input, "")
 
 
 def number_of(use: Use, *keys: str, default: float) -> float:
@@ -173,7 +173,7 @@ def read_dropout(use: Use) -> Port:
 
 def read_identity(use: Use) -> Port:
     """A layer that is not there when the model is used, or at all."""
-    return use.one
+    return use.only_input
 
 
 def read_function(use: Use) -> Port:
@@ -190,7 +190,7 @@ def read_function(use: Use) -> Port:
         return use.add("SOFTMAX", None, attrs)
     if kind == "LeakyRelu":
         return use.add("RELU", None, {"slope": number_of(use, "negative_slope", default=0.2)})
-    return _apply_activation(use, name.get(kind, kind.lower()), use.one, "")
+    return _apply_activation(use, name.get(kind, kind.lower()), use.only_input, "")
 
 
 _ATEN_ACTIVATIONS = {

@@ -141,7 +141,7 @@ def read_any(use: Use) -> Port:
 
 def read_masking(use: Use) -> Port:
     """Steps that hold one number alone become zero, and count nowhere."""
-    at, shape = use.one, use.shape()
+    at, shape = use.only_input, use.shape()
     if len(shape) != 3:
         raise Unsayable(f"its input has {len(shape)} axes")
     value = {"c": number_of(use, "mask_value", default=0.0)}

@@ -87,7 +87,7 @@ def write_full(model: Model, node: Node) -> Held:
 def read_embedding(use: Use) -> Port:
     flag(use.config, "mask_zero", False)  # the mask is an input of the layers that use it
     attrs = {"out": count_of(use, "output_dim"), "rows": count_of(use, "input_dim")}
-    rows = use.one
+    rows = use.only_input
     if use.graph.dtypes.get(rows, "int32").startswith("float"):  # Keras' own default for inputs
         rows = use.add("RESHAPE", None, {"kind": "to", "dtype": "int32"}, word="rows")
     return use.add("EMBED", None, attrs, inputs=[rows], params={"weight": use.tensor("embeddings")})

@@ -26,7 +26,7 @@ from dlv.network.sizes import Shape, elements
 
 
 def read_flatten(use: Use) -> Port:
-    at, rank, channels = use.one, len(use.shape()), channels_setting(use)
+    at, rank, channels = use.only_input, len(use.shape()), channels_setting(use)
     if rank == 1:
         return use.add("RESHAPE", None, {"kind": "unsqueeze", "axis": 1})
     if channels == "first" and rank > 2:
@@ -74,7 +74,7 @@ def read_get_item(use: Use) -> Port:
         raise Unsayable("it picks entries in another way")
     given = use.call.args[1]
     items = given if isinstance(given, list) else [given]
-    at, axis = use.one, 0
+    at, axis = use.only_input, 0
     steps: list[Mapping[str, Any]] = []
     for item in items:
         if whole(item):

@@ -31,13 +31,13 @@ MOST_SIDE = 1 << 31
 Pairs = Sequence[tuple[int, int]]
 
 
-def per_axis(value: Any, axes: int, what: str) -> tuple[int, ...]:
+def per_axis(value: Any, axes: int, label: str) -> tuple[int, ...]:
     """A number for each axis; Keras writes one number for all of them too."""
     items = [value] * axes if whole(value) else value
     right = isinstance(items, list) and len(items) == axes and all(map(whole, items))
     if right and all(0 <= item < MOST_SIDE for item in items):
         return tuple(items)
-    raise Unsayable(f"{what} is {value!r:.40}")
+    raise Unsayable(f"{label} is {value!r:.40}")
 
 
 def channels_setting(use: Use) -> str:
@@ -394,7 +394,7 @@ def _mean_of_counted(use: Use, mask: Mask, keep: bool) -> Port:
     counts = use.add("RESHAPE", None, kind, inputs=[counts], word="counts")
     kind = {"kind": "unsqueeze", "axis": 2}
     counts = use.add("RESHAPE", None, kind, inputs=[counts], word="steps")
-    held = use.add("MUL", inputs=[use.one, counts], word="counted")
+    held = use.add("MUL", inputs=[use.only_input, counts], word="counted")
     mean = {"axis": (1,), "keep": keep}
     pair = [
         use.add("POOL", "MEAN", mean, inputs=[port], word=word)
@@ -536,7 +536,7 @@ def read_cropping(use: Use) -> Port:
     axes, channels = int(use.layer.kind[-2]), channels_setting(use)
     pairs = _pairs_per_axis(use.config.get("cropping", 1), axes)
     lengths_of(use.shape(), axes, channels)
-    at, start = use.one, 1 if channels == "last" else 2
+    at, start = use.only_input, 1 if channels == "last" else 2
     for axis, (before, after) in enumerate(pairs, start):
         attrs: Mapping[str, Any] = {
             "kind": "slice",
@@ -570,7 +570,7 @@ def read_upsampling(use: Use) -> Port:
         raise Unsayable("it interpolates")
     size = per_axis(use.config.get("size", 2), axes, "size")
     lengths_of(shape, axes, channels)
-    at, start = use.one, 1 if channels == "last" else 2
+    at, start = use.only_input, 1 if channels == "last" else 2
     for axis, times in enumerate(size, start):
         # The last one bears the name of the layer.
         word = f"axis{axis}" if axis < start + axes - 1 else ""
@@ -579,14 +579,14 @@ def read_upsampling(use: Use) -> Port:
 
 
 def _repeat_along(
-    use: Use, shape: Shape, axis: int, times: int, at: Port, word: str
+    use: Use, shape: Shape, axis: int, times: int, port: Port, word: str
 ) -> tuple[Port, Shape]:
     """Every entry of an axis `times` over."""
     length = shape[axis]
     after = (*shape[:axis], length * times if isinstance(length, int) else None, *shape[axis + 1 :])
     args = ({"n": 0}, {"c": times}, {"c": axis})
     name = "repeat_interleave.self_int"
-    return use.aten(name, *args, shape=after, inputs=[at], word=word), after
+    return use.aten(name, *args, shape=after, inputs=[port], word=word), after
 
 
 def write_nearest_upsample(model: Model, node: Node, args: Sequence[Any]) -> Held:
