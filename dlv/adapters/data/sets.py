@@ -259,12 +259,12 @@ class Prepared:
 
     def _factors(self, values: tuple[float, ...] | None) -> Array | None:
         """One number for all, or one for each channel: the axis that has so many."""
-        if values is None or len(values) == 1:
-            return None if values is None else np.array(values[0])
+        if factors is None or len(factors) == 1:
+            return None if factors is None else np.array(factors[0])
         for axis in (0, len(self.shape) - 1):
-            if self.shape and self.shape[axis] == len(values):
-                sides = [len(values) if place == axis else 1 for place in range(len(self.shape))]
-                return np.array(values).reshape(sides)
+            if self.shape and self.shape[axis] == len(factors):
+                sides = [len(factors) if place == axis else 1 for place in range(len(self.shape))]
+                return np.array(factors).reshape(sides)
         raise UsageError(
             f"{len(factors)} numbers of data.mean or data.std do not fit rows of"
             f" {_text(self.shape)}",
