@@ -257,7 +257,7 @@ class Prepared:
         self._mean = self._factors(settings.mean)
         self._std = self._factors(settings.std)
 
-    def _factors(self, values: tuple[float, ...] | None) -> Array | None:
+    def _factors(self, factors: tuple[float, ...] | None) -> Array | None:
         """One number for all, or one for each channel: the axis that has so many."""
         if factors is None or len(factors) == 1:
             return None if factors is None else np.array(factors[0])
