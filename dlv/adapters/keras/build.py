@@ -212,6 +212,25 @@ class Model:
         inputs = [*parents, *(each for each in args if isinstance(each, Out))]
         return self._call(own, given, dict(kwargs or {}), inputs, shape)
 
+    def layer_of(
+        self, node: Node, kind: str, config: Mapping[str, Any], inputs: Sequence[Out]
+    ) -> Held:
+        """The layer that a node becomes, under the node's name."""
+        shape = self.shape((node.name, 0))
+        return Held(plain=self.layer(kind, node.name, config, inputs, shape))
+
+    def op_of(
+        self,
+        node: Node,
+        function: tuple[str, str],
+        config: Mapping[str, Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Held:
+        """The function of keras.ops, (module, name), that a node becomes, under its name."""
+        shape = self.shape((node.name, 0))
+        return Held(plain=self.op(*function, node.name, config, args, shape, kwargs))
+
     def _call(
         self,
         name: str,

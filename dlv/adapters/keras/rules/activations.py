@@ -220,18 +220,17 @@ def write_act(model: Model, node: Node) -> Held:
     if node.variant == "GELU" and node.attrs["approximate"] == "tanh":
         x = model.plain(node.inputs[0])
         config = {"approximate": True}
-        after = model.shape((node.name, 0))
-        return Held(plain=model.op(NN, "Gelu", node.name, config, [x], after))
+        return model.op_of(node, (NN, "Gelu"), config, [x])
     word = (node.variant or "").lower()
     return _write_elementwise(model, node, "Activation", {"activation": word})
 
 
 def write_softmax(model: Model, node: Node) -> Held:
-    x, after = model.plain(node.inputs[0]), model.shape((node.name, 0))
+    x = model.plain(node.inputs[0])
     config = {"axis": node.attrs["axis"]}
     if node.attrs["log"]:
-        return Held(plain=model.op(NN, "LogSoftmax", node.name, config, [x], after))
-    return Held(plain=model.layer("Softmax", node.name, config, [x], after))
+        return model.op_of(node, (NN, "LogSoftmax"), config, [x])
+    return model.layer_of(node, "Softmax", config, [x])
 
 
 def write_dropout(model: Model, node: Node) -> Held:
@@ -241,16 +240,15 @@ def write_dropout(model: Model, node: Node) -> Held:
 def write_aten_activation(model: Model, node: Node, name: str, args: Sequence[Any]) -> Held | None:
     """A function of one tensor; None if Keras has no such function."""
     base, inputs = name.partition(".")[0], [model.plain(port) for port in node.inputs]
-    after = model.shape((node.name, 0))
     if len(args) == 1 and base in _ATEN_ACTIVATIONS:
         config: dict[str, Any] = {"activation": _ATEN_ACTIVATIONS[base]}
-        return Held(plain=model.layer("Activation", node.name, config, inputs, after))
+        return model.layer_of(node, "Activation", config, inputs)
     if len(args) == 1 and base in _ATEN_FUNCTIONS:
         kind = _ATEN_FUNCTIONS[base].capitalize()
-        return Held(plain=model.op(OPS, kind, node.name, {}, inputs, after))
+        return model.op_of(node, (OPS, kind), {}, inputs)
     if name == "elu.default" and len(args) == 2 and isinstance(args[1].get("c"), float):
         config = {"alpha": args[1]["c"]}
-        return Held(plain=model.layer("ELU", node.name, config, inputs, after))
+        return model.layer_of(node, "ELU", config, inputs)
     return None
 
 

@@ -164,7 +164,7 @@ def write_sum_or_product(model: Model, node: Node) -> Held:
         value = _inline_constant(node, model.tensor(node, "value"))
         model.notes.append(f"{node.name}: a stored tensor became a constant")
         args = [model.plain(node.inputs[0]), value]
-        return Held(plain=model.op(OPS, kind, node.name, {}, args, model.shape((node.name, 0))))
+        return model.op_of(node, (OPS, kind), {}, args)
     fixed = [port for port in node.inputs if port[0] in model.network.constants]
     if fixed:
         sides: list[Any] = [
@@ -175,7 +175,7 @@ def write_sum_or_product(model: Model, node: Node) -> Held:
         ]
         if len(fixed) > 1 or len(sides) != 2:
             refuse(node, "several of its inputs are constants")
-        return Held(plain=model.op(OPS, kind, node.name, {}, sides, model.shape((node.name, 0))))
+        return model.op_of(node, (OPS, kind), {}, sides)
     if node.attrs["const"] is not None:
         turned = model.values[node.inputs[0]].plain is None
         port = node.inputs[0]
@@ -212,15 +212,15 @@ def _inline_constant(node: Node, tensor: Tensor) -> dict[str, Any]:
 
 def write_aten_arithmetic(model: Model, node: Node, name: str, args: Sequence[Any]) -> Held | None:
     """A function of one or two tensors, or a tensor and a number; None if Keras has none."""
-    inputs, after = [model.plain(port) for port in node.inputs], model.shape((node.name, 0))
+    inputs = [model.plain(port) for port in node.inputs]
     if name == "any.dim" and len(args) == 3 and all("c" in arg for arg in args[1:]):
         reduced: dict[str, Any] = {"axis": [args[1]["c"]], "keepdims": args[2]["c"]}
-        return Held(plain=model.op(OPS, "Any", node.name, reduced, inputs, after))
+        return model.op_of(node, (OPS, "Any"), reduced, inputs)
     if name in _FROM_ATEN and len(args) == 2:
         other: Any = inputs[1] if args[1] == {"n": 1} else args[1].get("c")
         if isinstance(other, (Out, int, float)):
             pair = [inputs[0], other]
-            return Held(plain=model.op(OPS, _FROM_ATEN[name], node.name, {}, pair, after))
+            return model.op_of(node, (OPS, _FROM_ATEN[name]), {}, pair)
     return None
 
 

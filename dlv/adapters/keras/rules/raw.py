@@ -74,13 +74,13 @@ def write_raw(model: Model, node: Node) -> Held:
 
 def write_pad_or_repeat(model: Model, node: Node, name: str, args: Sequence[Any]) -> Held | None:
     """Padding with zeros, and entries repeated, over any axes but the batch."""
-    x, after = model.plain(node.inputs[0]), model.shape((node.name, 0))
+    x = model.plain(node.inputs[0])
     values = [arg.get("c") for arg in args]
     if name == "repeat_interleave.self_int" and len(args) == 2:
         times, axis = values
         if isinstance(times, int) and isinstance(axis, int):
             repeat = {"repeats": times, "axis": axis}
-            return Held(plain=model.op(OPS, "Repeat", node.name, repeat, [x], after))
+            return model.op_of(node, (OPS, "Repeat"), repeat, [x])
     if name == "constant_pad_nd.default" and args and isinstance(args[0].get("l"), list):
         flat = [item.get("c") for item in args[0]["l"]]
         rank = len(x.shape or ())
@@ -91,7 +91,7 @@ def write_pad_or_repeat(model: Model, node: Node, name: str, args: Sequence[Any]
             width = [[0, 0]] * (rank - len(pairs)) + pairs
             config: dict[str, Any] = {"pad_width": width, "mode": "constant"}
             keyed = {"constant_values": value}
-            return Held(plain=model.op(OPS, "Pad", node.name, config, [x], after, keyed))
+            return model.op_of(node, (OPS, "Pad"), config, [x], keyed)
     return None
 
 

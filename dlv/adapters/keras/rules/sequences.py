@@ -196,11 +196,11 @@ def write_attention(model: Model, node: Node) -> Held:
         NN, "DotProductAttention", f"{node.name}.heads", config, given, inner, {"scale": scale}
     )
     if heads is None:
-        return Held(plain=model.layer("Permute", node.name, {"dims": [2, 1, 3]}, [out], after))
+        return model.layer_of(node, "Permute", {"dims": [2, 1, 3]}, [out])
     target = [n if isinstance(n, int) else -1 for n in (after or (None, None, None))[1:]]
     if target.count(-1) > 1:
         refuse(node, "two of its lengths are not known")
-    return Held(plain=model.layer("Reshape", node.name, {"target_shape": target}, [out], after))
+    return model.layer_of(node, "Reshape", {"target_shape": target}, [out])
 
 
 def _split_heads(model: Model, node: Node, port: Port, shape: Shape, word: str) -> Out:

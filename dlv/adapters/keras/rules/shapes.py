@@ -114,8 +114,7 @@ def write_reshape(model: Model, node: Node) -> Held:
         if attrs["dtype"] is None:
             return model.values[port]
         config = {"dtype": attrs["dtype"]}
-        x, after = model.plain(port), model.shape((node.name, 0))
-        return Held(plain=model.op(CORE, "Cast", node.name, config, [x], after))
+        return model.op_of(node, (CORE, "Cast"), config, [model.plain(port)])
     shape, after = model.known_shape(node, port), model.shape((node.name, 0))
     if (
         kind == "flatten"
@@ -124,7 +123,7 @@ def write_reshape(model: Model, node: Node) -> Held:
     ):
         config = {"data_format": "channels_last"}
         x = model.plain(port)
-        return Held(plain=model.layer("Flatten", node.name, config, [x], after))
+        return model.layer_of(node, "Flatten", config, [x])
     if kind in ("transpose", "permute"):
         return _write_permute(model, node, shape)
     if kind in ("select", "slice", "split"):
@@ -146,19 +145,19 @@ def _write_view(model: Model, node: Node, shape: Shape, after: Shape | None) -> 
     if target.count(-1) > 1:
         refuse(node, "two of its lengths are not known")
     x = model.plain(node.inputs[0])
-    return Held(plain=model.layer("Reshape", node.name, {"target_shape": target}, [x], after))
+    return model.layer_of(node, "Reshape", {"target_shape": target}, [x])
 
 
 def _write_unit_axis(model: Model, node: Node, shape: Shape) -> Held:
     """An axis of length one in front of the batch, or taken from there."""
-    axis, after = node.attrs["axis"], model.shape((node.name, 0))
+    axis = node.attrs["axis"]
     x = model.plain(node.inputs[0])
     if node.attrs["kind"] == "unsqueeze":
-        return Held(plain=model.op(OPS, "ExpandDims", node.name, {"axis": axis}, [x], after))
+        return model.op_of(node, (OPS, "ExpandDims"), {"axis": axis}, [x])
     places = [a % len(shape) for a in axis or ()]
     if len(places) != 1 or shape[places[0]] != 1:
         refuse(node, "it takes away axes that may be longer than one")
-    return Held(plain=model.op(OPS, "Squeeze", node.name, {"axis": places[0]}, [x], after))
+    return model.op_of(node, (OPS, "Squeeze"), {"axis": places[0]}, [x])
 
 
 def _write_permute(model: Model, node: Node, shape: Shape) -> Held:
@@ -168,13 +167,13 @@ def _write_permute(model: Model, node: Node, shape: Shape) -> Held:
         first, second = order
         order = list(range(rank))
         order[first], order[second] = second, first
-    port, after = node.inputs[0], model.shape((node.name, 0))
+    port = node.inputs[0]
     if order == [0, *range(2, rank), 1]:  # what is turned back is there already
         return Held(plain=model.last(node, port))
     x = model.plain(port)
     if order[0] == 0:
-        return Held(plain=model.layer("Permute", node.name, {"dims": order[1:]}, [x], after))
-    return Held(plain=model.op(OPS, "Transpose", node.name, {"axes": order}, [x], after))
+        return model.layer_of(node, "Permute", {"dims": order[1:]}, [x])
+    return model.op_of(node, (OPS, "Transpose"), {"axes": order}, [x])
 
 
 def _slice_json(start: int | None = None, stop: int | None = None, step: int | None = None) -> Any:
@@ -201,11 +200,9 @@ def _write_cut(model: Model, node: Node, shape: Shape) -> Held:
         return model.values[node.inputs[0]]
     last: Any = attrs.get("index")
     if attrs["kind"] == "slice":
-        last = _slice_json(
-            attrs["start"], None if end is None or end >= 1 << 40 else end, attrs["step"]
-        )
-    after = model.shape((node.name, 0))
-    return Held(plain=model.op(OPS, "GetItem", node.name, {}, [x, [*before, last]], after))
+        stop = None if end is None or end >= 1 << 40 else end
+        last = _slice_json(attrs["start"], stop, attrs["step"])
+    return model.op_of(node, (OPS, "GetItem"), {}, [x, [*before, last]])
 
 
 def _write_expand(model: Model, node: Node, shape: Shape) -> Held:

@@ -482,7 +482,7 @@ def _write_mean(model: Model, node: Node) -> Held:
     config: dict[str, Any] = {"data_format": "channels_last", "keepdims": keep}
     kind = f"GlobalAveragePooling{rank - 2}D"
     if 3 <= rank <= 5 and places == list(range(1, rank - 1)):
-        return Held(plain=model.layer(kind, node.name, config, [model.plain(port)], after))
+        return model.layer_of(node, kind, config, [model.plain(port)])
     if 3 <= rank <= 5 and places == list(range(2, rank)):
         x = model.last(node, port)
         out = model.layer(
@@ -492,7 +492,7 @@ def _write_mean(model: Model, node: Node) -> Held:
     if 0 in places:
         refuse(node, "it averages over the batch")
     mean = {"axis": places, "keepdims": keep}
-    return Held(plain=model.op(OPS, "Mean", node.name, mean, [model.plain(port)], after))
+    return model.op_of(node, (OPS, "Mean"), mean, [model.plain(port)])
 
 
 def _write_adaptive_pool(model: Model, node: Node) -> Held:
