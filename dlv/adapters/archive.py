@@ -403,7 +403,7 @@ def renewed_checksums(file: Source) -> list[tuple[int, bytes]]:
 
 
 def _checksum_places(file: Source, entry: Entry) -> list[int]:
-    """Where the entry's checksum stands: in two headers, or behind the bytes as well."""
+    """Offsets of an entry's checksum: in two headers, or behind the bytes as well."""
     old = struct.pack("<L", entry.crc)
     places = [entry.header + _CRC_IN_HEADER, entry.row + _CRC_IN_ROW]
     (flags,) = struct.unpack("<H", file.read(entry.header + _FLAGS_IN_HEADER, 2))

@@ -1,4 +1,4 @@
-"""What a weight adapter returns: named tensors read one at a time, and the rest of the file."""
+"""The result of a weight adapter: named tensors read one at a time, and the rest of the file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Tensor:
         return math.prod(self.shape)
 
     def parts(self) -> Iterator[Raw]:
-        """What `read` gives, piece by piece where the file allows it."""
+        """Yield the tensor's bytes, in pieces if the file allows it."""
         if self.part is None or self.nbytes <= PART:
             yield self.read()
             return

@@ -1,4 +1,4 @@
-"""What a file is, by its content: a head and, for zip, the directory are read, nothing is run."""
+"""The format of a file, by its content: a head and a zip's directory are read, nothing is run."""
 
 from __future__ import annotations
 

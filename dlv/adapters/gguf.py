@@ -101,7 +101,7 @@ class Entry:
 
 @dataclass
 class Header:
-    """What stands before the tensors; `values` are the scalars and short arrays."""
+    """The head of a file, before its tensors; `values` are the scalars and short arrays."""
 
     big: bool
     version: int
@@ -365,7 +365,7 @@ _LONGEST_TEXT = 1000
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a tensor lies, and of how many bytes a number in it is made."""
+    """The place of a tensor's bytes; `unit` bytes make a number."""
 
     offset: int
     size: int

@@ -29,7 +29,7 @@ def open(path: str) -> tuple[Network, list[str]]:  # noqa: A001
 
 
 def parse(data: bytes, label: str = "network") -> tuple[Network, list[str]]:
-    """The same from bytes; `label` names them in messages."""
+    """The network in these bytes, and warnings; `label` names them in messages."""
     data = data.removeprefix(b"\xef\xbb\xbf")
     return read(read_json(data, label, limit=MAX_BYTES, depth=MAX_DEPTH))
 

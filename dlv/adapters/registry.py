@@ -30,7 +30,7 @@ MODEL_WRITERS = {
 
 
 def model_writer(format_: str) -> ModelWriter:
-    """What writes a network with its weights to a file of this format."""
+    """The module that writes a network with its weights to a file of this format."""
     writer: ModelWriter = importlib.import_module(MODEL_WRITERS[format_])
     return writer
 

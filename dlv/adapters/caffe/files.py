@@ -160,7 +160,7 @@ def _part(span: Span) -> Part:
 
 
 def _shape(layer: Layer, index: int, blob: Blob) -> tuple[int, ...]:
-    """Of the oldest files, without the ones in front that only make it four axes.
+    """The shape of a blob; in the oldest files without the ones that fill it up to four axes.
 
     Caffe itself takes (1, 1, 500, 800) for (500, 800) there; the elements are the same.
     """
@@ -175,7 +175,7 @@ def _shape(layer: Layer, index: int, blob: Blob) -> tuple[int, ...]:
 
 
 def _factor(layer: Layer) -> float | None:
-    """What the sums of a BatchNorm are divided by; None if this is no such layer."""
+    """The number that divides the sums of a BatchNorm; None for another layer."""
     blobs = layer.blobs
     if layer.type != "BatchNorm" or len(blobs) != 3 or len({blob.dtype for blob in blobs}) != 1:
         return None

@@ -23,7 +23,7 @@ _NOT_KEPT = {"transform_param", "loss_param", "param"}
 
 
 class Builder:
-    """What has been built so far. `batch` is how many examples the file itself speaks of."""
+    """The network while it grows. `batch` is the number of examples that the file itself names."""
 
     def __init__(self, batch: int | None) -> None:
         self.batch = batch
@@ -318,7 +318,7 @@ def _measures(layer: Layer) -> bool:
 
 
 def _wire(spec: Spec) -> tuple[list[list[_Blob]], list[list[_Blob]], list[_Blob]]:
-    """What each layer reads and writes, and what comes in, in the order of the file."""
+    """The blobs that each layer reads, that each writes, and the inputs, in the file's order."""
     current: dict[str, _Blob] = {}
     coming: list[_Blob] = []
     reads: list[list[_Blob]] = []
@@ -458,7 +458,7 @@ def _scales(
 def _outputs(
     builder: Builder, writes: Sequence[list[_Blob]], silent: set[Port]
 ) -> tuple[Port, ...]:
-    """What layers compute and no other reads, as Caffe itself has it."""
+    """The outputs: blobs that a layer computes and no other reads, as in Caffe itself."""
     read = {port for node in builder.nodes for port in node.inputs} | silent
     made = {node.name for node in builder.nodes}
     found: dict[Port, None] = {}

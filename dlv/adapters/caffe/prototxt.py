@@ -53,7 +53,7 @@ def read(path: str) -> Message:
 
 
 def parse(data: bytes, label: str) -> Message:
-    """The same from bytes; `label` names them in messages."""
+    """The network in these bytes; `label` names them in messages."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

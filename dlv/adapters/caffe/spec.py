@@ -467,7 +467,7 @@ class Layer:
 
 @dataclass
 class Spec:
-    """What the file says, in the order in which it says it."""
+    """A network as its file states it, in the file's order."""
 
     inputs: list[tuple[str, Shape | None, bool]]  # blob, shape, whether people hand it in
     layers: list[Layer]

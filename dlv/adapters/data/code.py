@@ -19,7 +19,7 @@ PREFIX = "python:"
 
 @dataclass(frozen=True)
 class Called:
-    """What a function returned, as named columns; its `fingerprint` if it told one."""
+    """The result of a function as named columns, and the `fingerprint` that it states, if any."""
 
     columns: dict[str, Column]
     fingerprint: str | None
@@ -43,7 +43,7 @@ def call(where: str, directory: Path) -> Called:
 
 
 def called(function: Any, where: str) -> dict[str, Column]:
-    """What a function returns, as named columns."""
+    """The result of a function, called once, as named columns."""
     try:
         made = function()
         return columns_of(made, where)

@@ -341,7 +341,7 @@ class Named:
 
 
 def arrays_of(path: Path, settings: Settings, directory: Path = Path()) -> Named | None:
-    """What `.npz`, `.npy` and folders of these hold; None for images, CSV and all else."""
+    """The arrays of an `.npz`, an `.npy` or a folder of these; None for anything else."""
     if path.is_dir():
         arrays = sorted(path.glob("*.npy"))
         return Named(path.name, {file.stem: _npy(file) for file in arrays}) if arrays else None

@@ -1,4 +1,4 @@
-"""What a configuration says about data: the table `[data]`, checked."""
+"""The table `[data]` of a configuration, checked."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Settings:
         return cls(**{key: _READ[key](key, value) for key, value in table.items()})
 
     def as_json(self) -> dict[str, Any]:
-        """Only what was said: two evaluations with equal ones saw the same rows."""
+        """The settings that differ from the defaults; equal ones mean the same rows."""
         usual = Settings()
         said = {each.name: getattr(self, each.name) for each in fields(self)}
         return {

@@ -277,7 +277,7 @@ class Dataset:
 
 @dataclass
 class Contents:
-    """What a file holds. Groups by path; the root is ``."""
+    """The groups and data sets of a file by path; the root is ``."""
 
     region: Region
     groups: dict[str, Mapping[str, list[str]]] = field(default_factory=dict)

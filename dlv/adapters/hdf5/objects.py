@@ -1,4 +1,4 @@
-"""What HDF5 files are made of: bounded reads, objects with their messages, types, shapes, texts."""
+"""The parts of HDF5 files: bounded reads, objects with their messages, types, shapes, texts."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Memory:
 
 
 class Limits:
-    """What has been read of a file's structure, so that no structure is too much."""
+    """Counts of what was read of a file's structure; each has a limit."""
 
     def __init__(self, region: Region) -> None:
         self.region = region

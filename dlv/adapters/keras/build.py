@@ -31,7 +31,7 @@ Weights = Mapping[str, Sequence[Tensor]]  # group below the layer's -> its varia
 
 @dataclass(frozen=True)
 class Out:
-    """What one call of a layer gives."""
+    """A result of one call of a layer."""
 
     layer: str
     call: int

@@ -1,4 +1,4 @@
-"""What a Keras model says about itself, in the words of Keras 2 and 3: data, never run.
+"""The configuration of a Keras model, in the words of Keras 2 and 3: data, never run.
 
 `Model` has layers; a layer has calls, in which `Ref` stands for what another call gives.
 """

@@ -41,7 +41,7 @@ def open(path: str) -> Checkpoint:  # noqa: A001 (the name in the Adapter protoc
 
 
 def configuration(path: str) -> dict[str, Any]:
-    """What the file says of its model."""
+    """The configuration of the file's model."""
     with closing(Source(path)) as file:
         entries = {entry.name: entry for entry in archive.read_directory(file)}
         return _json(file, entries, CONFIG)
@@ -63,7 +63,7 @@ restore = splice.restore
 
 
 def save(out: BinaryIO, tensors: Sequence[Tensor], metadata: dict[str, str]) -> None:
-    """A `.keras` file needs a network, which `keras_writer.save_network` writes too."""
+    """Refuse: a `.keras` file needs a network, which `writer.save_network` writes too."""
     del out, tensors, metadata
     raise UsageError(
         "a .keras file holds a network and its weights",

@@ -1,4 +1,4 @@
-"""A Keras model as a network: its calls in order, each turned into nodes by `keras_layers`.
+"""A Keras model as a network: its calls in order, each turned into nodes by `rules`.
 
 What a layer's converter cannot say becomes OP{raw} with the layer's settings; code in them
 (Lambda) is left out and never looked at.
@@ -82,7 +82,7 @@ def symbolic_shape(shape: Sequence[int | None] | None) -> Shape | None:
 
 
 def dtype_of(policy: Any) -> str:
-    """By its name or by that of a policy; what is not known counts as float32."""
+    """The dtype that a name or a policy means; float32 if it is unknown."""
     if isinstance(policy, dict):
         inner = policy.get("config")
         policy = inner.get("name") if isinstance(inner, dict) else None
@@ -163,7 +163,7 @@ _CODE = ("function", "output_shape", "mask")
 
 
 def source_of(layer: Layer, call: Call) -> dict[str, Any]:
-    """What `Node.source` holds; tensors are numbered in the order of `Call.refs`."""
+    """The `Node.source` of a call; tensors are numbered in the order of `Call.refs`."""
     counter = iter(range(len(call.refs)))
     args = [_tagged(value, counter, 0) for value in call.args]
     kwargs = {_text(key): _tagged(value, counter, 0) for key, value in call.kwargs.items()}
@@ -501,7 +501,7 @@ class Graph:
         return made
 
     def _converted(self, use: Use, training: bool) -> list[Port] | None:
-        """What a layer becomes in the vocabulary; None where a part of it cannot be said."""
+        """The nodes of a layer; None if a part of it cannot be said in the vocabulary."""
         layer, nodes, names = use.layer, len(self.nodes), len(self.used)
         convert = self.converter(layer)
         if convert is None or not layer.known:

@@ -37,7 +37,7 @@ def open(path: str) -> Checkpoint:  # noqa: A001 (the name in the Adapter protoc
 
 
 def configuration(path: str) -> dict[str, Any]:
-    """What the file says of its model; nothing, if it holds none."""
+    """The configuration of the file's model; empty if it holds none."""
     with closing(Source(path)) as file:
         config = hdf5.read(Window(file, 0, file.size, file.name)).groups[""].get("model_config")
         return {} if config is None else _json(config, f"model_config of {file.name}")

@@ -16,7 +16,7 @@ from dlv.network.graph import Port
 
 @dataclass(frozen=True)
 class Mask:
-    """Where what is at `port` is not zero, the steps of a tensor count."""
+    """A mask: the steps of a tensor count where the value at `port` is not zero."""
 
     port: Port | None  # None: not known
     truth: bool = False  # what is there is true and false already

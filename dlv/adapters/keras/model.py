@@ -1,4 +1,4 @@
-"""What `keras` and `keras_h5` share: a configuration and an HDF5 file become a Checkpoint."""
+"""A configuration and an HDF5 file as a Checkpoint: shared by `files` and `h5`."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _part(dataset: Dataset, region: Region, once: _Once) -> Part | None:
 
 
 def _skeleton(file: Source, weights: Found, base: int | None) -> tuple[bytes | None, list[str]]:
-    """What writes the file again; `base`: where in it the HDF5 part begins, None if packed."""
+    """The skeleton that writes the file again, or a note why there is none."""
     if base is None or any(dataset.chunked for _, dataset, _ in weights.tensors):
         return None, ["packed weights: the tensors are kept, the file is not kept byte for byte"]
     pieces = []
@@ -174,7 +174,7 @@ _INNER = ("optimizer", "inner_optimizer")
 
 
 def settings(compiled: Any) -> dict[str, Any]:
-    """Of `compile_config` (Keras 3) or `training_config` (the older form)."""
+    """Hyperparameters in a `compile_config` (Keras 3) or a `training_config` (the older form)."""
     if not isinstance(compiled, Mapping):
         return {}
     found: dict[str, Any] = {}

@@ -35,7 +35,7 @@ Data = bytes | bytearray
 
 
 class Bytes(Protocol):
-    """What is read from: a `Source`, or `Memory`."""
+    """A source of bytes: a `Source`, or `Memory`."""
 
     @property
     def name(self) -> str: ...
@@ -59,7 +59,7 @@ class Memory:
 
 
 class Budget:
-    """What may still be taken from one file: fields and numbers, and bytes kept in memory."""
+    """The rest that one file may still take: fields and numbers, and bytes of memory."""
 
     def __init__(self, fields: int, memory: int) -> None:
         self.fields = fields
@@ -175,7 +175,7 @@ class Span:
         return self.peek()
 
     def detached(self) -> Span:
-        """The same, which keeps nothing in memory."""
+        """The span without the bytes that it holds in memory."""
         return Span(self.file, self.budget, self.offset, self.size, self.depth)
 
     def peek(self) -> Data:

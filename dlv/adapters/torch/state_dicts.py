@@ -1,4 +1,4 @@
-"""What people save besides a plain state dict: which tensors are the model's, names, step."""
+"""Checkpoints beyond a plain state dict: the model's tensors, their names, the step."""
 
 from __future__ import annotations
 

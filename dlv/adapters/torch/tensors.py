@@ -92,7 +92,7 @@ class View:
 
     @property
     def start(self) -> int:
-        """Where in the file its first element lies."""
+        """Offset in the file of the first element."""
         return self.entry.offset + self.offset * self.item
 
     @property

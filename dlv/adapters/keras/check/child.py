@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def compared(path: Path, format_: str) -> dict[str, Any]:
-    """What differs first, on either batch and by any engine; `compared` where nothing does."""
+    """The first difference, on either batch and by any engine; `compared` if there is none."""
     opener = files if format_ == files.FORMAT else h5
     opened = opener.open(str(path))
     try:
@@ -122,7 +122,7 @@ def _example_inputs(network: Network, rows: int, length: int, seed: int) -> dict
 def _results_by_engine(
     network: Network, held: Mapping[str, Array], inputs: Mapping[str, Array]
 ) -> Iterator[tuple[str, dict[int, Array]]]:
-    """What every engine that runs it gives, by the place of the output."""
+    """Yield (engine, outputs by position) of every engine that runs the network."""
     # What an engine does not run, it refuses when it is asked to.
     with contextlib.suppress(Exception):
         yield "torch", dict(enumerate(_torch(network, held, inputs)))
@@ -172,7 +172,7 @@ def _below(name: str, layer: str) -> bool:
 
 
 def _as_arguments(model: Any, inputs: list[Any]) -> Any:
-    """In the form in which the model wants its inputs."""
+    """The inputs as the model takes them: a list, or the only one."""
     return inputs if len(model.inputs) > 1 else inputs[0]
 
 

@@ -45,7 +45,7 @@ WRITERS: Mapping[str, Write] = {
 
 
 def converter(layer: Layer) -> Convert | None:
-    """What turns a layer into nodes; says whether it is a function, as these share names."""
+    """The reader of a layer; `layer.function` is set, as layers and functions share names."""
     functions = layer.module.startswith(("keras.src.ops", "keras.ops"))
     if not layer.module and layer.kind in FUNCTIONS and layer.calls:
         # The older form says no module: merging layers take one list, functions do not.

@@ -201,7 +201,7 @@ _ATEN_FUNCTIONS = {aten: name for name, aten in _FUNCTIONS.items()}
 
 
 def _write_elementwise(model: Model, node: Node, kind: str, config: Mapping[str, Any]) -> Held:
-    """In whichever order the value stands."""
+    """An elementwise layer; the axes of its input stay in the order that they have."""
     [port] = node.inputs
     turned = model.values[port].plain is None
     x = model.last(node, port) if turned else model.plain(port)

@@ -151,7 +151,7 @@ def write_keras_layer(model: Model, node: Node, source: Mapping[str, Any]) -> He
 
 
 def _hold_outputs(model: Model, node: Node, out: Out, *, masked: bool) -> Held:
-    """What the layer gives, all of it that is used."""
+    """Record the outputs of the layer that the network uses."""
     used = {port for each in model.network.nodes for port in each.inputs}
     for name, place in {*used, *model.network.outputs}:
         if name == node.name and place:

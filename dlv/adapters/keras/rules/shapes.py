@@ -224,7 +224,7 @@ def _write_expand(model: Model, node: Node, shape: Shape) -> Held:
 
 
 def inputs_of_merge(use: Use) -> list[Port]:
-    """All tensors of the one list that a merging layer takes."""
+    """The tensors in the one list that a merging layer takes."""
     args = use.call.args
     items = args[0] if len(args) == 1 and isinstance(args[0], list) else args
     if len(items) != len(use.inputs) or not all(isinstance(item, Ref) for item in items):
@@ -241,7 +241,7 @@ def read_concatenate(use: Use) -> Port:
 
 
 def inputs_in_one_order(model: Model, node: Node) -> tuple[list[Out], bool]:
-    """All inputs in one order: channels last where one of them stands only so."""
+    """The inputs with their axes in one order, and whether that is channels last."""
     ports = node.inputs
     ranks = {len(model.known_shape(node, port)) for port in ports}
     turned = (

@@ -281,7 +281,7 @@ def read_deconv(use: Use) -> Port:
 
 
 def _deconv_crop(padding: Any, reach: int, stride: int, extra: int | None) -> tuple[int, int]:
-    """What is cut off the full result before and behind; below zero: added behind.
+    """Entries cut off the full result before and behind; below zero: added behind.
 
     As the first backends of Keras do it, and torch's since 3.15.
     """
