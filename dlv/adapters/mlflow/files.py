@@ -1,4 +1,4 @@
-"""MLflow's file store: `mlruns/<experiment>/<run>/` with meta.yaml, params/, metrics/, tags/.
+"""Records of MLflow, and its file store: `mlruns/<experiment>/<run>/` with meta.yaml and folders.
 
 Links are never followed: what a store names lies in it, or is left out.
 """
