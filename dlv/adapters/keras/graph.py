@@ -38,7 +38,7 @@ from dlv.network.vocabulary import complete
 
 
 def calls_in_order(
-    model: Model, known: Iterable[tuple[str, int, int]], label: str
+    model: Model, known: Iterable[tuple[str, int, int]], what: str
 ) -> list[tuple[Layer, int]]:
     """All calls, each behind those that it needs, otherwise as written."""
     fed = {key[:2] for key in known}
@@ -67,7 +67,7 @@ def calls_in_order(
                 heapq.heappush(ready, user)
     if len(order) < len(calls):
         names = [calls[at][0].name for at, count in enumerate(waits) if count]
-        raise Damaged(f"the model {model.name!r} in {label} has a cycle", why=", ".join(names[:5]))
+        raise Damaged(f"the model {model.name!r} in {what} has a cycle", why=", ".join(names[:5]))
     return order
 
 
