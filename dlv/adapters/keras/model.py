@@ -14,7 +14,7 @@ from dlv.adapters.hdf5.file import Contents, Dataset
 from dlv.adapters.hdf5.objects import Region
 from dlv.adapters.keras.config import Model, is_model, read_model
 from dlv.adapters.keras.graph import IMPORTER, Graph
-from dlv.adapters.keras.rules import converter
+from dlv.adapters.keras.rules.table import converter
 from dlv.adapters.keras.understood import Unsayable
 from dlv.adapters.keras.weights import Found, Names
 from dlv.adapters.source import Source

@@ -16,7 +16,7 @@ from dlv.adapters.hdf5 import writer as hdf5_writer
 from dlv.adapters.hdf5.writer import Group
 from dlv.adapters.keras.build import Model, Out, Written, refuse
 from dlv.adapters.keras.files import CONFIG, METADATA, WEIGHTS
-from dlv.adapters.keras.rules import WRITERS
+from dlv.adapters.keras.rules.table import WRITERS
 from dlv.adapters.keras.weights import snake
 from dlv.canonical import WRITER
 from dlv.errors import UsageError

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from dlv.adapters.keras import files, h5, rules, weights
+from dlv.adapters.keras import files, h5, weights
 from dlv.adapters.keras.check import beside
 from dlv.adapters.keras.check.bare import bare_configuration
 from dlv.adapters.keras.check.child import compared
+from dlv.adapters.keras.rules import table
 from dlv.adapters.keras.understood import Unsayable
 from tests.adapters.keras.comparing import filled, imported
 from tests.adapters.keras.user_models import MODELS
@@ -63,7 +64,7 @@ def test_the_first_layer_that_differs_is_named(
     x = keras.Input((4,))
     y = layers.Dense(4)(layers.ReLU(name="here")(layers.Dense(4, name="before")(x)))
     imported(filled(keras.Model(x, y)), path).close()
-    monkeypatch.setitem(rules.LAYERS, "ReLU", wrong)
+    monkeypatch.setitem(table.LAYERS, "ReLU", wrong)
     found = compared(path, files.FORMAT)
     assert (found["way"], found["first"]) == ("torch", "here")
 

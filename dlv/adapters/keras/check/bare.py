@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dlv.adapters.keras.config import MODELS, is_model
-from dlv.adapters.keras.rules import FUNCTIONS, LAYERS
 from dlv.adapters.keras.rules.activations import NAMES, name_of
+from dlv.adapters.keras.rules.table import FUNCTIONS, LAYERS
 from dlv.adapters.keras.understood import MODEL, OF_TRAINING, Unsayable, policy
 
 _OPERATIONS = re.compile(r"keras\.src\.ops\.[a-z]{1,20}")
