@@ -30,6 +30,7 @@ from dlv.adapters.aten.record import (
 )
 from dlv.adapters.aten.rewrite import RESPONSE_NORM, join, unfold
 from dlv.adapters.checkpoint import Tensor
+from dlv.adapters.names import FreeNames
 from dlv.canonical import matrix_hasher, number
 from dlv.network.fields import FieldError
 from dlv.network.graph import Input, Network, Node, Port
@@ -37,23 +38,6 @@ from dlv.network.inference import attribute_faults, enough
 from dlv.network.ops.registry import layer_of
 from dlv.network.sizes import Shape, ShapeError, fits
 from dlv.network.vocabulary import complete
-
-
-class Names:
-    """Names given out once; a repeat gets `_1`, `_2`, ..."""
-
-    def __init__(self, taken: Iterable[str]) -> None:
-        self._taken = set(taken)
-        self._next: dict[str, int] = {}
-
-    def fresh(self, wanted: str) -> str:
-        name = wanted
-        while name in self._taken:
-            number = self._next.get(wanted, 1)
-            self._next[wanted] = number + 1
-            name = f"{wanted}_{number}"
-        self._taken.add(name)
-        return name
 
 
 @dataclass(frozen=True)
@@ -64,7 +48,7 @@ class Named:
     main: bool
 
 
-def name_calls(items: Sequence[Named], tensors: Iterable[str], names: Names) -> list[str]:
+def name_calls(items: Sequence[Named], tensors: Iterable[str], names: FreeNames) -> list[str]:
     """One name for each call, in their order. `tensors` are those of the module."""
     inner = _inner_modules((item.call.path for item in items), tensors)
     wanted = _wanted(items, inner)
@@ -73,9 +57,9 @@ def name_calls(items: Sequence[Named], tensors: Iterable[str], names: Names) -> 
     for place, (name, whole) in enumerate(wanted):
         if whole:
             first.setdefault(name, place)
-    given = {place: names.fresh(name) for name, place in first.items()}
+    given = {place: names.take(name) for name, place in first.items()}
     return [
-        given[place] if place in given else names.fresh(name)
+        given[place] if place in given else names.take(name)
         for place, (name, _) in enumerate(wanted)
     ]
 
@@ -207,11 +191,11 @@ class _Conversion:
         ]
         self.ports = {item.name: (item.name, 0) for item in inputs}
         read = self._read(steps)
-        names = Names(self.ports)
+        names = FreeNames(self.ports)
         used = []
         for p in self.graph.placeholders:
             if p.kind == CONSTANT and p.name in read:
-                kept = names.fresh(p.target)
+                kept = names.take(p.target)
                 used.append((kept, self.constants[p.target]))
                 self.ports[p.name] = (kept, 0)
         self._name(steps, names)
@@ -347,7 +331,7 @@ class _Conversion:
         read = {ref.name for step in steps for ref in step.call.refs()}
         return read | {ref.name for ref in self._outputs()}
 
-    def _name(self, steps: list[_Step], names: Names) -> None:
+    def _name(self, steps: list[_Step], names: FreeNames) -> None:
         """Names of all nodes, and where each value comes out."""
         items = [
             Named(step.call, step.match is None or step.match.op != "RESHAPE") for step in steps
@@ -362,7 +346,7 @@ class _Conversion:
                     continue
                 self.ports[value] = (step.name, port)
                 if step.match is None and step.call.several and value in read:
-                    step.taken[port] = names.fresh(f"{step.name}.{port}")
+                    step.taken[port] = names.take(f"{step.name}.{port}")
                     self.ports[value] = (step.taken[port], 0)
 
     def _nodes(self, step: _Step) -> list[Node]:
@@ -426,11 +410,11 @@ class _Conversion:
         ties, kept = self.graph.ties, self.graph.ties.get(name, name)
         return own if own == kept or ties.get(own) == kept else name
 
-    def _output(self, ref: Ref, names: Names, nodes: list[Node]) -> Port:
+    def _output(self, ref: Ref, names: FreeNames, nodes: list[Node]) -> Port:
         if ref.name in self.ports:
             return self.ports[ref.name]
         # A tensor of the module that comes out as it is.
-        name = names.fresh("alias")
+        name = names.take("alias")
         nodes.append(
             Node(
                 *(name, "OP", "raw", {}, ()),

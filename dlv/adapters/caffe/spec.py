@@ -14,6 +14,7 @@ from dlv.adapters.caffe.schema import (
     V1_TO_V2,
     Blob,
 )
+from dlv.adapters.names import FreeNames
 from dlv.adapters.protobuf.message import Message, Word
 from dlv.errors import Damaged, UnsafeInput, UsageError
 from dlv.network.sizes import Shape
@@ -108,7 +109,7 @@ def read_spec(net: Message, blobs: Sequence[list[Blob]] = ()) -> Spec:
     state = net.message("state")
     meets = _rules(state.word("phase", PHASES, "TEST"), state)
     spec = Spec(_inputs(net), [], [], [])
-    taken: dict[str, int] = {}
+    names = FreeNames()
     for index, body in enumerate(found or old):
         layer = _layer(body, old=bool(old))
         layer.blobs = list(blobs[index]) if index < len(blobs) else []
@@ -118,7 +119,7 @@ def read_spec(net: Message, blobs: Sequence[list[Blob]] = ()) -> Spec:
         raise UsageError(f"{net.file} holds no layers of the phase that is run")
     # The network's own first: the same names, whatever else is in the file.
     for layer in (*spec.layers, *spec.left):
-        layer.name = unique(layer.name, taken)
+        layer.name = names.take(layer.name)
     return spec
 
 
@@ -126,19 +127,6 @@ def is_data(layer: Layer) -> bool:
     if layer.type in _DATA:
         return True
     return not layer.bottoms and (layer.type.endswith("Data") or layer.type == "Python")
-
-
-def unique(name: str, taken: dict[str, int]) -> str:
-    """The name, with `_1`, `_2` behind it where it is taken."""
-    count = taken.get(name, 0)
-    taken[name] = count + 1
-    while count:
-        longer = f"{name}_{count}"
-        if longer not in taken:
-            taken[longer] = 1
-            return longer
-        count += 1
-    return name
 
 
 def _layer(body: Message, *, old: bool) -> Layer:

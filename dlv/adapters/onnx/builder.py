@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlv.adapters.checkpoint import CODES, Tensor
+from dlv.adapters.names import FreeNames
 from dlv.adapters.onnx.model import Model, Operator
 from dlv.adapters.onnx.tensors import Stored
 from dlv.adapters.onnx.values import Formula, Known, Length, Literal, Sizes
@@ -69,9 +70,8 @@ class Builder:
         self.waiting: dict[str, Operator] = {}  # value that was worked out -> what computes it
         self.computed: dict[str, Port] = {}  # such a value, where it was needed nevertheless
         self.symbols: set[str] = set()
-        self._taken: set[str] = set()
         self._reserved = {operator.name for operator in self.graph.operators if operator.name}
-        self._counts: dict[str, int] = {}
+        self.names = FreeNames(reserved=self._reserved)
         self._constant_of: dict[object, str] = {}
         self._lengths: dict[tuple[Port, int], str] = {}
         self.inputs = self._inputs()
@@ -92,7 +92,7 @@ class Builder:
                 shape = ("B", *shape[1:])
             dtype = value.dtype if value else "float32"
             result.append(Input(name, self._guess(name) if shape is None else shape, dtype))
-            self._taken.add(name)
+            self.names.take(name)
             self.bind(name, (name, 0), shape, result[-1].dtype)
             self.symbols.update(dim for dim in shape or () if isinstance(dim, str))
         return tuple(result)
@@ -152,18 +152,8 @@ class Builder:
             return None
         return literal_of(state)
 
-    def name_for(self, wanted: str) -> str:
-        """The name itself, or with the first free number behind it."""
-        made, count = wanted, self._counts.get(wanted, 0)
-        while made in self._taken or (count and made in self._reserved):
-            count += 1
-            made = f"{wanted}_{count}"
-        self._counts[wanted] = count
-        self._taken.add(made)
-        return made
-
     def free(self, wanted: str) -> bool:
-        return wanted not in self._taken and wanted not in self._reserved
+        return wanted not in self.names and wanted not in self._reserved
 
     def emit(
         self,
@@ -198,7 +188,7 @@ class Builder:
         shapes = layer.shape(node, given)
         if any(shape is not None and len(shape) > MAX_RANK for shape in shapes):
             raise ShapeError("too many axes")
-        final = self.name_for(name)
+        final = self.names.take(name)
         if final != name:
             node = Node(**{**_fields(node), "name": final})
         self.nodes.append(node)
@@ -257,7 +247,7 @@ class Builder:
         key: object = state.stored if isinstance(state, Held) else value
         if key in self._constant_of:
             return self._constant_of[key], 0
-        name = self.name_for(value)
+        name = self.names.take(value)
         if isinstance(state, Held):
             if state.flipped:
                 raise Cannot("a transposed tensor")

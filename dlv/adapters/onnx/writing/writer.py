@@ -13,7 +13,8 @@ from typing import BinaryIO, TypeVar
 
 import dlv.adapters.onnx.messages as messages
 from dlv.adapters.checkpoint import Beside, Tensor
-from dlv.adapters.onnx.graph import Graph, Item, Names, Type, Value, merged
+from dlv.adapters.names import FreeNames
+from dlv.adapters.onnx.graph import Graph, Item, Type, Value, merged
 from dlv.adapters.onnx.messages import Array, Operator, Place
 from dlv.adapters.onnx.writing.ops import WRITERS
 from dlv.adapters.onnx.writing.raw import OPSET, ir_version, raw
@@ -308,7 +309,7 @@ class _File:
 
     def _name(self) -> dict[int, str]:
         """Tensors and inputs keep their names, ports are called like their node."""
-        g, names = self.graph, Names()
+        g, names = self.graph, FreeNames()
         final: dict[int, str] = {}
         for wanted, value in (*g.stored.items(), *g.inputs.items()):
             if value.id in self.walk.used or wanted in g.inputs:
@@ -375,11 +376,10 @@ class _File:
     def message(self, metadata: Mapping[str, str], places: Mapping[str, Place]) -> Message:
         g, names = self.graph, self.names
         graph = Message()
-        taken = Names()
         # The operator that gives a node's result bears the node's own name.
         bearers = {item: port[0] for item, port in self.walk.placed.items() if port[1] == 0}
         bearing = {bearers[step.outputs[0]] for step in g.steps if step.outputs[0] in bearers}
-        taken.taken |= bearing
+        taken = FreeNames(bearing)
         for step in g.steps:
             own = bearers.get(step.outputs[0])
             name = own if own is not None else taken.take(f"{step.scope}/{step.kind}")
