@@ -15,7 +15,7 @@ import dlv.network.agreement as agreement
 import dlv.weights.arrays as arrays
 from dlv.adapters.onnx import files, network
 from dlv.adapters.onnx.call import Call
-from dlv.adapters.onnx.writing import ops as writers
+from dlv.adapters.onnx.writing import writer as onnx_writer
 from dlv.evaluation.engines import engine
 from dlv.network.graph import Network
 from dlv.network.program import program
@@ -94,7 +94,7 @@ def test_a_layer_that_a_pattern_made(check: Any, monkeypatch: pytest.MonkeyPatch
 def test_one_engine_alone_may_be_wrong(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """onnxruntime is handed a file that dlv writes: what that says wrongly is found, too."""
     monkeypatch.setitem(
-        writers.WRITERS, "RELU", lambda g, _, inputs: g.op("Tanh", [g.value(inputs[0])])
+        onnx_writer.WRITERS, "RELU", lambda g, _, inputs: g.op("Tanh", [g.value(inputs[0])])
     )
     found, [note] = check(net())
     assert "onnx:Relu" in words(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dlv.adapters.decimals import shortest
@@ -304,6 +304,16 @@ class Call(Attributes):
             return self.integers(name)
         return self.whole(place) if self.has(place) else None
 
+    def reduced_axes(self) -> tuple[list[int] | None, bool]:
+        """Axes of a reduction (None: all), and whether they stay with length 1."""
+        axes = self.axes()
+        noop = self.flag("noop_with_empty_axes", 0)
+        if not axes:
+            if noop:
+                raise Cannot("a reduction over nothing")
+            axes = None
+        return axes, self.flag("keepdims", 1)
+
     # What becomes of it
 
     def label(self, params: Mapping[str, str] | None = None) -> str:
@@ -490,3 +500,20 @@ class Arguments:
     def at(self, port: Port) -> dict[str, Any]:
         self.inputs.append(port)
         return {"n": len(self.inputs) - 1}
+
+    def put_aten(
+        self,
+        op: str,
+        args: Sequence[dict[str, Any]],
+        shape: Shape | None = None,
+        dtype: str | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Emit the operator as OP in the words of aten."""
+        named = dict(kwargs or {})
+        source = {"dialect": "aten", "op": f"aten.{op}", "args": list(args), "kwargs": named}
+        self.call.put_raw(source, self, shape, dtype)
+
+
+# What reads one kind of operator.
+Reader = Callable[[Call], None]

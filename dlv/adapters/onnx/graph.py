@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -359,3 +359,7 @@ class Type:
     """A dtype as an attribute."""
 
     dtype: str
+
+
+# What writes one operation of the vocabulary.
+Writer = Callable[[Graph, Node, Sequence[Item]], Item | Sequence[Item]]

@@ -9,14 +9,26 @@ from functools import partial
 
 from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.onnx.builder import Builder, Cannot, Held
-from dlv.adapters.onnx.call import Call
+from dlv.adapters.onnx.call import Call, Reader
 from dlv.adapters.onnx.model import Graph, Model, Operator, bodies_in, captured
 from dlv.adapters.onnx.operators import form, unknown
-from dlv.adapters.onnx.ops import LAYERS, Rule, full
-from dlv.adapters.onnx.ops_axes import PICKS, REDUCTIONS
-from dlv.adapters.onnx.ops_elementwise import ELEMENTWISE, SECOND, is_whole
-from dlv.adapters.onnx.ops_shape import SHAPES
 from dlv.adapters.onnx.patterns import Pattern, find
+from dlv.adapters.onnx.rules import (
+    activation,
+    attention,
+    combine,
+    conv,
+    dense,
+    movement,
+    norm,
+    pool,
+    reductions,
+)
+from dlv.adapters.onnx.rules import (
+    lengths as length_rules,
+)
+from dlv.adapters.onnx.rules.combine import is_whole
+from dlv.adapters.onnx.rules.dense import put_full
 from dlv.adapters.onnx.tensors import Stored, dtype_of
 from dlv.adapters.onnx.values import FOLDED, FOLDED_BY, Known, Length, Literal, fold, lengths
 from dlv.errors import Damaged
@@ -30,7 +42,20 @@ MOST_CONSTANT_BYTES = 64 << 10
 # Initializers that went into attributes are few numbers.
 _MOST_SETTINGS, _MOST_FRACTIONS = 4096, 8
 
-RULES: dict[str, Rule] = {**ELEMENTWISE, **REDUCTIONS, **SHAPES, **LAYERS}
+READERS: dict[str, Reader] = {
+    **conv.READERS,
+    **dense.READERS,
+    **pool.READERS,
+    **norm.READERS,
+    **activation.READERS,
+    **combine.READERS,
+    **reductions.READERS,
+    **movement.READERS,
+    **length_rules.READERS,
+    **attention.READERS,
+}
+# Tried after the rule of the vocabulary found that it does not apply.
+SECOND: dict[str, Reader] = {**dense.SECOND, **activation.SECOND, **movement.SECOND}
 # Of whole numbers these are kept: the layers are of fractions, and torch widens what it adds up.
 _FRACTIONS = (
     *("Conv", "ConvTranspose", "Gemm", "MatMul", "AveragePool", "GlobalAveragePool"),
@@ -150,7 +175,7 @@ def _drop_unread(graph: Graph) -> None:
 
 
 def _attempt(
-    builder: Builder, operator: Operator, rule: Rule, *, flow: bool = False, settle: bool = True
+    builder: Builder, operator: Operator, rule: Reader, *, flow: bool = False, settle: bool = True
 ) -> bool:
     """Whether a rule applied; if not, nothing is left of the attempt."""
     before = len(builder.nodes)
@@ -188,7 +213,7 @@ def _translate(builder: Builder, operator: Operator) -> None:
             builder.states[operator.outputs[0]] = known
             builder.waiting[operator.outputs[0]] = operator
             return
-        for rules, flow in ((RULES, False), (SECOND, False), (PICKS, False), (RULES, True)):
+        for rules, flow in ((READERS, False), (SECOND, False), (READERS, True)):
             rule = rules.get(operator.kind)
             if rule is not None and _attempt(builder, operator, rule, flow=flow):
                 return
@@ -282,7 +307,7 @@ def _whole(pattern: Pattern, call: Call) -> None:
             raise Cannot("no stored matrix")
         layout = "out_in" if state.flipped else "in_out"
         weight, bias = call.tensor(state), pattern.bias
-        return full(call, x, weight, state.stored.shape, layout, bias, name or None)
+        return put_full(call, x, weight, state.stored.shape, layout, bias, name or None)
     if pattern.kind in ("LAYER", "RMS"):
         slots = {"weight": pattern.weight, "bias": pattern.bias}
         params = {slot: tensor for slot, tensor in slots.items() if tensor}

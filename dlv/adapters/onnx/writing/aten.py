@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Sequence
 
 from dlv.adapters.onnx.graph import Graph, Item
+from dlv.adapters.onnx.recorded import Rule, arguments
 from dlv.adapters.onnx.writing.aten_acts import ACTS
 from dlv.adapters.onnx.writing.aten_images import IMAGES
 from dlv.adapters.onnx.writing.aten_make import MADE
@@ -13,7 +14,6 @@ from dlv.adapters.onnx.writing.aten_math import MATH
 from dlv.adapters.onnx.writing.aten_nn import LAYERS
 from dlv.adapters.onnx.writing.aten_reduce import REDUCTIONS
 from dlv.adapters.onnx.writing.aten_shape import SHAPES
-from dlv.adapters.onnx.writing.source import Rule, arguments
 from dlv.errors import UsageError, nearest
 from dlv.network.graph import Node
 

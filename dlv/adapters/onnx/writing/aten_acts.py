@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dlv.adapters.onnx.graph import Graph, Item, Value
+from dlv.adapters.onnx.promotion import arithmetic, fractions, together
+from dlv.adapters.onnx.recorded import Rule, table
+from dlv.adapters.onnx.rules.movement import split
 from dlv.adapters.onnx.writing.aten_math import clamp, scaled, where
-from dlv.adapters.onnx.writing.ops_shape import split
-from dlv.adapters.onnx.writing.source import Rule, table
-from dlv.adapters.onnx.writing.types import arithmetic, fractions, together
 from dlv.errors import UsageError
 from dlv.network.sizes import axis_of
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from dlv.adapters.onnx.graph import Graph, Item, Value
+from dlv.adapters.onnx.promotion import together
+from dlv.adapters.onnx.recorded import Rule, table
+from dlv.adapters.onnx.rules.lengths import calculate
 from dlv.adapters.onnx.writing.aten_shape import lengths_of
-from dlv.adapters.onnx.writing.ops_shape import number
-from dlv.adapters.onnx.writing.source import Rule, table
-from dlv.adapters.onnx.writing.types import together
 from dlv.errors import UsageError
 
 IMAGES: dict[str, Rule] = {}
@@ -61,7 +61,9 @@ def _grown(length: int | Value, factor: float) -> int | None:
 
 
 def _times(g: Graph, length: Value, factor: float) -> Value:
-    return number(g, "floor", [number(g, "mul", [number(g, "sym_float", [length]), factor])])
+    return calculate(
+        g, "floor", [calculate(g, "mul", [calculate(g, "sym_float", [length]), factor])]
+    )
 
 
 for _n in (1, 2, 3):
@@ -101,4 +103,4 @@ def pixel_shuffle(g: Graph, x: Item, upscale_factor: int) -> Value:
 
 
 def _scaled(g: Graph, length: int | Value, factor: int) -> int | Value:
-    return length * factor if isinstance(length, int) else number(g, "mul", [length, factor])
+    return length * factor if isinstance(length, int) else calculate(g, "mul", [length, factor])

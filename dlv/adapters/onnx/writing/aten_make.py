@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from dlv.adapters.onnx.graph import NARROW, Graph, Item, Value, dtype_of
+from dlv.adapters.onnx.promotion import arithmetic
+from dlv.adapters.onnx.recorded import Dtype, Rule, dtype_given, table
+from dlv.adapters.onnx.rules.movement import converted, expand, filled, swap
 from dlv.adapters.onnx.writing.aten_shape import Lengths, lengths_of
-from dlv.adapters.onnx.writing.ops_shape import converted, expand, filled, swap
-from dlv.adapters.onnx.writing.source import Dtype, Rule, dtype_given, table
-from dlv.adapters.onnx.writing.types import arithmetic
 from dlv.errors import UsageError
 from dlv.network.sizes import Dim
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from dlv.adapters.onnx.graph import Graph, Item, Value
-from dlv.adapters.onnx.writing.ops_shape import converted
-from dlv.adapters.onnx.writing.source import Dtype, Rule, table
-from dlv.adapters.onnx.writing.types import arithmetic, category, fractions, together
+from dlv.adapters.onnx.promotion import arithmetic, category, fractions, together
+from dlv.adapters.onnx.recorded import Dtype, Rule, table
+from dlv.adapters.onnx.rules.movement import converted
 from dlv.errors import UsageError
 
 MATH: dict[str, Rule] = {}

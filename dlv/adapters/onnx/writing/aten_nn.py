@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from dlv.adapters.onnx.graph import Graph, Item, Value
+from dlv.adapters.onnx.promotion import arithmetic, together
+from dlv.adapters.onnx.recorded import Rule, table
+from dlv.adapters.onnx.rules.attention import attend
+from dlv.adapters.onnx.rules.movement import swap
 from dlv.adapters.onnx.writing.aten_math import scaled
 from dlv.adapters.onnx.writing.aten_reduce import moments
-from dlv.adapters.onnx.writing.ops_sequence import attend
-from dlv.adapters.onnx.writing.ops_shape import swap
-from dlv.adapters.onnx.writing.source import Rule, table
-from dlv.adapters.onnx.writing.types import arithmetic, together
 from dlv.errors import UsageError
 from dlv.network.sizes import Dim, Shape, ShapeError, broadcast
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from dlv.adapters.onnx.graph import Graph, Item, Value
+from dlv.adapters.onnx.promotion import arithmetic, category, fractions, together
+from dlv.adapters.onnx.recorded import Dtype, Rule, dtype_given, table
+from dlv.adapters.onnx.rules.lengths import calculate
+from dlv.adapters.onnx.rules.movement import converted
 from dlv.adapters.onnx.writing.aten_math import maximum
-from dlv.adapters.onnx.writing.ops_shape import converted, number
-from dlv.adapters.onnx.writing.source import Dtype, Rule, dtype_given, table
-from dlv.adapters.onnx.writing.types import arithmetic, category, fractions, together
 from dlv.errors import UsageError
 from dlv.network.sizes import Dim, axis_of
 
@@ -143,7 +144,7 @@ def _count(g: Graph, x: Value, axes: list[int] | None) -> Item:
         if isinstance(total, int) and isinstance(length, int):
             total *= length
         else:
-            total = number(g, "mul", [total, length])
+            total = calculate(g, "mul", [total, length])
     return total
 
 

@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from dlv.adapters.onnx.graph import Graph, Item, Value, merged
-from dlv.adapters.onnx.writing.ops_shape import (
+from dlv.adapters.onnx.promotion import together
+from dlv.adapters.onnx.recorded import Rule, table
+from dlv.adapters.onnx.rules.lengths import calculate
+from dlv.adapters.onnx.rules.movement import (
     LAST,
     MOST_PIECES,
     cut,
     expand,
     flatten,
-    number,
     select,
     split,
     squeeze,
     swap,
 )
-from dlv.adapters.onnx.writing.source import Rule, table
-from dlv.adapters.onnx.writing.types import together
 from dlv.errors import UsageError
 from dlv.network.sizes import Dim, axis_of
 
@@ -120,7 +120,7 @@ def narrow(g: Graph, x: Item, dim: int, start: int | Value, length: int | Value)
     plain = isinstance(start, int) and isinstance(length, int)
     if plain and start < 0 and start + length >= 0:  # type: ignore[operator]
         return cut(g, g.value(x), dim, start, None)
-    end = start + length if plain else number(g, "add", [start, length])  # type: ignore[operator]
+    end = start + length if plain else calculate(g, "add", [start, length])  # type: ignore[operator]
     return cut(g, g.value(x), dim, start, end)
 
 
@@ -241,7 +241,7 @@ def repeat_interleave(
     have = lengths_of(g, value)
     wide = expand(g, g.unsqueeze(value, axis + 1), [*have[: axis + 1], repeats, *have[axis + 1 :]])
     length = have[axis]
-    total = length * repeats if isinstance(length, int) else number(g, "mul", [length, repeats])
+    total = length * repeats if isinstance(length, int) else calculate(g, "mul", [length, repeats])
     return g.reshape(wide, [*have[:axis], total, *have[axis + 1 :]])
 
 
@@ -266,7 +266,7 @@ def roll(g: Graph, x: Item, shifts: Any, dims: Any = ()) -> Value:
         if isinstance(length, int) and isinstance(shift, int):
             start: Item = -shift % length if length else 0
         else:
-            start = number(g, "mod", [number(g, "neg", [shift]), length])
+            start = calculate(g, "mod", [calculate(g, "neg", [shift]), length])
         if start == 0:
             continue
         parts = [cut(g, value, dim, start, None), cut(g, value, dim, 0, start)]

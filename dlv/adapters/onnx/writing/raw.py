@@ -12,9 +12,9 @@ from dlv.adapters.checkpoint import ITEM_BYTES
 from dlv.adapters.onnx.graph import NARROW, Graph, Item, Value
 from dlv.adapters.onnx.messages import Array, Encoded, Plain
 from dlv.adapters.onnx.operators import form, misfit
+from dlv.adapters.onnx.recorded import argument, dialect
 from dlv.adapters.onnx.results import body_types, result_types
 from dlv.adapters.onnx.writing.aten import aten
-from dlv.adapters.onnx.writing.source import argument, dialect
 from dlv.canonical import NON_FINITE, float_of
 from dlv.errors import UsageError
 from dlv.network.fields import shape as checked_shape

@@ -14,11 +14,21 @@ from typing import BinaryIO, TypeVar
 import dlv.adapters.onnx.messages as messages
 from dlv.adapters.checkpoint import Beside, Tensor
 from dlv.adapters.names import FreeNames
-from dlv.adapters.onnx.graph import Graph, Item, Type, Value, merged
+from dlv.adapters.onnx.graph import Graph, Item, Type, Value, Writer, merged
 from dlv.adapters.onnx.messages import Array, Operator, Place
-from dlv.adapters.onnx.writing.ops import WRITERS
+from dlv.adapters.onnx.recorded import dialect
+from dlv.adapters.onnx.rules import (
+    activation,
+    attention,
+    combine,
+    conv,
+    dense,
+    movement,
+    norm,
+    pool,
+    recurrent,
+)
 from dlv.adapters.onnx.writing.raw import OPSET, ir_version, raw
-from dlv.adapters.onnx.writing.source import dialect
 from dlv.adapters.protobuf.writer import MOST_BYTES, Message
 from dlv.canonical import VERSION
 from dlv.errors import DlvError, UsageError, nearest
@@ -29,6 +39,17 @@ from dlv.network.ops.layer import Shapes
 from dlv.network.ops.registry import layer_of
 from dlv.network.sizes import Shape, ShapeError, fits, text
 
+WRITERS: dict[str, Writer] = {
+    **conv.WRITERS,
+    **dense.WRITERS,
+    **pool.WRITERS,
+    **norm.WRITERS,
+    **activation.WRITERS,
+    **combine.WRITERS,
+    **movement.WRITERS,
+    **attention.WRITERS,
+    **recurrent.WRITERS,
+}
 # Operators whose last outputs may be left out.
 _OPTIONAL = frozenset(("MaxPool", "LSTM", "GRU"))
 

@@ -1,4 +1,4 @@
-"""POOL as ONNX operators; what runtimes round or count in different ways is written out."""
+"""POOL, and resizing; what runtimes round or count in different ways is written out."""
 
 from __future__ import annotations
 
@@ -6,18 +6,107 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dlv.adapters.onnx.graph import MOST_NUMBERS, Graph, Item, Value
-from dlv.adapters.onnx.writing.ops_conv import channels_first, channels_last, pads
-from dlv.adapters.onnx.writing.ops_shape import number
-from dlv.adapters.onnx.writing.types import fractions
+from dlv.adapters.onnx.builder import Cannot
+from dlv.adapters.onnx.call import Arguments, Call, Reader
+from dlv.adapters.onnx.graph import MOST_NUMBERS, Graph, Item, Value, Writer
+from dlv.adapters.onnx.promotion import fractions
+from dlv.adapters.onnx.rules.conv import (
+    channels_first,
+    channels_last,
+    pads_attribute,
+    read_pads,
+    read_per_axis,
+)
+from dlv.adapters.onnx.rules.lengths import calculate
 from dlv.errors import UsageError
 from dlv.network.graph import Node
 from dlv.network.sizes import Dim, Shape, product, window
 
+# From ONNX
+
+
+def _pool(variant: str) -> Reader:
+    def rule(call: Call) -> None:
+        call.only_output()
+        kernel = call.integers("kernel_shape")
+        stride = read_per_axis(call, "strides", len(kernel))
+        dilation = read_per_axis(call, "dilations", len(kernel))
+        pad = read_pads(call, kernel, stride, dilation)
+        same = call.text("auto_pad", "NOTSET").startswith("SAME")
+        if same and (call.flag("ceil_mode", 0) or any(step != 1 for step in dilation)):
+            raise Cannot("runtimes do not agree on what comes out")
+        attrs = {
+            "kernel": kernel,
+            "stride": stride,
+            "pad": pad,
+            "dilation": dilation,
+            "ceil": call.flag("ceil_mode", 0),
+        }
+        if variant == "AVG":
+            # Without padding there is nothing to count or not to count.
+            counted = call.flag("count_include_pad", 0)
+            attrs["count_pad"] = counted or not any(map(any, pad))
+        elif call.flag("storage_order", 0):
+            raise Cannot("places are counted along columns")
+        call.put("POOL", attrs, (call.port(0),), variant=variant)
+
+    return rule
+
+
+def _global_pool(variant: str) -> Reader:
+    def rule(call: Call) -> None:
+        axes = call.rank() - 2
+        call.put("POOL", {"size": [1] * axes}, (call.port(0),), variant=variant)
+
+    return rule
+
+
+def read_mean(call: Call) -> None:
+    axes, keep = call.reduced_axes()
+    call.put("POOL", {"axis": axes, "keep": keep}, (call.port(0),), variant="MEAN")
+
+
+def read_resize(call: Call) -> None:
+    """Whole factors along the two last axes, as torch's upsampling has them."""
+    scales = [float(scale) for scale in call.numbers(2)] if call.has(2) else []
+    if call.version < 11 or len(scales) != 4 or scales[:2] != [1, 1] or call.has(3):
+        raise Cannot("other factors")
+    if any(scale != int(scale) or scale < 1 for scale in scales):
+        raise Cannot("other factors")
+    mode = call.text("mode", "nearest")
+    places = call.text("coordinate_transformation_mode", "half_pixel")
+    # What other modes than these ask for; exporters write all of it.
+    call.idle("cubic_coeff_a", "extrapolation_value", "exclude_outside")
+    if mode == "linear":
+        call.idle("nearest_mode")
+    if call.has(1):
+        call.known(1)  # a part of the tensor, which a mode of its own takes
+    given = Arguments(call)
+    factors: dict[str, Any] = {"l": [{"c": scale} for scale in scales[2:]]}
+    args: list[dict[str, Any]] = [given.tensor(call.value(0)), {"c": None}]
+    more: list[dict[str, Any]]
+    if mode == "nearest" and places == "asymmetric":
+        if call.text("nearest_mode", "round_prefer_floor") != "floor":
+            raise Cannot("another rounding")
+        op, more = "upsample_nearest2d.vec", [factors]
+    elif mode == "linear" and places in ("half_pixel", "pytorch_half_pixel", "align_corners"):
+        corners = places == "align_corners"
+        op, more = "upsample_bilinear2d.vec", [{"c": corners}, factors]
+    else:
+        raise Cannot("another mode")
+    shape = call.shape(0)
+    if shape is not None:
+        lengths = zip(shape[2:], scales[2:], strict=False)
+        larger = (n * int(k) if isinstance(n, int) else None for n, k in lengths)
+        shape = (*shape[:2], *larger)
+    given.put_aten(op, [*args, *more], shape, call.dtype())
+
+
+# To ONNX
 Pads = Sequence[tuple[int, int]]
 
 
-def pool(g: Graph, node: Node, inputs: Sequence[Item]) -> Value | list[Value]:
+def write_pool(g: Graph, node: Node, inputs: Sequence[Item]) -> Value | list[Value]:
     attrs = node.attrs
     if node.variant == "MEAN":
         x = fractions(g, inputs[0])
@@ -60,14 +149,14 @@ def _windows(g: Graph, node: Node, x: Value) -> list[Value]:
             x = _padded(g, x, attrs["pad"], 0.0)
             pad = [(0, extra) for extra in behind]
         given["count_include_pad"] = int(attrs["count_pad"] and not over)
-        made = [g.op("AveragePool", [x], {**given, "pads": pads(pad)}, shape=None)]
+        made = [g.op("AveragePool", [x], {**given, "pads": pads_attribute(pad)}, shape=None)]
     elif wide:
         if 1 in g.ports:
             raise UsageError("positions in a pool padded by a whole window cannot be exported")
         x = _padded(g, x, pad, float("-inf"))
-        made = _largest(g, x, {**given, "pads": pads(none)})
+        made = _largest(g, x, {**given, "pads": pads_attribute(none)})
     else:
-        made = _largest(g, x, {**given, "pads": pads(pad)})
+        made = _largest(g, x, {**given, "pads": pads_attribute(pad)})
     return made if x is whole or not ceil else [_begun(g, attrs, whole, made[0])]
 
 
@@ -122,12 +211,12 @@ def _begun(g: Graph, attrs: Mapping[str, Any], x: Value, made: Value) -> Value:
     ):
         length = g.length(x, axis)
         if isinstance(length, Value):
-            reach = number(g, "add", [length, before + stride - 1])
+            reach = calculate(g, "add", [length, before + stride - 1])
             made = g.slice(
                 replace(made, shape=made.shape or x.shape),
                 axis,
                 0,
-                number(g, "floordiv", [reach, stride]),
+                calculate(g, "floordiv", [reach, stride]),
             )
     return made
 
@@ -159,7 +248,7 @@ def _padded(g: Graph, x: Value, pad: Pads, value: float) -> Value:
     for axis, pair in enumerate(pad, 2):
         length = shape[axis]
         shape[axis] = length + sum(pair) if isinstance(length, int) else None
-    amounts = g.ints(*pads([(0, 0), (0, 0), *pad]))
+    amounts = g.ints(*pads_attribute([(0, 0), (0, 0), *pad]))
     return g.op("Pad", [x, amounts, g.constant(value, x.dtype)], shape=tuple(shape))
 
 
@@ -236,3 +325,14 @@ def _parted(g: Graph, largest: bool, x: Value, axis: int, length: Dim, wanted: i
 def _bounded(numbers: int) -> None:
     if numbers > MOST_NUMBERS:
         raise UsageError(f"a pool of {numbers} single steps is too large to be written out")
+
+
+READERS: dict[str, Reader] = {
+    "MaxPool": _pool("MAX"),
+    "AveragePool": _pool("AVG"),
+    "GlobalMaxPool": _global_pool("MAX"),
+    "GlobalAveragePool": _global_pool("AVG"),
+    "ReduceMean": read_mean,
+    "Resize": read_resize,
+}
+WRITERS: dict[str, Writer] = {"POOL": write_pool}

@@ -1,19 +1,100 @@
-"""NORM as ONNX operators, with the statistics of inference."""
+"""NORM, with the statistics of inference."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
 
-from dlv.adapters.onnx.graph import MOST_NUMBERS, Graph, Item, Value
+from dlv.adapters.onnx.builder import Cannot
+from dlv.adapters.onnx.call import Call, Reader
+from dlv.adapters.onnx.graph import MOST_NUMBERS, Graph, Item, Value, Writer
 from dlv.errors import UsageError
 from dlv.network.graph import Node
 from dlv.network.sizes import Shape, axis_of
 
+# From ONNX
+
+
+def read_batch_norm(call: Call) -> None:
+    call.only_output()
+    if not call.flag("spatial", 1):
+        raise Cannot("statistics for each place")
+    if call.version < 7 and not call.flag("is_test", 0):
+        raise Cannot("statistics of the batch")
+    slots = ("weight", "bias", "running_mean", "running_var")
+    params = {slot: call.weight(place + 1) for place, slot in enumerate(slots)}
+    attrs = {
+        "eps": call.decimal("epsilon", 1e-5),
+        # torch's momentum is the share of the new, that of ONNX the share of the old.
+        "momentum": round(1 - call.decimal("momentum", 0.9), 7),
+        "axis": 1,
+    }
+    call.put("NORM", attrs, (call.port(0),), variant="BATCH", params=params)
+
+
+def read_instance_norm(call: Call) -> None:
+    params = {"weight": call.weight(1), "bias": call.weight(2)}
+    attrs = {"eps": call.decimal("epsilon", 1e-5)}
+    call.put("NORM", attrs, (call.port(0),), variant="INSTANCE", params=params)
+
+
+def read_layer_norm(call: Call) -> None:
+    call.only_output()
+    slots = {1: "weight", 2: "bias"} if call.has(2) else {1: "weight"}
+    params = {slot: call.weight(place) for place, slot in slots.items()}
+    attrs = {"eps": call.decimal("epsilon", 1e-5), "axis": _tail(call, list(slots))}
+    call.put("NORM", attrs, (call.port(0),), variant="LAYER", params=params)
+
+
+def read_rms_norm(call: Call) -> None:
+    params = {"weight": call.weight(1)}
+    attrs = {"eps": call.decimal("epsilon", 1e-5), "axis": _tail(call, [1])}
+    call.put("NORM", attrs, (call.port(0),), variant="RMS", params=params)
+
+
+def _tail(call: Call, places: Sequence[int]) -> int:
+    """The axis from the end, of which the weights' shapes must speak."""
+    axis = call.integer("axis", -1)
+    if axis >= 0:
+        axis -= call.rank()
+    wanted = (call.shape(0) or ())[axis:]
+    for place in places:
+        shape = call.shape(place) or ()
+        if len(shape) != -axis or any(
+            isinstance(a, int) and a != b for a, b in zip(wanted, shape, strict=False)
+        ):
+            raise Cannot("weights of another shape")
+    return axis
+
+
+def read_group_norm(call: Call) -> None:
+    groups, shape = call.integer("num_groups"), call.shape(0)
+    weights = call.shape(1) or ()
+    # Before version 21 there was one weight for each group.
+    if call.version < 21 or shape is None or len(shape) < 2:
+        raise Cannot("weights of groups")
+    if isinstance(shape[1], int) and weights != shape[1:2]:
+        raise Cannot("weights of groups")
+    params = {"weight": call.weight(1), "bias": call.weight(2)}
+    attrs = {"eps": call.decimal("epsilon", 1e-5), "groups": groups}
+    call.put("NORM", attrs, (call.port(0),), variant="GROUP", params=params)
+
+
+def read_lrn(call: Call) -> None:
+    attrs = {
+        "size": call.integer("size"),
+        "alpha": call.decimal("alpha", 1e-4),
+        "beta": call.decimal("beta", 0.75),
+        "k": call.decimal("bias", 1.0),
+    }
+    call.put("NORM", attrs, (call.port(0),), variant="LRN")
+
+
+# To ONNX
 _ROUNDING = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
 
 
-def norm(g: Graph, node: Node, inputs: Sequence[Item]) -> Value:
+def write_norm(g: Graph, node: Node, inputs: Sequence[Item]) -> Value:
     x, attrs = g.value(inputs[0]), node.attrs
     axis = axis_of(attrs["axis"], x.rank, "axis")
     if node.variant == "LAYER":
@@ -136,3 +217,14 @@ def _local(g: Graph, node: Node, x: Value) -> Value:
     mean = g.like(mean, x)
     raised = g.op("Add", [g.op("Mul", [mean, g.constant(alpha, x.dtype)]), g.constant(k, x.dtype)])
     return g.op("Div", [x, g.op("Pow", [raised, g.constant(beta, x.dtype)])])
+
+
+READERS: dict[str, Reader] = {
+    "BatchNormalization": read_batch_norm,
+    "InstanceNormalization": read_instance_norm,
+    "LayerNormalization": read_layer_norm,
+    "RMSNormalization": read_rms_norm,
+    "GroupNormalization": read_group_norm,
+    "LRN": read_lrn,
+}
+WRITERS: dict[str, Writer] = {"NORM": write_norm}

@@ -1,4 +1,4 @@
-"""ONNX operators on elements: ADD and MUL, and those that torch has under another name.
+"""ADD, MUL and CONCAT, and what torch has for operators on elements.
 
 What the vocabulary lacks and torch has with exactly this meaning becomes OP in the words of
 aten, so that it can be run and is the same whichever way a model came in.
@@ -7,29 +7,27 @@ aten, so that it can be run and is the same whichever way a model came in.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from dlv.adapters.decimals import shortest
 from dlv.adapters.onnx.builder import Cannot
-from dlv.adapters.onnx.call import Arguments, Call
-from dlv.adapters.onnx.ops import Rule
+from dlv.adapters.onnx.call import Arguments, Call, Reader
+from dlv.adapters.onnx.graph import Graph, Item, Value, Writer
+from dlv.adapters.onnx.promotion import arithmetic, together
 from dlv.adapters.onnx.values import Literal
+from dlv.network.graph import Node
 from dlv.network.sizes import Shape, ShapeError, broadcast
 
+# From ONNX
 
-def aten(
-    call: Call,
-    op: str,
-    given: Arguments,
-    args: Sequence[dict[str, Any]],
-    shape: Shape | None = None,
-    dtype: str | None = None,
-    kwargs: Mapping[str, Any] | None = None,
-) -> None:
-    named = dict(kwargs or {})
-    source = {"dialect": "aten", "op": f"aten.{op}", "args": list(args), "kwargs": named}
-    call.put_raw(source, given, shape, dtype)
+
+def is_float(dtype: str | None) -> bool:
+    return (dtype or "").startswith(("float", "bfloat"))
+
+
+def is_whole(dtype: str | None) -> bool:
+    return (dtype or "").startswith(("int", "uint"))
 
 
 def _number(call: Call, place: int) -> float | None:
@@ -44,15 +42,7 @@ def _number(call: Call, place: int) -> float | None:
     return shortest(value) if isinstance(value, float) and item.dtype != "float64" else value
 
 
-def is_float(dtype: str | None) -> bool:
-    return (dtype or "").startswith(("float", "bfloat"))
-
-
-def is_whole(dtype: str | None) -> bool:
-    return (dtype or "").startswith(("int", "uint"))
-
-
-def _fractions(call: Call) -> bool:
+def _of_fractions(call: Call) -> bool:
     return any(is_float(call.dtype(place)) for place in range(2))
 
 
@@ -67,7 +57,7 @@ def _common(call: Call, places: Sequence[int] = (0, 1)) -> Shape | None:
         raise Cannot("shapes that do not go together") from None
 
 
-def _combine(op: str) -> Rule:
+def _sum_or_product(op: str) -> Reader:
     def rule(call: Call) -> None:
         count = len(call.operator.inputs)
         if count == 2:
@@ -108,28 +98,31 @@ def _pair(call: Call, op: str) -> None:
         number = _number(call, place)
         if number is None or isinstance(call.known(1 - place), Literal):
             continue
-        if _fractions(call):
+        if _of_fractions(call):
             if math.isfinite(number):
                 return call.put(op, {"const": float(number)}, (call.port(1 - place),))
             continue
         given = Arguments(call)
         args = [given.tensor(call.value(1 - place)), {"c": number}]
-        return aten(
-            call, f"{op.lower()}.Tensor", given, args, call.shape(1 - place), call.dtype(1 - place)
+        return given.put_aten(
+            f"{op.lower()}.Tensor",
+            args,
+            call.shape(1 - place),
+            call.dtype(1 - place),
         )
     return call.put(op, {}, (call.port(0), call.port(1)))
 
 
-def _subtract(call: Call) -> None:
+def read_subtract(call: Call) -> None:
     number = _number(call, 1)
-    if number is not None and _fractions(call) and math.isfinite(number):
+    if number is not None and _of_fractions(call) and math.isfinite(number):
         # Adding what is less than nothing gives the same bits.
         return call.put("ADD", {"const": -float(number)}, (call.port(0),))
     left = _number(call, 0)
-    if left is not None and _fractions(call):
+    if left is not None and _of_fractions(call):
         given = Arguments(call)
         args = [given.tensor(call.value(1)), {"c": left}]
-        return aten(call, "rsub.Scalar", given, args, call.shape(1), call.dtype(1))
+        return given.put_aten("rsub.Scalar", args, call.shape(1), call.dtype(1))
     return _binary("sub.Tensor")(call)
 
 
@@ -138,7 +131,11 @@ def _side(call: Call, given: Arguments, place: int) -> dict[str, Any]:
     return given.tensor(call.value(place)) if number is None else {"c": number}
 
 
-def _binary(op: str, dtype: str | None = None) -> Rule:
+# Of these, torch has a form of its own for a number on the right.
+_SCALAR = frozenset(f"{op}.Tensor" for op in ("eq", "lt", "le", "gt", "ge", "remainder", "fmod"))
+
+
+def _binary(op: str, dtype: str | None = None) -> Reader:
     def rule(call: Call) -> None:
         _aligned(call)
         if len(call.operator.inputs) != 2:
@@ -146,59 +143,59 @@ def _binary(op: str, dtype: str | None = None) -> Rule:
         given = Arguments(call)
         args = [_side(call, given, place) for place in (0, 1)]
         name = op.replace("Tensor", "Scalar") if "c" in args[1] and op in _SCALAR else op
-        aten(call, name, given, args, _common(call), dtype or call.dtype())
+        given.put_aten(name, args, _common(call), dtype or call.dtype())
 
     return rule
 
 
-def _two_tensors(op: str, dtype: str | None = None) -> Rule:
+def _two_tensors(op: str, dtype: str | None = None) -> Reader:
     def rule(call: Call) -> None:
         if len(call.operator.inputs) != 2:
             raise Cannot("other than two inputs")
         given = Arguments(call)
         args = [given.tensor(call.value(place)) for place in (0, 1)]
-        aten(call, op, given, args, _common(call), dtype or call.dtype())
+        given.put_aten(op, args, _common(call), dtype or call.dtype())
 
     return rule
 
 
-def _divide(call: Call) -> None:
+def read_divide(call: Call) -> None:
     if call.dtype() is None and call.dtype(1) is None:
         raise Cannot("a division of unknown numbers")
-    if _fractions(call):
+    if _of_fractions(call):
         return _binary("div.Tensor")(call)
     given = Arguments(call)
     args = [_side(call, given, place) for place in (0, 1)]
     how = {"rounding_mode": {"c": "trunc"}}
-    return aten(call, "div.Tensor_mode", given, args, _common(call), call.dtype(), how)
+    return given.put_aten("div.Tensor_mode", args, _common(call), call.dtype(), how)
 
 
-def _power(call: Call) -> None:
+def read_power(call: Call) -> None:
     number, given = _number(call, 1), Arguments(call)
     _aligned(call)
     left, right = call.dtype(), call.dtype(1)
     # What comes out is of the first one's dtype; torch takes the wider one of both.
     if left != right and not (is_float(left) and (number is not None or not is_float(right))):
         raise Cannot("a power of two dtypes")
-    if number is None or not _fractions(call):
+    if number is None or not _of_fractions(call):
         return _two_tensors("pow.Tensor_Tensor")(call)
     args = [given.tensor(call.value(0)), {"c": number}]
-    return aten(call, "pow.Tensor_Scalar", given, args, call.shape(0), call.dtype())
+    return given.put_aten("pow.Tensor_Scalar", args, call.shape(0), call.dtype())
 
 
-def _modulo(call: Call) -> None:
+def read_modulo(call: Call) -> None:
     if not is_whole(call.dtype()):
         raise Cannot("torch has other rules for zeros and infinities")
     _binary("fmod.Tensor" if call.flag("fmod", 0) else "remainder.Tensor")(call)
 
 
-def _where(call: Call) -> None:
+def read_where(call: Call) -> None:
     given = Arguments(call)
     args = [given.tensor(call.value(place)) for place in range(3)]
-    aten(call, "where.self", given, args, _common(call, (0, 1, 2)), call.dtype(1))
+    given.put_aten("where.self", args, _common(call, (0, 1, 2)), call.dtype(1))
 
 
-def _unary(op: str, dtype: str | None = None, **wanted: float) -> Rule:
+def unary(op: str, dtype: str | None = None, **wanted: float) -> Reader:
     """One tensor in; attributes must be as `wanted`."""
 
     def rule(call: Call) -> None:
@@ -209,55 +206,45 @@ def _unary(op: str, dtype: str | None = None, **wanted: float) -> Rule:
                 raise Cannot(f"another {name}")
         given = Arguments(call)
         args = [given.tensor(call.value(0))]
-        aten(call, op, given, args, call.shape(0), dtype or call.dtype())
+        given.put_aten(op, args, call.shape(0), dtype or call.dtype())
 
     return rule
 
 
-def _sloped(op: str, name: str, default: float) -> Rule:
-    def rule(call: Call) -> None:
-        given = Arguments(call)
-        args = [given.tensor(call.value(0)), {"c": call.decimal(name, default)}]
-        aten(call, op, given, args, call.shape(0), call.dtype())
-
-    return rule
-
-
-def _hard_sigmoid(call: Call) -> None:
-    if abs(call.decimal("alpha", 0.2) - 1 / 6) > 1e-6:
-        raise Cannot("another slope")
-    _unary("hardsigmoid.default", beta=0.5)(call)
-
-
-def _matmul(call: Call) -> None:
+def read_concat(call: Call) -> None:
+    axis, places = call.integer("axis", 1), range(len(call.operator.inputs))
+    held = [call.held(place) for place in places]
+    if not any(item is not None and item.trainable for item in held):
+        return call.put("CONCAT", {"axis": axis}, [call.port(place) for place in places])
     given = Arguments(call)
-    args = [given.tensor(call.value(place)) for place in (0, 1)]
-    left, right = call.shape(0), call.shape(1)
-    shape: Shape | None = None
-    if left is not None and right is not None and len(left) > 1 and len(right) > 1:
-        shape = (*broadcast([left[:-2], right[:-2]]), left[-2], right[-1])
-    aten(call, "matmul.default", given, args, shape, call.dtype())
+    parts = [given.tensor(value) for value in call.operator.inputs]
+    args = [{"l": parts}, {"c": axis}]
+    source = {"dialect": "aten", "op": "aten.cat.default", "args": args, "kwargs": {}}
+    return call.put_raw(source, given)
 
 
-def _clip(call: Call) -> None:
-    given = Arguments(call)
-    args = [given.tensor(call.value(0))]
-    for place, name in ((1, "min"), (2, "max")):
-        if call.version < 11:
-            there = call.given(name) is not None
-            args.append({"c": call.decimal(name) if there else None})
-        else:
-            args.append({"c": call.scalar(place) if call.has(place) else None})
-    if all(arg == {"c": None} for arg in args[1:]):
-        raise Cannot("no limits")
-    aten(call, "clamp.default", given, args, call.shape(0), call.dtype())
+# To ONNX
 
 
-# Of these, torch has a form of its own for a number on the right.
-_SCALAR = frozenset(f"{op}.Tensor" for op in ("eq", "lt", "le", "gt", "ge", "remainder", "fmod"))
+def write_combine(g: Graph, node: Node, inputs: Sequence[Item]) -> Value:
+    items = list(inputs)
+    const = node.attrs["const"]
+    if const is not None:
+        whole = const.is_integer() and abs(const) < 2**53 and not isinstance(items[0], float)
+        floating = isinstance(items[0], Value) and items[0].dtype.startswith("float")
+        items.append(int(const) if whole and not floating else const)
+    if "value" in node.params:
+        items.append(g.tensor(node.params["value"]))
+    return arithmetic(g, "Add" if node.op == "ADD" else "Mul", items)
+
+
+def write_concat(g: Graph, node: Node, inputs: Sequence[Item]) -> Value:
+    return g.op("Concat", together(g, inputs), {"axis": node.attrs["axis"]}, shape=None)
+
+
 _SAME = (
     *("Sqrt", "Exp", "Log", "Neg", "Abs", "Reciprocal", "Sin", "Cos", "Tan", "Floor", "Ceil"),
-    *("Round", "Sign", "Erf", "Sinh", "Cosh", "Asin", "Acos", "Atan", "Mish"),
+    *("Round", "Sign", "Erf", "Sinh", "Cosh", "Asin", "Acos", "Atan"),
 )
 _COMPARED = {
     "Equal": "eq",
@@ -266,15 +253,16 @@ _COMPARED = {
     "Greater": "gt",
     "GreaterOrEqual": "ge",
 }
-ELEMENTWISE: dict[str, Rule] = {
-    "Add": _combine("ADD"),
-    "Mul": _combine("MUL"),
-    "Sum": _combine("ADD"),
-    "Sub": _subtract,
-    "Div": _divide,
-    "Pow": _power,
-    "Mod": _modulo,
-    "Where": _where,
+READERS: dict[str, Reader] = {
+    "Add": _sum_or_product("ADD"),
+    "Mul": _sum_or_product("MUL"),
+    "Sum": _sum_or_product("ADD"),
+    "Sub": read_subtract,
+    "Div": read_divide,
+    "Pow": read_power,
+    "Mod": read_modulo,
+    "Where": read_where,
+    "Concat": read_concat,
     "Max": _two_tensors("maximum.default"),
     "Min": _two_tensors("minimum.default"),
     **{kind: _binary(f"{op}.Tensor", "bool") for kind, op in _COMPARED.items()},
@@ -282,15 +270,8 @@ ELEMENTWISE: dict[str, Rule] = {
         kind: _two_tensors(f"logical_{kind.lower()}.default", "bool")
         for kind in ("And", "Or", "Xor")
     },
-    "Not": _unary("logical_not.default"),
-    "IsNaN": _unary("isnan.default", "bool"),
-    **{kind: _unary(f"{kind.lower()}.default") for kind in _SAME},
-    "Selu": _unary("selu.default", alpha=1.6732632, gamma=1.0507010),
-    "Elu": _sloped("elu.default", "alpha", 1.0),
-    "Celu": _sloped("celu.default", "alpha", 1.0),
-    "Softplus": _unary("softplus.default"),
-    "HardSwish": _unary("hardswish.default"),
-    "HardSigmoid": _hard_sigmoid,
+    "Not": unary("logical_not.default"),
+    "IsNaN": unary("isnan.default", "bool"),
+    **{kind: unary(f"{kind.lower()}.default") for kind in _SAME},
 }
-# Tried after the rule of the vocabulary found that it does not apply.
-SECOND: dict[str, Rule] = {"MatMul": _matmul, "Clip": _clip}
+WRITERS: dict[str, Writer] = {"ADD": write_combine, "MUL": write_combine, "CONCAT": write_concat}

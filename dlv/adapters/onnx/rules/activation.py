@@ -1,0 +1,177 @@
+"""RELU, ACT, SOFTMAX and DROPOUT, and activations that only torch has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlv.adapters.onnx.builder import Cannot
+from dlv.adapters.onnx.call import Arguments, Call, Reader
+from dlv.adapters.onnx.graph import Graph, Item, Value, Writer
+from dlv.adapters.onnx.promotion import fractions
+from dlv.adapters.onnx.rules.combine import unary
+from dlv.network.graph import Node
+
+# From ONNX
+
+
+def read_relu(call: Call) -> None:
+    call.put("RELU", {"slope": 0.0}, (call.port(0),))
+
+
+def read_leaky_relu(call: Call) -> None:
+    call.put("RELU", {"slope": call.decimal("alpha", 0.01)}, (call.port(0),))
+
+
+def _reader_of(variant: str) -> Reader:
+    def rule(call: Call) -> None:
+        call.put("ACT", {}, (call.port(0),), variant=variant)
+
+    return rule
+
+
+def read_gelu(call: Call) -> None:
+    how = {"approximate": call.text("approximate", "none")}
+    call.put("ACT", how, (call.port(0),), variant="GELU")
+
+
+def read_swish(call: Call) -> None:
+    if call.decimal("alpha", 1.0) != 1:
+        raise Cannot("a slope")
+    call.put("ACT", {}, (call.port(0),), variant="SILU")
+
+
+def read_clip(call: Call) -> None:
+    least = _limit(call, "min", 1, float("-inf"))
+    most = _limit(call, "max", 2, float("inf"))
+    if least == 0 and most == 6:
+        call.put("ACT", {}, (call.port(0),), variant="RELU6")
+    elif least == 0 and most > 3e38:
+        call.put("RELU", {"slope": 0.0}, (call.port(0),))
+    else:
+        raise Cannot("other limits")
+
+
+def _limit(call: Call, name: str, place: int, default: float) -> float:
+    if call.version < 11:
+        return call.decimal(name, default)
+    return float(call.scalar(place)) if call.has(place) else default
+
+
+def read_clamp(call: Call) -> None:
+    given = Arguments(call)
+    args = [given.tensor(call.value(0))]
+    for place, name in ((1, "min"), (2, "max")):
+        if call.version < 11:
+            there = call.given(name) is not None
+            args.append({"c": call.decimal(name) if there else None})
+        else:
+            args.append({"c": call.scalar(place) if call.has(place) else None})
+    if all(arg == {"c": None} for arg in args[1:]):
+        raise Cannot("no limits")
+    given.put_aten("clamp.default", args, call.shape(0), call.dtype())
+
+
+def _sloped(op: str, name: str, default: float) -> Reader:
+    def rule(call: Call) -> None:
+        given = Arguments(call)
+        args = [given.tensor(call.value(0)), {"c": call.decimal(name, default)}]
+        given.put_aten(op, args, call.shape(0), call.dtype())
+
+    return rule
+
+
+def _hard_sigmoid(call: Call) -> None:
+    if abs(call.decimal("alpha", 0.2) - 1 / 6) > 1e-6:
+        raise Cannot("another slope")
+    unary("hardsigmoid.default", beta=0.5)(call)
+
+
+def read_softmax(log: bool) -> Reader:
+    def rule(call: Call) -> None:
+        if call.version >= 13:
+            axis = call.integer("axis", -1)
+        else:
+            # Until version 13 all axes from this one on were one.
+            axis, rank = call.integer("axis", 1), call.rank()
+            if call.axis(axis, rank) != rank - 1:
+                raise Cannot("a softmax over several axes")
+        call.put("SOFTMAX", {"axis": axis, "log": log}, (call.port(0),))
+
+    return rule
+
+
+def read_dropout(call: Call) -> None:
+    call.only_output()
+    call.idle("seed")
+    if call.version < 7 and not call.flag("is_test", 0):
+        raise Cannot("a dropout in training")
+    if call.has(2) and any(call.numbers(2)):
+        raise Cannot("a dropout in training")
+    if call.version >= 12:
+        p = float(call.scalar(1)) if call.has(1) else 0.5
+    else:
+        p = call.decimal("ratio", 0.5)
+    call.put("DROPOUT", {"p": p}, (call.port(0),))
+
+
+# To ONNX
+
+
+def write_relu(g: Graph, node: Node, inputs: Sequence[Item]) -> Value:
+    x, slope = g.value(inputs[0]), node.attrs["slope"]
+    if slope == 0:
+        return g.op("Relu", [x])
+    return g.op("LeakyRelu", [x], {"alpha": float(slope)})
+
+
+def write_act(g: Graph, node: Node, inputs: Sequence[Item]) -> Value:
+    x = fractions(g, inputs[0])
+    if node.variant == "GELU":
+        return g.op("Gelu", [x], {"approximate": node.attrs["approximate"]})
+    if node.variant == "SILU":
+        return g.op("Mul", [x, g.op("Sigmoid", [x])])
+    if node.variant == "RELU6":
+        return g.op("Clip", [x, g.constant(0, x.dtype), g.constant(6, x.dtype)])
+    return g.op("Tanh" if node.variant == "TANH" else "Sigmoid", [x])
+
+
+def write_softmax(g: Graph, node: Node, inputs: Sequence[Item]) -> Value:
+    x = fractions(g, inputs[0])
+    kind = "LogSoftmax" if node.attrs["log"] else "Softmax"
+    if x.shape == ():
+        return g.squeeze(g.op(kind, [g.unsqueeze(x, 0)], {"axis": 0}), 0)
+    return g.op(kind, [x], {"axis": node.attrs["axis"]})
+
+
+def write_dropout(g: Graph, node: Node, inputs: Sequence[Item]) -> Value:
+    # In inference it passes on what comes; it is there for whoever reads the file back.
+    return g.op("Dropout", [g.value(inputs[0]), g.constant(node.attrs["p"], "float32")])
+
+
+READERS: dict[str, Reader] = {
+    "Relu": read_relu,
+    "LeakyRelu": read_leaky_relu,
+    "Sigmoid": _reader_of("SIGMOID"),
+    "Tanh": _reader_of("TANH"),
+    "Gelu": read_gelu,
+    "Swish": read_swish,
+    "Clip": read_clip,
+    "Softmax": read_softmax(False),
+    "LogSoftmax": read_softmax(True),
+    "Dropout": read_dropout,
+    "Mish": unary("mish.default"),
+    "Selu": unary("selu.default", alpha=1.6732632, gamma=1.0507010),
+    "Elu": _sloped("elu.default", "alpha", 1.0),
+    "Celu": _sloped("celu.default", "alpha", 1.0),
+    "Softplus": unary("softplus.default"),
+    "HardSwish": unary("hardswish.default"),
+    "HardSigmoid": _hard_sigmoid,
+}
+# Tried after the rule of the vocabulary found that it does not apply.
+SECOND: dict[str, Reader] = {"Clip": read_clamp}
+WRITERS: dict[str, Writer] = {
+    "RELU": write_relu,
+    "ACT": write_act,
+    "SOFTMAX": write_softmax,
+    "DROPOUT": write_dropout,
+}

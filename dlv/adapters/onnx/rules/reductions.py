@@ -1,0 +1,109 @@
+"""Sums, searches and orders along axes, which are OPs in the words of aten."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlv.adapters.onnx.builder import Cannot
+from dlv.adapters.onnx.call import Arguments, Call, Reader
+from dlv.network.sizes import Shape
+
+
+def _reduced_shape(shape: Shape | None, axes: Sequence[int], keep: bool) -> Shape | None:
+    if shape is None:
+        return None
+    gone = {axis % len(shape) for axis in axes}
+    if keep:
+        return tuple(1 if place in gone else dim for place, dim in enumerate(shape))
+    return tuple(dim for place, dim in enumerate(shape) if place not in gone)
+
+
+def _reduction(op: str, *before: float) -> Reader:
+    def rule(call: Call) -> None:
+        axes, keep = call.reduced_axes()
+        if axes is None:
+            axes = list(range(call.rank()))
+        if call.shape(0) is not None:
+            axes = [call.axis(axis, call.rank()) for axis in axes]
+        given = Arguments(call)
+        args = [
+            given.tensor(call.value(0)),
+            *({"c": value} for value in before),
+            {"l": [{"c": axis} for axis in axes]},
+            {"c": keep},
+        ]
+        given.put_aten(op, args, _reduced_shape(call.shape(0), axes, keep), call.dtype())
+
+    return rule
+
+
+def _extreme(op: str) -> Reader:
+    def rule(call: Call) -> None:
+        if call.flag("select_last_index", 0):
+            raise Cannot("the last of equals")
+        axis, keep = call.integer("axis", 0), call.flag("keepdims", 1)
+        if call.shape(0) is not None:
+            call.axis(axis, call.rank())
+        given = Arguments(call)
+        args = [given.tensor(call.value(0)), {"c": axis}, {"c": keep}]
+        given.put_aten(op, args, _reduced_shape(call.shape(0), [axis], keep), "int64")
+
+    return rule
+
+
+def read_cumulative(call: Call) -> None:
+    if call.flag("exclusive", 0) or call.flag("reverse", 0):
+        raise Cannot("a special sum")
+    given = Arguments(call)
+    args = [given.tensor(call.value(0)), {"c": int(call.scalar(1))}]
+    given.put_aten("cumsum.default", args, call.shape(0), call.dtype())
+
+
+def read_top(call: Call) -> None:
+    """The first of what is sorted: of equal ones ONNX wants the earlier, torch's topk any."""
+    if call.version < 10:
+        raise Cannot("an old form")
+    count, axis = int(call.scalar(1)), call.integer("axis", -1)
+    if not call.flag("sorted", 1):
+        raise Cannot("in any order")
+    given, builder = Arguments(call), call.builder
+    source = {
+        "dialect": "aten",
+        "op": "aten.sort.stable",
+        "args": [given.tensor(call.value(0))],
+        "kwargs": {
+            "stable": {"c": True},
+            "dim": {"c": axis},
+            "descending": {"c": call.flag("largest", 1)},
+        },
+    }
+    made = builder.emit(
+        call.label(),
+        "OP",
+        {},
+        given.inputs,
+        variant="raw",
+        params=given.params,
+        source=source,
+        out_shape=call.shape(0),
+    )
+    for place, value in enumerate(call.operator.outputs):
+        if value:
+            attrs = {"kind": "getitem", "index": place}
+            item = builder.emit(f"{made}.{place}", "RESHAPE", attrs, [(made, 0)])
+            cut = {"kind": "slice", "axis": axis, "start": 0, "end": count, "step": 1}
+            first = builder.emit(f"{made}.{place}.first", "RESHAPE", cut, [(item, 0)])
+            builder.bind(value, (first, 0), None, "int64" if place else call.dtype())
+
+
+READERS: dict[str, Reader] = {
+    "ReduceSum": _reduction("sum.dim_IntList"),
+    "ReduceMax": _reduction("amax.default"),
+    "ReduceMin": _reduction("amin.default"),
+    "ReduceL2": _reduction("linalg_vector_norm.default", 2),
+    "ReduceLogSumExp": _reduction("logsumexp.default"),
+    "ArgMax": _extreme("argmax.default"),
+    "ArgMin": _extreme("argmin.default"),
+    "CumSum": read_cumulative,
+    "TopK": read_top,
+}
