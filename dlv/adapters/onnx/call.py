@@ -129,6 +129,19 @@ SETTINGS = {
 }
 
 
+def aten_source(op: str, *arguments: Any, **named: Any) -> dict[str, Any]:
+    """A recorded call of aten; numbers and lists, which are not tagged yet, are tagged here."""
+    args = [_tagged(item) for item in arguments]
+    kwargs = {name: _tagged(item) for name, item in named.items()}
+    return {"dialect": "aten", "op": f"aten.{op}", "args": args, "kwargs": kwargs}
+
+
+def _tagged(item: Any) -> dict[str, Any]:
+    if isinstance(item, dict):
+        return item
+    return {"l": [_tagged(each) for each in item]} if isinstance(item, list) else {"c": item}
+
+
 class Call(Attributes):
     """`outputs` is what it has to give. `flow`: weights may flow in where data is expected."""
 
@@ -141,6 +154,9 @@ class Call(Attributes):
         self.flow = flow
         self.version = builder.model.opsets.get(operator.domain, 1)
         self._places: set[int] = set()  # of inputs that were read
+        # What a raw node takes: tensors that flow in, and those of the file by slot.
+        self._ports: list[Port] = []
+        self._slots: dict[str, str] = {}
 
     def settle(self) -> None:
         """Cannot if the operator says anything that the rule has not asked for."""
@@ -187,11 +203,9 @@ class Call(Attributes):
         """A tensor of the file as data, or its transpose: a node that gives it."""
         builder = self.builder
         if value not in builder.computed:
-            args: list[dict[str, Any]] = [{"p": "p0"}]
-            op, shape = "aten.alias.default", held.stored.shape
+            source, shape = aten_source("alias.default", {"p": "p0"}), held.stored.shape
             if held.flipped:
-                op, shape = "aten.transpose.int", shape[::-1]
-                args += [{"c": 0}, {"c": 1}]
+                source, shape = aten_source("transpose.int", {"p": "p0"}, 0, 1), shape[::-1]
             made = builder.emit(
                 f"{value}.value" if value in builder.graph.stored else value,
                 "OP",
@@ -199,7 +213,7 @@ class Call(Attributes):
                 (),
                 variant="raw",
                 params={"p0": self.tensor(held)},
-                source={"dialect": "aten", "op": op, "args": args, "kwargs": {}},
+                source=source,
                 out_shape=shape,
             )
             builder.dtypes[made, 0] = held.stored.dtype
@@ -357,6 +371,51 @@ class Call(Attributes):
     def give(self, port: Port, shape: Shape | None = None, dtype: str | None = None) -> None:
         self.builder.bind(self.outputs[0], port, shape, dtype)
 
+    # Raw nodes, in the words of aten or of ONNX
+
+    def argument(self, place: int) -> dict[str, Any]:
+        """An input as an argument of a recorded call."""
+        return self.argument_of(self.value(place))
+
+    def argument_of(self, value: str, slot: str = "") -> dict[str, Any]:
+        builder = self.builder
+        state = builder.states.get(value)
+        if state is None:
+            raise Damaged(f"{builder.model.span.file.name} uses {value!r}, which nothing makes")
+        if isinstance(state, Held) and (
+            state.trainable or state.flipped or state.stored.elements > 4096
+        ):
+            if state.flipped:
+                return self.port_argument(self.flowing(value, state))
+            slot = slot or f"p{len(self._slots)}"
+            self._slots[slot] = self.tensor(state)
+            return {"p": slot}
+        return self.port_argument(self.port_of(value))
+
+    def port_argument(self, port: Port) -> dict[str, Any]:
+        self._ports.append(port)
+        return {"n": len(self._ports) - 1}
+
+    def length_argument(self, entry: Entry) -> dict[str, Any]:
+        """A number that is known, or the node that tells it."""
+        if isinstance(entry, int):
+            return {"c": entry}
+        return self.port_argument(self.builder.number(entry))
+
+    def aten(
+        self,
+        op: str,
+        *arguments: Any,
+        shape: Shape | None = None,
+        dtype: str | None = None,
+        keywords: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Emit the operator as OP in the words of aten.
+
+        So it can be run, and is the same whichever way a model came in.
+        """
+        self.put_raw(aten_source(op, *arguments, **(keywords or {})), shape, dtype)
+
     def only_output(self) -> None:
         if any(self.operator.outputs[1:]):
             raise Cannot(f"{self.operator.kind} has several outputs")
@@ -364,7 +423,6 @@ class Call(Attributes):
     def raw(self) -> None:
         """OP, in the words of ONNX."""
         operator, builder = self.operator, self.builder
-        given = Arguments(self)
         slots = ARGUMENTS.get(operator.kind, ()) if not operator.domain else ()
         settings = SETTINGS.get(operator.kind, ()) if not operator.domain else ()
         args: list[dict[str, Any]] = []
@@ -372,9 +430,9 @@ class Call(Attributes):
             if not value:
                 args.append({"c": None})
             elif place in settings and self._written(value):
-                args.append(given.at(builder.constant(value)))
+                args.append(self.port_argument(builder.constant(value)))
             else:
-                args.append(given.tensor(value, slots[place] if place < len(slots) else ""))
+                args.append(self.argument_of(value, slots[place] if place < len(slots) else ""))
         kwargs = {name: attribute_json(value) for name, value in operator.attrs.items()}
         bodies = [body for value in operator.attrs.values() for body in bodies_in(value)]
         source: dict[str, Any] = {
@@ -391,14 +449,14 @@ class Call(Attributes):
             source["results"] = results
         if bodies:
             names = [name for name in captured(bodies) if name in builder.states]
-            source["captured"] = {name: given.tensor(name) for name in names}
+            source["captured"] = {name: self.argument_of(name) for name in names}
             builder.notes[
                 f"{operator.kind} {self.label()!r} holds graphs of its own: their layers and"
                 " weights stay in the file"
             ] = None
         kind = operator.full_kind
         builder.raw_kinds[kind] = builder.raw_kinds.get(kind, 0) + 1
-        self.put_raw(source, given, self._sequence(), types=types)
+        self.put_raw(source, self._sequence(), types=types)
 
     def _results(self, types: Sequence[str | None]) -> list[list[Any]]:
         """Dtypes and ranks that a reader of the node could not find out; none: it can."""
@@ -440,7 +498,6 @@ class Call(Attributes):
     def put_raw(
         self,
         source: Mapping[str, Any],
-        given: Arguments,
         shape: Shape | None = None,
         dtype: str | None = None,
         types: Sequence[str | None] = (),
@@ -453,16 +510,7 @@ class Call(Attributes):
         if shape is None and source["dialect"] == "onnx" and not operator.domain:
             shapes = [builder.shape(name) if name else () for name in operator.inputs]
             shape = result_shape(operator.kind, shapes)
-        made = builder.emit(
-            self.label(),
-            "OP",
-            {},
-            given.inputs,
-            variant="raw",
-            params=given.params,
-            source=source,
-            out_shape=shape,
-        )
+        made = self.emit_raw(source, shape)
         if len(wanted) == 1 and len(operator.outputs) == 1:
             builder.bind(self.outputs[0], (made, 0), shape, dtype or (types[0] if types else None))
             return
@@ -472,47 +520,18 @@ class Call(Attributes):
             builder.dtypes.pop((item, 0), None)
             builder.bind(value, (item, 0), None, types[place] if types else None)
 
-
-class Arguments:
-    """The tensors that a raw call takes: those that flow in, and those of the file."""
-
-    def __init__(self, call: Call) -> None:
-        self.call = call
-        self.inputs: list[Port] = []
-        self.params: dict[str, str] = {}
-
-    def tensor(self, value: str, slot: str = "") -> dict[str, Any]:
-        builder = self.call.builder
-        state = builder.states.get(value)
-        if state is None:
-            raise Damaged(f"{builder.model.span.file.name} uses {value!r}, which nothing makes")
-        if isinstance(state, Held) and (
-            state.trainable or state.flipped or state.stored.elements > 4096
-        ):
-            if state.flipped:
-                return self.at(self.call.flowing(value, state))
-            slot = slot or f"p{len(self.params)}"
-            self.params[slot] = self.call.tensor(state)
-            return {"p": slot}
-        self.inputs.append(self.call.port_of(value))
-        return {"n": len(self.inputs) - 1}
-
-    def at(self, port: Port) -> dict[str, Any]:
-        self.inputs.append(port)
-        return {"n": len(self.inputs) - 1}
-
-    def put_aten(
-        self,
-        op: str,
-        args: Sequence[dict[str, Any]],
-        shape: Shape | None = None,
-        dtype: str | None = None,
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Emit the operator as OP in the words of aten."""
-        named = dict(kwargs or {})
-        source = {"dialect": "aten", "op": f"aten.{op}", "args": list(args), "kwargs": named}
-        self.call.put_raw(source, self, shape, dtype)
+    def emit_raw(self, source: Mapping[str, Any], shape: Shape | None) -> str:
+        """The node of a recorded call whose arguments are all read."""
+        return self.builder.emit(
+            self.label(),
+            "OP",
+            {},
+            self._ports,
+            variant="raw",
+            params=self._slots,
+            source=source,
+            out_shape=shape,
+        )
 
 
 # What reads one kind of operator.

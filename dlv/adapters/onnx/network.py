@@ -9,7 +9,7 @@ from functools import partial
 
 from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.onnx.builder import Builder, Cannot, Held
-from dlv.adapters.onnx.call import Call, Reader
+from dlv.adapters.onnx.call import Call, Reader, aten_source
 from dlv.adapters.onnx.model import Graph, Model, Operator, bodies_in, captured
 from dlv.adapters.onnx.operators import form, unknown
 from dlv.adapters.onnx.patterns import Pattern, find
@@ -347,7 +347,7 @@ def _told(builder: Builder, network: Network) -> list[Port]:
         if known or said is None or said.shape is None or said.dtype.startswith("raw:"):
             found.append((maker, place))
             continue
-        source = {"dialect": "aten", "op": "aten.alias.default", "args": [{"n": 0}], "kwargs": {}}
+        source = aten_source("alias.default", {"n": 0})
         label, inputs = f"{maker}.output", [(maker, place)]
         made = builder.emit(
             label, "OP", {}, inputs, variant="raw", source=source, out_shape=said.shape

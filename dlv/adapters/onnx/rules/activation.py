@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlv.adapters.onnx.builder import Cannot
-from dlv.adapters.onnx.call import Arguments, Call, Reader
+from dlv.adapters.onnx.call import Call, Reader
 from dlv.adapters.onnx.graph import Graph, Item, Value, Writer
 from dlv.adapters.onnx.promotion import fractions
 from dlv.adapters.onnx.rules.combine import unary
@@ -58,24 +58,21 @@ def _limit(call: Call, name: str, place: int, default: float) -> float:
 
 
 def read_clamp(call: Call) -> None:
-    given = Arguments(call)
-    args = [given.tensor(call.value(0))]
+    x, limits = call.argument(0), []
     for place, name in ((1, "min"), (2, "max")):
         if call.version < 11:
-            there = call.given(name) is not None
-            args.append({"c": call.decimal(name) if there else None})
+            limits.append(call.decimal(name) if call.given(name) is not None else None)
         else:
-            args.append({"c": call.scalar(place) if call.has(place) else None})
-    if all(arg == {"c": None} for arg in args[1:]):
+            limits.append(call.scalar(place) if call.has(place) else None)
+    if limits == [None, None]:
         raise Cannot("no limits")
-    given.put_aten("clamp.default", args, call.shape(0), call.dtype())
+    call.aten("clamp.default", x, *limits, shape=call.shape(0), dtype=call.dtype())
 
 
 def _sloped(op: str, name: str, default: float) -> Reader:
     def rule(call: Call) -> None:
-        given = Arguments(call)
-        args = [given.tensor(call.value(0)), {"c": call.decimal(name, default)}]
-        given.put_aten(op, args, call.shape(0), call.dtype())
+        slope = call.decimal(name, default)
+        call.aten(op, call.argument(0), slope, shape=call.shape(0), dtype=call.dtype())
 
     return rule
 

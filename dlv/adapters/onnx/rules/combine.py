@@ -12,7 +12,7 @@ from typing import Any
 
 from dlv.adapters.decimals import shortest
 from dlv.adapters.onnx.builder import Cannot
-from dlv.adapters.onnx.call import Arguments, Call, Reader
+from dlv.adapters.onnx.call import Call, Reader
 from dlv.adapters.onnx.graph import Graph, Item, Value, Writer
 from dlv.adapters.onnx.promotion import arithmetic, together
 from dlv.adapters.onnx.values import Literal
@@ -102,14 +102,9 @@ def _pair(call: Call, op: str) -> None:
             if math.isfinite(number):
                 return call.put(op, {"const": float(number)}, (call.port(1 - place),))
             continue
-        given = Arguments(call)
-        args = [given.tensor(call.value(1 - place)), {"c": number}]
-        return given.put_aten(
-            f"{op.lower()}.Tensor",
-            args,
-            call.shape(1 - place),
-            call.dtype(1 - place),
-        )
+        x, name = call.argument(1 - place), f"{op.lower()}.Tensor"
+        shape, dtype = call.shape(1 - place), call.dtype(1 - place)
+        return call.aten(name, x, number, shape=shape, dtype=dtype)
     return call.put(op, {}, (call.port(0), call.port(1)))
 
 
@@ -120,15 +115,14 @@ def read_subtract(call: Call) -> None:
         return call.put("ADD", {"const": -float(number)}, (call.port(0),))
     left = _number(call, 0)
     if left is not None and _of_fractions(call):
-        given = Arguments(call)
-        args = [given.tensor(call.value(1)), {"c": left}]
-        return given.put_aten("rsub.Scalar", args, call.shape(1), call.dtype(1))
+        shape, dtype = call.shape(1), call.dtype(1)
+        return call.aten("rsub.Scalar", call.argument(1), left, shape=shape, dtype=dtype)
     return _binary("sub.Tensor")(call)
 
 
-def _side(call: Call, given: Arguments, place: int) -> dict[str, Any]:
+def _side(call: Call, place: int) -> dict[str, Any]:
     number = _number(call, place) if place else None
-    return given.tensor(call.value(place)) if number is None else {"c": number}
+    return call.argument(place) if number is None else {"c": number}
 
 
 # Of these, torch has a form of its own for a number on the right.
@@ -140,10 +134,9 @@ def _binary(op: str, dtype: str | None = None) -> Reader:
         _aligned(call)
         if len(call.operator.inputs) != 2:
             raise Cannot("other than two inputs")
-        given = Arguments(call)
-        args = [_side(call, given, place) for place in (0, 1)]
+        args = [_side(call, place) for place in (0, 1)]
         name = op.replace("Tensor", "Scalar") if "c" in args[1] and op in _SCALAR else op
-        given.put_aten(name, args, _common(call), dtype or call.dtype())
+        call.aten(name, *args, shape=_common(call), dtype=dtype or call.dtype())
 
     return rule
 
@@ -152,9 +145,8 @@ def _two_tensors(op: str, dtype: str | None = None) -> Reader:
     def rule(call: Call) -> None:
         if len(call.operator.inputs) != 2:
             raise Cannot("other than two inputs")
-        given = Arguments(call)
-        args = [given.tensor(call.value(place)) for place in (0, 1)]
-        given.put_aten(op, args, _common(call), dtype or call.dtype())
+        args = [call.argument(place) for place in (0, 1)]
+        call.aten(op, *args, shape=_common(call), dtype=dtype or call.dtype())
 
     return rule
 
@@ -164,14 +156,13 @@ def read_divide(call: Call) -> None:
         raise Cannot("a division of unknown numbers")
     if _of_fractions(call):
         return _binary("div.Tensor")(call)
-    given = Arguments(call)
-    args = [_side(call, given, place) for place in (0, 1)]
-    how = {"rounding_mode": {"c": "trunc"}}
-    return given.put_aten("div.Tensor_mode", args, _common(call), call.dtype(), how)
+    args = [_side(call, place) for place in (0, 1)]
+    shape, dtype, how = _common(call), call.dtype(), {"rounding_mode": "trunc"}
+    return call.aten("div.Tensor_mode", *args, shape=shape, dtype=dtype, keywords=how)
 
 
 def read_power(call: Call) -> None:
-    number, given = _number(call, 1), Arguments(call)
+    number = _number(call, 1)
     _aligned(call)
     left, right = call.dtype(), call.dtype(1)
     # What comes out is of the first one's dtype; torch takes the wider one of both.
@@ -179,8 +170,8 @@ def read_power(call: Call) -> None:
         raise Cannot("a power of two dtypes")
     if number is None or not _of_fractions(call):
         return _two_tensors("pow.Tensor_Tensor")(call)
-    args = [given.tensor(call.value(0)), {"c": number}]
-    return given.put_aten("pow.Tensor_Scalar", args, call.shape(0), call.dtype())
+    shape, dtype = call.shape(0), call.dtype()
+    return call.aten("pow.Tensor_Scalar", call.argument(0), number, shape=shape, dtype=dtype)
 
 
 def read_modulo(call: Call) -> None:
@@ -190,9 +181,8 @@ def read_modulo(call: Call) -> None:
 
 
 def read_where(call: Call) -> None:
-    given = Arguments(call)
-    args = [given.tensor(call.value(place)) for place in range(3)]
-    given.put_aten("where.self", args, _common(call, (0, 1, 2)), call.dtype(1))
+    args = [call.argument(place) for place in range(3)]
+    call.aten("where.self", *args, shape=_common(call, (0, 1, 2)), dtype=call.dtype(1))
 
 
 def unary(op: str, dtype: str | None = None, **wanted: float) -> Reader:
@@ -204,9 +194,8 @@ def unary(op: str, dtype: str | None = None, **wanted: float) -> Reader:
             found = value if told is None else told
             if not isinstance(found, float) or abs(found - value) > 1e-6:
                 raise Cannot(f"another {name}")
-        given = Arguments(call)
-        args = [given.tensor(call.value(0))]
-        given.put_aten(op, args, call.shape(0), dtype or call.dtype())
+        x, shape = call.argument(0), call.shape(0)
+        call.aten(op, x, shape=shape, dtype=dtype or call.dtype())
 
     return rule
 
@@ -216,11 +205,7 @@ def read_concat(call: Call) -> None:
     held = [call.held(place) for place in places]
     if not any(item is not None and item.trainable for item in held):
         return call.put("CONCAT", {"axis": axis}, [call.port(place) for place in places])
-    given = Arguments(call)
-    parts = [given.tensor(value) for value in call.operator.inputs]
-    args = [{"l": parts}, {"c": axis}]
-    source = {"dialect": "aten", "op": "aten.cat.default", "args": args, "kwargs": {}}
-    return call.put_raw(source, given)
+    return call.aten("cat.default", [call.argument(place) for place in places], axis)
 
 
 # To ONNX

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from dlv.adapters.onnx.builder import Cannot, Held
-from dlv.adapters.onnx.call import Arguments, Call, Reader
+from dlv.adapters.onnx.call import Call, Reader
 from dlv.adapters.onnx.graph import Graph, Item, Value, Writer
 from dlv.adapters.onnx.promotion import fractions
 from dlv.network.graph import Node, Port
@@ -72,20 +71,17 @@ def read_matmul(call: Call) -> None:
 
 
 def read_matmul_as_aten(call: Call) -> None:
-    given = Arguments(call)
-    args = [given.tensor(call.value(place)) for place in (0, 1)]
+    args = [call.argument(place) for place in (0, 1)]
     left, right = call.shape(0), call.shape(1)
     shape: Shape | None = None
     if left is not None and right is not None and len(left) > 1 and len(right) > 1:
         shape = (*broadcast([left[:-2], right[:-2]]), left[-2], right[-1])
-    given.put_aten("matmul.default", args, shape, call.dtype())
+    call.aten("matmul.default", *args, shape=shape, dtype=call.dtype())
 
 
 def read_einsum(call: Call) -> None:
-    given = Arguments(call)
-    parts = [given.tensor(call.value(place)) for place in range(len(call.operator.inputs))]
-    args: list[dict[str, Any]] = [{"c": call.text("equation")}, {"l": parts}]
-    given.put_aten("einsum.default", args, None, call.dtype())
+    parts = [call.argument(place) for place in range(len(call.operator.inputs))]
+    call.aten("einsum.default", call.text("equation"), parts, dtype=call.dtype())
 
 
 def read_embed(call: Call, table: Held) -> None:

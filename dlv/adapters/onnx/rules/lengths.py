@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dlv.adapters.onnx.builder import Cannot
-from dlv.adapters.onnx.call import Arguments, Call, Reader
+from dlv.adapters.onnx.call import Call, Reader
 from dlv.adapters.onnx.graph import Graph, Item, Value
 from dlv.adapters.onnx.promotion import together
 from dlv.adapters.onnx.recorded import arguments, dialect
-from dlv.adapters.onnx.values import Entry, Formula, Length
+from dlv.adapters.onnx.values import Entry, Length
 from dlv.errors import UsageError
 from dlv.network.graph import Node, Port
 from dlv.network.sizes import Dim
@@ -45,19 +45,14 @@ def length_of_axis(call: Call, place: int, axis: int) -> Entry:
 
 def read_range(call: Call) -> None:
     """Whole numbers up to a length known at run time."""
-    given = Arguments(call)
     args: list[dict[str, Any]] = []
     for place in range(3):
         entries = call.entries(place)
         if len(entries) != 1:
             raise Cannot("no number")
-        entry = entries[0]
-        if isinstance(entry, (Length, Formula)):
-            args.append(given.at(call.builder.number(entry)))
-        else:
-            args.append({"c": entry})
+        args.append(call.length_argument(entries[0]))
     dtype = {"dtype": {"dtype": "int64"}}
-    given.put_aten("arange.start_step", args, (None,), "int64", dtype)
+    call.aten("arange.start_step", *args, shape=(None,), dtype="int64", keywords=dtype)
 
 
 # To ONNX

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from dlv.adapters.onnx.builder import Cannot
-from dlv.adapters.onnx.call import Arguments, Call, Reader
+from dlv.adapters.onnx.call import Call, Reader
 from dlv.adapters.onnx.graph import FLOATS, NARROW, Graph, Item, Value, Writer
 from dlv.adapters.onnx.recorded import Dtype, arguments, dialect
 from dlv.adapters.onnx.rules.lengths import (
@@ -141,19 +141,12 @@ def read_slice(call: Call) -> None:
 
 
 def _read_slice_at(call: Call, axis: int, start: Entry, end: Entry, step: int) -> None:
-    given = Arguments(call)
-    args = [given.tensor(call.value(0)), {"c": axis}]
-    for entry in (start, end):
-        args.append(
-            {"c": entry} if isinstance(entry, int) else given.at(call.builder.number(entry))
-        )
-    args.append({"c": step})
-    source = {"dialect": "aten", "op": "aten.slice.Tensor", "args": args, "kwargs": {}}
+    x, ends = call.argument(0), [call.length_argument(entry) for entry in (start, end)]
     shape = call.shape(0)
     if shape is not None:
         place = call.axis(axis, len(shape))
         shape = (*shape[:place], None, *shape[place + 1 :])
-    call.put_raw(source, given, shape, call.dtype())
+    call.aten("slice.Tensor", x, axis, *ends, step, shape=shape, dtype=call.dtype())
 
 
 def read_split(call: Call) -> None:
@@ -210,10 +203,8 @@ def read_pick(call: Call) -> None:
     if shape is not None:
         at = call.axis(axis, len(shape))
         shape = (*shape[:at], len(places), *shape[at + 1 :])
-    given = Arguments(call)
-    data = given.tensor(call.value(0))
-    args = [data, {"c": axis}, given.tensor(call.value(1))]
-    given.put_aten("index_select.default", args, shape, call.dtype())
+    x, rows = call.argument(0), call.argument(1)
+    call.aten("index_select.default", x, axis, rows, shape=shape, dtype=call.dtype())
 
 
 def read_expand(call: Call) -> None:
@@ -235,21 +226,18 @@ def read_expand(call: Call) -> None:
 
 
 def read_tile(call: Call) -> None:
-    repeats, given = call.whole(1), Arguments(call)
-    args = [given.tensor(call.value(0)), {"l": [{"c": each} for each in repeats]}]
-    have = call.shape(0)
+    repeats, x, have = call.whole(1), call.argument(0), call.shape(0)
     shape: Shape | None = None
     if have is not None and len(have) == len(repeats):
         pairs = zip(have, repeats, strict=True)
         shape = tuple(n * k if isinstance(n, int) else n if k == 1 else None for n, k in pairs)
-    given.put_aten("repeat.default", args, shape, call.dtype())
+    call.aten("repeat.default", x, repeats, shape=shape, dtype=call.dtype())
 
 
 def read_triangle(call: Call) -> None:
     op = "triu.default" if call.flag("upper", 1) else "tril.default"
-    given = Arguments(call)
-    args = [given.tensor(call.value(0)), {"c": int(call.scalar(1)) if call.has(1) else 0}]
-    given.put_aten(op, args, call.shape(0), call.dtype())
+    diagonal = int(call.scalar(1)) if call.has(1) else 0
+    call.aten(op, call.argument(0), diagonal, shape=call.shape(0), dtype=call.dtype())
 
 
 def read_cast(call: Call) -> None:
@@ -295,14 +283,8 @@ def read_pad(call: Call) -> None:
     turned = [side for at in reversed(range(axes)) for side in (pad[at], pad[axes + at])]
     while turned[-2:] == [0, 0]:
         del turned[-2:]
-    given = Arguments(call)
-    args = [
-        given.tensor(call.value(0)),
-        {"l": [{"c": side} for side in turned]},
-        {"c": value},
-    ]
-    source = {"dialect": "aten", "op": "aten.constant_pad_nd.default", "args": args, "kwargs": {}}
-    call.put_raw(source, given, _shape_of_pad(call, pad), call.dtype())
+    x, shape = call.argument(0), _shape_of_pad(call, pad)
+    call.aten("constant_pad_nd.default", x, turned, value, shape=shape, dtype=call.dtype())
 
 
 def _shape_of_pad(call: Call, pad: Sequence[int]) -> Shape | None:

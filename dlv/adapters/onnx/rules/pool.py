@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from dlv.adapters.onnx.builder import Cannot
-from dlv.adapters.onnx.call import Arguments, Call, Reader
+from dlv.adapters.onnx.call import Call, Reader
 from dlv.adapters.onnx.graph import MOST_NUMBERS, Graph, Item, Value, Writer
 from dlv.adapters.onnx.promotion import fractions
 from dlv.adapters.onnx.rules.conv import (
@@ -81,17 +81,13 @@ def read_resize(call: Call) -> None:
         call.idle("nearest_mode")
     if call.has(1):
         call.known(1)  # a part of the tensor, which a mode of its own takes
-    given = Arguments(call)
-    factors: dict[str, Any] = {"l": [{"c": scale} for scale in scales[2:]]}
-    args: list[dict[str, Any]] = [given.tensor(call.value(0)), {"c": None}]
-    more: list[dict[str, Any]]
+    options: list[bool] = []
     if mode == "nearest" and places == "asymmetric":
         if call.text("nearest_mode", "round_prefer_floor") != "floor":
             raise Cannot("another rounding")
-        op, more = "upsample_nearest2d.vec", [factors]
+        op = "upsample_nearest2d.vec"
     elif mode == "linear" and places in ("half_pixel", "pytorch_half_pixel", "align_corners"):
-        corners = places == "align_corners"
-        op, more = "upsample_bilinear2d.vec", [{"c": corners}, factors]
+        op, options = "upsample_bilinear2d.vec", [places == "align_corners"]
     else:
         raise Cannot("another mode")
     shape = call.shape(0)
@@ -99,7 +95,8 @@ def read_resize(call: Call) -> None:
         lengths = zip(shape[2:], scales[2:], strict=False)
         larger = (n * int(k) if isinstance(n, int) else None for n, k in lengths)
         shape = (*shape[:2], *larger)
-    given.put_aten(op, [*args, *more], shape, call.dtype())
+    x, dtype = call.argument(0), call.dtype()
+    call.aten(op, x, None, *options, scales[2:], shape=shape, dtype=dtype)
 
 
 # To ONNX

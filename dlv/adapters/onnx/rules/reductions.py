@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlv.adapters.onnx.builder import Cannot
-from dlv.adapters.onnx.call import Arguments, Call, Reader
+from dlv.adapters.onnx.call import Call, Reader, aten_source
 from dlv.network.sizes import Shape
 
 
@@ -25,14 +25,8 @@ def _reduction(op: str, *before: float) -> Reader:
             axes = list(range(call.rank()))
         if call.shape(0) is not None:
             axes = [call.axis(axis, call.rank()) for axis in axes]
-        given = Arguments(call)
-        args = [
-            given.tensor(call.value(0)),
-            *({"c": value} for value in before),
-            {"l": [{"c": axis} for axis in axes]},
-            {"c": keep},
-        ]
-        given.put_aten(op, args, _reduced_shape(call.shape(0), axes, keep), call.dtype())
+        x, shape = call.argument(0), _reduced_shape(call.shape(0), axes, keep)
+        call.aten(op, x, *before, axes, keep, shape=shape, dtype=call.dtype())
 
     return rule
 
@@ -44,9 +38,8 @@ def _extreme(op: str) -> Reader:
         axis, keep = call.integer("axis", 0), call.flag("keepdims", 1)
         if call.shape(0) is not None:
             call.axis(axis, call.rank())
-        given = Arguments(call)
-        args = [given.tensor(call.value(0)), {"c": axis}, {"c": keep}]
-        given.put_aten(op, args, _reduced_shape(call.shape(0), [axis], keep), "int64")
+        x, shape = call.argument(0), _reduced_shape(call.shape(0), [axis], keep)
+        call.aten(op, x, axis, keep, shape=shape, dtype="int64")
 
     return rule
 
@@ -54,9 +47,8 @@ def _extreme(op: str) -> Reader:
 def read_cumulative(call: Call) -> None:
     if call.flag("exclusive", 0) or call.flag("reverse", 0):
         raise Cannot("a special sum")
-    given = Arguments(call)
-    args = [given.tensor(call.value(0)), {"c": int(call.scalar(1))}]
-    given.put_aten("cumsum.default", args, call.shape(0), call.dtype())
+    axis = int(call.scalar(1))
+    call.aten("cumsum.default", call.argument(0), axis, shape=call.shape(0), dtype=call.dtype())
 
 
 def read_top(call: Call) -> None:
@@ -66,27 +58,9 @@ def read_top(call: Call) -> None:
     count, axis = int(call.scalar(1)), call.integer("axis", -1)
     if not call.flag("sorted", 1):
         raise Cannot("in any order")
-    given, builder = Arguments(call), call.builder
-    source = {
-        "dialect": "aten",
-        "op": "aten.sort.stable",
-        "args": [given.tensor(call.value(0))],
-        "kwargs": {
-            "stable": {"c": True},
-            "dim": {"c": axis},
-            "descending": {"c": call.flag("largest", 1)},
-        },
-    }
-    made = builder.emit(
-        call.label(),
-        "OP",
-        {},
-        given.inputs,
-        variant="raw",
-        params=given.params,
-        source=source,
-        out_shape=call.shape(0),
-    )
+    x, builder, largest = call.argument(0), call.builder, call.flag("largest", 1)
+    source = aten_source("sort.stable", x, stable=True, dim=axis, descending=largest)
+    made = call.emit_raw(source, call.shape(0))
     for place, value in enumerate(call.operator.outputs):
         if value:
             attrs = {"kind": "getitem", "index": place}
