@@ -11,7 +11,7 @@ import numpy as np
 
 from dlv.adapters.aten.call import Match, Reading, Unmatched
 from dlv.adapters.aten.functional import Written, functionalise, in_place
-from dlv.adapters.aten.ops_shape import match
+from dlv.adapters.aten.ops import match
 from dlv.adapters.aten.record import (
     BUFFER,
     CONSTANT,

@@ -11,8 +11,7 @@ from dlv.adapters.decimals import shortest
 from dlv.adapters.onnx.builder import Builder, Cannot, Held
 from dlv.adapters.onnx.model import Body, Opaque, Operator, bodies_in, captured
 from dlv.adapters.onnx.operators import form, unknown
-from dlv.adapters.onnx.result_shapes import result_shape
-from dlv.adapters.onnx.results import body_types, result_types
+from dlv.adapters.onnx.results import body_types, result_shape, result_types
 from dlv.adapters.onnx.tensors import Stored
 from dlv.adapters.onnx.values import Entry, Known, Literal, Sizes, whole_numbers
 from dlv.canonical import hasher, number
