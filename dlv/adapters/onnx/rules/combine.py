@@ -102,9 +102,9 @@ def _pair(call: Call, op: str) -> None:
             if math.isfinite(number):
                 return call.put(op, {"const": float(number)}, (call.port(1 - place),))
             continue
-        x, name = call.argument(1 - place), f"{op.lower()}.Tensor"
-        shape, dtype = call.shape(1 - place), call.dtype(1 - place)
-        return call.aten(name, x, number, shape=shape, dtype=dtype)
+        tensor, shape = call.argument(1 - place), call.shape(1 - place)
+        dtype = call.dtype(1 - place)
+        return call.aten(f"{op.lower()}.Tensor", tensor, number, shape=shape, dtype=dtype)
     return call.put(op, {}, (call.port(0), call.port(1)))
 
 
