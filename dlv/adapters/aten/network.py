@@ -125,7 +125,7 @@ class _Step:
     match: Match | None
     name: str = ""
     # Of an OP: the outputs that are read, and the nodes that take them out.
-    taken: dict[int, str] = field(default_factory=dict)
+    getters: dict[int, str] = field(default_factory=dict)
 
 
 def convert(graph: Graph, constants: Mapping[str, Tensor], origin: Mapping[str, Any]) -> Converted:
@@ -346,8 +346,8 @@ class _Conversion:
                     continue
                 self.ports[value] = (step.name, port)
                 if step.match is None and step.call.several and value in read:
-                    step.taken[port] = names.take(f"{step.name}.{port}")
-                    self.ports[value] = (step.taken[port], 0)
+                    step.getters[port] = names.take(f"{step.name}.{port}")
+                    self.ports[value] = (step.getters[port], 0)
 
     def _nodes(self, step: _Step) -> list[Node]:
         call, found = step.call, step.match
@@ -357,19 +357,19 @@ class _Conversion:
             node = self._raw(step, outputs[0] if outputs else None)
         self.recorded[node.name] = tuple(shape if shape is not None else () for shape in outputs)
         result = [node]
-        for port, name in step.taken.items():
+        for port, name in step.getters.items():
             attrs = complete("RESHAPE", None, {"kind": "getitem", "index": port})
             source = _source("operator.getitem", [{"n": 0}, {"c": port}], {})
             result.append(Node(name, "RESHAPE", None, attrs, ((node.name, 0),), source=source))
             self.recorded[name] = (outputs[port] or (),)
         return result
 
-    def _vocabulary(self, step: _Step, found: Match) -> Node | None:
+    def _vocabulary(self, step: _Step, matched: Match) -> Node | None:
         places: dict[str, list[int]] = {}
-        for place, ref in enumerate(found.inputs):
+        for place, ref in enumerate(matched.inputs):
             places.setdefault(ref.name, []).append(place)
         slots: dict[str, list[str]] = {}
-        for slot, ref in found.params.items():
+        for slot, ref in matched.params.items():
             slots.setdefault(ref.name, []).append(slot)
 
         def tag(ref: Ref, name: str) -> dict[str, Any]:  # noqa: ARG001
@@ -380,11 +380,11 @@ class _Conversion:
         source = None if step.op == RESPONSE_NORM else _encoded(step, tag)
         return Node(
             step.name,
-            found.op,
-            found.variant,
-            found.attrs,
-            tuple(self.ports[ref.name] for ref in found.inputs),
-            {slot: self._tensor(ref, step.call.path) for slot, ref in found.params.items()},
+            matched.op,
+            matched.variant,
+            matched.attrs,
+            tuple(self.ports[ref.name] for ref in matched.inputs),
+            {slot: self._tensor(ref, step.call.path) for slot, ref in matched.params.items()},
             source,
         )
 

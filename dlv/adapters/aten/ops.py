@@ -298,14 +298,14 @@ def _combine(op: str) -> Rule:
     return rule
 
 
-def _with_number(call: Reading, op: str, one: object, number: float) -> Match:
+def _with_number(call: Reading, op: str, tensor: object, number: float) -> Match:
     # A number beside a tensor of whole numbers would make fractions of them.
-    if not isinstance(one, Ref) or one.name in call.state or not math.isfinite(number):
+    if not isinstance(tensor, Ref) or tensor.name in call.state or not math.isfinite(number):
         raise Unmatched
     if not (call.out().dtype or "").startswith(("float", "bfloat")):
         raise Unmatched
-    call.same_dtype(one)
-    return Match(op, {"const": number, "shape": None}, (one,))
+    call.same_dtype(tensor)
+    return Match(op, {"const": number, "shape": None}, (tensor,))
 
 
 def _subtract(call: Reading) -> Match:

@@ -14,6 +14,7 @@ from dlv.adapters.onnx.operators import form, unknown
 from dlv.adapters.onnx.results import body_types, result_shape, result_types
 from dlv.adapters.onnx.tensors import Stored
 from dlv.adapters.onnx.values import Entry, Known, Literal, Sizes, whole_numbers
+from dlv.adapters.protobuf.reader import Span
 from dlv.canonical import hasher, number
 from dlv.errors import Damaged
 from dlv.network.graph import Port
@@ -27,7 +28,7 @@ class Attributes:
         self.operator = operator
         self.asked: set[str] = set()
 
-    def given(self, name: str) -> Any:
+    def attribute(self, name: str) -> Any:
         """What the file says, of whatever kind; None: nothing."""
         self.asked.add(name)
         return self.operator.attrs.get(name)
@@ -37,7 +38,7 @@ class Attributes:
         self.asked.update(names)
 
     def integer(self, name: str, default: int | None = None) -> int:
-        return int(self._attribute(name, default, int))
+        return int(self._typed(name, default, int))
 
     def flag(self, name: str, default: int) -> bool:
         """0 or 1; what any other number means is told differently by everybody."""
@@ -47,19 +48,19 @@ class Attributes:
         return bool(value)
 
     def decimal(self, name: str, default: float | None = None) -> float:
-        return shortest(float(self._attribute(name, default, float)))
+        return shortest(float(self._typed(name, default, float)))
 
     def text(self, name: str, default: str | None = None) -> str:
-        return str(self._attribute(name, default, str))
+        return str(self._typed(name, default, str))
 
     def integers(self, name: str, default: Sequence[int] | None = None) -> list[int]:
-        found: list[int] = list(self._attribute(name, default, list))
+        found: list[int] = list(self._typed(name, default, list))
         if not all(type(item) is int for item in found):
             raise Cannot(f"{name} are no whole numbers")
         return found
 
-    def _attribute(self, name: str, default: Any, kind: type) -> Any:
-        value = self.given(name)
+    def _typed(self, name: str, default: Any, kind: type) -> Any:
+        value = self.attribute(name)
         value = default if value is None else value
         if value is not default and type(value) is not kind:
             raise Cannot(f"{name} is of a wrong kind")
@@ -80,7 +81,7 @@ def attribute_json(value: Any) -> dict[str, Any]:
     if isinstance(value, bytes):
         return {"bytes": base64.b64encode(value).decode("ascii")}
     if isinstance(value, Body):
-        return _kept("graph", value.span.size, value.span)
+        return _body_json(value.span)
     if isinstance(value, Opaque):
         return {"unread": value.kind, "bytes": value.size}
     if isinstance(value, Stored):
@@ -91,13 +92,14 @@ def attribute_json(value: Any) -> dict[str, Any]:
     return {"c": value}
 
 
-def _kept(kind: str, size: int, span: Any) -> dict[str, Any]:
+def _body_json(span: Span) -> dict[str, Any]:
+    size = span.size
     if size > MOST_BODY_BYTES:
         made = hasher()
         for start in range(0, size, 1 << 20):
             made.update(span.file.read(span.offset + start, min(1 << 20, size - start)))
-        return {kind: None, "bytes": size, "blake3": made.hexdigest()}
-    return {kind: base64.b64encode(bytes(span.peek())).decode("ascii")}
+        return {"graph": None, "bytes": size, "blake3": made.hexdigest()}
+    return {"graph": base64.b64encode(bytes(span.peek())).decode("ascii")}
 
 
 WEIGHT_NAME = re.compile(r"(.+?)[._/](?:weight|kernel|gamma|scale|[wW])")
@@ -151,6 +153,7 @@ class Call(Attributes):
         self.builder = builder
         self.outputs = outputs
         self.flow = flow
+        self.name = ""  # of the node, where it is not what `label` says
         self.version = builder.model.opsets.get(operator.domain, 1)
         self._places: set[int] = set()  # of inputs that were read
         # What a raw node takes: tensors that flow in, and those of the file by slot.
@@ -205,16 +208,9 @@ class Call(Attributes):
             source, shape = aten_source("alias.default", {"p": "p0"}), held.stored.shape
             if held.flipped:
                 source, shape = aten_source("transpose.int", {"p": "p0"}, 0, 1), shape[::-1]
-            made = builder.emit(
-                f"{value}.value" if value in builder.graph.stored else value,
-                "OP",
-                {},
-                (),
-                variant="raw",
-                params={"p0": self.tensor(held)},
-                source=source,
-                out_shape=shape,
-            )
+            name = f"{value}.value" if value in builder.graph.stored else value
+            params = {"p0": self.tensor(held)}
+            made = builder.emit_call(name, source, (), params=params, shape=shape)
             builder.dtypes[made, 0] = held.stored.dtype
             builder.computed[value] = made, 0
         return builder.computed[value]
@@ -313,7 +309,7 @@ class Call(Attributes):
 
     def axes(self, name: str = "axes", place: int = 1) -> list[int] | None:
         """Axes as an attribute, or since some version as an input; None: not given."""
-        if self.given(name) is not None:
+        if self.attribute(name) is not None:
             return self.integers(name)
         return self.whole(place) if self.has(place) else None
 
@@ -342,7 +338,7 @@ class Call(Attributes):
             value += "_"
         return value
 
-    def put(
+    def emit(
         self,
         op: str,
         attrs: Mapping[str, Any],
@@ -350,14 +346,11 @@ class Call(Attributes):
         *,
         variant: str | None = None,
         params: Mapping[str, str] | None = None,
-        name: str | None = None,
-        axes: int | None = None,
         dtype: str | None = None,
     ) -> None:
         """The node that gives the operator's (only) output."""
-        made = self.builder.emit(
-            name or self.label(params), op, attrs, inputs, variant=variant, params=params, axes=axes
-        )
+        label = self.name or self.label(params)
+        made = self.builder.emit(label, op, attrs, inputs, variant=variant, params=params)
         self.give((made, 0), dtype=dtype)
 
     def before(
@@ -413,7 +406,7 @@ class Call(Attributes):
 
         So it can be run, and is the same whichever way a model came in.
         """
-        self.put_raw(aten_source(op, *arguments, **(keywords or {})), shape, dtype)
+        self.emit_call(aten_source(op, *arguments, **(keywords or {})), shape, dtype)
 
     def only_output(self) -> None:
         if any(self.operator.outputs[1:]):
@@ -455,7 +448,7 @@ class Call(Attributes):
             ] = None
         kind = operator.full_kind
         builder.raw_kinds[kind] = builder.raw_kinds.get(kind, 0) + 1
-        self.put_raw(source, self._sequence(), types=types)
+        self.emit_call(source, self._sequence(), types=types)
 
     def _results(self, types: Sequence[str | None]) -> list[list[Any]]:
         """Dtypes and ranks that a reader of the node could not find out; none: it can."""
@@ -494,7 +487,7 @@ class Call(Attributes):
             return (*shape[:2], ways, hidden)
         return (shape[0], ways, shape[1], hidden)
 
-    def put_raw(
+    def emit_call(
         self,
         source: Mapping[str, Any],
         shape: Shape | None = None,
@@ -509,7 +502,7 @@ class Call(Attributes):
         if shape is None and source["dialect"] == "onnx" and not operator.domain:
             shapes = [builder.shape(name) if name else () for name in operator.inputs]
             shape = result_shape(operator.kind, shapes)
-        made = self.emit_raw(source, shape)
+        made = self.call_node(source, shape)
         if len(wanted) == 1 and len(operator.outputs) == 1:
             builder.bind(self.outputs[0], (made, 0), shape, dtype or (types[0] if types else None))
             return
@@ -519,18 +512,10 @@ class Call(Attributes):
             builder.dtypes.pop((item, 0), None)
             builder.bind(value, (item, 0), None, types[place] if types else None)
 
-    def emit_raw(self, source: Mapping[str, Any], shape: Shape | None) -> str:
+    def call_node(self, source: Mapping[str, Any], shape: Shape | None) -> str:
         """The node of a recorded call whose arguments are all read."""
-        return self.builder.emit(
-            self.label(),
-            "OP",
-            {},
-            self._ports,
-            variant="raw",
-            params=self._slots,
-            source=source,
-            out_shape=shape,
-        )
+        label, ports, slots = self.label(), self._ports, self._slots
+        return self.builder.emit_call(label, source, ports, params=slots, shape=shape)
 
 
 # What reads one kind of operator.

@@ -125,13 +125,13 @@ def _checkpoint(file: Source, model: Model, built: Built) -> Checkpoint:
     network = built.network
     if len(network.nodes) > _SURELY_SMALL and len(dumps(network.canonical())) > MAX_BYTES:
         notes.append(f"the graph of {file.name} is too large: its weights are kept alone")
-        return _made(skeleton, external, model, built, notes)
-    result = _made(skeleton, external, model, built, notes)
+        return _with_notes(skeleton, external, model, built, notes)
+    result = _with_notes(skeleton, external, model, built, notes)
     result.network, result.constants = network, built.constants
     return result
 
 
-def _made(
+def _with_notes(
     skeleton: bytes | None, external: bool, model: Model, built: Built, notes: list[str]
 ) -> Checkpoint:
     if model.opsets.get("", 1) > NEWEST_OPSET:

@@ -122,7 +122,7 @@ class Graph:
 
     def tensor(self, name: str) -> Value:
         """A stored tensor; those that are tied are one."""
-        name = self.kept(name)
+        name = self.untied(name)
         if name not in self.stored:
             if name not in self._tensors:
                 raise UsageError(
@@ -132,7 +132,7 @@ class Graph:
             self.stored[name] = self.new(tensor.dtype, tensor.shape)
         return self.computed(self.stored[name])
 
-    def kept(self, name: str) -> str:
+    def untied(self, name: str) -> str:
         return self._aliases.get(name, name)
 
     def weight(self, node: Node, slot: str, dtype: str) -> Value:

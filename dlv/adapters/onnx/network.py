@@ -28,7 +28,7 @@ from dlv.adapters.onnx.rules import (
     lengths as length_rules,
 )
 from dlv.adapters.onnx.rules.combine import is_whole
-from dlv.adapters.onnx.rules.dense import put_full
+from dlv.adapters.onnx.rules.dense import emit_full
 from dlv.adapters.onnx.tensors import Stored, dtype_of
 from dlv.adapters.onnx.values import FOLDED, FOLDED_BY, Known, Length, Literal, fold, lengths
 from dlv.errors import Damaged
@@ -109,24 +109,24 @@ def build(model: Model, raw: Collection[str] = ()) -> Built:
     outputs = [_output(builder, name) for name in graph.outputs]
     network = builder.network(outputs)
     if any(node.op == "OP" for node in network.nodes):
-        network = builder.network(_told(builder, network))
+        network = builder.network(_outputs_of_known_shape(builder, network))
     return _finish(builder, network)
 
 
-def _check(graph: Graph, what: str) -> None:
+def _check(graph: Graph, file_name: str) -> None:
     """Every value is made once."""
     made = {*graph.inputs, *graph.stored, *graph.odd}
     for operator in graph.operators:
         for name in operator.outputs:
             if name and name in made:
-                raise Damaged(f"the graph of {what} makes {name!r} twice")
+                raise Damaged(f"the graph of {file_name} makes {name!r} twice")
             made.add(name)
     for name in graph.outputs:
         if name not in made:
-            raise Damaged(f"the output {name!r} of {what} is made by nothing")
+            raise Damaged(f"the output {name!r} of {file_name} is made by nothing")
 
 
-def _sorted(graph: Graph, what: str) -> list[Operator]:
+def _sorted(graph: Graph, file_name: str) -> list[Operator]:
     """Producers first, otherwise in the order of the file, in which they should be anyway."""
     maker: dict[str, int] = {}
     for place, operator in enumerate(graph.operators):
@@ -143,7 +143,7 @@ def _sorted(graph: Graph, what: str) -> list[Operator]:
                 waits[place] += 1
             elif name not in given:
                 raise Damaged(
-                    f"the graph of {what} uses {name!r}, which nothing makes",
+                    f"the graph of {file_name} uses {name!r}, which nothing makes",
                     why=f"in {operator.full_kind} {operator.name!r}",
                 )
     ready = [place for place, count in enumerate(waits) if not count]
@@ -159,7 +159,8 @@ def _sorted(graph: Graph, what: str) -> list[Operator]:
         stuck = next(place for place, count in enumerate(waits) if count)
         operator = graph.operators[stuck]
         raise Damaged(
-            f"the graph of {what} has a cycle", why=f"at {operator.full_kind} {operator.name!r}"
+            f"the graph of {file_name} has a cycle",
+            why=f"at {operator.full_kind} {operator.name!r}",
         )
     return done
 
@@ -300,6 +301,7 @@ def _whole(pattern: Pattern, call: Call) -> None:
     first, last = pattern.operators[0].name, call.operator.name
     inner = bool(last) and first.startswith(f"{last}/")  # a part of what the last one is
     name = first if pattern.kind in ("FULL", "SILU") and not inner else ""
+    call.name = name
     builder, x = call.builder, call.port_of(pattern.x)
     if pattern.kind == "FULL":
         state = builder.states[pattern.weight]
@@ -307,7 +309,7 @@ def _whole(pattern: Pattern, call: Call) -> None:
             raise Cannot("no stored matrix")
         layout = "out_in" if state.flipped else "in_out"
         weight, bias = call.tensor(state), pattern.bias
-        return put_full(call, x, weight, state.stored.shape, layout, bias, name or None)
+        return emit_full(call, x, weight, state.stored.shape, layout, bias)
     if pattern.kind in ("LAYER", "RMS"):
         slots = {"weight": pattern.weight, "bias": pattern.bias}
         params = {slot: tensor for slot, tensor in slots.items() if tensor}
@@ -319,10 +321,10 @@ def _whole(pattern: Pattern, call: Call) -> None:
             if not isinstance(width, int) or builder.shape(tensor) != (width,):
                 raise Cannot("a weight of another shape")
         attrs = {"eps": pattern.eps, "axis": -1}
-        return call.put("NORM", attrs, (x,), variant=pattern.kind, params=params, name=name or None)
+        return call.emit("NORM", attrs, (x,), variant=pattern.kind, params=params)
     how = {"GELU": {"approximate": "none"}, "TANH_GELU": {"approximate": "tanh"}}
     variant = pattern.kind.removeprefix("TANH_")
-    return call.put("ACT", how.get(pattern.kind, {}), (x,), variant=variant, name=name or None)
+    return call.emit("ACT", how.get(pattern.kind, {}), (x,), variant=variant)
 
 
 def _unread(builder: Builder, name: str) -> None:
@@ -337,7 +339,7 @@ def _output(builder: Builder, name: str) -> Port:
     return Call(builder, operator, [name], flow=True).port_of(name)
 
 
-def _told(builder: Builder, network: Network) -> list[Port]:
+def _outputs_of_known_shape(builder: Builder, network: Network) -> list[Port]:
     """Outputs of which only the file knows a shape: behind a node that keeps it."""
     shapes = node_shapes(network)
     found = []
@@ -349,9 +351,7 @@ def _told(builder: Builder, network: Network) -> list[Port]:
             continue
         source = aten_source("alias.default", {"n": 0})
         label, inputs = f"{maker}.output", [(maker, place)]
-        made = builder.emit(
-            label, "OP", {}, inputs, variant="raw", source=source, out_shape=said.shape
-        )
+        made = builder.emit_call(label, source, inputs, shape=said.shape)
         found.append((made, 0))
     return found
 

@@ -49,8 +49,8 @@ def table(rules: dict[str, Rule]) -> Enter:
     return named
 
 
-def dtype_given(given: Dtype | None) -> str | None:
-    return None if given is None else given.name
+def dtype_name(dtype: Dtype | None) -> str | None:
+    return None if dtype is None else dtype.name
 
 
 def dialect(node: Node) -> str | None:

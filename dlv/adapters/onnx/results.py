@@ -21,7 +21,7 @@ _BODY = Schema("GraphProto", {12: "output message*"})
 
 def result_types(
     kind: str,
-    found: Form | None,
+    known_form: Form | None,
     attrs: Mapping[str, Any],
     inputs: Sequence[Type],
     count: int,
@@ -34,9 +34,9 @@ def result_types(
     """
     if kind in ("If", "Loop", "Scan", "SequenceMap"):
         return list(bodies) if len(bodies) == count else [None] * count
-    if found is None:
+    if known_form is None:
         return [None] * count
-    words = found.results[:count]
+    words = known_form.results[:count]
     words += words[-1:] * (count - len(words))  # as many as there are, all of one kind
     made = [_type(word, attrs, inputs) for word in words]
     if made and made[0] is None:
@@ -65,7 +65,7 @@ def _type(words: str, attrs: Mapping[str, Any], inputs: Sequence[Type]) -> Type:
             number = attrs.get(word[1:])
             told = dtype_named(number) if type(number) is int and number else None
         elif word.startswith("="):
-            told = _at(inputs, int(word[1:]))
+            told = _type_at(inputs, int(word[1:]))
         elif word == "?":
             told = None
         elif "(" in word:
@@ -75,19 +75,19 @@ def _type(words: str, attrs: Mapping[str, Any], inputs: Sequence[Type]) -> Type:
     return None
 
 
-def _at(inputs: Sequence[Type], place: int) -> Type:
+def _type_at(inputs: Sequence[Type], place: int) -> Type:
     return inputs[place] if place < len(inputs) else None
 
 
 def _special(kind: str, attrs: Mapping[str, Any], inputs: Sequence[Type]) -> Type:
     """What no schema says: types within types, and values of attributes."""
-    first = _at(inputs, 0)
+    first = _type_at(inputs, 0)
     if kind in ("Constant", "ConstantOfShape"):
         return _of_value(kind, attrs)
     if kind == "QuantizeLinear":
         return "uint8"
     if kind == "DequantizeLinear":
-        return _at(inputs, 1)
+        return _type_at(inputs, 1)
     if kind == "SequenceEmpty":
         return "raw:seq(float32)"
     if first is None:

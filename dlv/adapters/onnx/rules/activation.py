@@ -15,38 +15,38 @@ from dlv.network.graph import Node
 
 
 def read_relu(call: Call) -> None:
-    call.put("RELU", {"slope": 0.0}, (call.port(0),))
+    call.emit("RELU", {"slope": 0.0}, (call.port(0),))
 
 
 def read_leaky_relu(call: Call) -> None:
-    call.put("RELU", {"slope": call.decimal("alpha", 0.01)}, (call.port(0),))
+    call.emit("RELU", {"slope": call.decimal("alpha", 0.01)}, (call.port(0),))
 
 
 def _reader_of(variant: str) -> Reader:
     def rule(call: Call) -> None:
-        call.put("ACT", {}, (call.port(0),), variant=variant)
+        call.emit("ACT", {}, (call.port(0),), variant=variant)
 
     return rule
 
 
 def read_gelu(call: Call) -> None:
     how = {"approximate": call.text("approximate", "none")}
-    call.put("ACT", how, (call.port(0),), variant="GELU")
+    call.emit("ACT", how, (call.port(0),), variant="GELU")
 
 
 def read_swish(call: Call) -> None:
     if call.decimal("alpha", 1.0) != 1:
         raise Cannot("a slope")
-    call.put("ACT", {}, (call.port(0),), variant="SILU")
+    call.emit("ACT", {}, (call.port(0),), variant="SILU")
 
 
 def read_clip(call: Call) -> None:
     least = _limit(call, "min", 1, float("-inf"))
     most = _limit(call, "max", 2, float("inf"))
     if least == 0 and most == 6:
-        call.put("ACT", {}, (call.port(0),), variant="RELU6")
+        call.emit("ACT", {}, (call.port(0),), variant="RELU6")
     elif least == 0 and most > 3e38:
-        call.put("RELU", {"slope": 0.0}, (call.port(0),))
+        call.emit("RELU", {"slope": 0.0}, (call.port(0),))
     else:
         raise Cannot("other limits")
 
@@ -61,7 +61,7 @@ def read_clamp(call: Call) -> None:
     x, limits = call.argument(0), []
     for place, name in ((1, "min"), (2, "max")):
         if call.version < 11:
-            limits.append(call.decimal(name) if call.given(name) is not None else None)
+            limits.append(call.decimal(name) if call.attribute(name) is not None else None)
         else:
             limits.append(call.scalar(place) if call.has(place) else None)
     if limits == [None, None]:
@@ -92,7 +92,7 @@ def read_softmax(log: bool) -> Reader:
             axis, rank = call.integer("axis", 1), call.rank()
             if call.axis(axis, rank) != rank - 1:
                 raise Cannot("a softmax over several axes")
-        call.put("SOFTMAX", {"axis": axis, "log": log}, (call.port(0),))
+        call.emit("SOFTMAX", {"axis": axis, "log": log}, (call.port(0),))
 
     return rule
 
@@ -108,7 +108,7 @@ def read_dropout(call: Call) -> None:
         p = float(call.scalar(1)) if call.has(1) else 0.5
     else:
         p = call.decimal("ratio", 0.5)
-    call.put("DROPOUT", {"p": p}, (call.port(0),))
+    call.emit("DROPOUT", {"p": p}, (call.port(0),))
 
 
 # To ONNX

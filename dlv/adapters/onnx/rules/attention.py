@@ -20,14 +20,14 @@ def read_attention(call: Call) -> None:
     call.only_output()
     heads, groups = (call.integer(name, 0) for name in ("q_num_heads", "kv_num_heads"))
     odd = ("softcap", "softmax_precision", "qk_matmul_output_mode")
-    if heads != groups or any(call.given(name) for name in odd):
+    if heads != groups or any(call.attribute(name) for name in odd):
         raise Cannot("a special attention")
     if call.dtype() == "bfloat16":
         raise Cannot("three digits, of which each step on the way rounds")
     _whole_mask(call)
     if call.rank() != (3 if heads else 4):
         raise Cannot("heads")
-    scale = None if call.given("scale") is None else call.decimal("scale")
+    scale = None if call.attribute("scale") is None else call.decimal("scale")
     attrs: dict[str, Any] = {
         "heads": heads or None,
         "causal": call.flag("is_causal", 0),
@@ -35,7 +35,7 @@ def read_attention(call: Call) -> None:
         "p": 0.0,
     }
     inputs = [call.port(place) for place in range(4 if call.has(3) else 3)]
-    call.put("ATTENTION", attrs, inputs)
+    call.emit("ATTENTION", attrs, inputs)
 
 
 def _whole_mask(call: Call) -> None:

@@ -66,7 +66,7 @@ def _sum_or_product(op: str) -> Reader:
             state = call.builder.states[call.value(0)]
             call.builder.states[call.outputs[0]] = state
             return None
-        return call.put(op, {}, [call.port(place) for place in range(count)])
+        return call.emit(op, {}, [call.port(place) for place in range(count)])
 
     return rule
 
@@ -75,7 +75,7 @@ def _aligned(call: Call) -> None:
     """Before version 7 the second tensor could begin at any axis, today at the last ones."""
     if call.version >= 7 or not call.flag("broadcast", 0):
         return
-    axis = call.given("axis")
+    axis = call.attribute("axis")
     ranks = [len(shape) for shape in (call.shape(0), call.shape(1)) if shape is not None]
     if len(ranks) < 2 or ranks[1] > ranks[0]:
         raise Cannot("broadcasting as before version 7")
@@ -93,26 +93,26 @@ def _pair(call: Call, op: str) -> None:
         if all(weights) or item is None:
             raise Cannot("two weights")
         params, x = {"value": call.weight(place)}, call.port(1 - place)
-        return call.put(op, {"shape": item.stored.shape}, (x,), params=params)
+        return call.emit(op, {"shape": item.stored.shape}, (x,), params=params)
     for place in (1, 0):
         number = _number(call, place)
         if number is None or isinstance(call.known(1 - place), Literal):
             continue
         if _of_fractions(call):
             if math.isfinite(number):
-                return call.put(op, {"const": float(number)}, (call.port(1 - place),))
+                return call.emit(op, {"const": float(number)}, (call.port(1 - place),))
             continue
         tensor, shape = call.argument(1 - place), call.shape(1 - place)
         dtype = call.dtype(1 - place)
         return call.aten(f"{op.lower()}.Tensor", tensor, number, shape=shape, dtype=dtype)
-    return call.put(op, {}, (call.port(0), call.port(1)))
+    return call.emit(op, {}, (call.port(0), call.port(1)))
 
 
 def read_subtract(call: Call) -> None:
     number = _number(call, 1)
     if number is not None and _of_fractions(call) and math.isfinite(number):
         # Adding what is less than nothing gives the same bits.
-        return call.put("ADD", {"const": -float(number)}, (call.port(0),))
+        return call.emit("ADD", {"const": -float(number)}, (call.port(0),))
     left = _number(call, 0)
     if left is not None and _of_fractions(call):
         shape, dtype = call.shape(1), call.dtype(1)
@@ -190,7 +190,7 @@ def unary(op: str, dtype: str | None = None, **wanted: float) -> Reader:
 
     def rule(call: Call) -> None:
         for name, value in wanted.items():
-            told = call.given(name)
+            told = call.attribute(name)
             found = value if told is None else told
             if not isinstance(found, float) or abs(found - value) > 1e-6:
                 raise Cannot(f"another {name}")
@@ -204,7 +204,7 @@ def read_concat(call: Call) -> None:
     axis, places = call.integer("axis", 1), range(len(call.operator.inputs))
     held = [call.held(place) for place in places]
     if not any(item is not None and item.trainable for item in held):
-        return call.put("CONCAT", {"axis": axis}, [call.port(place) for place in places])
+        return call.emit("CONCAT", {"axis": axis}, [call.port(place) for place in places])
     return call.aten("cat.default", [call.argument(place) for place in places], axis)
 
 

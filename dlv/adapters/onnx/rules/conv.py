@@ -67,7 +67,7 @@ def read_conv(call: Call) -> None:
         "dilation": dilation,
         "groups": call.integer("group", 1),
     }
-    call.put("CONV", attrs, (call.port(0),), params=params)
+    call.emit("CONV", attrs, (call.port(0),), params=params)
 
 
 def read_deconv(call: Call) -> None:
@@ -87,7 +87,7 @@ def read_deconv(call: Call) -> None:
         "groups": groups,
         "output_pad": extra,
     }
-    call.put("DECONV", attrs, (call.port(0),), params=params)
+    call.emit("DECONV", attrs, (call.port(0),), params=params)
 
 
 def _deconv_pads(
@@ -206,9 +206,9 @@ def _attributes(node: Node, pad: Sequence[tuple[int, int]]) -> dict[str, Any]:
     }
 
 
-def _laid_out(g: Graph, node: Node, made: Value) -> Value:
+def _laid_out(g: Graph, node: Node, result: Value) -> Value:
     last = node.attrs["channels"] == "last"
-    return channels_last(g, made, len(node.attrs["kernel"])) if last else made
+    return channels_last(g, result, len(node.attrs["kernel"])) if last else result
 
 
 READERS: dict[str, Reader] = {"Conv": read_conv, "ConvTranspose": read_deconv}

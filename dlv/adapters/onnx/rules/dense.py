@@ -14,19 +14,18 @@ from dlv.network.sizes import Shape, broadcast
 # From ONNX
 
 
-def put_full(
+def emit_full(
     call: Call,
     x: Port,
     weight: str,
     shape: Shape,
     layout: str,
     bias: str | None,
-    name: str | None = None,
 ) -> None:
     """FULL of a stored matrix; `shape` is that of the matrix as it is stored."""
     params = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
     out = shape[0] if layout == "out_in" else shape[1]
-    call.put("FULL", {"out": out, "layout": layout}, (x,), params=params, name=name)
+    call.emit("FULL", {"out": out, "layout": layout}, (x,), params=params)
 
 
 def read_gemm(call: Call) -> None:
@@ -41,7 +40,7 @@ def read_gemm(call: Call) -> None:
     layout = "out_in" if bool(flip) != held.flipped else "in_out"
     out = shape[0] if layout == "out_in" else shape[1]
     if not call.has(2):
-        return put_full(call, call.port(0), weight, shape, layout, None)
+        return emit_full(call, call.port(0), weight, shape, layout, None)
     if call.decimal("beta", 1.0) != 1:
         raise Cannot("Gemm with a scale")
     if not broadcast and call.shape(2) == (out,):
@@ -49,16 +48,16 @@ def read_gemm(call: Call) -> None:
     if broadcast and call.version < 7 and call.shape(2) != (out,):
         raise Cannot("broadcasting as before version 7")
     if call.shape(2) == (out,) and call.held(2) is not None:
-        return put_full(call, call.port(0), weight, shape, layout, call.weight(2))
+        return emit_full(call, call.port(0), weight, shape, layout, call.weight(2))
     # What is added is no plain bias: it is added by a node of its own.
     attrs, third = {"out": out, "layout": layout}, call.held(2)
     if third is None:
         added = call.port(2)
         x = call.before("FULL", attrs, (call.port(0),), params={"weight": weight})
-        return call.put("ADD", {}, (x, added))
+        return call.emit("ADD", {}, (x, added))
     x = call.before("FULL", attrs, (call.port(0),), params={"weight": weight})
     params = {"value": call.weight(2)}
-    return call.put("ADD", {"shape": third.stored.shape}, (x,), params=params)
+    return call.emit("ADD", {"shape": third.stored.shape}, (x,), params=params)
 
 
 def read_matmul(call: Call) -> None:
@@ -67,7 +66,7 @@ def read_matmul(call: Call) -> None:
         raise Cannot("no layer")
     layout = "out_in" if held.flipped else "in_out"
     weight = call.weight(1, flipped=held.flipped)
-    put_full(call, call.port(0), weight, held.stored.shape, layout, None)
+    emit_full(call, call.port(0), weight, held.stored.shape, layout, None)
 
 
 def read_matmul_as_aten(call: Call) -> None:
@@ -91,7 +90,7 @@ def read_embed(call: Call, table: Held) -> None:
         raise Cannot("no table of rows")
     size = {"rows": shape[0], "out": shape[1]}
     params, dtype = {"weight": call.weight(0)}, table.stored.dtype
-    call.put("EMBED", size, (call.port(1),), params=params, dtype=dtype)
+    call.emit("EMBED", size, (call.port(1),), params=params, dtype=dtype)
 
 
 # To ONNX

@@ -147,11 +147,11 @@ def write_arithmetic(g: Graph, node: Node, inputs: Sequence[Item]) -> Item:
     return calculate(g, name, given)
 
 
-def calculate(g: Graph, name: str, given: Sequence[Item]) -> Value:
+def calculate(g: Graph, name: str, operands: Sequence[Item]) -> Value:
     """Arithmetic on lengths at run time; they are lists of one."""
     values = [
         item if isinstance(item, Value) and item.weak else g.reshape(g.value(item), [1])
-        for item in given
+        for item in operands
     ]
     if name in ("truediv", "sym_float", "sqrt"):
         values = [g.cast(value, "float32") for value in values]

@@ -11,6 +11,7 @@ from dlv.adapters.onnx.builder import Cannot
 from dlv.adapters.onnx.call import Call, Reader
 from dlv.adapters.onnx.graph import FLOATS, NARROW, Graph, Item, Value, Writer
 from dlv.adapters.onnx.recorded import Dtype, arguments, dialect
+from dlv.adapters.onnx.rules.dense import read_embed
 from dlv.adapters.onnx.rules.lengths import (
     Lengths,
     checked_length,
@@ -43,7 +44,7 @@ def read_reshape(call: Call) -> None:
         whole = bool(entries) and entries == [0] * behind + [-1]
         if whole and (shape is None or len(shape) > behind):
             attrs = {"kind": "flatten", "start": behind, "end": -1}
-            return call.put("RESHAPE", attrs, (x,))
+            return call.emit("RESHAPE", attrs, (x,))
         for place in zeros:
             if shape is not None and place >= len(shape):
                 raise Cannot("a length of an axis that is not there")
@@ -52,7 +53,7 @@ def read_reshape(call: Call) -> None:
     if len(open_places) == 1 and -1 not in entries and 0 not in entries:
         entries[open_places[0]] = -1
     size, ports = read_size(call, entries)
-    return call.put("RESHAPE", {"kind": "view", "size": size}, (x, *ports))
+    return call.emit("RESHAPE", {"kind": "view", "size": size}, (x, *ports))
 
 
 def read_flatten(call: Call) -> None:
@@ -62,15 +63,15 @@ def read_flatten(call: Call) -> None:
         if axis > len(shape):
             raise Cannot("an axis that is not there")
     if axis == 0:
-        return call.put("RESHAPE", {"kind": "view", "size": [1, -1]}, (x,))
+        return call.emit("RESHAPE", {"kind": "view", "size": [1, -1]}, (x,))
     if axis < 0 or (shape is not None and axis >= len(shape)):
         if shape is None or axis < 0:
             raise Cannot("the rank is not known")
         flat = x if axis == 1 else _flat(call, x, axis)
-        return call.put("RESHAPE", {"kind": "unsqueeze", "axis": 1}, (flat,))
+        return call.emit("RESHAPE", {"kind": "unsqueeze", "axis": 1}, (flat,))
     if axis > 1:
         x = _flat(call, x, axis)
-    return call.put("RESHAPE", {"kind": "flatten", "start": 1, "end": -1}, (x,))
+    return call.emit("RESHAPE", {"kind": "flatten", "start": 1, "end": -1}, (x,))
 
 
 def _flat(call: Call, x: Port, axis: int) -> Port:
@@ -87,13 +88,13 @@ def read_transpose(call: Call) -> None:
     axes = call.integers("perm", []) or list(range(call.rank()))[::-1]
     moved = [place for place, axis in enumerate(axes) if place != axis]
     if len(moved) == 2:
-        return call.put("RESHAPE", {"kind": "transpose", "axes": moved}, (x,))
-    return call.put("RESHAPE", {"kind": "permute", "axes": axes}, (x,))
+        return call.emit("RESHAPE", {"kind": "transpose", "axes": moved}, (x,))
+    return call.emit("RESHAPE", {"kind": "permute", "axes": axes}, (x,))
 
 
 def read_squeeze(call: Call) -> None:
     attrs = {"kind": "squeeze", "axis": call.axes()}
-    call.put("RESHAPE", attrs, (call.port(0),))
+    call.emit("RESHAPE", attrs, (call.port(0),))
 
 
 def read_unsqueeze(call: Call) -> None:
@@ -105,7 +106,7 @@ def read_unsqueeze(call: Call) -> None:
         axes = sorted(call.axis(axis, rank) for axis in axes)
     for axis in axes[:-1]:
         x = call.before("RESHAPE", {"kind": "unsqueeze", "axis": axis}, (x,))
-    call.put("RESHAPE", {"kind": "unsqueeze", "axis": axes[-1]}, (x,))
+    call.emit("RESHAPE", {"kind": "unsqueeze", "axis": axes[-1]}, (x,))
 
 
 def read_slice(call: Call) -> None:
@@ -136,7 +137,7 @@ def read_slice(call: Call) -> None:
         if place < len(cuts) - 1:
             x = call.before("RESHAPE", attrs, (x,))
         else:
-            call.put("RESHAPE", attrs, (x,))
+            call.emit("RESHAPE", attrs, (x,))
     return None
 
 
@@ -177,21 +178,16 @@ def read_split(call: Call) -> None:
 def read_gather(call: Call) -> None:
     table, axis = call.held(0), call.integer("axis", 0)
     if table is not None and table.trainable and not table.flipped:
-        shape = table.stored.shape
-        if axis or len(shape) != 2:
-            raise Cannot("no table of rows")
-        size = {"rows": shape[0], "out": shape[1]}
-        params, dtype = {"weight": call.weight(0)}, table.stored.dtype
-        return call.put("EMBED", size, (call.port(1),), params=params, dtype=dtype)
+        return read_embed(call, table)
     places = call.known(1)
     if not isinstance(places, Literal) or places.shape not in ((), (1,)):
         raise Cannot("places known at run time")
     [index], x = call.whole(1), call.port(0)
     if not places.shape:
-        return call.put("RESHAPE", {"kind": "select", "axis": axis, "index": index}, (x,))
+        return call.emit("RESHAPE", {"kind": "select", "axis": axis, "index": index}, (x,))
     end = None if index == -1 else index + 1
     attrs: dict[str, Any] = {"kind": "slice", "axis": axis, "start": index, "end": end}
-    return call.put("RESHAPE", attrs, (x,))
+    return call.emit("RESHAPE", attrs, (x,))
 
 
 def read_pick(call: Call) -> None:
@@ -222,7 +218,7 @@ def read_expand(call: Call) -> None:
         elif isinstance(entry, int) and isinstance(dim, int) and dim not in (1, entry):
             raise Cannot("lengths that do not go together")
     size, ports = read_size(call, entries)
-    call.put("RESHAPE", {"kind": "expand", "size": size}, (x, *ports))
+    call.emit("RESHAPE", {"kind": "expand", "size": size}, (x, *ports))
 
 
 def read_tile(call: Call) -> None:
@@ -247,7 +243,7 @@ def read_cast(call: Call) -> None:
     call.idle("saturate", "round_mode")  # of eight bits
     if dtype not in DTYPES:
         raise Cannot(f"a cast to {dtype}")
-    call.put("RESHAPE", {"kind": "to", "dtype": dtype}, (call.port(0),), dtype=dtype)
+    call.emit("RESHAPE", {"kind": "to", "dtype": dtype}, (call.port(0),), dtype=dtype)
 
 
 def read_cast_like(call: Call) -> None:
@@ -255,11 +251,11 @@ def read_cast_like(call: Call) -> None:
     if dtype is None or dtype not in DTYPES or dtype.startswith("float8"):
         raise Cannot(f"a cast to {dtype}")
     call.idle("saturate", "round_mode")
-    call.put("RESHAPE", {"kind": "to", "dtype": dtype}, (call.port(0),), dtype=dtype)
+    call.emit("RESHAPE", {"kind": "to", "dtype": dtype}, (call.port(0),), dtype=dtype)
 
 
 def read_fill(call: Call) -> None:
-    value = call.given("value")
+    value = call.attribute("value")
     number: float = 0.0
     if value is not None:
         values = value.values(1) if isinstance(value, Stored) else None
@@ -267,7 +263,7 @@ def read_fill(call: Call) -> None:
             raise Cannot("a filling that is no float32")
         number = float(values[0])
     size, ports = read_size(call, call.entries(0))
-    call.put("RESHAPE", {"kind": "fill", "size": size, "const": number}, ports, dtype="float32")
+    call.emit("RESHAPE", {"kind": "fill", "size": size, "const": number}, ports, dtype="float32")
 
 
 def read_pad(call: Call) -> None:

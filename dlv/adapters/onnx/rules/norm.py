@@ -29,13 +29,13 @@ def read_batch_norm(call: Call) -> None:
         "momentum": round(1 - call.decimal("momentum", 0.9), 7),
         "axis": 1,
     }
-    call.put("NORM", attrs, (call.port(0),), variant="BATCH", params=params)
+    call.emit("NORM", attrs, (call.port(0),), variant="BATCH", params=params)
 
 
 def read_instance_norm(call: Call) -> None:
     params = {"weight": call.weight(1), "bias": call.weight(2)}
     attrs = {"eps": call.decimal("epsilon", 1e-5)}
-    call.put("NORM", attrs, (call.port(0),), variant="INSTANCE", params=params)
+    call.emit("NORM", attrs, (call.port(0),), variant="INSTANCE", params=params)
 
 
 def read_layer_norm(call: Call) -> None:
@@ -43,13 +43,13 @@ def read_layer_norm(call: Call) -> None:
     slots = {1: "weight", 2: "bias"} if call.has(2) else {1: "weight"}
     params = {slot: call.weight(place) for place, slot in slots.items()}
     attrs = {"eps": call.decimal("epsilon", 1e-5), "axis": _tail(call, list(slots))}
-    call.put("NORM", attrs, (call.port(0),), variant="LAYER", params=params)
+    call.emit("NORM", attrs, (call.port(0),), variant="LAYER", params=params)
 
 
 def read_rms_norm(call: Call) -> None:
     params = {"weight": call.weight(1)}
     attrs = {"eps": call.decimal("epsilon", 1e-5), "axis": _tail(call, [1])}
-    call.put("NORM", attrs, (call.port(0),), variant="RMS", params=params)
+    call.emit("NORM", attrs, (call.port(0),), variant="RMS", params=params)
 
 
 def _tail(call: Call, places: Sequence[int]) -> int:
@@ -77,7 +77,7 @@ def read_group_norm(call: Call) -> None:
         raise Cannot("weights of groups")
     params = {"weight": call.weight(1), "bias": call.weight(2)}
     attrs = {"eps": call.decimal("epsilon", 1e-5), "groups": groups}
-    call.put("NORM", attrs, (call.port(0),), variant="GROUP", params=params)
+    call.emit("NORM", attrs, (call.port(0),), variant="GROUP", params=params)
 
 
 def read_lrn(call: Call) -> None:
@@ -87,7 +87,7 @@ def read_lrn(call: Call) -> None:
         "beta": call.decimal("beta", 0.75),
         "k": call.decimal("bias", 1.0),
     }
-    call.put("NORM", attrs, (call.port(0),), variant="LRN")
+    call.emit("NORM", attrs, (call.port(0),), variant="LRN")
 
 
 # To ONNX
@@ -156,15 +156,15 @@ def _standard(g: Graph, x: Value, axes: Sequence[int], eps: float) -> Value:
     return g.op("Div", [off, g.op("Sqrt", [raised])])
 
 
-def _affine(g: Graph, node: Node, x: Value, made: Value) -> Value:
+def _affine(g: Graph, node: Node, x: Value, result: Value) -> Value:
     """Weight and bias of the channels, which are axis 1."""
     for slot, kind in (("weight", "Mul"), ("bias", "Add")):
         if slot in node.params:
             value = g.weight(node, slot, x.dtype)
             if x.rank > 2:
                 value = g.unsqueeze(value, *range(1, x.rank - 1))
-            made = g.op(kind, [made, value])
-    return made
+            result = g.op(kind, [result, value])
+    return result
 
 
 def _instance(g: Graph, node: Node, x: Value) -> Value:

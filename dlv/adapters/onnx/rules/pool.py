@@ -48,7 +48,7 @@ def _pool(variant: str) -> Reader:
             attrs["count_pad"] = counted or not any(map(any, pad))
         elif call.flag("storage_order", 0):
             raise Cannot("places are counted along columns")
-        call.put("POOL", attrs, (call.port(0),), variant=variant)
+        call.emit("POOL", attrs, (call.port(0),), variant=variant)
 
     return rule
 
@@ -56,14 +56,14 @@ def _pool(variant: str) -> Reader:
 def _global_pool(variant: str) -> Reader:
     def rule(call: Call) -> None:
         axes = call.rank() - 2
-        call.put("POOL", {"size": [1] * axes}, (call.port(0),), variant=variant)
+        call.emit("POOL", {"size": [1] * axes}, (call.port(0),), variant=variant)
 
     return rule
 
 
 def read_mean(call: Call) -> None:
     axes, keep = call.reduced_axes()
-    call.put("POOL", {"axis": axes, "keep": keep}, (call.port(0),), variant="MEAN")
+    call.emit("POOL", {"axis": axes, "keep": keep}, (call.port(0),), variant="MEAN")
 
 
 def read_resize(call: Call) -> None:
@@ -201,7 +201,7 @@ def _weighed(
     return g.transpose(made, [order.index(place) for place in range(x.rank)])
 
 
-def _begun(g: Graph, attrs: Mapping[str, Any], x: Value, made: Value) -> Value:
+def _begun(g: Graph, attrs: Mapping[str, Any], x: Value, result: Value) -> Value:
     """Without windows that begin in padding which the operator does not see as such."""
     for axis, (stride, (before, _)) in enumerate(
         zip(attrs["stride"], attrs["pad"], strict=True), 2
@@ -209,13 +209,13 @@ def _begun(g: Graph, attrs: Mapping[str, Any], x: Value, made: Value) -> Value:
         length = g.length(x, axis)
         if isinstance(length, Value):
             reach = calculate(g, "add", [length, before + stride - 1])
-            made = g.slice(
-                replace(made, shape=made.shape or x.shape),
+            result = g.slice(
+                replace(result, shape=result.shape or x.shape),
                 axis,
                 0,
                 calculate(g, "floordiv", [reach, stride]),
             )
-    return made
+    return result
 
 
 def _rounding(attrs: Mapping[str, Any], lengths: Shape) -> tuple[bool, bool, list[int]]:
@@ -249,11 +249,11 @@ def _padded(g: Graph, x: Value, pad: Pads, value: float) -> Value:
     return g.op("Pad", [x, amounts, g.constant(value, x.dtype)], shape=tuple(shape))
 
 
-def _largest(g: Graph, x: Value, given: dict[str, Any]) -> list[Value]:
+def _largest(g: Graph, x: Value, attrs: dict[str, Any]) -> list[Value]:
     """The largest values and, where they are asked for, their places on the plane."""
     if 1 not in g.ports:
-        return [g.op("MaxPool", [x], given, shape=None)]
-    made, places = g.ops("MaxPool", [x], [(x.dtype, None), ("int64", None)], given)
+        return [g.op("MaxPool", [x], attrs, shape=None)]
+    made, places = g.ops("MaxPool", [x], [(x.dtype, None), ("int64", None)], attrs)
     # ONNX counts through the whole tensor, the vocabulary through one map.
     plane = product((x.shape or (None,))[2:])
     if plane is not None and not plane.symbols:

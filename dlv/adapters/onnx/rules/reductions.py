@@ -60,7 +60,7 @@ def read_top(call: Call) -> None:
         raise Cannot("in any order")
     x, builder, largest = call.argument(0), call.builder, call.flag("largest", 1)
     source = aten_source("sort.stable", x, stable=True, dim=axis, descending=largest)
-    made = call.emit_raw(source, call.shape(0))
+    made = call.call_node(source, call.shape(0))
     for place, value in enumerate(call.operator.outputs):
         if value:
             attrs = {"kind": "getitem", "index": place}

@@ -8,7 +8,7 @@ from typing import Any
 
 from dlv.adapters.onnx.graph import Graph, Item, Value
 from dlv.adapters.onnx.promotion import arithmetic, category, fractions, together
-from dlv.adapters.onnx.recorded import Dtype, Rule, dtype_given, table
+from dlv.adapters.onnx.recorded import Dtype, Rule, dtype_name, table
 from dlv.adapters.onnx.rules.lengths import calculate
 from dlv.adapters.onnx.rules.movement import converted
 from dlv.adapters.onnx.writing.aten_math import maximum
@@ -29,7 +29,7 @@ def axes_of(dim: Axes) -> list[int] | None:
 
 
 def _cast(g: Graph, x: Item, dtype: Dtype | None) -> Value:
-    return converted(g, g.value(x), dtype_given(dtype))
+    return converted(g, g.value(x), dtype_name(dtype))
 
 
 @_rule("sum.default")
@@ -86,7 +86,7 @@ REDUCTIONS["amax"] = REDUCTIONS["max.default"] = _extreme("ReduceMax")
 REDUCTIONS["amin"] = REDUCTIONS["min.default"] = _extreme("ReduceMin")
 
 
-def _found(kind: str) -> Rule:
+def _best_and_place(kind: str) -> Rule:
     def rule(g: Graph, x: Item, dim: int, keepdim: bool = False) -> list[Value]:
         value = g.value(x)
         best = g.reduce(f"Reduce{kind}", value, [dim], keepdim)
@@ -95,7 +95,7 @@ def _found(kind: str) -> Rule:
     return rule
 
 
-REDUCTIONS["max.dim"], REDUCTIONS["min.dim"] = _found("Max"), _found("Min")
+REDUCTIONS["max.dim"], REDUCTIONS["min.dim"] = _best_and_place("Max"), _best_and_place("Min")
 
 
 def _place(g: Graph, kind: str, x: Value, dim: int, keepdim: bool) -> Value:

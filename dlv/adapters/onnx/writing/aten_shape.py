@@ -8,7 +8,7 @@ from typing import Any
 
 from dlv.adapters.onnx.graph import NARROW, Graph, Item, Value, dtype_of, merged
 from dlv.adapters.onnx.promotion import arithmetic, together
-from dlv.adapters.onnx.recorded import Dtype, Rule, dtype_given, table
+from dlv.adapters.onnx.recorded import Dtype, Rule, dtype_name, table
 from dlv.adapters.onnx.rules.lengths import calculate
 from dlv.adapters.onnx.rules.movement import (
     LAST,
@@ -408,7 +408,7 @@ def arange(g: Graph, start: Item, end: Item, step: Item = 1, dtype: Dtype | None
     default = (
         "float32" if any(dtype_of(item) in ("float32", "float64") for item in items) else "int64"
     )
-    wanted = plain(dtype_given(dtype), default)
+    wanted = plain(dtype_name(dtype), default)
     counted = wanted if wanted in ("int64", "int32", "float32", "float64") else default
     length: Dim = None
     numbers = [item for item in items if not isinstance(item, Value)]
@@ -422,7 +422,7 @@ def arange(g: Graph, start: Item, end: Item, step: Item = 1, dtype: Dtype | None
 
 @_rule("linspace.default")
 def linspace(g: Graph, start: Item, end: Item, steps: int, dtype: Dtype | None = None) -> Value:
-    wanted = plain(dtype_given(dtype), "float32")
+    wanted = plain(dtype_name(dtype), "float32")
     places = arange(g, 0, steps, 1, Dtype("float64"))
     step = arithmetic(g, "Div", [arithmetic(g, "Sub", [end, start]), float(max(steps - 1, 1))])
     made = arithmetic(g, "Add", [arithmetic(g, "Mul", [places, g.cast(step, "float64")]), start])
@@ -433,17 +433,17 @@ def linspace(g: Graph, start: Item, end: Item, steps: int, dtype: Dtype | None =
 def eye(g: Graph, n: int | Value, m: Any = None, dtype: Dtype | None = None) -> Value:
     columns = arange(g, 0, n if m is None else m)
     rows = g.unsqueeze(arange(g, 0, n), 1)
-    return g.cast(g.binary("Equal", rows, columns, "bool"), plain(dtype_given(dtype), "float32"))
+    return g.cast(g.binary("Equal", rows, columns, "bool"), plain(dtype_name(dtype), "float32"))
 
 
 @_rule("full")
 def full(g: Graph, size: Lengths, fill_value: Item, dtype: Dtype | None = None) -> Value:
-    return filled(g, size, fill_value, plain(dtype_given(dtype), dtype_of(fill_value)))
+    return filled(g, size, fill_value, plain(dtype_name(dtype), dtype_of(fill_value)))
 
 
-def _made(const: int, like: bool) -> Rule:
+def _constant_rule(const: int, like: bool) -> Rule:
     def of_size(g: Graph, size: Lengths, dtype: Dtype | None = None) -> Value:
-        return filled(g, size, const, plain(dtype_given(dtype), "float32"))
+        return filled(g, size, const, plain(dtype_name(dtype), "float32"))
 
     def of_tensor(g: Graph, x: Item, dtype: Dtype | None = None) -> Value:
         return full_like(g, x, const, dtype)
@@ -452,13 +452,14 @@ def _made(const: int, like: bool) -> Rule:
 
 
 for _name, _const in (("zeros", 0), ("ones", 1), ("empty", 0)):
-    SHAPES[_name], SHAPES[f"{_name}_like"] = _made(_const, False), _made(_const, True)
+    SHAPES[_name] = _constant_rule(_const, False)
+    SHAPES[f"{_name}_like"] = _constant_rule(_const, True)
 
 
 @_rule("full_like")
 def full_like(g: Graph, x: Item, fill_value: Item, dtype: Dtype | None = None) -> Value:
     value = g.value(x)
-    wanted = plain(dtype_given(dtype), value.dtype)
+    wanted = plain(dtype_name(dtype), value.dtype)
     return filled(g, lengths_of(g, value), fill_value, wanted)
 
 
@@ -466,7 +467,7 @@ def full_like(g: Graph, x: Item, fill_value: Item, dtype: Dtype | None = None) -
 def new_full(
     g: Graph, x: Item, size: Lengths, fill_value: Item, dtype: Dtype | None = None
 ) -> Value:
-    return filled(g, size, fill_value, plain(dtype_given(dtype), dtype_of(x)))
+    return filled(g, size, fill_value, plain(dtype_name(dtype), dtype_of(x)))
 
 
 @_rule("new_zeros", "new_empty")
@@ -481,7 +482,7 @@ def new_ones(g: Graph, x: Item, size: Lengths, dtype: Dtype | None = None) -> Va
 
 @_rule("scalar_tensor")
 def scalar_tensor(g: Graph, s: Item, dtype: Dtype | None = None) -> Value:
-    return converted(g, g.value(s), dtype_given(dtype) or "float32")
+    return converted(g, g.value(s), dtype_name(dtype) or "float32")
 
 
 @_rule("one_hot")

@@ -210,9 +210,9 @@ def _decoded(text: Any) -> bytes:
         raise UsageError("its source holds bytes that are not written as such") from error
 
 
-def _tensor(given: Mapping[str, Any]) -> Array:
-    data, dtype = _decoded(given["elements"]), str(given.get("dtype"))
-    dims = checked_shape(given.get("shape"), "the shape of an attribute")
+def _tensor(described: Mapping[str, Any]) -> Array:
+    data, dtype = _decoded(described["elements"]), str(described.get("dtype"))
+    dims = checked_shape(described.get("shape"), "the shape of an attribute")
     shape = tuple(dim for dim in dims if isinstance(dim, int))
     size = ITEM_BYTES.get(dtype, 0)
     for dim in shape:
@@ -247,7 +247,7 @@ def _check_body(body: Encoded, version: int) -> None:
 def _captured(g: Graph, name: str, item: Any) -> int:
     """A value of the surrounding graph that its own graphs use by name."""
     value = _plain(g, g.value(item))
-    if g.stored.get(g.kept(name)) != value and g.inputs.get(name) != value:
+    if g.stored.get(g.untied(name)) != value and g.inputs.get(name) != value:
         value = g.op("Identity", [value])
         g.fixed[value.id] = name
     return value.id

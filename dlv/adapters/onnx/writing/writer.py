@@ -121,7 +121,7 @@ class Walk:
         first = g.last
         try:
             inputs = [self._value(port) for port in _ports(node)]
-            made = self._made(node, inputs)
+            made = self._written(node, inputs)
             results = list(made) if isinstance(made, Sequence) else [made]
             if not all(isinstance(item, (Value, int, float)) for item in results):
                 raise UsageError("what it gives is no tensor")
@@ -135,7 +135,7 @@ class Walk:
             error.args = (error.message,)
             raise
 
-    def _made(self, node: Node, inputs: Sequence[Item]) -> Item | Sequence[Item]:
+    def _written(self, node: Node, inputs: Sequence[Item]) -> Item | Sequence[Item]:
         if node.op == "OP":
             return raw(self.graph, node, inputs)
         faults = attribute_faults(node)
@@ -153,7 +153,7 @@ class Walk:
         """What is stored is what the node takes."""
         shapes = [item.shape if isinstance(item, Value) else () for item in inputs]
         for slot, wanted in _checked(layer_of(node).parameter_shapes, node, shapes).items():
-            tensor = self.tensors.get(self.graph.kept(node.params.get(slot, "")))
+            tensor = self.tensors.get(self.graph.untied(node.params.get(slot, "")))
             if tensor is not None and not fits(tensor.shape, wanted):
                 raise UsageError(
                     f"the tensor {tensor.name!r} of {slot!r} has another shape",
@@ -334,9 +334,9 @@ class _File:
         final: dict[int, str] = {}
         for wanted, value in (*g.stored.items(), *g.inputs.items()):
             if value.id in self.walk.used or wanted in g.inputs:
-                final.setdefault(value.id, self._told(wanted, names.take(wanted)))
+                final.setdefault(value.id, self._noted_name(wanted, names.take(wanted)))
         for wanted, value in self.walk.outputs:
-            final[value.id] = self._told(wanted, names.take(wanted))
+            final[value.id] = self._noted_name(wanted, names.take(wanted))
         for item, wanted in g.fixed.items():
             if item in self.walk.used and names.take(wanted) != wanted:
                 raise UsageError(f"two values would be called {wanted!r} in the file")
@@ -354,7 +354,7 @@ class _File:
                 final[item] = names.take(f"{g.made[item].name}/const")
         return final
 
-    def _told(self, wanted: str, name: str) -> str:
+    def _noted_name(self, wanted: str, name: str) -> str:
         if wanted != name:
             self.notes.append(f"{wanted!r} is called {name!r} in the file: the name stands twice")
         return name
@@ -373,7 +373,7 @@ class _File:
     def _tell_unused(self) -> None:
         g = self.graph
         written = {name for name, value in g.stored.items() if value.id in self.walk.used}
-        tied = {name for name in self.walk.tensors if g.kept(name) in written}
+        tied = {name for name in self.walk.tensors if g.untied(name) in written}
         # Those that count training steps have nothing to say in inference.
         left = [
             name
