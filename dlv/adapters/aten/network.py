@@ -31,7 +31,7 @@ from dlv.adapters.aten.record import (
 from dlv.adapters.aten.rewrite import RESPONSE_NORM, join, unfold
 from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.names import FreeNames
-from dlv.canonical import matrix_hasher, number
+from dlv.canonical import number
 from dlv.network.fields import FieldError
 from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.inference import attribute_faults, enough
@@ -201,7 +201,7 @@ class _Conversion:
         self._name(steps, names)
         nodes = [node for step in steps for node in self._nodes(step)]
         outputs = tuple(self._output(item, names, nodes) for item in self._outputs())
-        hashed = {name: _hash(tensor) for name, tensor in used}
+        hashed = {name: tensor.content_hash() for name, tensor in used}
         network = Network(
             tuple(inputs),
             tuple(nodes),
@@ -212,7 +212,9 @@ class _Conversion:
             constant_shapes={name: tensor.shape for name, tensor in used},
         )
         self._unknown(nodes)
-        kept_tensors = [_renamed(tensor, name) for name, tensor in used]
+        kept_tensors = [
+            replace(tensor, name=name, role="buffer", tied=None) for name, tensor in used
+        ]
         return Converted(network, kept_tensors, self.notes, self.recorded)
 
     def _tell(self, written: Written) -> None:
@@ -417,7 +419,9 @@ class _Conversion:
         name = names.take("alias")
         nodes.append(
             Node(
-                *(name, "OP", "raw", {}, ()),
+                name,
+                "OP",
+                "raw",
                 params={"self": self.state[ref.name]},
                 source=_source("aten.alias.default", [{"p": "self"}], {}),
                 out_shape=self._shape(ref),
@@ -468,18 +472,3 @@ def _json(value: Argument, name: str, tag: Any) -> dict[str, Any]:
     if isinstance(value, list):
         return {"l": [_json(item, "", tag) for item in value]}
     return {"c": number(value) if isinstance(value, float) else value}
-
-
-def _hash(tensor: Tensor) -> str:
-    hasher = matrix_hasher(tensor.dtype, tensor.shape)
-    for part in tensor.parts():
-        hasher.update(part)
-    return hasher.hexdigest()
-
-
-def _renamed(tensor: Tensor, name: str) -> Tensor:
-    return Tensor(
-        *(name, tensor.dtype, tensor.shape, tensor.nbytes, tensor.read),
-        role="buffer",
-        part=tensor.part,
-    )

@@ -13,7 +13,6 @@ from dlv.adapters.names import FreeNames
 from dlv.adapters.onnx.model import Model, Operator
 from dlv.adapters.onnx.tensors import Stored
 from dlv.adapters.onnx.values import Formula, Known, Length, Literal, Sizes
-from dlv.canonical import matrix_hasher
 from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.inference import attribute_faults, enough
 from dlv.network.ops.registry import layer_of
@@ -258,11 +257,8 @@ class Builder:
             tensor = Tensor(name, state.dtype, state.shape, len(raw), lambda: raw, "buffer")
         else:
             raise Cannot("a value that is known at run time only")
-        hasher = matrix_hasher(tensor.dtype, tensor.shape)
-        for part in tensor.parts():
-            hasher.update(part)
         self._constant_of[key] = name
-        self.constants[name], self.hashes[name] = tensor, hasher.hexdigest()
+        self.constants[name], self.hashes[name] = tensor, tensor.content_hash()
         self.shapes[name, 0], self.dtypes[name, 0] = tensor.shape, tensor.dtype
         return name, 0
 

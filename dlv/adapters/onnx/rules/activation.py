@@ -8,7 +8,7 @@ from dlv.adapters.onnx.builder import Cannot
 from dlv.adapters.onnx.call import Call, Reader
 from dlv.adapters.onnx.graph import Graph, Item, Value, Writer
 from dlv.adapters.onnx.promotion import fractions
-from dlv.adapters.onnx.rules.combine import unary
+from dlv.adapters.onnx.rules.combine import unary_reader
 from dlv.network.graph import Node
 
 # From ONNX
@@ -22,7 +22,7 @@ def read_leaky_relu(call: Call) -> None:
     call.emit("RELU", {"slope": call.decimal("alpha", 0.01)}, (call.port(0),))
 
 
-def _reader_of(variant: str) -> Reader:
+def _act_reader(variant: str) -> Reader:
     def rule(call: Call) -> None:
         call.emit("ACT", {}, (call.port(0),), variant=variant)
 
@@ -69,7 +69,7 @@ def read_clamp(call: Call) -> None:
     call.aten("clamp.default", x, *limits, shape=call.shape(0), dtype=call.dtype())
 
 
-def _sloped(op: str, name: str, default: float) -> Reader:
+def _sloped_reader(op: str, name: str, default: float) -> Reader:
     def rule(call: Call) -> None:
         slope = call.decimal(name, default)
         call.aten(op, call.argument(0), slope, shape=call.shape(0), dtype=call.dtype())
@@ -77,13 +77,13 @@ def _sloped(op: str, name: str, default: float) -> Reader:
     return rule
 
 
-def _hard_sigmoid(call: Call) -> None:
+def read_hard_sigmoid(call: Call) -> None:
     if abs(call.decimal("alpha", 0.2) - 1 / 6) > 1e-6:
         raise Cannot("another slope")
-    unary("hardsigmoid.default", beta=0.5)(call)
+    unary_reader("hardsigmoid.default", beta=0.5)(call)
 
 
-def read_softmax(log: bool) -> Reader:
+def _softmax_reader(log: bool) -> Reader:
     def rule(call: Call) -> None:
         if call.version >= 13:
             axis = call.integer("axis", -1)
@@ -148,21 +148,21 @@ def write_dropout(g: Graph, node: Node, inputs: Sequence[Item]) -> Value:
 READERS: dict[str, Reader] = {
     "Relu": read_relu,
     "LeakyRelu": read_leaky_relu,
-    "Sigmoid": _reader_of("SIGMOID"),
-    "Tanh": _reader_of("TANH"),
+    "Sigmoid": _act_reader("SIGMOID"),
+    "Tanh": _act_reader("TANH"),
     "Gelu": read_gelu,
     "Swish": read_swish,
     "Clip": read_clip,
-    "Softmax": read_softmax(False),
-    "LogSoftmax": read_softmax(True),
+    "Softmax": _softmax_reader(False),
+    "LogSoftmax": _softmax_reader(True),
     "Dropout": read_dropout,
-    "Mish": unary("mish.default"),
-    "Selu": unary("selu.default", alpha=1.6732632, gamma=1.0507010),
-    "Elu": _sloped("elu.default", "alpha", 1.0),
-    "Celu": _sloped("celu.default", "alpha", 1.0),
-    "Softplus": unary("softplus.default"),
-    "HardSwish": unary("hardswish.default"),
-    "HardSigmoid": _hard_sigmoid,
+    "Mish": unary_reader("mish.default"),
+    "Selu": unary_reader("selu.default", alpha=1.6732632, gamma=1.0507010),
+    "Elu": _sloped_reader("elu.default", "alpha", 1.0),
+    "Celu": _sloped_reader("celu.default", "alpha", 1.0),
+    "Softplus": unary_reader("softplus.default"),
+    "HardSwish": unary_reader("hardswish.default"),
+    "HardSigmoid": read_hard_sigmoid,
 }
 # Tried after the rule of the vocabulary found that it does not apply.
 SECOND: dict[str, Reader] = {"Clip": read_clamp}

@@ -24,7 +24,7 @@ def read_attention(call: Call) -> None:
         raise Cannot("a special attention")
     if call.dtype() == "bfloat16":
         raise Cannot("three digits, of which each step on the way rounds")
-    _whole_mask(call)
+    _check_mask(call)
     if call.rank() != (3 if heads else 4):
         raise Cannot("heads")
     scale = None if call.attribute("scale") is None else call.decimal("scale")
@@ -38,7 +38,7 @@ def read_attention(call: Call) -> None:
     call.emit("ATTENTION", attrs, inputs)
 
 
-def _whole_mask(call: Call) -> None:
+def _check_mask(call: Call) -> None:
     """A mask that speaks of every key: ONNX fills a shorter one up, torch stretches it."""
     mask, keys = call.shape(3) if call.has(3) else None, call.shape(1)
     if not call.has(3):
@@ -58,7 +58,7 @@ def write_attention(g: Graph, node: Node, inputs: Sequence[Item]) -> Value:
     mask = g.value(inputs[3]) if len(inputs) > 3 else None
     heads = attrs["heads"] if query.shape is not None and query.rank == 3 else None
     if heads is not None:
-        query, key, value = (_split(g, x, heads) for x in (query, key, value))
+        query, key, value = (_split_heads(g, x, heads) for x in (query, key, value))
     made = attend(g, query, key, value, mask, causal=attrs["causal"], scale=attrs["scale"])
     if heads is not None:
         joined = g.transpose(made, (0, 2, 1, 3))
@@ -68,7 +68,7 @@ def write_attention(g: Graph, node: Node, inputs: Sequence[Item]) -> Value:
     return made
 
 
-def _split(g: Graph, x: Value, heads: int) -> Value:
+def _split_heads(g: Graph, x: Value, heads: int) -> Value:
     """Batch, heads, positions, and each head's part of the width."""
     width = (x.shape or (None,))[-1]
     parts = [g.length(x, 0), g.length(x, 1), heads]
@@ -87,7 +87,7 @@ def attend(
     scale: float | None = None,
 ) -> Value:
     """softmax(query key^T * scale, masked) value, over the last two axes."""
-    key, value = (_repeated(g, x, query) for x in (key, value))
+    key, value = (_repeat_heads(g, x, query) for x in (key, value))
     factor = _factor(g, query, scale)
     rank = key.rank
     turned = g.transpose(key, (*range(rank - 2), rank - 1, rank - 2))
@@ -139,7 +139,7 @@ def _causal(g: Graph, query: Value, key: Value) -> Value:
     return g.binary("GreaterOrEqual", g.unsqueeze(rows, 1), columns, "bool")
 
 
-def _repeated(g: Graph, x: Value, query: Value) -> Value:
+def _repeat_heads(g: Graph, x: Value, query: Value) -> Value:
     """Keys shared by several heads, once for each of them."""
     if x.shape is None or query.shape is None or len(x.shape) < 4:
         return x

@@ -57,7 +57,7 @@ def _common(call: Call, places: Sequence[int] = (0, 1)) -> Shape | None:
         raise Cannot("shapes that do not go together") from None
 
 
-def _sum_or_product(op: str) -> Reader:
+def _combine_reader(op: str) -> Reader:
     def rule(call: Call) -> None:
         count = len(call.operator.inputs)
         if count == 2:
@@ -117,7 +117,7 @@ def read_subtract(call: Call) -> None:
     if left is not None and _of_fractions(call):
         shape, dtype = call.shape(1), call.dtype(1)
         return call.aten("rsub.Scalar", call.argument(1), left, shape=shape, dtype=dtype)
-    return _binary("sub.Tensor")(call)
+    return _binary_reader("sub.Tensor")(call)
 
 
 def _side(call: Call, place: int) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def _side(call: Call, place: int) -> dict[str, Any]:
 _SCALAR = frozenset(f"{op}.Tensor" for op in ("eq", "lt", "le", "gt", "ge", "remainder", "fmod"))
 
 
-def _binary(op: str, dtype: str | None = None) -> Reader:
+def _binary_reader(op: str, dtype: str | None = None) -> Reader:
     def rule(call: Call) -> None:
         _aligned(call)
         if len(call.operator.inputs) != 2:
@@ -141,7 +141,7 @@ def _binary(op: str, dtype: str | None = None) -> Reader:
     return rule
 
 
-def _two_tensors(op: str, dtype: str | None = None) -> Reader:
+def _two_tensor_reader(op: str, dtype: str | None = None) -> Reader:
     def rule(call: Call) -> None:
         if len(call.operator.inputs) != 2:
             raise Cannot("other than two inputs")
@@ -155,7 +155,7 @@ def read_divide(call: Call) -> None:
     if call.dtype() is None and call.dtype(1) is None:
         raise Cannot("a division of unknown numbers")
     if _of_fractions(call):
-        return _binary("div.Tensor")(call)
+        return _binary_reader("div.Tensor")(call)
     args = [_side(call, place) for place in (0, 1)]
     shape, dtype, how = _common(call), call.dtype(), {"rounding_mode": "trunc"}
     return call.aten("div.Tensor_mode", *args, shape=shape, dtype=dtype, keywords=how)
@@ -169,7 +169,7 @@ def read_power(call: Call) -> None:
     if left != right and not (is_float(left) and (number is not None or not is_float(right))):
         raise Cannot("a power of two dtypes")
     if number is None or not _of_fractions(call):
-        return _two_tensors("pow.Tensor_Tensor")(call)
+        return _two_tensor_reader("pow.Tensor_Tensor")(call)
     shape, dtype = call.shape(0), call.dtype()
     return call.aten("pow.Tensor_Scalar", call.argument(0), number, shape=shape, dtype=dtype)
 
@@ -177,7 +177,7 @@ def read_power(call: Call) -> None:
 def read_modulo(call: Call) -> None:
     if not is_whole(call.dtype()):
         raise Cannot("torch has other rules for zeros and infinities")
-    _binary("fmod.Tensor" if call.flag("fmod", 0) else "remainder.Tensor")(call)
+    _binary_reader("fmod.Tensor" if call.flag("fmod", 0) else "remainder.Tensor")(call)
 
 
 def read_where(call: Call) -> None:
@@ -185,7 +185,7 @@ def read_where(call: Call) -> None:
     call.aten("where.self", *args, shape=_common(call, (0, 1, 2)), dtype=call.dtype(1))
 
 
-def unary(op: str, dtype: str | None = None, **wanted: float) -> Reader:
+def unary_reader(op: str, dtype: str | None = None, **wanted: float) -> Reader:
     """One tensor in; attributes must be as `wanted`."""
 
     def rule(call: Call) -> None:
@@ -227,7 +227,7 @@ def write_concat(g: Graph, node: Node, inputs: Sequence[Item]) -> Value:
     return g.op("Concat", together(g, inputs), {"axis": node.attrs["axis"]}, shape=None)
 
 
-_SAME = (
+_UNARY = (
     *("Sqrt", "Exp", "Log", "Neg", "Abs", "Reciprocal", "Sin", "Cos", "Tan", "Floor", "Ceil"),
     *("Round", "Sign", "Erf", "Sinh", "Cosh", "Asin", "Acos", "Atan"),
 )
@@ -239,24 +239,24 @@ _COMPARED = {
     "GreaterOrEqual": "ge",
 }
 READERS: dict[str, Reader] = {
-    "Add": _sum_or_product("ADD"),
-    "Mul": _sum_or_product("MUL"),
-    "Sum": _sum_or_product("ADD"),
+    "Add": _combine_reader("ADD"),
+    "Mul": _combine_reader("MUL"),
+    "Sum": _combine_reader("ADD"),
     "Sub": read_subtract,
     "Div": read_divide,
     "Pow": read_power,
     "Mod": read_modulo,
     "Where": read_where,
     "Concat": read_concat,
-    "Max": _two_tensors("maximum.default"),
-    "Min": _two_tensors("minimum.default"),
-    **{kind: _binary(f"{op}.Tensor", "bool") for kind, op in _COMPARED.items()},
+    "Max": _two_tensor_reader("maximum.default"),
+    "Min": _two_tensor_reader("minimum.default"),
+    **{kind: _binary_reader(f"{op}.Tensor", "bool") for kind, op in _COMPARED.items()},
     **{
-        kind: _two_tensors(f"logical_{kind.lower()}.default", "bool")
+        kind: _two_tensor_reader(f"logical_{kind.lower()}.default", "bool")
         for kind in ("And", "Or", "Xor")
     },
-    "Not": unary("logical_not.default"),
-    "IsNaN": unary("isnan.default", "bool"),
-    **{kind: unary(f"{kind.lower()}.default") for kind in _SAME},
+    "Not": unary_reader("logical_not.default"),
+    "IsNaN": unary_reader("isnan.default", "bool"),
+    **{kind: unary_reader(f"{kind.lower()}.default") for kind in _UNARY},
 }
 WRITERS: dict[str, Writer] = {"ADD": write_combine, "MUL": write_combine, "CONCAT": write_concat}

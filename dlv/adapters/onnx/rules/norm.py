@@ -42,17 +42,17 @@ def read_layer_norm(call: Call) -> None:
     call.only_output()
     slots = {1: "weight", 2: "bias"} if call.has(2) else {1: "weight"}
     params = {slot: call.weight(place) for place, slot in slots.items()}
-    attrs = {"eps": call.decimal("epsilon", 1e-5), "axis": _tail(call, list(slots))}
+    attrs = {"eps": call.decimal("epsilon", 1e-5), "axis": _axis_from_end(call, list(slots))}
     call.emit("NORM", attrs, (call.port(0),), variant="LAYER", params=params)
 
 
 def read_rms_norm(call: Call) -> None:
     params = {"weight": call.weight(1)}
-    attrs = {"eps": call.decimal("epsilon", 1e-5), "axis": _tail(call, [1])}
+    attrs = {"eps": call.decimal("epsilon", 1e-5), "axis": _axis_from_end(call, [1])}
     call.emit("NORM", attrs, (call.port(0),), variant="RMS", params=params)
 
 
-def _tail(call: Call, places: Sequence[int]) -> int:
+def _axis_from_end(call: Call, places: Sequence[int]) -> int:
     """The axis from the end, of which the weights' shapes must speak."""
     axis = call.integer("axis", -1)
     if axis >= 0:
@@ -106,11 +106,11 @@ def write_norm(g: Graph, node: Node, inputs: Sequence[Item]) -> Value:
     order.insert(1, order.pop(axis))
     moved = g.transpose(x, order)
     if node.variant == "LRN":
-        made = _local(g, node, moved)
+        made = _response(g, node, moved)
     elif "running_mean" in node.params:
         made = _batch(g, node, moved)
     elif node.variant == "BATCH":
-        made = _statistics(g, node, moved)
+        made = _batch_without_statistics(g, node, moved)
     elif node.variant == "GROUP":
         made = _group(g, node, moved)
     else:
@@ -128,7 +128,7 @@ def _slot(g: Graph, node: Node, slot: str, x: Value, shape: Shape | None) -> Val
     return g.constant([float(slot == "weight")] * prod(numbers), x.dtype, numbers)
 
 
-def _both(g: Graph, node: Node, x: Value, shape: Shape | None) -> list[Value]:
+def _weight_and_bias(g: Graph, node: Node, x: Value, shape: Shape | None) -> list[Value]:
     return [_slot(g, node, slot, x, shape) for slot in ("weight", "bias")]
 
 
@@ -138,11 +138,11 @@ def _channels(x: Value) -> Shape:
 
 def _batch(g: Graph, node: Node, x: Value) -> Value:
     statistics = [g.weight(node, slot, x.dtype) for slot in ("running_mean", "running_var")]
-    given = [x, *_both(g, node, x, statistics[0].shape), *statistics]
+    given = [x, *_weight_and_bias(g, node, x, statistics[0].shape), *statistics]
     return g.op("BatchNormalization", given, {"epsilon": node.attrs["eps"]})
 
 
-def _statistics(g: Graph, node: Node, x: Value) -> Value:
+def _batch_without_statistics(g: Graph, node: Node, x: Value) -> Value:
     """A batch norm that keeps no statistics uses those of the batch in inference too."""
     axes = [axis for axis in range(x.rank) if axis != 1]
     return _affine(g, node, x, _standard(g, x, axes, node.attrs["eps"]))
@@ -168,13 +168,13 @@ def _affine(g: Graph, node: Node, x: Value, result: Value) -> Value:
 
 
 def _instance(g: Graph, node: Node, x: Value) -> Value:
-    given = [x, *_both(g, node, x, _channels(x))]
+    given = [x, *_weight_and_bias(g, node, x, _channels(x))]
     return g.op("InstanceNormalization", given, {"epsilon": node.attrs["eps"]})
 
 
 def _group(g: Graph, node: Node, x: Value) -> Value:
     attrs = {"epsilon": node.attrs["eps"], "num_groups": node.attrs["groups"]}
-    return g.op("GroupNormalization", [x, *_both(g, node, x, _channels(x))], attrs)
+    return g.op("GroupNormalization", [x, *_weight_and_bias(g, node, x, _channels(x))], attrs)
 
 
 def _layer(g: Graph, node: Node, x: Value, axis: int) -> Value:
@@ -203,7 +203,7 @@ def _rms(g: Graph, node: Node, x: Value, axis: int) -> Value:
     return made
 
 
-def _local(g: Graph, node: Node, x: Value) -> Value:
+def _response(g: Graph, node: Node, x: Value) -> Value:
     attrs = node.attrs
     size, alpha, beta, k = attrs["size"], attrs["alpha"], attrs["beta"], attrs["k"]
     if size % 2 and x.rank == 4:

@@ -25,7 +25,7 @@ from dlv.network.sizes import Dim, Shape, product, window
 # From ONNX
 
 
-def _pool(variant: str) -> Reader:
+def _pool_reader(variant: str) -> Reader:
     def rule(call: Call) -> None:
         call.only_output()
         kernel = call.integers("kernel_shape")
@@ -53,7 +53,7 @@ def _pool(variant: str) -> Reader:
     return rule
 
 
-def _global_pool(variant: str) -> Reader:
+def _global_pool_reader(variant: str) -> Reader:
     def rule(call: Call) -> None:
         axes = call.rank() - 2
         call.emit("POOL", {"size": [1] * axes}, (call.port(0),), variant=variant)
@@ -124,7 +124,7 @@ def _windows(g: Graph, node: Node, x: Value) -> list[Value]:
     lengths = (x.shape or (None,) * (len(attrs["kernel"]) + 2))[2:]
     ceil, over, behind = False, False, [0] * len(lengths)
     if attrs["ceil"]:
-        ceil, over, behind = _rounding(attrs, lengths)
+        ceil, over, behind = _ceil_settings(attrs, lengths)
     pad = [(a, b + extra) for (a, b), extra in zip(attrs["pad"], behind, strict=True)]
     given: dict[str, Any] = {
         "kernel_shape": list(attrs["kernel"]),
@@ -139,25 +139,27 @@ def _windows(g: Graph, node: Node, x: Value) -> list[Value]:
     none, whole = [(0, 0)] * len(pad), x
     if node.variant == "AVG":
         if wide:
-            return [_dilated(g, attrs, x)]
+            return [_separable_average(g, attrs, x)]
         counted = attrs["count_pad"] and any(map(any, attrs["pad"]))
         # A window that reaches beyond the padding is divided by what lies within.
         if over and counted:
-            x = _padded(g, x, attrs["pad"], 0.0)
+            x = _pad(g, x, attrs["pad"], 0.0)
             pad = [(0, extra) for extra in behind]
         given["count_include_pad"] = int(attrs["count_pad"] and not over)
         made = [g.op("AveragePool", [x], {**given, "pads": pads_attribute(pad)}, shape=None)]
     elif wide:
         if 1 in g.ports:
             raise UsageError("positions in a pool padded by a whole window cannot be exported")
-        x = _padded(g, x, pad, float("-inf"))
-        made = _largest(g, x, {**given, "pads": pads_attribute(none)})
+        x = _pad(g, x, pad, float("-inf"))
+        made = _max_pool(g, x, {**given, "pads": pads_attribute(none)})
     else:
-        made = _largest(g, x, {**given, "pads": pads_attribute(pad)})
-    return made if x is whole or not ceil else [_begun(g, attrs, whole, made[0])]
+        made = _max_pool(g, x, {**given, "pads": pads_attribute(pad)})
+    return (
+        made if x is whole or not ceil else [_without_windows_in_padding(g, attrs, whole, made[0])]
+    )
 
 
-def _dilated(g: Graph, attrs: Mapping[str, Any], x: Value) -> Value:
+def _separable_average(g: Graph, attrs: Mapping[str, Any], x: Value) -> Value:
     """Averages along one axis after the other."""
     rows = zip(attrs["kernel"], attrs["stride"], attrs["pad"], attrs["dilation"], strict=True)
     for axis, (kernel, stride, pad, dilation) in enumerate(rows, 2):
@@ -166,18 +168,18 @@ def _dilated(g: Graph, attrs: Mapping[str, Any], x: Value) -> Value:
             raise UsageError("a dilated average takes axes of fixed lengths")
         count = window(length, kernel, stride, pad, dilation, attrs["ceil"])
         assert isinstance(count, int)
-        _bounded(count * max(kernel, length))
+        _check_size(count * max(kernel, length))
         taps = [
             [at * stride - pad[0] + tap * dilation for tap in range(kernel)] for at in range(count)
         ]
         inside = [[place for place in each if 0 <= place < length] for each in taps]
         within = [sum(place < length + pad[1] for place in each) for each in taps]
         counts = within if attrs["count_pad"] else [len(each) for each in inside]
-        x = _weighed(g, x, axis, length, inside, counts)
+        x = _weighted_sums(g, x, axis, length, inside, counts)
     return x
 
 
-def _weighed(
+def _weighted_sums(
     g: Graph,
     x: Value,
     axis: int,
@@ -201,7 +203,9 @@ def _weighed(
     return g.transpose(made, [order.index(place) for place in range(x.rank)])
 
 
-def _begun(g: Graph, attrs: Mapping[str, Any], x: Value, result: Value) -> Value:
+def _without_windows_in_padding(
+    g: Graph, attrs: Mapping[str, Any], x: Value, result: Value
+) -> Value:
     """Without windows that begin in padding which the operator does not see as such."""
     for axis, (stride, (before, _)) in enumerate(
         zip(attrs["stride"], attrs["pad"], strict=True), 2
@@ -218,7 +222,7 @@ def _begun(g: Graph, attrs: Mapping[str, Any], x: Value, result: Value) -> Value
     return result
 
 
-def _rounding(attrs: Mapping[str, Any], lengths: Shape) -> tuple[bool, bool, list[int]]:
+def _ceil_settings(attrs: Mapping[str, Any], lengths: Shape) -> tuple[bool, bool, list[int]]:
     """Whether to ask for rounding up, whether a window reaches beyond the padding, and, instead
     of asking, how much further the padding is to reach.
 
@@ -240,7 +244,7 @@ def _rounding(attrs: Mapping[str, Any], lengths: Shape) -> tuple[bool, bool, lis
     return not unclear, any(extra), extra if unclear else none
 
 
-def _padded(g: Graph, x: Value, pad: Pads, value: float) -> Value:
+def _pad(g: Graph, x: Value, pad: Pads, value: float) -> Value:
     shape: list[Dim] = list(x.shape or (None,) * (len(pad) + 2))
     for axis, pair in enumerate(pad, 2):
         length = shape[axis]
@@ -249,7 +253,7 @@ def _padded(g: Graph, x: Value, pad: Pads, value: float) -> Value:
     return g.op("Pad", [x, amounts, g.constant(value, x.dtype)], shape=tuple(shape))
 
 
-def _largest(g: Graph, x: Value, attrs: dict[str, Any]) -> list[Value]:
+def _max_pool(g: Graph, x: Value, attrs: dict[str, Any]) -> list[Value]:
     """The largest values and, where they are asked for, their places on the plane."""
     if 1 not in g.ports:
         return [g.op("MaxPool", [x], attrs, shape=None)]
@@ -283,7 +287,7 @@ def adaptive(g: Graph, variant: str, x: Value, size: Sequence[int | None]) -> li
     else:
         given: dict[str, Any] = {"kernel_shape": kernel, "strides": kernel}
         if largest:
-            return _largest(g, x, given)
+            return _max_pool(g, x, given)
         return [g.op("AveragePool", [x], given, shape=None)]
     if places:
         raise UsageError("positions in an adaptive pool of unequal windows cannot be exported")
@@ -291,11 +295,13 @@ def adaptive(g: Graph, variant: str, x: Value, size: Sequence[int | None]) -> li
         if wanted == 1:
             x = g.reduce("ReduceMax" if largest else "ReduceMean", x, [axis], True)
         elif wanted is not None and wanted != length:
-            x = _parted(g, largest, x, axis, length, wanted)
+            x = _unequal_windows(g, largest, x, axis, length, wanted)
     return [x]
 
 
-def _parted(g: Graph, largest: bool, x: Value, axis: int, length: Dim, wanted: int) -> Value:
+def _unequal_windows(
+    g: Graph, largest: bool, x: Value, axis: int, length: Dim, wanted: int
+) -> Value:
     """One axis cut into windows of lengths that differ by one, and may overlap."""
     if not isinstance(length, int):
         raise UsageError(
@@ -303,7 +309,7 @@ def _parted(g: Graph, largest: bool, x: Value, axis: int, length: Dim, wanted: i
             why=f"axis {axis} is {length or 'of unknown length'}",
             hint="import the network with numbers for the sizes of the image",
         )
-    _bounded(length * wanted)
+    _check_size(length * wanted)
     windows = [
         range(place * length // wanted, -(-(place + 1) * length // wanted))
         for place in range(wanted)
@@ -316,19 +322,19 @@ def _parted(g: Graph, largest: bool, x: Value, axis: int, length: Dim, wanted: i
         shape = (*(x.shape or ())[:axis], wanted, most, *(x.shape or ())[axis + 1 :])
         cut = g.op("Gather", [x, rows], {"axis": axis}, shape=shape)
         return g.reduce("ReduceMax", cut, [axis + 1], False)
-    return _weighed(g, x, axis, length, windows, [len(each) for each in windows])
+    return _weighted_sums(g, x, axis, length, windows, [len(each) for each in windows])
 
 
-def _bounded(numbers: int) -> None:
+def _check_size(numbers: int) -> None:
     if numbers > MOST_NUMBERS:
         raise UsageError(f"a pool of {numbers} single steps is too large to be written out")
 
 
 READERS: dict[str, Reader] = {
-    "MaxPool": _pool("MAX"),
-    "AveragePool": _pool("AVG"),
-    "GlobalMaxPool": _global_pool("MAX"),
-    "GlobalAveragePool": _global_pool("AVG"),
+    "MaxPool": _pool_reader("MAX"),
+    "AveragePool": _pool_reader("AVG"),
+    "GlobalMaxPool": _global_pool_reader("MAX"),
+    "GlobalAveragePool": _global_pool_reader("AVG"),
     "ReduceMean": read_mean,
     "Resize": read_resize,
 }

@@ -18,7 +18,7 @@ def _reduced_shape(shape: Shape | None, axes: Sequence[int], keep: bool) -> Shap
     return tuple(dim for place, dim in enumerate(shape) if place not in gone)
 
 
-def _reduction(op: str, *before: float) -> Reader:
+def _reduction_reader(op: str, *before: float) -> Reader:
     def rule(call: Call) -> None:
         axes, keep = call.reduced_axes()
         if axes is None:
@@ -31,7 +31,7 @@ def _reduction(op: str, *before: float) -> Reader:
     return rule
 
 
-def _extreme(op: str) -> Reader:
+def _extreme_reader(op: str) -> Reader:
     def rule(call: Call) -> None:
         if call.flag("select_last_index", 0):
             raise Cannot("the last of equals")
@@ -71,13 +71,13 @@ def read_top(call: Call) -> None:
 
 
 READERS: dict[str, Reader] = {
-    "ReduceSum": _reduction("sum.dim_IntList"),
-    "ReduceMax": _reduction("amax.default"),
-    "ReduceMin": _reduction("amin.default"),
-    "ReduceL2": _reduction("linalg_vector_norm.default", 2),
-    "ReduceLogSumExp": _reduction("logsumexp.default"),
-    "ArgMax": _extreme("argmax.default"),
-    "ArgMin": _extreme("argmin.default"),
+    "ReduceSum": _reduction_reader("sum.dim_IntList"),
+    "ReduceMax": _reduction_reader("amax.default"),
+    "ReduceMin": _reduction_reader("amin.default"),
+    "ReduceL2": _reduction_reader("linalg_vector_norm.default", 2),
+    "ReduceLogSumExp": _reduction_reader("logsumexp.default"),
+    "ArgMax": _extreme_reader("argmax.default"),
+    "ArgMin": _extreme_reader("argmin.default"),
     "CumSum": read_cumulative,
     "TopK": read_top,
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 from dlv.adapters.onnx.graph import Graph, Item, Value
 from dlv.adapters.onnx.promotion import arithmetic, together
-from dlv.adapters.onnx.recorded import Rule, table
+from dlv.adapters.onnx.recorded import Rule, Rules
 from dlv.adapters.onnx.rules.attention import attend
 from dlv.adapters.onnx.rules.lengths import calculate
 from dlv.adapters.onnx.rules.movement import swap
@@ -17,11 +17,10 @@ from dlv.adapters.onnx.writing.aten_shape import lengths_of
 from dlv.errors import UsageError
 from dlv.network.sizes import Dim, Shape, ShapeError, broadcast
 
-LAYERS: dict[str, Rule] = {}
-_rule = table(LAYERS)
+LAYERS = Rules()
 
 
-@_rule("matmul", "mm", "bmm", "mv", "dot", "linalg_matmul")
+@LAYERS.enter("matmul", "mm", "bmm", "mv", "dot", "linalg_matmul")
 def matmul(g: Graph, x: Item, other: Item) -> Value:
     a, b = together(g, [x, other])
     return g.op("MatMul", [a, b], shape=_product(a.shape, b.shape))
@@ -37,24 +36,24 @@ def _product(a: Shape | None, b: Shape | None) -> Shape | None:
         raise UsageError(error.message, why=f"{error.seen}") from error
 
 
-@_rule("addmm", "baddbmm")
+@LAYERS.enter("addmm", "baddbmm")
 def addmm(g: Graph, x: Item, a: Item, b: Item, beta: Item = 1, alpha: Item = 1) -> Value:
     product = scaled(g, matmul(g, a, b), alpha)
     return arithmetic(g, "Add", [scaled(g, x, beta), product])
 
 
-@_rule("linear")
+@LAYERS.enter("linear")
 def linear(g: Graph, x: Item, weight: Item, bias: Item | None = None) -> Value:
     made = matmul(g, x, swap(g, g.value(weight), -2, -1))
     return made if bias is None else arithmetic(g, "Add", [made, bias])
 
 
-@_rule("outer", "ger")
+@LAYERS.enter("outer", "ger")
 def outer(g: Graph, x: Item, other: Item) -> Value:
     return arithmetic(g, "Mul", [g.unsqueeze(g.value(x), 1), g.value(other)])
 
 
-@_rule("einsum")
+@LAYERS.enter("einsum")
 def einsum(g: Graph, equation: str, tensors: Sequence[Item], path: Any = None) -> Value:  # noqa: ARG001
     values = together(g, tensors)
     shape = _summed(equation.replace(" ", ""), [value.shape for value in values])
@@ -76,7 +75,7 @@ def _summed(equation: str, shapes: Sequence[Shape | None]) -> Shape | None:
     return tuple(dims.get(letter) for letter in result)
 
 
-@_rule("bilinear")
+@LAYERS.enter("bilinear")
 def bilinear(g: Graph, x1: Item, x2: Item, weight: Item, bias: Item | None = None) -> Value:
     a, b, w = together(g, [x1, x2, weight])
     shape = None if a.shape is None or w.shape is None else (*a.shape[:-1], w.shape[0])
@@ -150,7 +149,7 @@ for _n in (1, 2, 3):
     LAYERS[f"conv{_n}d"], LAYERS[f"conv_transpose{_n}d"] = _conv, _deconv
 
 
-@_rule("convolution")
+@LAYERS.enter("convolution")
 def convolution(
     g: Graph,
     x: Item,
@@ -168,14 +167,14 @@ def convolution(
     return _conv(g, x, weight, bias, stride, padding, dilation, groups)
 
 
-@_rule("embedding")
+@LAYERS.enter("embedding")
 def embedding(g: Graph, weight: Item, indices: Item, *_: Any) -> Value:
     rows, table_ = g.value(indices), g.value(weight)
     shape = None if rows.shape is None else (*rows.shape, *(table_.shape or ())[1:])
     return g.op("Gather", [table_, rows], {"axis": 0}, shape=shape)
 
 
-@_rule("scaled_dot_product_attention")
+@LAYERS.enter("scaled_dot_product_attention")
 def attention(
     g: Graph,
     query: Item,
@@ -192,7 +191,7 @@ def attention(
     return attend(g, q, k, v, mask, causal=is_causal, scale=scale)
 
 
-@_rule("layer_norm", "native_layer_norm")
+@LAYERS.enter("layer_norm", "native_layer_norm")
 def layer_norm(
     g: Graph,
     x: Item,
@@ -220,7 +219,7 @@ def _affine(g: Graph, x: Value, weight: Item | None, bias: Item | None) -> Value
     return x if bias is None else arithmetic(g, "Add", [x, bias])
 
 
-@_rule("batch_norm", "_native_batch_norm_legit_no_training")
+@LAYERS.enter("batch_norm", "_native_batch_norm_legit_no_training")
 def batch_norm(
     g: Graph,
     x: Item,
@@ -310,7 +309,7 @@ LAYERS["upsample_bilinear2d"] = LAYERS["upsample_trilinear3d"] = LAYERS["upsampl
 LAYERS["upsample_bicubic2d"] = _resize("cubic", "cubic", "half_pixel")
 
 
-@_rule("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
+@LAYERS.enter("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
 def grid_sampler(g: Graph, x: Item, grid: Item, mode: int, padding: int, aligned: bool) -> Value:
     value, places = together(g, [x, grid])
     attrs = {
@@ -322,7 +321,7 @@ def grid_sampler(g: Graph, x: Item, grid: Item, mode: int, padding: int, aligned
     return g.op("GridSample", [value, places], attrs, shape=shape)
 
 
-@_rule("pixel_shuffle")
+@LAYERS.enter("pixel_shuffle")
 def pixel_shuffle(g: Graph, x: Item, upscale_factor: int) -> Value:
     value = g.value(x)
     *leading, depth, height, width = lengths_of(g, value)
