@@ -77,7 +77,7 @@ def test_what_is_found_there_is_done_here(tmp_path: Path, monkeypatch: pytest.Mo
         call.put("RELU", {"slope": 0.3}, (call.port(0),))
 
     path = file(tmp_path, relu())
-    monkeypatch.setitem(network.RULES, "Relu", wrong)
+    monkeypatch.setitem(network.READERS, "Relu", wrong)
     found = apart.answer(path)
     assert (found["raw"], found["network"]) == (["y"], True)
     opened, notes = apart.follow(path, files.open(path), set(), found)
