@@ -50,7 +50,7 @@ def check(tmp_path: Path) -> Callable[[onnx.ModelProto], tuple[Network | None, l
 
 def wrong(call: Call) -> None:
     """A rule that overlooks something: negative numbers stay."""
-    call.put("RELU", {"slope": 0.3}, (call.port(0),))
+    call.emit("RELU", {"slope": 0.3}, (call.port(0),))
 
 
 def test_a_right_network_is_kept_without_a_word(check: Any) -> None:
@@ -83,7 +83,7 @@ def test_a_layer_that_a_pattern_made(check: Any, monkeypatch: pytest.MonkeyPatch
     assert words(check(made)[0]) == ["ACT.SILU", "RELU"]
 
     def gelu(pattern: Any, call: Call) -> None:
-        call.put("ACT", {"approximate": "none"}, (call.port_of(pattern.x),), variant="GELU")
+        call.emit("ACT", {"approximate": "none"}, (call.port_of(pattern.x),), variant="GELU")
 
     monkeypatch.setattr(network, "_whole", gelu)
     found, notes = check(made)
