@@ -22,8 +22,8 @@ from dlv.adapters.onnx.rules.lengths import (
 )
 from dlv.adapters.onnx.tensors import Stored, dtype_of
 from dlv.adapters.onnx.values import Entry, Length, Literal
+from dlv.dtypes import ITEM_BYTES
 from dlv.errors import UsageError
-from dlv.network.fields import DTYPES
 from dlv.network.graph import Node, Port
 from dlv.network.sizes import Shape, axis_of
 
@@ -241,14 +241,14 @@ def read_cast(call: Call) -> None:
     if dtype.startswith("float8"):
         raise Cannot("what is too large for eight bits")
     call.idle("saturate", "round_mode")  # of eight bits
-    if dtype not in DTYPES:
+    if dtype not in ITEM_BYTES:
         raise Cannot(f"a cast to {dtype}")
     call.emit("RESHAPE", {"kind": "to", "dtype": dtype}, (call.port(0),), dtype=dtype)
 
 
 def read_cast_like(call: Call) -> None:
     dtype = call.dtype(1)
-    if dtype is None or dtype not in DTYPES or dtype.startswith("float8"):
+    if dtype is None or dtype not in ITEM_BYTES or dtype.startswith("float8"):
         raise Cannot(f"a cast to {dtype}")
     call.idle("saturate", "round_mode")
     call.emit("RESHAPE", {"kind": "to", "dtype": dtype}, (call.port(0),), dtype=dtype)

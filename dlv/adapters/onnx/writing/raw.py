@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dlv.adapters.protobuf.reader as protobuf
-from dlv.adapters.checkpoint import ITEM_BYTES
 from dlv.adapters.onnx.graph import NARROW, Graph, Item, Value
 from dlv.adapters.onnx.messages import Array, Encoded, Plain
 from dlv.adapters.onnx.operators import form, misfit
@@ -20,6 +19,7 @@ from dlv.adapters.onnx.writing.aten_nn import LAYERS
 from dlv.adapters.onnx.writing.aten_reduce import REDUCTIONS
 from dlv.adapters.onnx.writing.aten_shape import SHAPES
 from dlv.canonical import NON_FINITE, float_of
+from dlv.dtypes import ITEM_BYTES
 from dlv.errors import UsageError, nearest
 from dlv.network.fields import shape as checked_shape
 from dlv.network.graph import Node
