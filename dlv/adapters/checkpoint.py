@@ -45,6 +45,15 @@ class Tensor:
         for start in range(0, self.nbytes, PART):
             yield self.part(start, min(PART, self.nbytes - start))
 
+    def content_hash(self) -> str:
+        """The name of its content: two tensors have the same one if they hold the same."""
+        from dlv.canonical import matrix_hasher
+
+        hasher = matrix_hasher(self.dtype, self.shape)
+        for part in self.parts():
+            hasher.update(part)
+        return hasher.hexdigest()
+
     def copy_to(self, out: BinaryIO) -> None:
         """Write the tensor's bytes, which must be as many as it declares."""
         done = 0

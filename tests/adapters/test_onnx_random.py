@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from dlv.adapters.onnx.network import RULES
+from dlv.adapters.onnx.network import READERS
 from dlv.adapters.onnx.values import FOLDED
 from dlv.errors import DlvError
 from dlv.network.graph import Network
@@ -19,7 +19,7 @@ from dlv.network.verify import verify
 from tests.onnx_models import MODELS, constant, model
 from tests.onnx_reading import opened, restored
 
-KINDS = [*RULES, *FOLDED, "Shape", "Identity", "LSTM", "If", "Odd"]
+KINDS = [*READERS, *FOLDED, "Shape", "Identity", "LSTM", "If", "Odd"]
 ATTRIBUTES = (
     *("axis", "axes", "perm", "kernel_shape", "strides", "pads", "dilations", "group", "to"),
     *("ceil_mode", "auto_pad", "alpha", "beta", "transA", "transB", "epsilon", "momentum"),

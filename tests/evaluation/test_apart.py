@@ -74,10 +74,10 @@ def test_odd_answers(
 
 def test_what_is_found_there_is_done_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(call: Call) -> None:
-        call.put("RELU", {"slope": 0.3}, (call.port(0),))
+        call.emit("RELU", {"slope": 0.3}, (call.port(0),))
 
     path = file(tmp_path, relu())
-    monkeypatch.setitem(network.RULES, "Relu", wrong)
+    monkeypatch.setitem(network.READERS, "Relu", wrong)
     found = apart.answer(path)
     assert (found["raw"], found["network"]) == (["y"], True)
     opened, notes = apart.follow(path, files.open(path), set(), found)

@@ -15,7 +15,7 @@ import dlv.network.agreement as agreement
 import dlv.weights.arrays as arrays
 from dlv.adapters.onnx import files, network
 from dlv.adapters.onnx.call import Call
-from dlv.adapters.onnx.writing import ops as writers
+from dlv.adapters.onnx.writing import writer as onnx_writer
 from dlv.evaluation.engines import engine
 from dlv.network.graph import Network
 from dlv.network.program import program
@@ -50,7 +50,7 @@ def check(tmp_path: Path) -> Callable[[onnx.ModelProto], tuple[Network | None, l
 
 def wrong(call: Call) -> None:
     """A rule that overlooks something: negative numbers stay."""
-    call.put("RELU", {"slope": 0.3}, (call.port(0),))
+    call.emit("RELU", {"slope": 0.3}, (call.port(0),))
 
 
 def test_a_right_network_is_kept_without_a_word(check: Any) -> None:
@@ -62,7 +62,7 @@ def test_a_right_network_is_kept_without_a_word(check: Any) -> None:
 def test_an_operator_that_is_read_wrongly_is_kept_as_it_is(
     check: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(network.RULES, "Relu", wrong)
+    monkeypatch.setitem(network.READERS, "Relu", wrong)
     found, [note] = check(net())
     assert words(found) == ["FULL", "ACT.SIGMOID", "onnx:Relu", "ADD", "FULL"]
     assert note.startswith("Relu is kept as it is in the file: numpy would compute something else")
@@ -70,8 +70,8 @@ def test_an_operator_that_is_read_wrongly_is_kept_as_it_is(
 
 
 def test_several_such_operators(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(network.RULES, "Relu", wrong)
-    monkeypatch.setitem(network.RULES, "Sigmoid", lambda call: network.RULES["Tanh"](call))
+    monkeypatch.setitem(network.READERS, "Relu", wrong)
+    monkeypatch.setitem(network.READERS, "Sigmoid", lambda call: network.READERS["Tanh"](call))
     found, notes = check(net())
     assert words(found) == ["FULL", "onnx:Sigmoid", "onnx:Relu", "ADD", "FULL"]
     assert len(notes) == 2
@@ -83,7 +83,7 @@ def test_a_layer_that_a_pattern_made(check: Any, monkeypatch: pytest.MonkeyPatch
     assert words(check(made)[0]) == ["ACT.SILU", "RELU"]
 
     def gelu(pattern: Any, call: Call) -> None:
-        call.put("ACT", {"approximate": "none"}, (call.port_of(pattern.x),), variant="GELU")
+        call.emit("ACT", {"approximate": "none"}, (call.port_of(pattern.x),), variant="GELU")
 
     monkeypatch.setattr(network, "_whole", gelu)
     found, notes = check(made)
@@ -94,7 +94,7 @@ def test_a_layer_that_a_pattern_made(check: Any, monkeypatch: pytest.MonkeyPatch
 def test_one_engine_alone_may_be_wrong(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """onnxruntime is handed a file that dlv writes: what that says wrongly is found, too."""
     monkeypatch.setitem(
-        writers.WRITERS, "RELU", lambda g, _, inputs: g.op("Tanh", [g.value(inputs[0])])
+        onnx_writer.WRITERS, "RELU", lambda g, _, inputs: g.op("Tanh", [g.value(inputs[0])])
     )
     found, [note] = check(net())
     assert "onnx:Relu" in words(found)
@@ -102,7 +102,7 @@ def test_one_engine_alone_may_be_wrong(check: Any, monkeypatch: pytest.MonkeyPat
 
 
 def test_without_onnx_nothing_says_which_layer(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(network.RULES, "Relu", wrong)
+    monkeypatch.setitem(network.READERS, "Relu", wrong)
     monkeypatch.setattr(imported, "there", lambda: ["onnxruntime"])
     found, [note] = check(net())
     assert found is None
@@ -111,14 +111,14 @@ def test_without_onnx_nothing_says_which_layer(check: Any, monkeypatch: pytest.M
 
 
 def test_by_onnx_alone(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(network.RULES, "Relu", wrong)
+    monkeypatch.setitem(network.READERS, "Relu", wrong)
     monkeypatch.setattr(imported, "there", lambda: ["onnx"])
     found, [_] = check(net())
     assert "onnx:Relu" in words(found)
 
 
 def test_with_neither_the_rules_alone_count(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(network.RULES, "Relu", wrong)
+    monkeypatch.setitem(network.READERS, "Relu", wrong)
     monkeypatch.setattr(imported, "there", list)
     found, notes = check(net())
     assert "RELU" in words(found)

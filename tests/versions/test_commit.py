@@ -779,9 +779,9 @@ def test_an_onnx_file_that_is_read_wrongly(
     )
 
     def wrong(call: Any) -> None:
-        call.put("RELU", {"slope": 0.5}, (call.port(0),))
+        call.emit("RELU", {"slope": 0.5}, (call.port(0),))
 
-    monkeypatch.setitem(onnx_rules.RULES, "Relu", wrong)
+    monkeypatch.setitem(onnx_rules.READERS, "Relu", wrong)
     monkeypatch.setattr(apart, "checked", imported.checked)  # another process has right rules
     project.write("m.onnx", made.SerializeToString())
     project.add("m.onnx", role=role)

@@ -41,7 +41,7 @@ def network_of(file_and_name: str, shapes: Sequence[str], result: Path) -> Check
         raise KeyboardInterrupt
     size = _size(result)
     if done.returncode or not size:
-        raise _told(result) or UsageError(
+        raise _reported_error(result) or UsageError(
             f"{name} in {path.name} ended its process {_ending(done.returncode)}",
             why="the model was to be handed back, not the process ended",
             hint="what it said is above; dlv looks at the model that is returned",
@@ -67,7 +67,7 @@ def _size(result: Path) -> int:
     return found.st_size if stat.S_ISREG(found.st_mode) else 0
 
 
-def _told(result: Path) -> DlvError | None:
+def _reported_error(result: Path) -> DlvError | None:
     """The error that the process left instead of a network."""
     if not 0 < _size(result) <= _MOST_ERROR:
         return None

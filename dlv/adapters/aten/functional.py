@@ -146,13 +146,13 @@ class _Rewriting:
     def run(self) -> Written:
         for place, call in enumerate(self.graph.calls):
             self.call = call
-            self._one(place, call)
+            self._rewrite(place, call)
         self.graph.outputs = [self._argument(value) for value in self.graph.outputs]
         written = self._write_back()
         self.graph.calls = self.calls
         return written
 
-    def _one(self, place: int, call: Call) -> None:
+    def _rewrite(self, place: int, call: Call) -> None:
         if self._counts(call):
             return
         if _inner(call):
@@ -242,7 +242,7 @@ class _Rewriting:
         for name in filter(None, call.outputs):
             self.places[name] = lies
             self.since[name] = -1  # it stands for what is written
-        self._put(lies, new)
+        self._write_through(lies, new)
 
     def _function(self, call: Call, target: Ref) -> str:
         """The value that is written, made by a function."""
@@ -289,18 +289,18 @@ class _Rewriting:
             name = self._cast(name, own)
         return name
 
-    def _filled(self, given: Sequence[Given], own: Value) -> str:
+    def _filled(self, arguments: Sequence[Given], own: Value) -> str:
         """One number everywhere."""
-        number = 0 if len(given) < 2 else self._number(given[1].value)
+        number = 0 if len(arguments) < 2 else self._number(arguments[1].value)
         if number is None:
-            one = given[1].value
+            one = arguments[1].value
             if not isinstance(one, Ref):
                 raise self._refused("its fill value is unknown")
             value = self._value(one.name)
             name = one.name
             if value is not None and value.dtype is None:
-                return self._emit("aten.fill.Scalar", given, own)
-            size = self._size(_name(given[0].value), own)
+                return self._emit("aten.fill.Scalar", arguments, own)
+            size = self._size(_name(arguments[0].value), own)
             shaped = [Given("self", Ref(name)), Given("size", size)]
             name = self._emit(
                 "aten.expand.default",
@@ -308,18 +308,18 @@ class _Rewriting:
                 replace(own, dtype=value.dtype if value else own.dtype),
             )
             return self._cast(name, own)
-        size = self._size(_name(given[0].value), own)
+        size = self._size(_name(arguments[0].value), own)
         more = [Given("size", size), Given("fill_value", number)]
         more.append(Given("dtype", Tagged("dtype", own.dtype), True))
         return self._emit("aten.full.default", more, own)
 
-    def _masked(self, given: Sequence[Given], own: Value) -> str | None:
+    def _masked(self, arguments: Sequence[Given], own: Value) -> str | None:
         """x[mask] = number is a choice between the two."""
-        indices = given[1].value if len(given) > 1 else None
-        if not isinstance(indices, list) or len(indices) != 1 or len(given) < 3:
+        indices = arguments[1].value if len(arguments) > 1 else None
+        if not isinstance(indices, list) or len(indices) != 1 or len(arguments) < 3:
             return None
-        mask, value = indices[0], given[2].value
-        flag = given[3].value if len(given) > 3 else False
+        mask, value = indices[0], arguments[2].value
+        flag = arguments[3].value if len(arguments) > 3 else False
         if not isinstance(mask, Ref) or not isinstance(value, Ref) or flag is True:
             return None
         held, one = self._value(mask.name), self._value(value.name)
@@ -332,7 +332,7 @@ class _Rewriting:
             held = replace(held, shape=(*held.shape, 1))
             more = [Given("self", Ref(name)), Given("dim", axis)]
             name = self._emit("aten.unsqueeze.default", more, held)
-        chosen = [Given("self", given[0].value), Given("mask", Ref(name))]
+        chosen = [Given("self", arguments[0].value), Given("mask", Ref(name))]
         number = self._number(value)
         if number is not None:
             return self._emit("aten.masked_fill.Scalar", [*chosen, Given("value", number)], own)
@@ -377,24 +377,26 @@ class _Rewriting:
         given = [Given("self", Ref(name)), Given("dim", axis)]
         return self._emit("aten.sym_size.int", given, Value(None, (dim,)))
 
-    def _emit(self, op: str, given: Sequence[Given], value: Value, name: str | None = None) -> str:
+    def _emit(
+        self, op: str, arguments: Sequence[Given], value: Value, name: str | None = None
+    ) -> str:
         """One more call, made in the place of the one at hand."""
         if name is None:
             self.made += 1
             name = f"{self.call.name}~{self.made}"
             self.graph.values[name] = replace(value, storage=None, dense=None)
-        call = Call(name, op, tuple(given), (name,), False, self.call.path, self.call.visit)
+        call = Call(name, op, tuple(arguments), (name,), False, self.call.path, self.call.visit)
         self.calls.append(call)
         return name
 
-    def _put(self, lies: _Place, new: str) -> None:
+    def _write_through(self, lies: _Place, new: str) -> None:
         """Set the new value of the base after a write into one of its views."""
         now = new
         for count in range(len(lies.steps) - 1, -1, -1):
             step = lies.steps[count]
             above = self._now(_Place(lies.base, lies.steps[:count]))
             value = self._value(above)
-            made = value and inverse(step, above, now, value, self._emit_value, self._size)
+            made = value and inverse(step, above, now, value, self._emit, self._size)
             if not made:
                 raise self._refused(f"a write through {step.op} cannot be carried back to its base")
             now = made
@@ -402,9 +404,6 @@ class _Rewriting:
         self.content[lies.base] = now
         self.known[_Place(lies.base)] = (self.times[lies.base], now)
         self.known[lies] = (self.times[lies.base], new)
-
-    def _emit_value(self, op: str, given: Sequence[Given], value: Value) -> str:
-        return self._emit(op, given, value)
 
     def _now(self, lies: _Place) -> str:
         """The value that stands in a place now."""

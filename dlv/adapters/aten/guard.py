@@ -239,14 +239,14 @@ class _Comparison:
                 why=f"{off}, first {layer}" if layer else str(off),
             )
 
-    def _check_fast_path(self, batch: Batch, names: Sequence[str], found: Sequence[Any]) -> None:
+    def _check_fast_path(self, batch: Batch, names: Sequence[str], results: Sequence[Any]) -> None:
         fast = torch.backends.mha.get_fastpath_enabled()
         torch.backends.mha.set_fastpath_enabled(False)
         try:
             wanted = dict(zip(names, map(_array, self._original(batch)), strict=True))
         finally:
             torch.backends.mha.set_fastpath_enabled(fast)
-        got = dict(zip(names, map(_array, found), strict=True))
+        got = dict(zip(names, map(_array, results), strict=True))
         if differing(names, got, wanted, tolerance(*self._dtypes())) is None:
             raise Disagreement(
                 "the module gives other results in evaluation with gradients than without",

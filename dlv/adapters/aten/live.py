@@ -39,7 +39,7 @@ def undisturbed(torch: Any, module: Any) -> Iterator[None]:
             yield
     finally:
         for each, kept in before:
-            _put_back(each, kept)
+            _restore(each, kept)
 
 
 @contextlib.contextmanager
@@ -66,11 +66,11 @@ def _attributes(module: Any) -> list[tuple[str, Any, Any]]:
     ]
 
 
-def _put_back(module: Any, kept: list[tuple[str, Any, Any]]) -> None:
+def _restore(module: Any, saved: list[tuple[str, Any, Any]]) -> None:
     attributes = vars(module)
-    for name in attributes.keys() - {name for name, _, _ in kept}:
+    for name in attributes.keys() - {name for name, _, _ in saved}:
         del attributes[name]
-    for name, value, content in kept:
+    for name, value, content in saved:
         attributes[name] = value
         if isinstance(content, list):
             value[:] = content

@@ -11,7 +11,7 @@ import numpy as np
 
 from dlv.adapters.aten.call import Match, Reading, Unmatched
 from dlv.adapters.aten.functional import Written, functionalise, in_place
-from dlv.adapters.aten.ops_shape import match
+from dlv.adapters.aten.ops import match
 from dlv.adapters.aten.record import (
     BUFFER,
     CONSTANT,
@@ -30,30 +30,14 @@ from dlv.adapters.aten.record import (
 )
 from dlv.adapters.aten.rewrite import RESPONSE_NORM, join, unfold
 from dlv.adapters.checkpoint import Tensor
-from dlv.canonical import matrix_hasher, number
+from dlv.adapters.names import FreeNames
+from dlv.canonical import number
 from dlv.network.fields import FieldError
 from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.inference import attribute_faults, enough
 from dlv.network.ops.registry import layer_of
 from dlv.network.sizes import Shape, ShapeError, fits
 from dlv.network.vocabulary import complete
-
-
-class Names:
-    """Names given out once; a repeat gets `_1`, `_2`, ..."""
-
-    def __init__(self, taken: Iterable[str]) -> None:
-        self._taken = set(taken)
-        self._next: dict[str, int] = {}
-
-    def fresh(self, wanted: str) -> str:
-        name = wanted
-        while name in self._taken:
-            number = self._next.get(wanted, 1)
-            self._next[wanted] = number + 1
-            name = f"{wanted}_{number}"
-        self._taken.add(name)
-        return name
 
 
 @dataclass(frozen=True)
@@ -64,7 +48,7 @@ class Named:
     main: bool
 
 
-def name_calls(items: Sequence[Named], tensors: Iterable[str], names: Names) -> list[str]:
+def name_calls(items: Sequence[Named], tensors: Iterable[str], names: FreeNames) -> list[str]:
     """One name for each call, in their order. `tensors` are those of the module."""
     inner = _inner_modules((item.call.path for item in items), tensors)
     wanted = _wanted(items, inner)
@@ -73,9 +57,9 @@ def name_calls(items: Sequence[Named], tensors: Iterable[str], names: Names) -> 
     for place, (name, whole) in enumerate(wanted):
         if whole:
             first.setdefault(name, place)
-    given = {place: names.fresh(name) for name, place in first.items()}
+    given = {place: names.take(name) for name, place in first.items()}
     return [
-        given[place] if place in given else names.fresh(name)
+        given[place] if place in given else names.take(name)
         for place, (name, _) in enumerate(wanted)
     ]
 
@@ -141,7 +125,7 @@ class _Step:
     match: Match | None
     name: str = ""
     # Of an OP: the outputs that are read, and the nodes that take them out.
-    taken: dict[int, str] = field(default_factory=dict)
+    getters: dict[int, str] = field(default_factory=dict)
 
 
 def convert(graph: Graph, constants: Mapping[str, Tensor], origin: Mapping[str, Any]) -> Converted:
@@ -207,17 +191,17 @@ class _Conversion:
         ]
         self.ports = {item.name: (item.name, 0) for item in inputs}
         read = self._read(steps)
-        names = Names(self.ports)
+        names = FreeNames(self.ports)
         used = []
         for p in self.graph.placeholders:
             if p.kind == CONSTANT and p.name in read:
-                kept = names.fresh(p.target)
+                kept = names.take(p.target)
                 used.append((kept, self.constants[p.target]))
                 self.ports[p.name] = (kept, 0)
         self._name(steps, names)
         nodes = [node for step in steps for node in self._nodes(step)]
         outputs = tuple(self._output(item, names, nodes) for item in self._outputs())
-        hashed = {name: _hash(tensor) for name, tensor in used}
+        hashed = {name: tensor.content_hash() for name, tensor in used}
         network = Network(
             tuple(inputs),
             tuple(nodes),
@@ -228,7 +212,9 @@ class _Conversion:
             constant_shapes={name: tensor.shape for name, tensor in used},
         )
         self._unknown(nodes)
-        kept_tensors = [_renamed(tensor, name) for name, tensor in used]
+        kept_tensors = [
+            replace(tensor, name=name, role="buffer", tied=None) for name, tensor in used
+        ]
         return Converted(network, kept_tensors, self.notes, self.recorded)
 
     def _tell(self, written: Written) -> None:
@@ -347,7 +333,7 @@ class _Conversion:
         read = {ref.name for step in steps for ref in step.call.refs()}
         return read | {ref.name for ref in self._outputs()}
 
-    def _name(self, steps: list[_Step], names: Names) -> None:
+    def _name(self, steps: list[_Step], names: FreeNames) -> None:
         """Names of all nodes, and where each value comes out."""
         items = [
             Named(step.call, step.match is None or step.match.op != "RESHAPE") for step in steps
@@ -362,8 +348,8 @@ class _Conversion:
                     continue
                 self.ports[value] = (step.name, port)
                 if step.match is None and step.call.several and value in read:
-                    step.taken[port] = names.fresh(f"{step.name}.{port}")
-                    self.ports[value] = (step.taken[port], 0)
+                    step.getters[port] = names.take(f"{step.name}.{port}")
+                    self.ports[value] = (step.getters[port], 0)
 
     def _nodes(self, step: _Step) -> list[Node]:
         call, found = step.call, step.match
@@ -373,19 +359,19 @@ class _Conversion:
             node = self._raw(step, outputs[0] if outputs else None)
         self.recorded[node.name] = tuple(shape if shape is not None else () for shape in outputs)
         result = [node]
-        for port, name in step.taken.items():
+        for port, name in step.getters.items():
             attrs = complete("RESHAPE", None, {"kind": "getitem", "index": port})
             source = _source("operator.getitem", [{"n": 0}, {"c": port}], {})
             result.append(Node(name, "RESHAPE", None, attrs, ((node.name, 0),), source=source))
             self.recorded[name] = (outputs[port] or (),)
         return result
 
-    def _vocabulary(self, step: _Step, found: Match) -> Node | None:
+    def _vocabulary(self, step: _Step, matched: Match) -> Node | None:
         places: dict[str, list[int]] = {}
-        for place, ref in enumerate(found.inputs):
+        for place, ref in enumerate(matched.inputs):
             places.setdefault(ref.name, []).append(place)
         slots: dict[str, list[str]] = {}
-        for slot, ref in found.params.items():
+        for slot, ref in matched.params.items():
             slots.setdefault(ref.name, []).append(slot)
 
         def tag(ref: Ref, name: str) -> dict[str, Any]:  # noqa: ARG001
@@ -396,11 +382,11 @@ class _Conversion:
         source = None if step.op == RESPONSE_NORM else _encoded(step, tag)
         return Node(
             step.name,
-            found.op,
-            found.variant,
-            found.attrs,
-            tuple(self.ports[ref.name] for ref in found.inputs),
-            {slot: self._tensor(ref, step.call.path) for slot, ref in found.params.items()},
+            matched.op,
+            matched.variant,
+            matched.attrs,
+            tuple(self.ports[ref.name] for ref in matched.inputs),
+            {slot: self._tensor(ref, step.call.path) for slot, ref in matched.params.items()},
             source,
         )
 
@@ -426,14 +412,16 @@ class _Conversion:
         ties, kept = self.graph.ties, self.graph.ties.get(name, name)
         return own if own == kept or ties.get(own) == kept else name
 
-    def _output(self, ref: Ref, names: Names, nodes: list[Node]) -> Port:
+    def _output(self, ref: Ref, names: FreeNames, nodes: list[Node]) -> Port:
         if ref.name in self.ports:
             return self.ports[ref.name]
         # A tensor of the module that comes out as it is.
-        name = names.fresh("alias")
+        name = names.take("alias")
         nodes.append(
             Node(
-                *(name, "OP", "raw", {}, ()),
+                name,
+                "OP",
+                "raw",
                 params={"self": self.state[ref.name]},
                 source=_source("aten.alias.default", [{"p": "self"}], {}),
                 out_shape=self._shape(ref),
@@ -484,18 +472,3 @@ def _json(value: Argument, name: str, tag: Any) -> dict[str, Any]:
     if isinstance(value, list):
         return {"l": [_json(item, "", tag) for item in value]}
     return {"c": number(value) if isinstance(value, float) else value}
-
-
-def _hash(tensor: Tensor) -> str:
-    hasher = matrix_hasher(tensor.dtype, tensor.shape)
-    for part in tensor.parts():
-        hasher.update(part)
-    return hasher.hexdigest()
-
-
-def _renamed(tensor: Tensor, name: str) -> Tensor:
-    return Tensor(
-        *(name, tensor.dtype, tensor.shape, tensor.nbytes, tensor.read),
-        role="buffer",
-        part=tensor.part,
-    )

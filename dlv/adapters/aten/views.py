@@ -166,22 +166,22 @@ def _sized(above: str, value: Value, size: Size) -> Given:
     return Given("shape", size(above, value))
 
 
-def _order(base: str, told: Mapping[str, Argument], rank: int) -> list[int] | None:
+def _order(base: str, named: Mapping[str, Argument], rank: int) -> list[int] | None:
     """Of each axis of the view, which one of the tensor it is."""
     order = list(range(rank))
     if base in ("numpy_T", "t"):
         return order[::-1]
     if base == "permute":
-        dims = told.get("dims")
+        dims = named.get("dims")
         if not isinstance(dims, list) or not all(type(d) is int for d in dims):
             return None
         return [dim % rank for dim in dims]
     if base in ("mT", "adjoint", "mH", "matrix_H"):
         first, second = rank - 2, rank - 1
     elif base in ("movedim", "moveaxis"):
-        return _order_of_moved(told, rank)
+        return _order_of_moved(named, rank)
     else:
-        pair = [told.get(a, told.get(b)) for a, b in (("dim0", "axis0"), ("dim1", "axis1"))]
+        pair = [named.get(a, named.get(b)) for a, b in (("dim0", "axis0"), ("dim1", "axis1"))]
         if not all(type(axis) is int for axis in pair):
             return None
         first, second = (axis % rank for axis in pair) if rank else (0, 0)
@@ -190,8 +190,8 @@ def _order(base: str, told: Mapping[str, Argument], rank: int) -> list[int] | No
     return order
 
 
-def _order_of_moved(told: Mapping[str, Argument], rank: int) -> list[int] | None:
-    source, target = told.get("source"), told.get("destination")
+def _order_of_moved(named: Mapping[str, Argument], rank: int) -> list[int] | None:
+    source, target = named.get("source"), named.get("destination")
     source = [source] if type(source) is int else source
     target = [target] if type(target) is int else target
     if not isinstance(source, list) or not isinstance(target, list) or not rank:
@@ -203,20 +203,20 @@ def _order_of_moved(told: Mapping[str, Argument], rank: int) -> list[int] | None
 
 def _part(
     base: str,
-    told: Mapping[str, Argument],
+    named: Mapping[str, Argument],
     above: str,
     new: str,
     value: Value,
     emit: Emit,
 ) -> str | None:
     """Replace one part of a tensor: join the slices before and after it with the new part."""
-    axis, rank = told.get("dim", 0), len(value.shape)
+    axis, rank = named.get("dim", 0), len(value.shape)
     if type(axis) is not int or not -rank <= axis < rank:
         return None
     axis %= rank
     length = value.shape[axis]
     if base == "select":
-        index = told.get("index")
+        index = named.get("index")
         if not isinstance(length, int) or type(index) is not int:
             words = [Given("dim", axis), Given("index", index)]
             source = [Given("self", Ref(above)), Given("src", Ref(new))]
@@ -226,19 +226,19 @@ def _part(
         given = [Given("self", Ref(new)), Given("dim", axis)]
         new = emit("aten.unsqueeze.default", given, Value(value.dtype, shape))
     elif base == "narrow":
-        first, count = told.get("start"), told.get("length")
+        first, count = named.get("start"), named.get("length")
         if type(first) is not int or type(count) is not int or not isinstance(length, int):
             return None
         start = first % length if length else 0
         end = start + count
     else:
-        first, last = told.get("start"), told.get("end")
-        pace = told.get("step", 1)
+        first, last = named.get("start"), named.get("end")
+        pace = named.get("step", 1)
         if first in (None, 0) and (last is None or last == _END) and pace == 1:
             return new
         whole = all(type(n) is int or n is None for n in (first, last, pace))
         if not isinstance(length, int) or not whole or pace != 1:
-            return _scattered(told, axis, above, new, value, emit)
+            return _scattered(named, axis, above, new, value, emit)
         start, end, _ = slice(first, last, pace).indices(length)
         end = max(start, end)
     pieces: list[Argument] = []
@@ -261,11 +261,11 @@ def _slice(name: str, axis: int, start: int, end: int, value: Value, emit: Emit)
 
 
 def _scattered(
-    told: Mapping[str, Argument], axis: int, above: str, new: str, value: Value, emit: Emit
+    named: Mapping[str, Argument], axis: int, above: str, new: str, value: Value, emit: Emit
 ) -> str:
     given = [Given("self", Ref(above)), Given("src", Ref(new)), Given("dim", axis)]
     given += [
-        Given(word, told.get(word, 1 if word == "step" else None))
+        Given(word, named.get(word, 1 if word == "step" else None))
         for word in ("start", "end", "step")
     ]
     return emit("aten.slice_scatter.default", given, value)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dlv.adapters.caffe.spec import MOST_ELEMENTS, Layer, unique
+from dlv.adapters.caffe.spec import MOST_ELEMENTS, Layer
+from dlv.adapters.names import FreeNames
 from dlv.adapters.protobuf.message import Message
 from dlv.canonical import number
 from dlv.errors import Damaged, UnsafeInput
@@ -28,15 +29,15 @@ class Builder:
         self.batch = batch
         self.nodes: list[Node] = []
         self.shapes: dict[Port, Shape | None] = {}
-        self.taken: dict[str, int] = {}
+        self.names = FreeNames()
         self.notes: list[str] = []
 
-    def mark(self) -> tuple[int, dict[str, int], int]:
-        return len(self.nodes), dict(self.taken), len(self.notes)
+    def mark(self) -> tuple[int, FreeNames, int]:
+        return len(self.nodes), self.names.copy(), len(self.notes)
 
-    def back_to(self, mark: tuple[int, dict[str, int], int]) -> None:
+    def back_to(self, mark: tuple[int, FreeNames, int]) -> None:
         """Remove all nodes added since the mark."""
-        nodes, self.taken, notes = mark
+        nodes, self.names, notes = mark
         del self.nodes[nodes:], self.notes[notes:]
 
     def shape(self, port: Port) -> Shape | None:
@@ -94,7 +95,7 @@ class Builder:
         return ports
 
     def _place(self, layer: Layer, node: Node, part: str) -> Port:
-        name = unique(f"{layer.name}.{part}" if part else layer.name, self.taken)
+        name = self.names.take(f"{layer.name}.{part}" if part else layer.name)
         node = Node(name, *(getattr(node, field) for field in _FIELDS))
         for rule, message in attribute_faults(node):
             raise Damaged(f"{layer.where()}: {message}", why=rule)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dlv.adapters.caffe.builder import Builder
-from dlv.adapters.caffe.spec import Layer, Spec, checked, is_data, shape_of, unique
+from dlv.adapters.caffe.spec import Layer, Spec, checked, is_data, shape_of
+from dlv.adapters.names import FreeNames
 from dlv.adapters.protobuf.message import Message
 from dlv.errors import Damaged, nearest
 from dlv.network.graph import Input, Network, Node, Port
@@ -123,7 +124,7 @@ def build(spec: Spec, translate: Translate) -> tuple[Network, list[str]]:
     inputs, batch = _network_inputs(coming, _needed(spec.layers, writes), notes)
     builder = Builder(batch)
     for blob, item in inputs:
-        builder.taken[item.name] = 1
+        builder.names.take(item.name)
         blob.port = (item.name, 0)
         builder.shapes[blob.port] = item.shape
     scales = _scales(spec.layers, reads, writes)
@@ -252,7 +253,7 @@ def _network_inputs(
     )
     found: list[tuple[_Blob, Input]] = []
     left: list[str] = []
-    taken: dict[str, int] = {}
+    names = FreeNames()
     for blob in coming:
         users = [user for place in blob.readers if (user := needed[place]) is not None]
         if not blob.handed and not users:
@@ -265,7 +266,7 @@ def _network_inputs(
         shape = _with_known_channels(shape, users)
         if shape and (shape[0] is None or shape[0] == batch):
             shape = ("B", *shape[1:])
-        found.append((blob, Input(unique(blob.name, taken), shape)))
+        found.append((blob, Input(names.take(blob.name), shape)))
     if left:
         notes.append(f"left out, since nothing but a loss needs it: {', '.join(left[:5])}")
     return found, batch if isinstance(batch, int) else None

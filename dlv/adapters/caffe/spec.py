@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dlv.adapters.names import FreeNames
 from dlv.adapters.protobuf.message import Message, Word
 from dlv.adapters.protobuf.reader import Schema, Span
 from dlv.errors import Damaged, UnsafeInput, UsageError
@@ -487,7 +488,7 @@ def read_spec(net: Message, blobs: Sequence[list[Blob]] = ()) -> Spec:
     state = net.message("state")
     meets = _rules(state.word("phase", PHASES, "TEST"), state)
     spec = Spec(_inputs(net), [], [], [])
-    taken: dict[str, int] = {}
+    names = FreeNames()
     for index, body in enumerate(found or old):
         layer = _layer(body, old=bool(old))
         layer.blobs = list(blobs[index]) if index < len(blobs) else []
@@ -497,7 +498,7 @@ def read_spec(net: Message, blobs: Sequence[list[Blob]] = ()) -> Spec:
         raise UsageError(f"{net.file} holds no layers of the phase that is run")
     # The network's own first: the same names, whatever else is in the file.
     for layer in (*spec.layers, *spec.left):
-        layer.name = unique(layer.name, taken)
+        layer.name = names.take(layer.name)
     return spec
 
 
@@ -505,19 +506,6 @@ def is_data(layer: Layer) -> bool:
     if layer.type in _DATA:
         return True
     return not layer.bottoms and (layer.type.endswith("Data") or layer.type == "Python")
-
-
-def unique(name: str, used: dict[str, int]) -> str:
-    """The name, with `_1`, `_2` behind it where it is taken."""
-    count = used.get(name, 0)
-    used[name] = count + 1
-    while count:
-        longer = f"{name}_{count}"
-        if longer not in used:
-            used[longer] = 1
-            return longer
-        count += 1
-    return name
 
 
 def _layer(body: Message, *, old: bool) -> Layer:

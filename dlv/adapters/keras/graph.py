@@ -27,6 +27,7 @@ from dlv.adapters.keras.understood import (
     policy,
 )
 from dlv.adapters.keras.weights import Names, Path
+from dlv.adapters.names import FreeNames
 from dlv.dtypes import DTYPES
 from dlv.errors import Damaged, UnsafeInput
 from dlv.network.fields import FieldError, whole
@@ -269,7 +270,7 @@ class Use:
         axes: int | None = None,
     ) -> Port:
         """A node of this layer; `word` behind its name where it is not the main one."""
-        name = self.graph.free(f"{self.name}.{word}" if word else self.name)
+        name = self.graph.node_names.take(f"{self.name}.{word}" if word else self.name)
         given = [self.only_input] if inputs is None else inputs
         made = complete(op, variant, attrs or {}, axes=axes, params=params or {})
         node = Node(name, op, variant, made, tuple(given), dict(params or {}))
@@ -286,7 +287,7 @@ class Use:
     ) -> Port:
         """A raw node that torch and ONNX can run: what it computes is an operation of aten."""
         source = {"dialect": "aten", "op": f"aten.{op}", "args": list(args), "kwargs": {}}
-        name = self.graph.free(f"{self.name}.{word}" if word else self.name)
+        name = self.graph.node_names.take(f"{self.name}.{word}" if word else self.name)
         given = tuple([self.only_input] if inputs is None else inputs)
         return self.graph.add_node(
             Node(name, "OP", "raw", {}, given, dict(params or {}), source, out_shape=shape)
@@ -308,7 +309,7 @@ class Graph:
     inputs: list[Input] = field(default_factory=list)
     shapes: dict[Port, Shape | None] = field(default_factory=dict)
     notes: dict[str, list[str]] = field(default_factory=dict)
-    used: dict[str, int] = field(default_factory=dict)
+    node_names: FreeNames = field(default_factory=FreeNames)
     raws: set[str] = field(default_factory=set)
     carried: dict[Port, Mask] = field(default_factory=dict)
     unsure: set[str] = field(default_factory=set)  # nodes whose outputs may have any mask
@@ -318,19 +319,6 @@ class Graph:
     def _too_many(self) -> UnsafeInput:
         why = f"there are more than {MOST_NODES}"
         return UnsafeInput(f"the model in {self.label} has too many nodes", why=why)
-
-    def free(self, name: str) -> str:
-        """`name`, or with the first number that makes it new."""
-        count = self.used.get(name)
-        if count is None:
-            self.used[name] = 0
-            return name
-        while f"{name}_{count + 1}" in self.used:
-            count += 1
-        self.used[name] = count + 1
-        fresh = f"{name}_{count + 1}"
-        self.used[fresh] = 0
-        return fresh
 
     def add_node(self, node: Node) -> Port:
         if len(self.nodes) == MOST_NODES:
@@ -392,7 +380,7 @@ class Graph:
         return self._declare(layer.name, shape, dtype_of(layer.config.get("dtype")))
 
     def _declare(self, name: str, shape: Sequence[int | None], dtype: str) -> Port:
-        name = self.free(name)
+        name = self.node_names.take(name)
         self.inputs.append(Input(name, symbolic_shape(shape) or (), dtype))
         self.shapes[name, 0] = symbolic_shape(shape)
         self.dtypes[name, 0] = dtype
@@ -479,7 +467,7 @@ class Graph:
             if masks.explicit(call) and not any(map(self.mask, ports)):
                 raise Unsayable(f"the model {layer.model.name!r} is called with a mask")
             held = [ports[call.refs.index(ref)] for ref in refs]
-            name = self.free(".".join(path) + suffix)
+            name = self.node_names.take(".".join(path) + suffix)
             inside = in_training(call, training)
             below = name[len(".".join(path)) :]
             return self._model(layer.model, path, held, below, training=inside)
@@ -502,7 +490,7 @@ class Graph:
 
     def _converted(self, use: Use, training: bool) -> list[Port] | None:
         """The nodes of a layer; None if a part of it cannot be said in the vocabulary."""
-        layer, nodes, names = use.layer, len(self.nodes), len(self.used)
+        layer, nodes, names = use.layer, len(self.nodes), len(self.node_names)
         convert = self.converter(layer)
         if convert is None or not layer.known:
             self.note(_KEPT, f"{use.name} ({layer.kind})")
@@ -520,8 +508,7 @@ class Graph:
             for node in self.nodes[nodes:]:
                 self.carried.pop((node.name, 0), None)
             del self.nodes[nodes:]
-            while len(self.used) > names:
-                self.used.popitem()
+            self.node_names.forget_after(names)
             why = str(error) if isinstance(error, Unsayable) else "its settings are unusual"
             self.note(_KEPT, f"{use.name} ({layer.kind}: {why})")
             return None
@@ -554,7 +541,7 @@ class Graph:
             call = Call(call.args, {**call.kwargs, "mask": told})
         params = self.names.slots(use.path)
         source = source_of(layer, call)
-        name = self.free(use.name)
+        name = self.node_names.take(use.name)
         return [self.add_node(Node(name, "OP", "raw", {}, tuple(ports), params, source))]
 
     def counted(self, mask: Mask, use: Use) -> Port | None:

@@ -1,4 +1,5 @@
-"""ONNX files read into networks; `files` is the adapter, `builder` walks the graph.
+"""ONNX files as networks, and networks as ONNX files.
 
-`ops*` translate the operators, `writing` makes ONNX files of networks.
+`files` is the adapter: `model` says what a file holds, `network` walks its graph and asks the
+readers in `rules`. `writing.writer` walks a network and asks the writers in `rules`.
 """

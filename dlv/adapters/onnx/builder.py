@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dlv.adapters.checkpoint import Tensor
+from dlv.adapters.names import FreeNames
 from dlv.adapters.onnx.model import Model, Operator
 from dlv.adapters.onnx.tensors import Stored
 from dlv.adapters.onnx.values import Formula, Known, Length, Literal, Sizes
-from dlv.canonical import matrix_hasher
 from dlv.dtypes import STRUCT_CODES
 from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.inference import attribute_faults, enough
 from dlv.network.ops.registry import layer_of
-from dlv.network.sizes import MAX_RANK, Dim, Shape, ShapeError
+from dlv.network.sizes import MAX_RANK, Shape, ShapeError
 from dlv.network.vocabulary import complete
 
 # Version of what importing means: another one may make other networks of the same file.
@@ -70,9 +70,8 @@ class Builder:
         self.waiting: dict[str, Operator] = {}  # value that was worked out -> what computes it
         self.computed: dict[str, Port] = {}  # such a value, where it was needed nevertheless
         self.symbols: set[str] = set()
-        self._taken: set[str] = set()
         self._reserved = {operator.name for operator in self.graph.operators if operator.name}
-        self._counts: dict[str, int] = {}
+        self.names = FreeNames(reserved=self._reserved)
         self._constant_of: dict[object, str] = {}
         self._lengths: dict[tuple[Port, int], str] = {}
         self.inputs = self._inputs()
@@ -93,7 +92,7 @@ class Builder:
                 shape = ("B", *shape[1:])
             dtype = value.dtype if value else "float32"
             result.append(Input(name, self._guess(name) if shape is None else shape, dtype))
-            self._taken.add(name)
+            self.names.take(name)
             self.bind(name, (name, 0), shape, result[-1].dtype)
             self.symbols.update(dim for dim in shape or () if isinstance(dim, str))
         return tuple(result)
@@ -153,18 +152,8 @@ class Builder:
             return None
         return literal_of(state)
 
-    def name_for(self, wanted: str) -> str:
-        """The name itself, or with the first free number behind it."""
-        made, count = wanted, self._counts.get(wanted, 0)
-        while made in self._taken or (count and made in self._reserved):
-            count += 1
-            made = f"{wanted}_{count}"
-        self._counts[wanted] = count
-        self._taken.add(made)
-        return made
-
     def free(self, wanted: str) -> bool:
-        return wanted not in self._taken and wanted not in self._reserved
+        return wanted not in self.names and wanted not in self._reserved
 
     def emit(
         self,
@@ -175,38 +164,38 @@ class Builder:
         *,
         variant: str | None = None,
         params: Mapping[str, str] | None = None,
-        source: Mapping[str, Any] | None = None,
-        out_shape: Shape | None = None,
-        axes: int | None = None,
     ) -> str:
-        """A new node, whose attributes are sound; Cannot if they are not."""
+        """A new node of the vocabulary; its name."""
         params = params or {}
-        node = Node(
-            name=name,
-            op=op,
-            variant=variant,
-            attrs=complete(op, variant, attrs, axes=axes, params=params),
-            inputs=tuple(inputs),
-            params=params,
-            source=source,
-            out_shape=out_shape if op == "OP" else None,
-        )
+        attrs = complete(op, variant, attrs, params=params)
+        return self.add(Node(name, op, variant, attrs, tuple(inputs), params))
+
+    def emit_call(
+        self,
+        name: str,
+        source: Mapping[str, Any],
+        inputs: Sequence[Port],
+        *,
+        params: Mapping[str, str] | None = None,
+        shape: Shape | None = None,
+    ) -> str:
+        """A new OP node, which `source` describes; its name."""
+        return self.add(Node(name, "OP", "raw", {}, tuple(inputs), params or {}, source, shape))
+
+    def add(self, node: Node) -> str:
+        """Add a node under a free name; Cannot if its attributes do not go together."""
         faults = attribute_faults(node)
         if faults or not enough(node):
-            raise Cannot(faults[0][1] if faults else f"{op} has {len(inputs)} inputs")
-        layer = layer_of(node)
-        given = [self.shapes.get(port) for port in inputs]
-        shapes = layer.shape(node, given)
+            raise Cannot(faults[0][1] if faults else f"{node.op} has {len(node.inputs)} inputs")
+        shapes = layer_of(node).shape(node, [self.shapes.get(port) for port in node.inputs])
         if any(shape is not None and len(shape) > MAX_RANK for shape in shapes):
             raise ShapeError("too many axes")
-        final = self.name_for(name)
-        if final != name:
-            node = Node(**{**_fields(node), "name": final})
-        self.nodes.append(node)
-        first = self.dtypes.get(inputs[0]) if inputs else None
+        final = self.names.take(node.name)
+        self.nodes.append(replace(node, name=final))
+        first = self.dtypes.get(node.inputs[0]) if node.inputs else None
         for place, shape in enumerate(shapes):
             self.shapes[final, place] = shape
-            if first and op != "OP":
+            if first and node.op != "OP":
                 self.dtypes[final, place] = first
         return final
 
@@ -248,8 +237,9 @@ class Builder:
             "kwargs": {},
         }
         attrs = {"kind": "arithmetic", "operator": entry.operator}
+        attrs = complete("RESHAPE", None, attrs, params={})
         name = f"{ports[0][0]}.{entry.operator}"
-        return self.emit(name, "RESHAPE", attrs, ports, source=source), 0
+        return self.add(Node(name, "RESHAPE", None, attrs, tuple(ports), {}, source)), 0
 
     def constant(self, value: str) -> Port:
         """What stands at a value that is written down in the file, as a constant."""
@@ -258,7 +248,7 @@ class Builder:
         key: object = state.stored if isinstance(state, Held) else value
         if key in self._constant_of:
             return self._constant_of[key], 0
-        name = self.name_for(value)
+        name = self.names.take(value)
         if isinstance(state, Held):
             if state.flipped:
                 raise Cannot("a transposed tensor")
@@ -268,11 +258,8 @@ class Builder:
             tensor = Tensor(name, state.dtype, state.shape, len(raw), lambda: raw, "buffer")
         else:
             raise Cannot("a value that is known at run time only")
-        hasher = matrix_hasher(tensor.dtype, tensor.shape)
-        for part in tensor.parts():
-            hasher.update(part)
         self._constant_of[key] = name
-        self.constants[name], self.hashes[name] = tensor, hasher.hexdigest()
+        self.constants[name], self.hashes[name] = tensor, tensor.content_hash()
         self.shapes[name, 0], self.dtypes[name, 0] = tensor.shape, tensor.dtype
         return name, 0
 
@@ -293,21 +280,13 @@ class Builder:
         )
 
 
-def _fields(node: Node) -> dict[str, Any]:
-    return {name: getattr(node, name) for name in node.__dataclass_fields__}
-
-
 def literal_of(held: Held) -> Literal | None:
     values = None if held.flipped else held.stored.values()
     return None if values is None else Literal(held.stored.dtype, held.stored.shape, values)
 
 
-def merged(inferred: Shape | None, said: Shape | None) -> Shape | None:
+def merged(inferred: Shape | None, declared: Shape | None) -> Shape | None:
     """What was worked out, and where nothing was, what the file says."""
-    if inferred is None or said is None or len(inferred) != len(said):
-        return said if inferred is None else inferred
-    return tuple(_dim(a, b) for a, b in zip(inferred, said, strict=True))
-
-
-def _dim(inferred: Dim, said: Dim) -> Dim:
-    return said if inferred is None else inferred
+    if inferred is None or declared is None or len(inferred) != len(declared):
+        return declared if inferred is None else inferred
+    return tuple(b if a is None else a for a, b in zip(inferred, declared, strict=True))

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dlv.adapters.decimals import shortest
 from dlv.adapters.onnx.builder import Builder, Cannot, Held
 from dlv.adapters.onnx.model import Body, Opaque, Operator, bodies_in, captured
 from dlv.adapters.onnx.operators import form, unknown
-from dlv.adapters.onnx.result_shapes import result_shape
-from dlv.adapters.onnx.results import body_types, result_types
+from dlv.adapters.onnx.results import body_types, result_shape, result_types
 from dlv.adapters.onnx.tensors import Stored
 from dlv.adapters.onnx.values import Entry, Known, Literal, Sizes, whole_numbers
+from dlv.adapters.protobuf.reader import Span
 from dlv.canonical import hasher, number
 from dlv.errors import Damaged
 from dlv.network.graph import Port
@@ -28,7 +28,7 @@ class Attributes:
         self.operator = operator
         self.asked: set[str] = set()
 
-    def given(self, name: str) -> Any:
+    def attribute(self, name: str) -> Any:
         """What the file says, of whatever kind; None: nothing."""
         self.asked.add(name)
         return self.operator.attrs.get(name)
@@ -38,7 +38,7 @@ class Attributes:
         self.asked.update(names)
 
     def integer(self, name: str, default: int | None = None) -> int:
-        return int(self._attribute(name, default, int))
+        return int(self._typed(name, default, int))
 
     def flag(self, name: str, default: int) -> bool:
         """0 or 1; what any other number means is told differently by everybody."""
@@ -48,19 +48,19 @@ class Attributes:
         return bool(value)
 
     def decimal(self, name: str, default: float | None = None) -> float:
-        return shortest(float(self._attribute(name, default, float)))
+        return shortest(float(self._typed(name, default, float)))
 
     def text(self, name: str, default: str | None = None) -> str:
-        return str(self._attribute(name, default, str))
+        return str(self._typed(name, default, str))
 
     def integers(self, name: str, default: Sequence[int] | None = None) -> list[int]:
-        found: list[int] = list(self._attribute(name, default, list))
+        found: list[int] = list(self._typed(name, default, list))
         if not all(type(item) is int for item in found):
             raise Cannot(f"{name} are no whole numbers")
         return found
 
-    def _attribute(self, name: str, default: Any, kind: type) -> Any:
-        value = self.given(name)
+    def _typed(self, name: str, default: Any, kind: type) -> Any:
+        value = self.attribute(name)
         value = default if value is None else value
         if value is not default and type(value) is not kind:
             raise Cannot(f"{name} is of a wrong kind")
@@ -81,7 +81,7 @@ def attribute_json(value: Any) -> dict[str, Any]:
     if isinstance(value, bytes):
         return {"bytes": base64.b64encode(value).decode("ascii")}
     if isinstance(value, Body):
-        return _kept("graph", value.span.size, value.span)
+        return _body_json(value.span)
     if isinstance(value, Opaque):
         return {"unread": value.kind, "bytes": value.size}
     if isinstance(value, Stored):
@@ -92,13 +92,14 @@ def attribute_json(value: Any) -> dict[str, Any]:
     return {"c": value}
 
 
-def _kept(kind: str, size: int, span: Any) -> dict[str, Any]:
+def _body_json(span: Span) -> dict[str, Any]:
+    size = span.size
     if size > MOST_BODY_BYTES:
         made = hasher()
         for start in range(0, size, 1 << 20):
             made.update(span.file.read(span.offset + start, min(1 << 20, size - start)))
-        return {kind: None, "bytes": size, "blake3": made.hexdigest()}
-    return {kind: base64.b64encode(bytes(span.peek())).decode("ascii")}
+        return {"graph": None, "bytes": size, "blake3": made.hexdigest()}
+    return {"graph": base64.b64encode(bytes(span.peek())).decode("ascii")}
 
 
 WEIGHT_NAME = re.compile(r"(.+?)[._/](?:weight|kernel|gamma|scale|[wW])")
@@ -129,6 +130,19 @@ SETTINGS = {
 }
 
 
+def aten_source(op: str, *arguments: Any, **named: Any) -> dict[str, Any]:
+    """A recorded call of aten; numbers and lists, which are not tagged yet, are tagged here."""
+    args = [_tagged(item) for item in arguments]
+    kwargs = {name: _tagged(item) for name, item in named.items()}
+    return {"dialect": "aten", "op": f"aten.{op}", "args": args, "kwargs": kwargs}
+
+
+def _tagged(item: Any) -> dict[str, Any]:
+    if isinstance(item, dict):
+        return item
+    return {"l": [_tagged(each) for each in item]} if isinstance(item, list) else {"c": item}
+
+
 class Call(Attributes):
     """`outputs` is what it has to give. `flow`: weights may flow in where data is expected."""
 
@@ -139,8 +153,12 @@ class Call(Attributes):
         self.builder = builder
         self.outputs = outputs
         self.flow = flow
+        self.name = ""  # of the node, where it is not what `label` says
         self.version = builder.model.opsets.get(operator.domain, 1)
         self._places: set[int] = set()  # of inputs that were read
+        # What a raw node takes: tensors that flow in, and those of the file by slot.
+        self._ports: list[Port] = []
+        self._slots: dict[str, str] = {}
 
     def settle(self) -> None:
         """Cannot if the operator says anything that the rule has not asked for."""
@@ -187,21 +205,12 @@ class Call(Attributes):
         """A tensor of the file as data, or its transpose: a node that gives it."""
         builder = self.builder
         if value not in builder.computed:
-            args: list[dict[str, Any]] = [{"p": "p0"}]
-            op, shape = "aten.alias.default", held.stored.shape
+            source, shape = aten_source("alias.default", {"p": "p0"}), held.stored.shape
             if held.flipped:
-                op, shape = "aten.transpose.int", shape[::-1]
-                args += [{"c": 0}, {"c": 1}]
-            made = builder.emit(
-                f"{value}.value" if value in builder.graph.stored else value,
-                "OP",
-                {},
-                (),
-                variant="raw",
-                params={"p0": self.tensor(held)},
-                source={"dialect": "aten", "op": op, "args": args, "kwargs": {}},
-                out_shape=shape,
-            )
+                source, shape = aten_source("transpose.int", {"p": "p0"}, 0, 1), shape[::-1]
+            name = f"{value}.value" if value in builder.graph.stored else value
+            params = {"p0": self.tensor(held)}
+            made = builder.emit_call(name, source, (), params=params, shape=shape)
             builder.dtypes[made, 0] = held.stored.dtype
             builder.computed[value] = made, 0
         return builder.computed[value]
@@ -300,9 +309,19 @@ class Call(Attributes):
 
     def axes(self, name: str = "axes", place: int = 1) -> list[int] | None:
         """Axes as an attribute, or since some version as an input; None: not given."""
-        if self.given(name) is not None:
+        if self.attribute(name) is not None:
             return self.integers(name)
         return self.whole(place) if self.has(place) else None
+
+    def reduced_axes(self) -> tuple[list[int] | None, bool]:
+        """Axes of a reduction (None: all), and whether they stay with length 1."""
+        axes = self.axes()
+        noop = self.flag("noop_with_empty_axes", 0)
+        if not axes:
+            if noop:
+                raise Cannot("a reduction over nothing")
+            axes = None
+        return axes, self.flag("keepdims", 1)
 
     # What becomes of it
 
@@ -319,7 +338,7 @@ class Call(Attributes):
             value += "_"
         return value
 
-    def put(
+    def emit(
         self,
         op: str,
         attrs: Mapping[str, Any],
@@ -327,14 +346,11 @@ class Call(Attributes):
         *,
         variant: str | None = None,
         params: Mapping[str, str] | None = None,
-        name: str | None = None,
-        axes: int | None = None,
         dtype: str | None = None,
     ) -> None:
         """The node that gives the operator's (only) output."""
-        made = self.builder.emit(
-            name or self.label(params), op, attrs, inputs, variant=variant, params=params, axes=axes
-        )
+        label = self.name or self.label(params)
+        made = self.builder.emit(label, op, attrs, inputs, variant=variant, params=params)
         self.give((made, 0), dtype=dtype)
 
     def before(
@@ -347,6 +363,51 @@ class Call(Attributes):
     def give(self, port: Port, shape: Shape | None = None, dtype: str | None = None) -> None:
         self.builder.bind(self.outputs[0], port, shape, dtype)
 
+    # Raw nodes, in the words of aten or of ONNX
+
+    def argument(self, place: int) -> dict[str, Any]:
+        """An input as an argument of a recorded call."""
+        return self.argument_of(self.value(place))
+
+    def argument_of(self, value: str, slot: str = "") -> dict[str, Any]:
+        builder = self.builder
+        state = builder.states.get(value)
+        if state is None:
+            raise Damaged(f"{builder.model.span.file.name} uses {value!r}, which nothing makes")
+        if isinstance(state, Held) and (
+            state.trainable or state.flipped or state.stored.elements > 4096
+        ):
+            if state.flipped:
+                return self.port_argument(self.flowing(value, state))
+            slot = slot or f"p{len(self._slots)}"
+            self._slots[slot] = self.tensor(state)
+            return {"p": slot}
+        return self.port_argument(self.port_of(value))
+
+    def port_argument(self, port: Port) -> dict[str, Any]:
+        self._ports.append(port)
+        return {"n": len(self._ports) - 1}
+
+    def length_argument(self, entry: Entry) -> dict[str, Any]:
+        """A number that is known, or the node that tells it."""
+        if isinstance(entry, int):
+            return {"c": entry}
+        return self.port_argument(self.builder.number(entry))
+
+    def aten(
+        self,
+        op: str,
+        *arguments: Any,
+        shape: Shape | None = None,
+        dtype: str | None = None,
+        keywords: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Emit the operator as OP in the words of aten.
+
+        So it can be run, and is the same whichever way a model came in.
+        """
+        self.emit_call(aten_source(op, *arguments, **(keywords or {})), shape, dtype)
+
     def only_output(self) -> None:
         if any(self.operator.outputs[1:]):
             raise Cannot(f"{self.operator.kind} has several outputs")
@@ -354,7 +415,6 @@ class Call(Attributes):
     def raw(self) -> None:
         """OP, in the words of ONNX."""
         operator, builder = self.operator, self.builder
-        given = Arguments(self)
         slots = ARGUMENTS.get(operator.kind, ()) if not operator.domain else ()
         settings = SETTINGS.get(operator.kind, ()) if not operator.domain else ()
         args: list[dict[str, Any]] = []
@@ -362,9 +422,9 @@ class Call(Attributes):
             if not value:
                 args.append({"c": None})
             elif place in settings and self._written(value):
-                args.append(given.at(builder.constant(value)))
+                args.append(self.port_argument(builder.constant(value)))
             else:
-                args.append(given.tensor(value, slots[place] if place < len(slots) else ""))
+                args.append(self.argument_of(value, slots[place] if place < len(slots) else ""))
         kwargs = {name: attribute_json(value) for name, value in operator.attrs.items()}
         bodies = [body for value in operator.attrs.values() for body in bodies_in(value)]
         source: dict[str, Any] = {
@@ -381,14 +441,14 @@ class Call(Attributes):
             source["results"] = results
         if bodies:
             names = [name for name in captured(bodies) if name in builder.states]
-            source["captured"] = {name: given.tensor(name) for name in names}
+            source["captured"] = {name: self.argument_of(name) for name in names}
             builder.notes[
                 f"{operator.kind} {self.label()!r} holds graphs of its own: their layers and"
                 " weights stay in the file"
             ] = None
         kind = operator.full_kind
         builder.raw_kinds[kind] = builder.raw_kinds.get(kind, 0) + 1
-        self.put_raw(source, given, self._sequence(), types=types)
+        self.emit_call(source, self._sequence(), types=types)
 
     def _results(self, types: Sequence[str | None]) -> list[list[Any]]:
         """Dtypes and ranks that a reader of the node could not find out; none: it can."""
@@ -427,10 +487,9 @@ class Call(Attributes):
             return (*shape[:2], ways, hidden)
         return (shape[0], ways, shape[1], hidden)
 
-    def put_raw(
+    def emit_call(
         self,
         source: Mapping[str, Any],
-        given: Arguments,
         shape: Shape | None = None,
         dtype: str | None = None,
         types: Sequence[str | None] = (),
@@ -443,16 +502,7 @@ class Call(Attributes):
         if shape is None and source["dialect"] == "onnx" and not operator.domain:
             shapes = [builder.shape(name) if name else () for name in operator.inputs]
             shape = result_shape(operator.kind, shapes)
-        made = builder.emit(
-            self.label(),
-            "OP",
-            {},
-            given.inputs,
-            variant="raw",
-            params=given.params,
-            source=source,
-            out_shape=shape,
-        )
+        made = self.call_node(source, shape)
         if len(wanted) == 1 and len(operator.outputs) == 1:
             builder.bind(self.outputs[0], (made, 0), shape, dtype or (types[0] if types else None))
             return
@@ -462,31 +512,11 @@ class Call(Attributes):
             builder.dtypes.pop((item, 0), None)
             builder.bind(value, (item, 0), None, types[place] if types else None)
 
+    def call_node(self, source: Mapping[str, Any], shape: Shape | None) -> str:
+        """The node of a recorded call whose arguments are all read."""
+        label, ports, slots = self.label(), self._ports, self._slots
+        return self.builder.emit_call(label, source, ports, params=slots, shape=shape)
 
-class Arguments:
-    """The tensors that a raw call takes: those that flow in, and those of the file."""
 
-    def __init__(self, call: Call) -> None:
-        self.call = call
-        self.inputs: list[Port] = []
-        self.params: dict[str, str] = {}
-
-    def tensor(self, value: str, slot: str = "") -> dict[str, Any]:
-        builder = self.call.builder
-        state = builder.states.get(value)
-        if state is None:
-            raise Damaged(f"{builder.model.span.file.name} uses {value!r}, which nothing makes")
-        if isinstance(state, Held) and (
-            state.trainable or state.flipped or state.stored.elements > 4096
-        ):
-            if state.flipped:
-                return self.at(self.call.flowing(value, state))
-            slot = slot or f"p{len(self.params)}"
-            self.params[slot] = self.call.tensor(state)
-            return {"p": slot}
-        self.inputs.append(self.call.port_of(value))
-        return {"n": len(self.inputs) - 1}
-
-    def at(self, port: Port) -> dict[str, Any]:
-        self.inputs.append(port)
-        return {"n": len(self.inputs) - 1}
+# What reads one kind of operator.
+Reader = Callable[[Call], None]

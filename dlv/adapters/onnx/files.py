@@ -13,15 +13,15 @@ from typing import BinaryIO
 
 from dlv.adapters import splice
 from dlv.adapters.checkpoint import Checkpoint, Tensor
-from dlv.adapters.onnx import inline as onnx_inline
 from dlv.adapters.onnx.external import External
 from dlv.adapters.onnx.model import Model, read_model
 from dlv.adapters.onnx.network import Built, build
 from dlv.adapters.onnx.operators import NEWEST_OPSET
-from dlv.adapters.onnx.tensors import Stored
+from dlv.adapters.onnx.tensors import TENSOR, Stored
+from dlv.adapters.protobuf.reader import Span
 from dlv.adapters.source import Source
 from dlv.canonical import MAX_BYTES, dumps
-from dlv.errors import DlvError, UsageError
+from dlv.errors import Damaged, DlvError, UsageError
 from dlv.network.graph import Port
 
 FORMAT = "onnx"
@@ -109,14 +109,14 @@ def _checkpoint(file: Source, model: Model, built: Built) -> Checkpoint:
     skeleton: bytes | None = None
     try:
         if external:
-            skeleton, size = onnx_inline.skeleton(file, model, stored, pieces)
+            skeleton, size = inline_skeleton(file, model, stored, pieces)
             names = sorted(model.external.locations)
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             notes.append(
                 f"weights are taken from {', '.join(names[:3])}{more}; checkout writes one file"
                 " that holds them"
             )
-            if onnx_inline.too_large(size):
+            if too_large(size):
                 notes.append("that file will be larger than 2 GiB, which many programs refuse")
         else:
             skeleton = splice.cut(file, pieces)
@@ -125,13 +125,13 @@ def _checkpoint(file: Source, model: Model, built: Built) -> Checkpoint:
     network = built.network
     if len(network.nodes) > _SURELY_SMALL and len(dumps(network.canonical())) > MAX_BYTES:
         notes.append(f"the graph of {file.name} is too large: its weights are kept alone")
-        return _made(skeleton, external, model, built, notes)
-    result = _made(skeleton, external, model, built, notes)
+        return _with_notes(skeleton, external, model, built, notes)
+    result = _with_notes(skeleton, external, model, built, notes)
     result.network, result.constants = network, built.constants
     return result
 
 
-def _made(
+def _with_notes(
     skeleton: bytes | None, external: bool, model: Model, built: Built, notes: list[str]
 ) -> Checkpoint:
     if model.opsets.get("", 1) > NEWEST_OPSET:
@@ -179,3 +179,95 @@ def _settings(model: Model) -> dict[str, str]:
         for key, value in metadata.items()
         if _KEY.fullmatch(key) and value and len(value) <= _MOST_VALUE and value.isprintable()
     }
+
+
+# The skeleton of a file whose tensors lie in others
+
+_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
+_MOST = (1 << 31) - 1  # what protobuf's readers take
+
+
+def inline_skeleton(
+    file: Source, model: Model, tensors: Sequence[Stored], inner: Sequence[tuple[int, splice.Piece]]
+) -> tuple[bytes, int]:
+    """The skeleton and the size of the file that it makes.
+
+    `inner` are the places of the tensors that lie in the file itself.
+    """
+    graph, numbers = model.span, {id(stored): number for number, stored in enumerate(tensors)}
+    for operator in model.graph.operators:
+        if any(isinstance(v, Stored) and v.external for v in operator.attrs.values()):
+            raise UsageError("a Constant lies in another file", why=operator.name)
+    changes: list[tuple[int, int, list[splice.Segment]]] = []  # from, to, what stands there
+    grown = 0
+    for stored in model.graph.stored.values():
+        if stored.external is None:
+            continue
+        head = _message(stored)
+        size = len(head) + stored.nbytes
+        start = _start(file, stored.span, _INITIALIZER)
+        end = stored.span.offset + stored.span.size
+        piece: list[splice.Segment] = [_prefix(_INITIALIZER, size) + head]
+        if id(stored) not in numbers:  # numbers that became attributes
+            piece.append(bytes(stored.read()))
+        elif stored.nbytes:
+            piece.append(splice.Piece(numbers[id(stored)], 0, stored.nbytes))
+        changes.append((start, end, piece))
+        grown += len(_prefix(_INITIALIZER, size)) + size - (end - start)
+    start = _start(file, graph, _GRAPH)
+    changes.append((start, graph.offset, [_prefix(_GRAPH, graph.size + grown)]))
+    changes += [(at, at + piece.size, [piece]) for at, piece in inner if piece.size]
+    segments: list[splice.Segment] = []
+    position = 0
+    for start, end, made in sorted(changes, key=lambda change: change[0]):
+        segments += [bytes(file.read(position, start - position)), *made]
+        position = end
+    segments.append(bytes(file.read(position, file.size - position)))
+    total = sum(len(s) if isinstance(s, bytes) else s.size for s in segments)
+    return splice.make(segments), total
+
+
+def too_large(size: int) -> bool:
+    return size > _MOST
+
+
+def _prefix(number: int, size: int) -> bytes:
+    """Tag and length of a field."""
+    made = bytearray([number << 3 | 2])
+    while size >= 0x80:
+        made.append(size & 0x7F | 0x80)
+        size >>= 7
+    made.append(size)
+    return bytes(made)
+
+
+def _start(file: Source, span: Span, number: int) -> int:
+    """Where the field begins whose content is `span`."""
+    prefix = _prefix(number, span.size)
+    start = span.offset - len(prefix)
+    if start < 0 or file.read(start, len(prefix)) != prefix:
+        raise Damaged(f"{file.name} writes lengths in an odd way", why=f"at byte {span.offset}")
+    return start
+
+
+def _message(stored: Stored) -> bytes:
+    """The tensor's message up to its elements: what it had, without where they were."""
+    given, made = TENSOR.read(stored.span), bytearray()
+    for dim in given["dims"]:
+        made += b"\x08" + _varint(dim)
+    made += b"\x10" + _varint(stored.code)
+    made += _field(8, stored.name.encode("utf-8"))
+    if given["doc_string"] is not None:
+        made += _field(12, bytes(given["doc_string"].bytes()))
+    for entry in given["metadata_props"]:
+        made += _field(16, bytes(entry.bytes()))
+    return bytes(made) + _prefix(_RAW_DATA, stored.nbytes)
+
+
+def _field(number: int, data: bytes) -> bytes:
+    tag = _varint(number << 3 | 2)
+    return tag + _varint(len(data)) + data
+
+
+def _varint(value: int) -> bytes:
+    return _prefix(0, value)[1:]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dlv.adapters.checkpoint import Tensor
@@ -123,7 +123,7 @@ class Graph:
 
     def tensor(self, name: str) -> Value:
         """A stored tensor; those that are tied are one."""
-        name = self.kept(name)
+        name = self.untied(name)
         if name not in self.stored:
             if name not in self._tensors:
                 raise UsageError(
@@ -133,7 +133,7 @@ class Graph:
             self.stored[name] = self.new(tensor.dtype, tensor.shape)
         return self.computed(self.stored[name])
 
-    def kept(self, name: str) -> str:
+    def untied(self, name: str) -> str:
         return self._aliases.get(name, name)
 
     def weight(self, node: Node, slot: str, dtype: str) -> Value:
@@ -362,16 +362,5 @@ class Type:
     dtype: str
 
 
-@dataclass
-class Names:
-    """Final names: what was there first keeps its own."""
-
-    taken: set[str] = field(default_factory=set)
-
-    def take(self, wanted: str) -> str:
-        name, count = wanted, 0
-        while name in self.taken:
-            count += 1
-            name = f"{wanted}_{count}"
-        self.taken.add(name)
-        return name
+# What writes one operation of the vocabulary.
+Writer = Callable[[Graph, Node, Sequence[Item]], Item | Sequence[Item]]

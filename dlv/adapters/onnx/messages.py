@@ -79,11 +79,11 @@ class Place:
     offset: int
 
 
-def data_type(dtype: str, what: str, known: Mapping[str, int] = TYPES) -> int:
+def data_type(dtype: str, label: str, known: Mapping[str, int] = TYPES) -> int:
     """The number of a dtype; UsageError if an ONNX file cannot hold it."""
     if dtype not in known:
         raise UsageError(
-            f"an ONNX file cannot hold {what}",
+            f"an ONNX file cannot hold {label}",
             why=f"it has no dtype {dtype.removeprefix('raw:')}",
             hint="export --format safetensors keeps every dtype",
         )

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dlv.adapters.onnx.external import External
-from dlv.adapters.onnx.tensors import Stored, read_tensor
-from dlv.adapters.onnx.types import VALUE, Value, read_value
+from dlv.adapters.onnx.tensors import MOST_DIMENSIONS, Stored, dtype_of, read_tensor
 from dlv.adapters.protobuf.reader import Schema, Span, message
 from dlv.adapters.source import Source
 from dlv.errors import Damaged, NewerFormat, UnsafeInput
+from dlv.network.fields import LARGEST
+from dlv.network.sizes import Dim, Shape
 
 MOST_OPERATORS = 50_000
 _MOST_STRING = 1 << 20
@@ -202,11 +203,11 @@ def _graph(span: Span, external: External) -> Graph:
     return graph
 
 
-def _add_initializer(graph: Graph, name: str, stored: Stored | None, what: str) -> None:
+def _add_initializer(graph: Graph, name: str, stored: Stored | None, file_name: str) -> None:
     if not name:
-        raise Damaged(f"{what} holds a tensor without a name")
+        raise Damaged(f"{file_name} holds a tensor without a name")
     if name in graph.stored or name in graph.odd:
-        raise UnsafeInput(f"{what} holds two tensors called {name!r}")
+        raise UnsafeInput(f"{file_name} holds two tensors called {name!r}")
     if stored is None:
         graph.odd.add(name)
     else:
@@ -235,7 +236,7 @@ def _operator(span: Span, external: External) -> Operator:
     return made
 
 
-def _attribute(span: Span, external: External, what: str) -> tuple[str, Any]:
+def _attribute(span: Span, external: External, label: str) -> tuple[str, Any]:
     given = _ATTRIBUTE.read(span)
     name = given["name"] or ""
     there = [kind for kind in _KINDS if kind and (given[kind] is not None and given[kind] != [])]
@@ -245,18 +246,18 @@ def _attribute(span: Span, external: External, what: str) -> tuple[str, Any]:
     if number is None or number == 0:
         # Files of 2017 have no types.
         if len(there) != 1:
-            raise Damaged(f"{what}: the attribute {name!r} has no type")
+            raise Damaged(f"{label}: the attribute {name!r} has no type")
         kind = there[0]
     elif not 0 < number < len(_KINDS):
-        raise NewerFormat(f"{what}: the attribute {name!r} has an unknown type", why=f"{number}")
+        raise NewerFormat(f"{label}: the attribute {name!r} has an unknown type", why=f"{number}")
     else:
         kind = str(_KINDS[number])
     if any(other != kind for other in there):
-        raise Damaged(f"{what}: the attribute {name!r} is {kind} and {there[0]}")
-    return name, _attribute_value(kind, given[kind], external, f"{what}: the attribute {name!r}")
+        raise Damaged(f"{label}: the attribute {name!r} is {kind} and {there[0]}")
+    return name, _attribute_value(kind, given[kind], external, f"{label}: the attribute {name!r}")
 
 
-def _attribute_value(kind: str, value: Any, external: External, what: str) -> Any:
+def _attribute_value(kind: str, value: Any, external: External, label: str) -> Any:
     if kind in ("floats", "ints"):
         return value
     if kind == "strings":
@@ -266,7 +267,7 @@ def _attribute_value(kind: str, value: Any, external: External, what: str) -> An
     if kind == "s":
         return "" if value is None else _string(value)
     if value is None:
-        raise Damaged(f"{what} is empty")
+        raise Damaged(f"{label} is empty")
     if kind == "t":
         stored = read_tensor(value, external)
         return Opaque("strings", value.size) if stored is None else stored
@@ -285,6 +286,72 @@ def _string(span: Span) -> str | bytes | Opaque:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
         return raw
+
+
+VALUE = Schema("ValueInfoProto", {1: "name text", 2: "type message"})
+_TYPE = Schema(
+    "TypeProto",
+    {
+        1: "tensor message",
+        4: "sequence message",
+        5: "map message",
+        7: "opaque message",
+        8: "sparse message",
+        9: "optional message",
+    },
+)
+_TENSOR = Schema("TypeProto.Tensor", {1: "elem_type int32", 2: "shape message"})
+_HOLDER = Schema("TypeProto.Sequence", {1: "elem_type message"})
+_SHAPE = Schema("TensorShapeProto", {1: "dim message*"})
+_DIM = Schema("Dimension", {1: "value int", 2: "param text"})
+_HOLDERS = {"sequence": "seq", "optional": "optional"}
+_MOST_DEPTH = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What the file says of a value; shape None: nothing about its rank.
+
+    The dtype of a sequence of float32 is `raw:seq(float32)`; `raw:map` stays what it is.
+    """
+
+    dtype: str
+    shape: Shape | None
+
+
+def read_value(span: Span) -> tuple[str, Value | None]:
+    given = VALUE.read(span)
+    name = given["name"] or ""
+    if given["type"] is None:
+        return name, None
+    return name, read_type(given["type"], f"{name!r} of {span.file.name}")
+
+
+def read_type(span: Span, label: str, depth: int = 0) -> Value:
+    kinds = _TYPE.read(span)
+    if kinds["tensor"] is None:
+        kind = next((key for key, value in kinds.items() if value is not None), "unknown")
+        if kind in _HOLDERS and depth < _MOST_DEPTH:
+            held = _HOLDER.read(kinds[kind])["elem_type"]
+            if held is not None:
+                inner = read_type(held, label, depth + 1).dtype
+                return Value(f"raw:{_HOLDERS[kind]}({inner.removeprefix('raw:')})", None)
+        return Value(f"raw:{kind}", None)
+    typed = _TENSOR.read(kinds["tensor"])
+    dtype = dtype_of(typed["elem_type"] or 0, label)
+    if typed["shape"] is None:
+        return Value(dtype, None)
+    dims = _SHAPE.read(typed["shape"])["dim"]
+    if len(dims) > MOST_DIMENSIONS:
+        raise UnsafeInput(f"{label} has {len(dims)} dimensions")
+    return Value(dtype, tuple(_dim(dim) for dim in dims))
+
+
+def _dim(span: Span) -> Dim:
+    given = _DIM.read(span)
+    if given["value"] is not None:
+        return given["value"] if 0 <= given["value"] <= LARGEST else None
+    return given["param"] or None
 
 
 def bodies_in(value: Any) -> list[Body]:

@@ -9,14 +9,26 @@ from functools import partial
 
 from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.onnx.builder import Builder, Cannot, Held
-from dlv.adapters.onnx.call import Call
+from dlv.adapters.onnx.call import Call, Reader, aten_source
 from dlv.adapters.onnx.model import Graph, Model, Operator, bodies_in, captured
 from dlv.adapters.onnx.operators import form, unknown
-from dlv.adapters.onnx.ops import LAYERS, Rule, full
-from dlv.adapters.onnx.ops_axes import PICKS, REDUCTIONS
-from dlv.adapters.onnx.ops_elementwise import ELEMENTWISE, SECOND, is_whole
-from dlv.adapters.onnx.ops_shape import SHAPES
 from dlv.adapters.onnx.patterns import Pattern, find
+from dlv.adapters.onnx.rules import (
+    activation,
+    attention,
+    combine,
+    conv,
+    dense,
+    movement,
+    norm,
+    pool,
+    reductions,
+)
+from dlv.adapters.onnx.rules import (
+    lengths as length_rules,
+)
+from dlv.adapters.onnx.rules.combine import is_whole
+from dlv.adapters.onnx.rules.dense import emit_full
 from dlv.adapters.onnx.tensors import Stored, dtype_of
 from dlv.adapters.onnx.values import FOLDED, FOLDED_BY, Known, Length, Literal, fold, lengths
 from dlv.errors import Damaged
@@ -30,7 +42,20 @@ MOST_CONSTANT_BYTES = 64 << 10
 # Initializers that went into attributes are few numbers.
 _MOST_SETTINGS, _MOST_FRACTIONS = 4096, 8
 
-RULES: dict[str, Rule] = {**ELEMENTWISE, **REDUCTIONS, **SHAPES, **LAYERS}
+READERS: dict[str, Reader] = {
+    **conv.READERS,
+    **dense.READERS,
+    **pool.READERS,
+    **norm.READERS,
+    **activation.READERS,
+    **combine.READERS,
+    **reductions.READERS,
+    **movement.READERS,
+    **length_rules.READERS,
+    **attention.READERS,
+}
+# Tried after the rule of the vocabulary found that it does not apply.
+SECOND: dict[str, Reader] = {**dense.SECOND, **activation.SECOND, **movement.SECOND}
 # Of whole numbers these are kept: the layers are of fractions, and torch widens what it adds up.
 _FRACTIONS = (
     *("Conv", "ConvTranspose", "Gemm", "MatMul", "AveragePool", "GlobalAveragePool"),
@@ -84,24 +109,24 @@ def build(model: Model, raw: Collection[str] = ()) -> Built:
     outputs = [_output(builder, name) for name in graph.outputs]
     network = builder.network(outputs)
     if any(node.op == "OP" for node in network.nodes):
-        network = builder.network(_told(builder, network))
+        network = builder.network(_outputs_of_known_shape(builder, network))
     return _finish(builder, network)
 
 
-def _check(graph: Graph, what: str) -> None:
+def _check(graph: Graph, file_name: str) -> None:
     """Every value is made once."""
     made = {*graph.inputs, *graph.stored, *graph.odd}
     for operator in graph.operators:
         for name in operator.outputs:
             if name and name in made:
-                raise Damaged(f"the graph of {what} makes {name!r} twice")
+                raise Damaged(f"the graph of {file_name} makes {name!r} twice")
             made.add(name)
     for name in graph.outputs:
         if name not in made:
-            raise Damaged(f"the output {name!r} of {what} is made by nothing")
+            raise Damaged(f"the output {name!r} of {file_name} is made by nothing")
 
 
-def _sorted(graph: Graph, what: str) -> list[Operator]:
+def _sorted(graph: Graph, file_name: str) -> list[Operator]:
     """Producers first, otherwise in the order of the file, in which they should be anyway."""
     maker: dict[str, int] = {}
     for place, operator in enumerate(graph.operators):
@@ -118,7 +143,7 @@ def _sorted(graph: Graph, what: str) -> list[Operator]:
                 waits[place] += 1
             elif name not in given:
                 raise Damaged(
-                    f"the graph of {what} uses {name!r}, which nothing makes",
+                    f"the graph of {file_name} uses {name!r}, which nothing makes",
                     why=f"in {operator.full_kind} {operator.name!r}",
                 )
     ready = [place for place, count in enumerate(waits) if not count]
@@ -134,7 +159,8 @@ def _sorted(graph: Graph, what: str) -> list[Operator]:
         stuck = next(place for place, count in enumerate(waits) if count)
         operator = graph.operators[stuck]
         raise Damaged(
-            f"the graph of {what} has a cycle", why=f"at {operator.full_kind} {operator.name!r}"
+            f"the graph of {file_name} has a cycle",
+            why=f"at {operator.full_kind} {operator.name!r}",
         )
     return done
 
@@ -150,7 +176,7 @@ def _drop_unread(graph: Graph) -> None:
 
 
 def _attempt(
-    builder: Builder, operator: Operator, rule: Rule, *, flow: bool = False, settle: bool = True
+    builder: Builder, operator: Operator, rule: Reader, *, flow: bool = False, settle: bool = True
 ) -> bool:
     """Whether a rule applied; if not, nothing is left of the attempt."""
     before = len(builder.nodes)
@@ -188,7 +214,7 @@ def _translate(builder: Builder, operator: Operator) -> None:
             builder.states[operator.outputs[0]] = known
             builder.waiting[operator.outputs[0]] = operator
             return
-        for rules, flow in ((RULES, False), (SECOND, False), (PICKS, False), (RULES, True)):
+        for rules, flow in ((READERS, False), (SECOND, False), (READERS, True)):
             rule = rules.get(operator.kind)
             if rule is not None and _attempt(builder, operator, rule, flow=flow):
                 return
@@ -275,6 +301,7 @@ def _whole(pattern: Pattern, call: Call) -> None:
     first, last = pattern.operators[0].name, call.operator.name
     inner = bool(last) and first.startswith(f"{last}/")  # a part of what the last one is
     name = first if pattern.kind in ("FULL", "SILU") and not inner else ""
+    call.name = name
     builder, x = call.builder, call.port_of(pattern.x)
     if pattern.kind == "FULL":
         state = builder.states[pattern.weight]
@@ -282,7 +309,7 @@ def _whole(pattern: Pattern, call: Call) -> None:
             raise Cannot("no stored matrix")
         layout = "out_in" if state.flipped else "in_out"
         weight, bias = call.tensor(state), pattern.bias
-        return full(call, x, weight, state.stored.shape, layout, bias, name or None)
+        return emit_full(call, x, weight, state.stored.shape, layout, bias)
     if pattern.kind in ("LAYER", "RMS"):
         slots = {"weight": pattern.weight, "bias": pattern.bias}
         params = {slot: tensor for slot, tensor in slots.items() if tensor}
@@ -294,10 +321,10 @@ def _whole(pattern: Pattern, call: Call) -> None:
             if not isinstance(width, int) or builder.shape(tensor) != (width,):
                 raise Cannot("a weight of another shape")
         attrs = {"eps": pattern.eps, "axis": -1}
-        return call.put("NORM", attrs, (x,), variant=pattern.kind, params=params, name=name or None)
+        return call.emit("NORM", attrs, (x,), variant=pattern.kind, params=params)
     how = {"GELU": {"approximate": "none"}, "TANH_GELU": {"approximate": "tanh"}}
     variant = pattern.kind.removeprefix("TANH_")
-    return call.put("ACT", how.get(pattern.kind, {}), (x,), variant=variant, name=name or None)
+    return call.emit("ACT", how.get(pattern.kind, {}), (x,), variant=variant)
 
 
 def _unread(builder: Builder, name: str) -> None:
@@ -312,7 +339,7 @@ def _output(builder: Builder, name: str) -> Port:
     return Call(builder, operator, [name], flow=True).port_of(name)
 
 
-def _told(builder: Builder, network: Network) -> list[Port]:
+def _outputs_of_known_shape(builder: Builder, network: Network) -> list[Port]:
     """Outputs of which only the file knows a shape: behind a node that keeps it."""
     shapes = node_shapes(network)
     found = []
@@ -322,11 +349,9 @@ def _told(builder: Builder, network: Network) -> list[Port]:
         if known or said is None or said.shape is None or said.dtype.startswith("raw:"):
             found.append((maker, place))
             continue
-        source = {"dialect": "aten", "op": "aten.alias.default", "args": [{"n": 0}], "kwargs": {}}
+        source = aten_source("alias.default", {"n": 0})
         label, inputs = f"{maker}.output", [(maker, place)]
-        made = builder.emit(
-            label, "OP", {}, inputs, variant="raw", source=source, out_shape=said.shape
-        )
+        made = builder.emit_call(label, source, inputs, shape=said.shape)
         found.append((made, 0))
     return found
 

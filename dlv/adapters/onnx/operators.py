@@ -53,10 +53,12 @@ def form(domain: str, kind: str, version: int) -> Form | None:
     return Form(*rows[-1]) if rows and len(rows[-1]) > 1 else None
 
 
-def unknown(found: Form | None, attrs: Mapping[str, Any], read: Collection[str] = ()) -> str | None:
+def unknown(
+    known_form: Form | None, attrs: Mapping[str, Any], read: Collection[str] = ()
+) -> str | None:
     """Return the first attribute that is not at its default and that no rule has read."""
     for name, value in attrs.items():
-        told = None if found is None else found.attributes.get(name)
+        told = None if known_form is None else known_form.attributes.get(name)
         if told is None:
             return name
         if name not in read and name not in _IDLE and told[1:] != [value]:

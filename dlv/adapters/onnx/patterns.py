@@ -312,14 +312,12 @@ def _rms_norm(wiring: Wiring, square: Operator) -> Iterator[Pattern]:
         yield _scaled(wiring, "RMS", x, (*parts, inverse, last), found)
 
 
-def _scaled(
-    wiring: Wiring, kind: str, x: str, parts: tuple[Operator, ...], found: _Root
-) -> Pattern:
+def _scaled(wiring: Wiring, kind: str, x: str, parts: tuple[Operator, ...], root: _Root) -> Pattern:
     """With its weight, and for LAYER its bias, if they follow."""
     product = _next(wiring, parts[-1], "Mul")
     weight = _other(product, parts[-1].outputs[0]) if product is not None else None
     row = wiring.weight(weight, axes=1) if weight else None
-    eps, axis = shortest(found.eps), found.axis
+    eps, axis = shortest(root.eps), root.axis
     if product is None or weight is None or row is None or row.elements < 2:
         return Pattern(kind, x, parts, eps=eps, axis=axis)
     parts = (*parts, product)

@@ -106,11 +106,11 @@ class Stored:
         return Tensor(name, self.dtype, self.shape, self.nbytes, self.read, role, part=self.part)
 
 
-def dtype_of(code: int, what: str) -> str:
+def dtype_of(code: int, label: str) -> str:
     """The name of a TensorProto.DataType."""
     dtype = dtype_named(code)
     if dtype is None:
-        raise NewerFormat(f"{what} has a dtype that is not known", why=f"number {code}")
+        raise NewerFormat(f"{label} has a dtype that is not known", why=f"number {code}")
     return dtype
 
 
@@ -224,8 +224,8 @@ def _take_external(stored: Stored, entries: list[Span], external: External) -> N
     stored.part = lambda start, count: external.read(location, offset + start, count)
 
 
-def _count(given: dict[str, str], key: str, default: int, label: str) -> int:
-    text = given.get(key)
+def _count(entries: dict[str, str], key: str, default: int, label: str) -> int:
+    text = entries.get(key)
     if text is None:
         return default
     if not text.isdecimal() or not text.isascii() or len(text) > 19 or int(text) > _MOST_OFFSET:

@@ -167,10 +167,10 @@ _TRUTHS = {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"}
 _ON_LENGTHS = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "floordiv"}
 
 
-def _elementwise(kind: str, given: list[Known]) -> Known | None:
-    if any(isinstance(item, Sizes) for item in given):
-        return _on_lengths(kind, given)
-    parts = [item for item in given if isinstance(item, Literal)]
+def _elementwise(kind: str, items: list[Known]) -> Known | None:
+    if any(isinstance(item, Sizes) for item in items):
+        return _on_lengths(kind, items)
+    parts = [item for item in items if isinstance(item, Literal)]
     shape = max((part.shape for part in parts), key=lambda shape: (len(shape), shape))
     if any(len(part.shape) > 1 for part in parts) and any(p.shape != shape for p in parts):
         return None
@@ -192,19 +192,19 @@ def _stretched(values: tuple[Any, ...], count: int) -> tuple[Any, ...]:
     return values * count
 
 
-def _on_lengths(kind: str, given: list[Known]) -> Known | None:
-    if kind == "Where" and isinstance(given[0], Literal):
-        truths = given[0].values
-        left, right = _entries(given[1]), _entries(given[2])
+def _on_lengths(kind: str, items: list[Known]) -> Known | None:
+    if kind == "Where" and isinstance(items[0], Literal):
+        truths = items[0].values
+        left, right = _entries(items[1]), _entries(items[2])
         count = max(len(truths), len(left), len(right))
         rows = zip(*(_stretched(part, count) for part in (truths, left, right)), strict=True)
-        scalar = not given[0].shape and _scalar(given[1]) and _scalar(given[2])
+        scalar = not items[0].shape and _scalar(items[1]) and _scalar(items[2])
         return lengths([a if truth else b for truth, a, b in rows], scalar=scalar)
-    if len(given) != 2 or kind not in (*_ON_LENGTHS, "Equal"):
+    if len(items) != 2 or kind not in (*_ON_LENGTHS, "Equal"):
         return None
-    left, right = _entries(given[0]), _entries(given[1])
+    left, right = _entries(items[0]), _entries(items[1])
     count = max(len(left), len(right))
-    scalar = _scalar(given[0]) and _scalar(given[1])
+    scalar = _scalar(items[0]) and _scalar(items[1])
     pairs = list(zip(_stretched(left, count), _stretched(right, count), strict=True))
     if kind == "Equal":
         truths = tuple(_equal(a, b) for a, b in pairs)
@@ -234,40 +234,40 @@ def _combined(word: str, a: Entry, b: Entry) -> Entry:
     return Formula(word, a, b, depth)
 
 
-def _gather(given: list[Known], attrs: Mapping[str, Any]) -> Known | None:
+def _gather(items: list[Known], attrs: Mapping[str, Any]) -> Known | None:
     if attrs.get("axis", 0) not in (0, -1):
         return None
-    places = whole_numbers(given[1])
-    if isinstance(given[0], Literal) and given[0].dtype not in ("int64", "int32"):
-        if len(given[0].shape) != 1:
+    places = whole_numbers(items[1])
+    if isinstance(items[0], Literal) and items[0].dtype not in ("int64", "int32"):
+        if len(items[0].shape) != 1:
             return None
-        values = [given[0].values[place] for place in places]
-        return literal(given[0].dtype, () if _scalar(given[1]) else (len(values),), values)
-    if _scalar(given[0]):
+        values = [items[0].values[place] for place in places]
+        return literal(items[0].dtype, () if _scalar(items[1]) else (len(values),), values)
+    if _scalar(items[0]):
         return None
-    entries = _entries(given[0])
+    entries = _entries(items[0])
     if any(not -len(entries) <= place < len(entries) for place in places):
         return None
-    return _like(given[0], [entries[place] for place in places], scalar=_scalar(given[1]))
+    return _like(items[0], [entries[place] for place in places], scalar=_scalar(items[1]))
 
 
-def _concat(given: list[Known], attrs: Mapping[str, Any]) -> Known | None:
-    if any(_scalar(item) for item in given) or attrs.get("axis") not in (0, -1):
+def _concat(items: list[Known], attrs: Mapping[str, Any]) -> Known | None:
+    if any(_scalar(item) for item in items) or attrs.get("axis") not in (0, -1):
         return None
-    entries = [entry for item in given for entry in _entries(item)]
-    return _like(given[0], entries) if len(entries) <= MOST_ELEMENTS else None
+    entries = [entry for item in items for entry in _entries(item)]
+    return _like(items[0], entries) if len(entries) <= MOST_ELEMENTS else None
 
 
-def _reshaped(given: list[Known], attrs: Mapping[str, Any]) -> Known | None:
+def _reshaped(items: list[Known], attrs: Mapping[str, Any]) -> Known | None:
     """Unsqueeze and Squeeze of a scalar or a list, Reshape to one of them."""
-    entries = given[0]
+    entries = items[0]
     if isinstance(entries, Literal) and len(entries.values) != 1:
         return None
     if isinstance(entries, Sizes) and len(entries.entries) != 1:
         return None
     sizes: Sequence[int] | None = attrs.get("axes")
-    if len(given) > 1:
-        sizes = whole_numbers(given[1])
+    if len(items) > 1:
+        sizes = whole_numbers(items[1])
     if attrs["kind"] == "Unsqueeze":
         rank = (0 if _scalar(entries) else 1) + len(sizes or ())
     elif attrs["kind"] == "Squeeze":
@@ -282,50 +282,50 @@ def _reshaped(given: list[Known], attrs: Mapping[str, Any]) -> Known | None:
     return Sizes(entries.entries, scalar=not rank) if rank < 2 else None
 
 
-def _slice(given: list[Known], attrs: Mapping[str, Any]) -> Known | None:
-    if _scalar(given[0]):
+def _slice(items: list[Known], attrs: Mapping[str, Any]) -> Known | None:
+    if _scalar(items[0]):
         return None
-    if len(given) == 1:
+    if len(items) == 1:
         parts = [attrs["starts"], attrs["ends"], attrs.get("axes", [0]), [1]]
     else:
-        parts = [list(whole_numbers(item)) for item in given[1:]]
+        parts = [list(whole_numbers(item)) for item in items[1:]]
         parts += [[0], [1]][len(parts) - 2 :]
     (start,), (end,), (axis,), (step,) = parts
     if axis not in (0, -1) or not step:
         return None
-    return _like(given[0], _entries(given[0])[start:end:step])
+    return _like(items[0], _entries(items[0])[start:end:step])
 
 
-def _cast(given: list[Known], attrs: Mapping[str, Any]) -> Known | None:
-    dtype, item = attrs["dtype"], given[0]
+def _cast(items: list[Known], attrs: Mapping[str, Any]) -> Known | None:
+    dtype, item = attrs["dtype"], items[0]
     if isinstance(item, Sizes):
         return item if dtype in ("int64", "int32") else None
     return literal(dtype, item.shape, item.values)
 
 
-def _constant_of_shape(given: list[Known], attrs: Mapping[str, Any]) -> Known | None:
-    shape = whole_numbers(given[0])
+def _constant_of_shape(items: list[Known], attrs: Mapping[str, Any]) -> Known | None:
+    shape = whole_numbers(items[0])
     dtype, value = attrs["filler"]
     if len(shape) > 1 or math.prod(shape) > MOST_ELEMENTS or any(size < 0 for size in shape):
         return None
     return literal(dtype, shape, [value] * math.prod(shape))
 
 
-def _range(given: list[Known], attrs: Mapping[str, Any]) -> Known | None:  # noqa: ARG001
-    if any(isinstance(item, Sizes) or not item.dtype.startswith("int") for item in given):
+def _range(items: list[Known], attrs: Mapping[str, Any]) -> Known | None:  # noqa: ARG001
+    if any(isinstance(item, Sizes) or not item.dtype.startswith("int") for item in items):
         return None
-    values = range(*(whole_numbers(item)[0] for item in given))
-    return _like(given[0], values) if len(values) <= MOST_ELEMENTS else None
+    values = range(*(whole_numbers(item)[0] for item in items))
+    return _like(items[0], values) if len(values) <= MOST_ELEMENTS else None
 
 
-def _reduced(given: list[Known], attrs: Mapping[str, Any]) -> Known | None:
+def _reduced(items: list[Known], attrs: Mapping[str, Any]) -> Known | None:
     """ReduceProd of a list of lengths: the number of elements."""
-    if _scalar(given[0]) or not _entries(given[0]) or len(given) > 2:
+    if _scalar(items[0]) or not _entries(items[0]) or len(items) > 2:
         return None
     total: Entry = 1
-    for entry in _entries(given[0]):
+    for entry in _entries(items[0]):
         total = _combined("mul", total, entry)
-    return _like(given[0], [total], scalar=not attrs.get("keepdims", 1))
+    return _like(items[0], [total], scalar=not attrs.get("keepdims", 1))
 
 
 _RULES: dict[str, Callable[[list[Known], Mapping[str, Any]], Known | None]] = {

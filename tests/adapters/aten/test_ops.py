@@ -1,4 +1,4 @@
-"""dlv.adapters.aten.ops and ops_shape: what each call becomes, and that it means the same.
+"""dlv.adapters.aten.ops: what each call becomes, and that it means the same.
 
 The calls are exported by torch in one module; what they became is run again from op and
 attributes alone, without the recorded call, and held against torch.

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from dlv.adapters.aten import record as aten
-from dlv.adapters.aten.network import Named, Names, convert, name_calls
+from dlv.adapters.aten.network import Named, convert, name_calls
 from dlv.adapters.aten.record import Call, Given, Graph, Placeholder, Ref, Tagged, Value
 from dlv.adapters.aten.rewrite import RESPONSE_NORM, join, unfold
+from dlv.adapters.names import FreeNames
 from dlv.errors import Damaged
 
 VECTOR = Value("float32", ("s1", 4))
@@ -104,7 +105,7 @@ class TestGraph:
 def named(*rows: tuple[str, str, str, bool], tensors: str = "", taken: str = "") -> list[str]:
     """Rows of op, path, visit, main."""
     items = [Named(call("y", op, path=path, visit=visit), main) for op, path, visit, main in rows]
-    return name_calls(items, tensors.split(), Names(taken.split()))
+    return name_calls(items, tensors.split(), FreeNames(taken.split()))
 
 
 class TestNames:

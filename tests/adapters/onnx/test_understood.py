@@ -13,9 +13,7 @@ import pytest
 from onnx import helper
 
 from dlv.adapters.onnx import operators
-from dlv.adapters.onnx.network import RULES
-from dlv.adapters.onnx.ops_axes import PICKS
-from dlv.adapters.onnx.ops_elementwise import SECOND
+from dlv.adapters.onnx.network import READERS, SECOND
 from dlv.adapters.onnx.values import FOLDED, FOLDED_BY, Literal, fold
 from dlv.errors import DlvError
 from tests.adapters.onnx.test_ops import CASES, made
@@ -32,7 +30,7 @@ from tests.onnx_reading import (
 from tests.onnx_runs import difference
 
 TOOLS = Path(__file__).resolve().parents[3] / "tools"
-KNOWN = {*RULES, *SECOND, *PICKS, *FOLDED, "Shape", "Identity", "Constant"}
+KNOWN = {*READERS, *SECOND, *FOLDED, "Shape", "Identity", "Constant"}
 
 
 def test_the_table_is_that_of_the_schemas() -> None:
@@ -87,7 +85,7 @@ OTHERS: dict[str, tuple[str, Mapping[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", sorted({*RULES, *SECOND, *PICKS} - TRIED))
+@pytest.mark.parametrize("kind", sorted({*READERS, *SECOND} - TRIED))
 def test_an_unknown_attribute_of_what_has_no_case(kind: str, tmp_path: Path) -> None:
     inputs, specs = OTHERS.get(kind, ("x", {"x": [3, 4]}))
     weights = {"w": array(4)} if "w" in inputs else {}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dlv.adapters.aten import ops
-from dlv.adapters.onnx.writing.aten import RULES
+from dlv.adapters.onnx.writing.raw import RULES
 from dlv.errors import DlvError, UnsafeInput, UsageError
 from dlv.network.aten_names import NAMES
 from dlv.network.graph import Input, Network, Node
@@ -334,7 +334,7 @@ def test_each_name_of_the_list_is_one_of_torch() -> None:
 
 
 def test_what_dlv_itself_reads_and_writes_is_on_the_list() -> None:
-    imported = [name for name in ops.LAYERS if name.startswith("aten.")]
+    imported = [name for name in ops.RULES if name.startswith("aten.")]
     assert len(imported) > 20
     assert [name for name in imported if not resolves(name)] == []
     exported = {rule.partition(".")[0] for rule in RULES} - {"to_dtype"}

@@ -1,4 +1,4 @@
-"""aten operations element by element: arithmetic, comparisons, conversions."""
+"""aten operations element by element: arithmetic, comparisons, conversions, activations."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from dlv.adapters.onnx.graph import Graph, Item, Value
-from dlv.adapters.onnx.writing.ops_shape import converted
-from dlv.adapters.onnx.writing.source import Dtype, Rule, table
-from dlv.adapters.onnx.writing.types import arithmetic, category, fractions, together
+from dlv.adapters.onnx.promotion import arithmetic, category, fractions, together
+from dlv.adapters.onnx.recorded import Dtype, Rule, Rules
+from dlv.adapters.onnx.rules.movement import converted, split
 from dlv.errors import UsageError
+from dlv.network.sizes import axis_of
 
-MATH: dict[str, Rule] = {}
-_rule = table(MATH)
+MATH = Rules()
 
 _FRACTIONS = {
     "sqrt": "Sqrt", "exp": "Exp", "log": "Log", "erf": "Erf", "sin": "Sin", "cos": "Cos",
@@ -71,47 +71,47 @@ def scaled(g: Graph, x: Item, factor: Item) -> Item:
     return arithmetic(g, "Mul", [x, factor])
 
 
-@_rule("ne")
+@MATH.enter("ne")
 def not_equal(g: Graph, x: Item, other: Item) -> Value:
     return g.op("Not", [compare(g, "Equal", x, other)])
 
 
-@_rule("rsqrt")
+@MATH.enter("rsqrt")
 def rsqrt(g: Graph, x: Item) -> Value:
     return g.op("Reciprocal", [g.op("Sqrt", [fractions(g, x)])])
 
 
-@_rule("square")
+@MATH.enter("square")
 def square(g: Graph, x: Item) -> Value:
     return arithmetic(g, "Mul", [x, x])
 
 
-@_rule("exp2")
+@MATH.enter("exp2")
 def exp2(g: Graph, x: Item) -> Value:
     return power(g, 2.0, fractions(g, x))
 
 
-@_rule("expm1")
+@MATH.enter("expm1")
 def expm1(g: Graph, x: Item) -> Value:
     return arithmetic(g, "Sub", [g.op("Exp", [fractions(g, x)]), 1])
 
 
-@_rule("log1p")
+@MATH.enter("log1p")
 def log1p(g: Graph, x: Item) -> Value:
     return g.op("Log", [arithmetic(g, "Add", [fractions(g, x), 1])])
 
 
-@_rule("log2")
+@MATH.enter("log2")
 def log2(g: Graph, x: Item) -> Value:
     return arithmetic(g, "Div", [g.op("Log", [fractions(g, x)]), math.log(2)])
 
 
-@_rule("log10")
+@MATH.enter("log10")
 def log10(g: Graph, x: Item) -> Value:
     return arithmetic(g, "Div", [g.op("Log", [fractions(g, x)]), math.log(10)])
 
 
-@_rule("trunc", "fix")
+@MATH.enter("trunc", "fix")
 def trunc(g: Graph, x: Item) -> Value:
     value = g.value(x)
     if category(value.dtype) < 2:
@@ -119,22 +119,22 @@ def trunc(g: Graph, x: Item) -> Value:
     return g.op("Mul", [g.op("Sign", [value]), g.op("Floor", [g.op("Abs", [value])])])
 
 
-@_rule("isnan")
+@MATH.enter("isnan")
 def isnan(g: Graph, x: Item) -> Value:
     return g.op("IsNaN", [fractions(g, x)], dtype="bool")
 
 
-@_rule("isinf")
+@MATH.enter("isinf")
 def isinf(g: Graph, x: Item) -> Value:
     return g.op("IsInf", [fractions(g, x)], dtype="bool")
 
 
-@_rule("isfinite")
+@MATH.enter("isfinite")
 def isfinite(g: Graph, x: Item) -> Value:
     return g.op("Not", [g.binary("Or", isnan(g, x), isinf(g, x))])
 
 
-@_rule("nan_to_num")
+@MATH.enter("nan_to_num")
 def nan_to_num(
     g: Graph,
     x: Item,
@@ -156,27 +156,27 @@ def nan_to_num(
     return value
 
 
-@_rule("add")
+@MATH.enter("add")
 def add(g: Graph, x: Item, other: Item, alpha: Item = 1) -> Value:
     return arithmetic(g, "Add", [x, scaled(g, other, alpha)])
 
 
-@_rule("sub", "subtract")
+@MATH.enter("sub", "subtract")
 def sub(g: Graph, x: Item, other: Item, alpha: Item = 1) -> Value:
     return arithmetic(g, "Sub", [x, scaled(g, other, alpha)])
 
 
-@_rule("rsub")
+@MATH.enter("rsub")
 def rsub(g: Graph, x: Item, other: Item, alpha: Item = 1) -> Value:
     return arithmetic(g, "Sub", [other, scaled(g, x, alpha)])
 
 
-@_rule("mul", "multiply")
+@MATH.enter("mul", "multiply")
 def mul(g: Graph, x: Item, other: Item) -> Value:
     return arithmetic(g, "Mul", [x, other])
 
 
-@_rule("div", "true_divide", "divide")
+@MATH.enter("div", "true_divide", "divide")
 def div(g: Graph, x: Item, other: Item, rounding_mode: str | None = None) -> Value:
     a, b = together(g, [x, other], fractions=rounding_mode is None)
     if category(a.dtype) < 2:
@@ -193,12 +193,12 @@ def floor_of(g: Graph, a: Value, b: Value) -> Value:
     return g.binary("Div", g.binary("Sub", a, rest), b)
 
 
-@_rule("floor_divide")
+@MATH.enter("floor_divide")
 def floor_divide(g: Graph, x: Item, other: Item) -> Value:
     return div(g, x, other, "floor")
 
 
-@_rule("remainder")
+@MATH.enter("remainder")
 def remainder(g: Graph, x: Item, other: Item) -> Value:
     a, b = together(g, [x, other])
     if category(a.dtype) < 2:
@@ -207,7 +207,7 @@ def remainder(g: Graph, x: Item, other: Item) -> Value:
     return g.binary("Sub", a, g.binary("Mul", whole, b))
 
 
-@_rule("fmod")
+@MATH.enter("fmod")
 def fmod(g: Graph, x: Item, other: Item) -> Value:
     a, b = together(g, [x, other])
     made = g.binary("Mod", a, b)
@@ -220,26 +220,26 @@ def power(g: Graph, x: Item, exponent: Item) -> Value:
     return g.binary("Pow", a, b)
 
 
-@_rule("pow")
+@MATH.enter("pow")
 def pow_(g: Graph, x: Item, exponent: Item) -> Value:
     if isinstance(exponent, (int, float)) and exponent == 2:
         return square(g, x)
     return power(g, x, exponent)
 
 
-@_rule("maximum", "max.other", "fmax")
+@MATH.enter("maximum", "max.other", "fmax")
 def maximum(g: Graph, x: Item, other: Item) -> Value:
     a, b = together(g, [x, other])
     return g.binary("Max", a, b)
 
 
-@_rule("minimum", "min.other", "fmin")
+@MATH.enter("minimum", "min.other", "fmin")
 def minimum(g: Graph, x: Item, other: Item) -> Value:
     a, b = together(g, [x, other])
     return g.binary("Min", a, b)
 
 
-@_rule("clamp", "clip")
+@MATH.enter("clamp", "clip")
 def clamp(g: Graph, x: Item, min: Item | None = None, max: Item | None = None) -> Value:  # noqa: A002
     given = [item for item in (x, min, max) if item is not None]
     values = together(g, given)
@@ -249,17 +249,17 @@ def clamp(g: Graph, x: Item, min: Item | None = None, max: Item | None = None) -
     return value if max is None else g.binary("Min", value, values.pop(0))
 
 
-@_rule("clamp_min")
+@MATH.enter("clamp_min")
 def clamp_min(g: Graph, x: Item, min: Item) -> Value:  # noqa: A002
     return clamp(g, x, min)
 
 
-@_rule("clamp_max")
+@MATH.enter("clamp_max")
 def clamp_max(g: Graph, x: Item, max: Item) -> Value:  # noqa: A002
     return clamp(g, x, None, max)
 
 
-@_rule("where")
+@MATH.enter("where")
 def where(g: Graph, condition: Item, x: Item, other: Item) -> Value:
     chosen = g.value(condition, "bool")
     yes, no = together(g, [x, other])
@@ -269,24 +269,24 @@ def where(g: Graph, condition: Item, x: Item, other: Item) -> Value:
     return g.where(chosen, yes, no)
 
 
-@_rule("masked_fill")
+@MATH.enter("masked_fill")
 def masked_fill(g: Graph, x: Item, mask: Item, value: Item) -> Value:
     data = g.value(x)
     return where(g, mask, g.value(value, data.dtype), data)
 
 
-@_rule("addcmul")
+@MATH.enter("addcmul")
 def addcmul(g: Graph, x: Item, a: Item, b: Item, value: Item = 1) -> Value:
     return arithmetic(g, "Add", [x, scaled(g, arithmetic(g, "Mul", [a, b]), value)])
 
 
-@_rule("addcdiv")
+@MATH.enter("addcdiv")
 def addcdiv(g: Graph, x: Item, a: Item, b: Item, value: Item = 1) -> Value:
     over, under = together(g, [a, b], fractions=True)
     return arithmetic(g, "Add", [x, scaled(g, g.binary("Div", over, under), value)])
 
 
-@_rule("lerp")
+@MATH.enter("lerp")
 def lerp(g: Graph, x: Item, end: Item, weight: Item) -> Value:
     step = arithmetic(g, "Mul", [arithmetic(g, "Sub", [end, x]), weight])
     return arithmetic(g, "Add", [x, step])
@@ -312,18 +312,18 @@ for _word, _kind in _WORDS.items():
     MATH[f"bitwise_{_word}"] = MATH[f"__{_word}__"] = _bitwise(_kind)
 
 
-@_rule("logical_not")
+@MATH.enter("logical_not")
 def logical_not(g: Graph, x: Item) -> Value:
     return g.op("Not", [g.value(x, "bool")])
 
 
-@_rule("bitwise_not")
+@MATH.enter("bitwise_not")
 def bitwise_not(g: Graph, x: Item) -> Value:
     value = g.value(x)
     return g.op("Not" if value.dtype == "bool" else "BitwiseNot", [value])
 
 
-@_rule("to", "_to_copy", "type_as", "to_dtype")
+@MATH.enter("to", "_to_copy", "type_as", "to_dtype")
 def to(g: Graph, x: Item, *args: Any, dtype: Dtype | None = None) -> Value:
     value = g.value(x)
     for item in args:
@@ -350,9 +350,127 @@ MATH.update(
 )
 
 
-@_rule("bernoulli", "rand", "randn", "rand_like", "randn_like", "randint", "multinomial")
+@MATH.enter("bernoulli", "rand", "randn", "rand_like", "randn_like", "randint", "multinomial")
 def random(g: Graph, *_: Any, **__: Any) -> Sequence[Item]:  # noqa: ARG001
     raise UsageError(
         "numbers drawn at random are not exported",
         hint="let forward draw them in training only, or hand them in as an input",
     )
+
+
+@MATH.enter("gelu")
+def gelu(g: Graph, x: Item, approximate: str = "none") -> Value:
+    return g.op("Gelu", [fractions(g, x)], {"approximate": approximate})
+
+
+@MATH.enter("silu")
+def silu(g: Graph, x: Item) -> Value:
+    value = fractions(g, x)
+    return g.op("Mul", [value, g.op("Sigmoid", [value])])
+
+
+@MATH.enter("hardswish")
+def hardswish(g: Graph, x: Item) -> Value:
+    return g.op("HardSwish", [g.value(x)])
+
+
+@MATH.enter("hardsigmoid")
+def hardsigmoid(g: Graph, x: Item) -> Value:
+    return g.op("HardSigmoid", [g.value(x)], {"alpha": 1 / 6, "beta": 0.5})
+
+
+@MATH.enter("elu")
+def elu(
+    g: Graph, x: Item, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0
+) -> Value:
+    inner = g.value(scaled(g, g.value(x), input_scale))
+    made = g.op("Elu", [inner], {"alpha": float(alpha)})
+    if input_scale != 1:
+        # What is positive is not scaled before.
+        made = where(g, g.binary("Greater", inner, g.constant(0, inner.dtype), "bool"), x, made)
+    return g.value(scaled(g, made, scale))
+
+
+@MATH.enter("selu")
+def selu(g: Graph, x: Item) -> Value:
+    return g.op("Selu", [g.value(x)])
+
+
+@MATH.enter("celu")
+def celu(g: Graph, x: Item, alpha: float = 1.0) -> Value:
+    value = g.value(x)
+    made = g.op("Celu", [g.cast(value, "float32")], {"alpha": float(alpha)})
+    return g.cast(made, value.dtype)  # the operator is there for float32 alone
+
+
+@MATH.enter("mish")
+def mish(g: Graph, x: Item) -> Value:
+    return g.op("Mish", [g.value(x)])
+
+
+@MATH.enter("relu6")
+def relu6(g: Graph, x: Item) -> Value:
+    return clamp(g, x, 0, 6)
+
+
+@MATH.enter("hardtanh")
+def hardtanh(g: Graph, x: Item, min_val: float = -1, max_val: float = 1) -> Value:
+    return clamp(g, x, min_val, max_val)
+
+
+@MATH.enter("leaky_relu")
+def leaky_relu(g: Graph, x: Item, negative_slope: float = 0.01) -> Value:
+    return g.op("LeakyRelu", [g.value(x)], {"alpha": float(negative_slope)})
+
+
+@MATH.enter("prelu", "_prelu_kernel")
+def prelu(g: Graph, x: Item, weight: Item) -> Value:
+    value, slope = together(g, [x, weight])
+    if slope.shape is not None and slope.rank == 1 and value.rank != 2:
+        slope = g.reshape(slope, [1] if value.rank < 2 else [-1, *[1] * (value.rank - 2)])
+    return g.op("PRelu", [value, slope])
+
+
+@MATH.enter("softplus")
+def softplus(g: Graph, x: Item, beta: float = 1, threshold: float = 20) -> Value:
+    value = fractions(g, x)
+    if beta == 1 and threshold == 20:
+        return g.op("Softplus", [value])
+    inner = g.value(scaled(g, value, float(beta)))
+    made = arithmetic(g, "Div", [g.op("Softplus", [inner]), float(beta)])
+    far = g.binary("Greater", inner, g.constant(threshold, inner.dtype), "bool")
+    return g.where(far, value, made)
+
+
+@MATH.enter("log_sigmoid", "log_sigmoid_forward")
+def log_sigmoid(g: Graph, x: Item) -> Value:
+    value = fractions(g, x)
+    return g.op("Neg", [g.op("Softplus", [g.op("Neg", [value])])])
+
+
+@MATH.enter("glu")
+def glu(g: Graph, x: Item, dim: int = -1) -> Value:
+    value = g.value(x)
+    axis = axis_of(dim, value.rank, "axis")
+    length = g.length(value, axis)
+    if not isinstance(length, int):
+        raise UsageError("glu takes an axis of a fixed length")
+    left, right = split(g, value, axis, [length // 2] * 2)
+    return g.op("Mul", [left, g.op("Sigmoid", [right])])
+
+
+@MATH.enter("threshold")
+def threshold(g: Graph, x: Item, threshold: float, value: Item) -> Value:
+    data = g.value(x)
+    above = g.binary("Greater", data, g.constant(threshold, data.dtype), "bool")
+    return where(g, above, data, g.value(value, data.dtype))
+
+
+def _shrink(soft: bool) -> Rule:
+    def rule(g: Graph, x: Item, lambd: float = 0.5) -> Value:
+        return g.op("Shrink", [g.value(x)], {"lambd": lambd, "bias": lambd if soft else 0.0})
+
+    return rule
+
+
+MATH["softshrink"], MATH["hardshrink"] = _shrink(True), _shrink(False)

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from dlv.adapters.onnx.graph import Graph, Item, Value
+from dlv.adapters.onnx.promotion import arithmetic, category, fractions, together
+from dlv.adapters.onnx.recorded import Dtype, Rule, Rules, dtype_name
+from dlv.adapters.onnx.rules.lengths import calculate
+from dlv.adapters.onnx.rules.movement import converted
 from dlv.adapters.onnx.writing.aten_math import maximum
-from dlv.adapters.onnx.writing.ops_shape import converted, number
-from dlv.adapters.onnx.writing.source import Dtype, Rule, dtype_given, table
-from dlv.adapters.onnx.writing.types import arithmetic, category, fractions, together
 from dlv.errors import UsageError
 from dlv.network.sizes import Dim, axis_of
 
-REDUCTIONS: dict[str, Rule] = {}
-_rule = table(REDUCTIONS)
+REDUCTIONS = Rules()
 
 Axes = int | Sequence[int] | None
 
@@ -28,27 +28,27 @@ def axes_of(dim: Axes) -> list[int] | None:
 
 
 def _cast(g: Graph, x: Item, dtype: Dtype | None) -> Value:
-    return converted(g, g.value(x), dtype_given(dtype))
+    return converted(g, g.value(x), dtype_name(dtype))
 
 
-@_rule("sum.default")
+@REDUCTIONS.enter("sum.default")
 def sum_all(g: Graph, x: Item, dtype: Dtype | None = None) -> Value:
     return _total(g, "ReduceSum", x, None, False, dtype)
 
 
-@_rule("prod.default")
+@REDUCTIONS.enter("prod.default")
 def prod_all(g: Graph, x: Item, dtype: Dtype | None = None) -> Value:
     return _total(g, "ReduceProd", x, None, False, dtype)
 
 
-@_rule("sum")
+@REDUCTIONS.enter("sum")
 def sum_(
     g: Graph, x: Item, dim: Axes = None, keepdim: bool = False, dtype: Dtype | None = None
 ) -> Value:
     return _total(g, "ReduceSum", x, dim, keepdim, dtype)
 
 
-@_rule("prod")
+@REDUCTIONS.enter("prod")
 def prod(
     g: Graph, x: Item, dim: Axes = None, keepdim: bool = False, dtype: Dtype | None = None
 ) -> Value:
@@ -62,12 +62,12 @@ def _total(g: Graph, kind: str, x: Item, dim: Axes, keepdim: bool, dtype: Dtype 
     return g.reduce(kind, value, axes_of(dim), keepdim)
 
 
-@_rule("mean.default")
+@REDUCTIONS.enter("mean.default")
 def mean_all(g: Graph, x: Item, dtype: Dtype | None = None) -> Value:
     return g.reduce("ReduceMean", _cast(g, x, dtype), None, False)
 
 
-@_rule("mean")
+@REDUCTIONS.enter("mean")
 def mean(
     g: Graph, x: Item, dim: Axes = None, keepdim: bool = False, dtype: Dtype | None = None
 ) -> Value:
@@ -85,7 +85,7 @@ REDUCTIONS["amax"] = REDUCTIONS["max.default"] = _extreme("ReduceMax")
 REDUCTIONS["amin"] = REDUCTIONS["min.default"] = _extreme("ReduceMin")
 
 
-def _found(kind: str) -> Rule:
+def _best_and_place(kind: str) -> Rule:
     def rule(g: Graph, x: Item, dim: int, keepdim: bool = False) -> list[Value]:
         value = g.value(x)
         best = g.reduce(f"Reduce{kind}", value, [dim], keepdim)
@@ -94,7 +94,7 @@ def _found(kind: str) -> Rule:
     return rule
 
 
-REDUCTIONS["max.dim"], REDUCTIONS["min.dim"] = _found("Max"), _found("Min")
+REDUCTIONS["max.dim"], REDUCTIONS["min.dim"] = _best_and_place("Max"), _best_and_place("Min")
 
 
 def _place(g: Graph, kind: str, x: Value, dim: int, keepdim: bool) -> Value:
@@ -130,7 +130,7 @@ def _truth(kind: str) -> Rule:
 REDUCTIONS["any"], REDUCTIONS["all"] = _truth("ReduceMax"), _truth("ReduceMin")
 
 
-@_rule("logsumexp")
+@REDUCTIONS.enter("logsumexp")
 def logsumexp(g: Graph, x: Item, dim: Axes, keepdim: bool = False) -> Value:
     return g.reduce("ReduceLogSumExp", fractions(g, x), axes_of(dim), keepdim)
 
@@ -143,7 +143,7 @@ def _count(g: Graph, x: Value, axes: list[int] | None) -> Item:
         if isinstance(total, int) and isinstance(length, int):
             total *= length
         else:
-            total = number(g, "mul", [total, length])
+            total = calculate(g, "mul", [total, length])
     return total
 
 
@@ -187,7 +187,7 @@ for _name, _root in (("var", False), ("std", True)):
     REDUCTIONS[_name], REDUCTIONS[f"{_name}_mean"] = _spread(_root, False), _spread(_root, True)
 
 
-@_rule("linalg_vector_norm", "norm")
+@REDUCTIONS.enter("linalg_vector_norm", "norm")
 def norm(
     g: Graph,
     x: Item,
@@ -212,7 +212,7 @@ def norm(
     return g.op("Pow", [total, g.constant(1 / ord, value.dtype)])
 
 
-@_rule("cumsum")
+@REDUCTIONS.enter("cumsum")
 def cumsum(g: Graph, x: Item, dim: int, dtype: Dtype | None = None) -> Value:
     value = _cast(g, x, dtype)
     if dtype is None and category(value.dtype) < 2:
@@ -220,7 +220,7 @@ def cumsum(g: Graph, x: Item, dim: int, dtype: Dtype | None = None) -> Value:
     return g.op("CumSum", [value, g.constant(dim, "int64")])
 
 
-@_rule("topk")
+@REDUCTIONS.enter("topk")
 def topk(
     g: Graph,
     x: Item,
@@ -238,7 +238,7 @@ def topk(
     return g.ops("TopK", [value, g.vector([k])], outputs, attrs)
 
 
-@_rule("sort.default")
+@REDUCTIONS.enter("sort.default")
 def sort(g: Graph, x: Item, dim: int = -1, descending: bool = False) -> list[Value]:
     value = g.value(x)
     found = topk(g, value, g.length(value, dim), dim, descending)
@@ -246,7 +246,7 @@ def sort(g: Graph, x: Item, dim: int = -1, descending: bool = False) -> list[Val
     return found
 
 
-@_rule("sort.stable")
+@REDUCTIONS.enter("sort.stable")
 def sort_stable(
     g: Graph,
     x: Item,
@@ -257,7 +257,7 @@ def sort_stable(
     return sort(g, x, dim, descending)
 
 
-@_rule("argsort.default")
+@REDUCTIONS.enter("argsort.default")
 def argsort(g: Graph, x: Item, dim: int = -1, descending: bool = False) -> Value:
     return sort(g, x, dim, descending)[1]
 
@@ -275,7 +275,7 @@ for _name, _kind in (("softmax", "Softmax"), ("log_softmax", "LogSoftmax")):
 REDUCTIONS["special_softmax"], REDUCTIONS["_safe_softmax"] = (REDUCTIONS["softmax"],) * 2
 
 
-@_rule("cosine_similarity")
+@REDUCTIONS.enter("cosine_similarity")
 def cosine_similarity(g: Graph, x1: Item, x2: Item, dim: int = 1, eps: float = 1e-8) -> Value:
     a, b = together(g, [x1, x2], fractions=True)
     product = g.reduce("ReduceSum", g.binary("Mul", a, b), [dim], False)

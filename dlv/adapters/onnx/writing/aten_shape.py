@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
-from dlv.adapters.onnx.graph import Graph, Item, Value, merged
-from dlv.adapters.onnx.writing.ops_shape import (
+from dlv.adapters.onnx.graph import NARROW, Graph, Item, Value, dtype_of, merged
+from dlv.adapters.onnx.promotion import arithmetic, together
+from dlv.adapters.onnx.recorded import Dtype, Rule, Rules, dtype_name
+from dlv.adapters.onnx.rules.lengths import calculate
+from dlv.adapters.onnx.rules.movement import (
     LAST,
     MOST_PIECES,
+    converted,
     cut,
     expand,
+    filled,
     flatten,
-    number,
     select,
     split,
     squeeze,
     swap,
 )
-from dlv.adapters.onnx.writing.source import Rule, table
-from dlv.adapters.onnx.writing.types import together
 from dlv.errors import UsageError
 from dlv.network.sizes import Dim, axis_of
 
-SHAPES: dict[str, Rule] = {}
-_rule = table(SHAPES)
+SHAPES = Rules()
 
 Lengths = Sequence[int | Value]
 
@@ -33,17 +35,17 @@ def lengths_of(g: Graph, x: Value) -> list[int | Value]:
     return [g.length(x, axis) for axis in range(x.rank)]
 
 
-@_rule("view", "reshape", "_unsafe_view", "_reshape_alias")
+@SHAPES.enter("view", "reshape", "_unsafe_view", "_reshape_alias")
 def view(g: Graph, x: Item, size: Lengths) -> Value:
     return g.reshape(g.value(x), size)
 
 
-@_rule("view_as", "reshape_as")
+@SHAPES.enter("view_as", "reshape_as")
 def view_as(g: Graph, x: Item, other: Item) -> Value:
     return g.reshape(g.value(x), lengths_of(g, g.value(other)))
 
 
-@_rule("unflatten")
+@SHAPES.enter("unflatten")
 def unflatten(g: Graph, x: Item, dim: int, sizes: Lengths) -> Value:
     value = g.value(x)
     axis = axis_of(dim, value.rank, "axis")
@@ -51,29 +53,29 @@ def unflatten(g: Graph, x: Item, dim: int, sizes: Lengths) -> Value:
     return g.reshape(value, [*have[:axis], *sizes, *have[axis + 1 :]])
 
 
-@_rule("flatten")
+@SHAPES.enter("flatten")
 def flatten_(g: Graph, x: Item, start_dim: int = 0, end_dim: int = -1) -> Value:
     return flatten(g, g.value(x), start_dim, end_dim)
 
 
-@_rule("transpose", "swapaxes", "swapdims")
+@SHAPES.enter("transpose", "swapaxes", "swapdims")
 def transpose(g: Graph, x: Item, dim0: int, dim1: int) -> Value:
     return swap(g, g.value(x), dim0, dim1)
 
 
-@_rule("t", "numpy_T", "mT", "adjoint")
+@SHAPES.enter("t", "numpy_T", "mT", "adjoint")
 def turned(g: Graph, x: Item) -> Value:
     value = g.value(x)
     return swap(g, value, -2, -1) if value.rank > 1 else value
 
 
-@_rule("permute")
+@SHAPES.enter("permute")
 def permute(g: Graph, x: Item, dims: Sequence[int]) -> Value:
     value = g.value(x)
     return g.transpose(value, [axis_of(dim, value.rank, "axis") for dim in dims])
 
 
-@_rule("movedim")
+@SHAPES.enter("movedim")
 def movedim(g: Graph, x: Item, source: Any, destination: Any) -> Value:
     value = g.value(x)
     pairs = zip(*(_listed(item) for item in (source, destination)), strict=True)
@@ -88,22 +90,22 @@ def _listed(item: Any) -> list[Any]:
     return list(item) if isinstance(item, (list, tuple)) else [item]
 
 
-@_rule("squeeze")
+@SHAPES.enter("squeeze")
 def squeeze_(g: Graph, x: Item, dim: Any = None) -> Value:
     return squeeze(g, g.value(x), None if dim is None else _listed(dim))
 
 
-@_rule("unsqueeze")
+@SHAPES.enter("unsqueeze")
 def unsqueeze(g: Graph, x: Item, dim: int) -> Value:
     return g.unsqueeze(g.value(x), dim)
 
 
-@_rule("select")
+@SHAPES.enter("select")
 def select_(g: Graph, x: Item, dim: int, index: Item) -> Value:
     return select(g, g.value(x), dim, index)
 
 
-@_rule("slice")
+@SHAPES.enter("slice")
 def slice_(
     g: Graph,
     x: Item,
@@ -115,26 +117,26 @@ def slice_(
     return cut(g, g.value(x), dim, start, end, step)
 
 
-@_rule("narrow")
+@SHAPES.enter("narrow")
 def narrow(g: Graph, x: Item, dim: int, start: int | Value, length: int | Value) -> Value:
     plain = isinstance(start, int) and isinstance(length, int)
     if plain and start < 0 and start + length >= 0:  # type: ignore[operator]
         return cut(g, g.value(x), dim, start, None)
-    end = start + length if plain else number(g, "add", [start, length])  # type: ignore[operator]
+    end = start + length if plain else calculate(g, "add", [start, length])  # type: ignore[operator]
     return cut(g, g.value(x), dim, start, end)
 
 
-@_rule("expand")
+@SHAPES.enter("expand")
 def expand_(g: Graph, x: Item, size: Lengths, implicit: bool = False) -> Value:  # noqa: ARG001
     return expand(g, g.value(x), size)
 
 
-@_rule("expand_as")
+@SHAPES.enter("expand_as")
 def expand_as(g: Graph, x: Item, other: Item) -> Value:
     return expand(g, g.value(x), lengths_of(g, g.value(other)))
 
 
-@_rule("broadcast_to")
+@SHAPES.enter("broadcast_to")
 def broadcast_to(g: Graph, x: Item, size: Lengths) -> Value:
     return expand(g, g.value(x), size)
 
@@ -149,7 +151,7 @@ def _fixed(g: Graph, x: Value, dim: int) -> int:
     )
 
 
-@_rule("split", "split_with_sizes", "split_copy")
+@SHAPES.enter("split", "split_with_sizes", "split_copy")
 def split_(g: Graph, x: Item, sizes: Any, dim: int = 0) -> list[Value]:
     value = g.value(x)
     if isinstance(sizes, int):
@@ -159,20 +161,20 @@ def split_(g: Graph, x: Item, sizes: Any, dim: int = 0) -> list[Value]:
     return split(g, value, dim, sizes)
 
 
-@_rule("chunk")
+@SHAPES.enter("chunk")
 def chunk(g: Graph, x: Item, chunks: int, dim: int = 0) -> list[Value]:
     value = g.value(x)
     return split_(g, value, max(1, -(-_fixed(g, value, dim) // chunks)), dim)
 
 
-@_rule("unbind")
+@SHAPES.enter("unbind")
 def unbind(g: Graph, x: Item, dim: int = 0) -> list[Value]:
     value = g.value(x)
     pieces = split(g, value, dim, [1] * min(_fixed(g, value, dim), MOST_PIECES + 1))
     return [g.squeeze(piece, dim) for piece in pieces]
 
 
-@_rule("cat", "concat", "concatenate")
+@SHAPES.enter("cat", "concat", "concatenate")
 def cat(g: Graph, tensors: Sequence[Item], dim: int = 0) -> Value:
     values = together(g, tensors)
     # torch lets empty lists take part in a join of anything.
@@ -186,13 +188,13 @@ def cat(g: Graph, tensors: Sequence[Item], dim: int = 0) -> Value:
     return g.op("Concat", values, {"axis": axis}, shape=tuple(shape))
 
 
-@_rule("stack", "_stack")
+@SHAPES.enter("stack", "_stack")
 def stack(g: Graph, tensors: Sequence[Item], dim: int = 0) -> Value:
     axis = axis_of(dim, g.value(tensors[0]).rank + 1, "axis")
     return cat(g, [g.unsqueeze(g.value(each), axis) for each in tensors], axis)
 
 
-@_rule("diff")
+@SHAPES.enter("diff")
 def diff(
     g: Graph,
     x: Item,
@@ -213,7 +215,7 @@ def diff(
     return value
 
 
-@_rule("repeat", "tile")
+@SHAPES.enter("repeat", "tile")
 def repeat(g: Graph, x: Item, repeats: Lengths) -> Value:
     value = g.value(x)
     times = [1] * (value.rank - len(repeats)) + list(repeats)
@@ -226,7 +228,7 @@ def repeat(g: Graph, x: Item, repeats: Lengths) -> Value:
     return g.op("Tile", [value, g.vector(times)], shape=shape)
 
 
-@_rule("repeat_interleave.self_int")
+@SHAPES.enter("repeat_interleave.self_int")
 def repeat_interleave(
     g: Graph,
     x: Item,
@@ -241,11 +243,11 @@ def repeat_interleave(
     have = lengths_of(g, value)
     wide = expand(g, g.unsqueeze(value, axis + 1), [*have[: axis + 1], repeats, *have[axis + 1 :]])
     length = have[axis]
-    total = length * repeats if isinstance(length, int) else number(g, "mul", [length, repeats])
+    total = length * repeats if isinstance(length, int) else calculate(g, "mul", [length, repeats])
     return g.reshape(wide, [*have[:axis], total, *have[axis + 1 :]])
 
 
-@_rule("flip")
+@SHAPES.enter("flip")
 def flip(g: Graph, x: Item, dims: Sequence[int]) -> Value:
     value = g.value(x)
     axes = [axis_of(dim, value.rank, "axis") for dim in dims]
@@ -255,7 +257,7 @@ def flip(g: Graph, x: Item, dims: Sequence[int]) -> Value:
     return g.op("Slice", [value, starts, ends, g.ints(*axes), g.ints(*[-1] * len(axes))])
 
 
-@_rule("roll")
+@SHAPES.enter("roll")
 def roll(g: Graph, x: Item, shifts: Any, dims: Any = ()) -> Value:
     value = g.value(x)
     if not dims and dims != 0:
@@ -266,7 +268,7 @@ def roll(g: Graph, x: Item, shifts: Any, dims: Any = ()) -> Value:
         if isinstance(length, int) and isinstance(shift, int):
             start: Item = -shift % length if length else 0
         else:
-            start = number(g, "mod", [number(g, "neg", [shift]), length])
+            start = calculate(g, "mod", [calculate(g, "neg", [shift]), length])
         if start == 0:
             continue
         parts = [cut(g, value, dim, start, None), cut(g, value, dim, 0, start)]
@@ -275,13 +277,13 @@ def roll(g: Graph, x: Item, shifts: Any, dims: Any = ()) -> Value:
     return value
 
 
-@_rule("gather")
+@SHAPES.enter("gather")
 def gather(g: Graph, x: Item, dim: int, index: Item, sparse_grad: bool = False) -> Value:  # noqa: ARG001
     rows = g.value(index)
     return g.op("GatherElements", [g.value(x), rows], {"axis": dim}, shape=rows.shape)
 
 
-@_rule("take_along_dim")
+@SHAPES.enter("take_along_dim")
 def take_along_dim(g: Graph, x: Item, indices: Item, dim: int) -> Value:
     own, other = g.value(x), g.value(indices)
     axis = axis_of(dim, own.rank, "axis")
@@ -296,7 +298,7 @@ def take_along_dim(g: Graph, x: Item, indices: Item, dim: int) -> Value:
     return gather(g, x, dim, indices)
 
 
-@_rule("scatter.src")
+@SHAPES.enter("scatter.src")
 def scatter(g: Graph, x: Item, dim: int, index: Item, src: Item) -> Value:
     value = g.value(x)
     return g.op(
@@ -304,7 +306,7 @@ def scatter(g: Graph, x: Item, dim: int, index: Item, src: Item) -> Value:
     )
 
 
-@_rule("index_select")
+@SHAPES.enter("index_select")
 def index_select(g: Graph, x: Item, dim: int, index: Item) -> Value:
     rows = g.value(index)
     return pick(g, g.value(x), dim, rows if rows.shape != () else g.unsqueeze(rows, 0))
@@ -318,7 +320,7 @@ def pick(g: Graph, x: Value, dim: int, rows: Value) -> Value:
     return g.op("Gather", [x, rows], {"axis": axis}, shape=shape)
 
 
-@_rule("index.Tensor", "_unsafe_index.Tensor")
+@SHAPES.enter("index.Tensor", "_unsafe_index.Tensor")
 def index(g: Graph, x: Item, indices: Sequence[Item | None]) -> Value:
     value = g.value(x)
     places = [axis for axis, item in enumerate(indices) if item is not None]
@@ -353,7 +355,7 @@ def index(g: Graph, x: Item, indices: Sequence[Item | None]) -> Value:
 _MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
-@_rule("pad", "constant_pad_nd")
+@SHAPES.enter("pad", "constant_pad_nd")
 def pad(
     g: Graph, x: Item, pad: Lengths, mode: Any = "constant", value: Item | None = None
 ) -> Value:
@@ -386,3 +388,134 @@ def _edged(mode: str) -> Rule:
 for _axes in (1, 2, 3):
     SHAPES[f"reflection_pad{_axes}d"] = _edged("reflect")
     SHAPES[f"replication_pad{_axes}d"] = _edged("replicate")
+
+
+def plain(name: str | None, default: str) -> str:
+    """A dtype to compute in."""
+    name = name or default
+    return "float32" if name in NARROW else name
+
+
+@SHAPES.enter("arange.default")
+def arange_to(g: Graph, end: Item, dtype: Dtype | None = None) -> Value:
+    return arange(g, 0, end, 1, dtype)
+
+
+@SHAPES.enter("arange")
+def arange(g: Graph, start: Item, end: Item, step: Item = 1, dtype: Dtype | None = None) -> Value:
+    items = (start, end, step)
+    default = (
+        "float32" if any(dtype_of(item) in ("float32", "float64") for item in items) else "int64"
+    )
+    wanted = plain(dtype_name(dtype), default)
+    counted = wanted if wanted in ("int64", "int32", "float32", "float64") else default
+    length: Dim = None
+    numbers = [item for item in items if not isinstance(item, Value)]
+    if len(numbers) == 3:
+        length = max(0, math.ceil((numbers[1] - numbers[0]) / numbers[2]))
+    elif start == 0 and step == 1 and isinstance(end, Value):
+        length = end.symbol
+    given = [g.value(item, counted) for item in items]
+    return g.cast(g.op("Range", given, dtype=counted, shape=(length,)), wanted)
+
+
+@SHAPES.enter("linspace.default")
+def linspace(g: Graph, start: Item, end: Item, steps: int, dtype: Dtype | None = None) -> Value:
+    wanted = plain(dtype_name(dtype), "float32")
+    places = arange(g, 0, steps, 1, Dtype("float64"))
+    step = arithmetic(g, "Div", [arithmetic(g, "Sub", [end, start]), float(max(steps - 1, 1))])
+    made = arithmetic(g, "Add", [arithmetic(g, "Mul", [places, g.cast(step, "float64")]), start])
+    return g.cast(made, wanted)
+
+
+@SHAPES.enter("eye")
+def eye(g: Graph, n: int | Value, m: Any = None, dtype: Dtype | None = None) -> Value:
+    columns = arange(g, 0, n if m is None else m)
+    rows = g.unsqueeze(arange(g, 0, n), 1)
+    return g.cast(g.binary("Equal", rows, columns, "bool"), plain(dtype_name(dtype), "float32"))
+
+
+@SHAPES.enter("full")
+def full(g: Graph, size: Lengths, fill_value: Item, dtype: Dtype | None = None) -> Value:
+    return filled(g, size, fill_value, plain(dtype_name(dtype), dtype_of(fill_value)))
+
+
+def _constant_rule(const: int, like: bool) -> Rule:
+    def of_size(g: Graph, size: Lengths, dtype: Dtype | None = None) -> Value:
+        return filled(g, size, const, plain(dtype_name(dtype), "float32"))
+
+    def of_tensor(g: Graph, x: Item, dtype: Dtype | None = None) -> Value:
+        return full_like(g, x, const, dtype)
+
+    return of_tensor if like else of_size
+
+
+for _name, _const in (("zeros", 0), ("ones", 1), ("empty", 0)):
+    SHAPES[_name] = _constant_rule(_const, False)
+    SHAPES[f"{_name}_like"] = _constant_rule(_const, True)
+
+
+@SHAPES.enter("full_like")
+def full_like(g: Graph, x: Item, fill_value: Item, dtype: Dtype | None = None) -> Value:
+    value = g.value(x)
+    wanted = plain(dtype_name(dtype), value.dtype)
+    return filled(g, lengths_of(g, value), fill_value, wanted)
+
+
+@SHAPES.enter("new_full")
+def new_full(
+    g: Graph, x: Item, size: Lengths, fill_value: Item, dtype: Dtype | None = None
+) -> Value:
+    return filled(g, size, fill_value, plain(dtype_name(dtype), dtype_of(x)))
+
+
+@SHAPES.enter("new_zeros", "new_empty")
+def new_zeros(g: Graph, x: Item, size: Lengths, dtype: Dtype | None = None) -> Value:
+    return new_full(g, x, size, 0, dtype)
+
+
+@SHAPES.enter("new_ones")
+def new_ones(g: Graph, x: Item, size: Lengths, dtype: Dtype | None = None) -> Value:
+    return new_full(g, x, size, 1, dtype)
+
+
+@SHAPES.enter("scalar_tensor")
+def scalar_tensor(g: Graph, s: Item, dtype: Dtype | None = None) -> Value:
+    return converted(g, g.value(s), dtype_name(dtype) or "float32")
+
+
+@SHAPES.enter("one_hot")
+def one_hot(g: Graph, x: Item, num_classes: int = -1) -> Value:
+    if num_classes < 0:
+        raise UsageError("one_hot is exported with a number of classes only")
+    value = g.value(x, "int64")
+    ends = g.constant([0, 1], "int64")
+    shape = None if value.shape is None else (*value.shape, num_classes)
+    return g.op("OneHot", [value, g.constant(num_classes, "int64"), ends], shape=shape)
+
+
+def _triangle(upper: int) -> Rule:
+    def rule(g: Graph, x: Item, diagonal: int = 0) -> Value:
+        value = g.value(x)
+        wide = g.cast(value, "int64") if value.dtype in ("bool", "int32", "uint8") else value
+        made = g.op("Trilu", [wide, g.constant(diagonal, "int64")], {"upper": upper})
+        return g.cast(made, value.dtype)
+
+    return rule
+
+
+SHAPES["tril"], SHAPES["triu"] = _triangle(0), _triangle(1)
+
+
+@SHAPES.enter("meshgrid")
+def meshgrid(g: Graph, tensors: Sequence[Item], indexing: str = "ij") -> list[Value]:
+    values = [g.value(each) for each in tensors]
+    lengths = [g.length(each, 0) if each.rank else 1 for each in values]
+    made = []
+    for place, each in enumerate(values):
+        flat = each if each.rank else g.unsqueeze(each, 0)
+        around = [axis for axis in range(len(values)) if axis != place]
+        made.append(expand(g, g.unsqueeze(flat, *around) if around else flat, lengths))
+    if indexing == "xy" and len(made) > 1:
+        made = [swap(g, each, 0, 1) for each in made]
+    return made

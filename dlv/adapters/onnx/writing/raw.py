@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,12 +12,15 @@ import dlv.adapters.protobuf.reader as protobuf
 from dlv.adapters.onnx.graph import NARROW, Graph, Item, Value
 from dlv.adapters.onnx.messages import Array, Encoded, Plain
 from dlv.adapters.onnx.operators import form, misfit
+from dlv.adapters.onnx.recorded import Rule, argument, arguments, dialect
 from dlv.adapters.onnx.results import body_types, result_types
-from dlv.adapters.onnx.writing.aten import aten
-from dlv.adapters.onnx.writing.source import argument, dialect
+from dlv.adapters.onnx.writing.aten_math import MATH
+from dlv.adapters.onnx.writing.aten_nn import LAYERS
+from dlv.adapters.onnx.writing.aten_reduce import REDUCTIONS
+from dlv.adapters.onnx.writing.aten_shape import SHAPES
 from dlv.canonical import NON_FINITE, float_of
 from dlv.dtypes import ITEM_BYTES
-from dlv.errors import UsageError
+from dlv.errors import UsageError, nearest
 from dlv.network.fields import shape as checked_shape
 from dlv.network.graph import Node
 from dlv.network.sizes import MAX_RANK, Shape, axis_of
@@ -47,12 +51,15 @@ _INNER = protobuf.Schema(
 )
 _BODIES = protobuf.Schema("AttributeProto", {6: "g message", 11: "graphs message*"})
 
+# By operation, or operation and overload where those differ in more than their arguments.
+RULES: dict[str, Rule] = {**MATH, **REDUCTIONS, **SHAPES, **LAYERS}
+
 
 def raw(g: Graph, node: Node, inputs: Sequence[Item]) -> Item | Sequence[Item]:
     found, what = dialect(node), (node.source or {}).get("op", "an operation")
     try:
         if found == "aten":
-            return aten(g, node, inputs)
+            return _aten(g, node, inputs)
         if found == "onnx":
             return _verbatim(g, node, inputs)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -66,6 +73,38 @@ def raw(g: Graph, node: Node, inputs: Sequence[Item]) -> Item | Sequence[Item]:
 
 def ir_version(opset: int) -> int:
     return _NEWER.get(opset, IR_VERSION)
+
+
+def _aten(g: Graph, node: Node, inputs: Sequence[Item]) -> Item | Sequence[Item]:
+    """What the recorded call gives, in inference."""
+    name = str((node.source or {}).get("op"))
+    base, _, overload = name.removeprefix("aten.").partition(".")
+    rule = RULES.get(f"{base}.{overload}") or RULES.get(base)
+    if rule is None:
+        raise _unknown(name, base)
+    args, kwargs = arguments(g, node, inputs)
+    try:
+        inspect.signature(rule).bind(g, *args, **kwargs)
+    except TypeError as error:
+        raise UsageError(
+            f"{name} cannot be exported with these arguments", why=str(error)
+        ) from None
+    return rule(g, *args, **kwargs)
+
+
+def _unknown(name: str, base: str) -> UsageError:
+    if base.endswith("_") and not base.startswith("_") and base[:-1] in RULES:
+        return UsageError(
+            f"{name} changes a tensor in place, which ONNX cannot say",
+            hint=f"write it as x = x.{base[:-1]}(..) and import the module again",
+        )
+    near = nearest(base, [rule.partition(".")[0] for rule in RULES])
+    return UsageError(
+        f"{name} has no counterpart in dlv's ONNX export",
+        hint="torch.onnx.export may have one: export a .pt of the version and call it,"
+        " or replace the operation",
+        did_you_mean=[f"aten.{word}" for word in near],
+    )
 
 
 def _verbatim(g: Graph, node: Node, inputs: Sequence[Item]) -> list[Value]:
@@ -171,9 +210,9 @@ def _decoded(text: Any) -> bytes:
         raise UsageError("its source holds bytes that are not written as such") from error
 
 
-def _tensor(given: Mapping[str, Any]) -> Array:
-    data, dtype = _decoded(given["elements"]), str(given.get("dtype"))
-    dims = checked_shape(given.get("shape"), "the shape of an attribute")
+def _tensor(described: Mapping[str, Any]) -> Array:
+    data, dtype = _decoded(described["elements"]), str(described.get("dtype"))
+    dims = checked_shape(described.get("shape"), "the shape of an attribute")
     shape = tuple(dim for dim in dims if isinstance(dim, int))
     size = ITEM_BYTES.get(dtype, 0)
     for dim in shape:
@@ -208,7 +247,7 @@ def _check_body(body: Encoded, version: int) -> None:
 def _captured(g: Graph, name: str, item: Any) -> int:
     """A value of the surrounding graph that its own graphs use by name."""
     value = _plain(g, g.value(item))
-    if g.stored.get(g.kept(name)) != value and g.inputs.get(name) != value:
+    if g.stored.get(g.untied(name)) != value and g.inputs.get(name) != value:
         value = g.op("Identity", [value])
         g.fixed[value.id] = name
     return value.id

@@ -13,11 +13,22 @@ from typing import BinaryIO, TypeVar
 
 import dlv.adapters.onnx.messages as messages
 from dlv.adapters.checkpoint import Beside, Tensor
-from dlv.adapters.onnx.graph import Graph, Item, Names, Type, Value, merged
+from dlv.adapters.names import FreeNames
+from dlv.adapters.onnx.graph import Graph, Item, Type, Value, Writer, merged
 from dlv.adapters.onnx.messages import Array, Operator, Place
-from dlv.adapters.onnx.writing.ops import WRITERS
+from dlv.adapters.onnx.recorded import dialect
+from dlv.adapters.onnx.rules import (
+    activation,
+    attention,
+    combine,
+    conv,
+    dense,
+    movement,
+    norm,
+    pool,
+    recurrent,
+)
 from dlv.adapters.onnx.writing.raw import OPSET, ir_version, raw
-from dlv.adapters.onnx.writing.source import dialect
 from dlv.adapters.protobuf.writer import MOST_BYTES, Message
 from dlv.canonical import VERSION
 from dlv.errors import DlvError, UsageError, nearest
@@ -28,6 +39,17 @@ from dlv.network.ops.layer import Shapes
 from dlv.network.ops.registry import layer_of
 from dlv.network.sizes import Shape, ShapeError, fits, text
 
+WRITERS: dict[str, Writer] = {
+    **conv.WRITERS,
+    **dense.WRITERS,
+    **pool.WRITERS,
+    **norm.WRITERS,
+    **activation.WRITERS,
+    **combine.WRITERS,
+    **movement.WRITERS,
+    **attention.WRITERS,
+    **recurrent.WRITERS,
+}
 # Operators whose last outputs may be left out.
 _OPTIONAL = frozenset(("MaxPool", "LSTM", "GRU"))
 
@@ -99,7 +121,7 @@ class Walk:
         first = g.last
         try:
             inputs = [self._value(port) for port in _ports(node)]
-            made = self._made(node, inputs)
+            made = self._written(node, inputs)
             results = list(made) if isinstance(made, Sequence) else [made]
             if not all(isinstance(item, (Value, int, float)) for item in results):
                 raise UsageError("what it gives is no tensor")
@@ -113,7 +135,7 @@ class Walk:
             error.args = (error.message,)
             raise
 
-    def _made(self, node: Node, inputs: Sequence[Item]) -> Item | Sequence[Item]:
+    def _written(self, node: Node, inputs: Sequence[Item]) -> Item | Sequence[Item]:
         if node.op == "OP":
             return raw(self.graph, node, inputs)
         faults = attribute_faults(node)
@@ -131,7 +153,7 @@ class Walk:
         """What is stored is what the node takes."""
         shapes = [item.shape if isinstance(item, Value) else () for item in inputs]
         for slot, wanted in _checked(layer_of(node).parameter_shapes, node, shapes).items():
-            tensor = self.tensors.get(self.graph.kept(node.params.get(slot, "")))
+            tensor = self.tensors.get(self.graph.untied(node.params.get(slot, "")))
             if tensor is not None and not fits(tensor.shape, wanted):
                 raise UsageError(
                     f"the tensor {tensor.name!r} of {slot!r} has another shape",
@@ -308,13 +330,13 @@ class _File:
 
     def _name(self) -> dict[int, str]:
         """Tensors and inputs keep their names, ports are called like their node."""
-        g, names = self.graph, Names()
+        g, names = self.graph, FreeNames()
         final: dict[int, str] = {}
         for wanted, value in (*g.stored.items(), *g.inputs.items()):
             if value.id in self.walk.used or wanted in g.inputs:
-                final.setdefault(value.id, self._told(wanted, names.take(wanted)))
+                final.setdefault(value.id, self._noted_name(wanted, names.take(wanted)))
         for wanted, value in self.walk.outputs:
-            final[value.id] = self._told(wanted, names.take(wanted))
+            final[value.id] = self._noted_name(wanted, names.take(wanted))
         for item, wanted in g.fixed.items():
             if item in self.walk.used and names.take(wanted) != wanted:
                 raise UsageError(f"two values would be called {wanted!r} in the file")
@@ -332,7 +354,7 @@ class _File:
                 final[item] = names.take(f"{g.made[item].name}/const")
         return final
 
-    def _told(self, wanted: str, name: str) -> str:
+    def _noted_name(self, wanted: str, name: str) -> str:
         if wanted != name:
             self.notes.append(f"{wanted!r} is called {name!r} in the file: the name stands twice")
         return name
@@ -351,7 +373,7 @@ class _File:
     def _tell_unused(self) -> None:
         g = self.graph
         written = {name for name, value in g.stored.items() if value.id in self.walk.used}
-        tied = {name for name in self.walk.tensors if g.kept(name) in written}
+        tied = {name for name in self.walk.tensors if g.untied(name) in written}
         # Those that count training steps have nothing to say in inference.
         left = [
             name
@@ -375,11 +397,10 @@ class _File:
     def message(self, metadata: Mapping[str, str], places: Mapping[str, Place]) -> Message:
         g, names = self.graph, self.names
         graph = Message()
-        taken = Names()
         # The operator that gives a node's result bears the node's own name.
         bearers = {item: port[0] for item, port in self.walk.placed.items() if port[1] == 0}
         bearing = {bearers[step.outputs[0]] for step in g.steps if step.outputs[0] in bearers}
-        taken.taken |= bearing
+        taken = FreeNames(bearing)
         for step in g.steps:
             own = bearers.get(step.outputs[0])
             name = own if own is not None else taken.take(f"{step.scope}/{step.kind}")

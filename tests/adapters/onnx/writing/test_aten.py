@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 pytest.importorskip("onnxruntime", reason="onnxruntime runs the files here")
 torch = pytest.importorskip("torch", reason="torch is the oracle here")
 
-from dlv.adapters.onnx.writing.aten import RULES  # noqa: E402
+from dlv.adapters.onnx.writing.raw import RULES  # noqa: E402
 from dlv.adapters.onnx.writing.writer import save_network  # noqa: E402
 from dlv.errors import DlvError, UsageError  # noqa: E402
 from dlv.network.graph import Node  # noqa: E402

@@ -1,25 +1,64 @@
-"""ATTENTION and RNN as ONNX operators."""
+"""ATTENTION: one operator in ONNX since version 23, written as several."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from dlv.adapters.onnx.graph import Graph, Item, Value
-from dlv.adapters.onnx.writing.types import together
+from dlv.adapters.onnx.builder import Cannot
+from dlv.adapters.onnx.call import Call, Reader
+from dlv.adapters.onnx.graph import Graph, Item, Value, Writer
+from dlv.adapters.onnx.promotion import together
 from dlv.network.graph import Node
-from dlv.network.sizes import Dim, Shape, broadcast
+from dlv.network.sizes import Dim, broadcast
 
-# Where ONNX has the gates that the stored matrices hold in the order i f g o, and r z n.
-_ORDERS = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2)}
+# From ONNX
 
 
-def attention(g: Graph, node: Node, inputs: Sequence[Item]) -> Value:
+def read_attention(call: Call) -> None:
+    """Attention of version 23, as far as it is torch's."""
+    call.only_output()
+    heads, groups = (call.integer(name, 0) for name in ("q_num_heads", "kv_num_heads"))
+    odd = ("softcap", "softmax_precision", "qk_matmul_output_mode")
+    if heads != groups or any(call.attribute(name) for name in odd):
+        raise Cannot("a special attention")
+    if call.dtype() == "bfloat16":
+        raise Cannot("three digits, of which each step on the way rounds")
+    _check_mask(call)
+    if call.rank() != (3 if heads else 4):
+        raise Cannot("heads")
+    scale = None if call.attribute("scale") is None else call.decimal("scale")
+    attrs: dict[str, Any] = {
+        "heads": heads or None,
+        "causal": call.flag("is_causal", 0),
+        "scale": scale,
+        "p": 0.0,
+    }
+    inputs = [call.port(place) for place in range(4 if call.has(3) else 3)]
+    call.emit("ATTENTION", attrs, inputs)
+
+
+def _check_mask(call: Call) -> None:
+    """A mask that speaks of every key: ONNX fills a shorter one up, torch stretches it."""
+    mask, keys = call.shape(3) if call.has(3) else None, call.shape(1)
+    if not call.has(3):
+        return
+    if mask is None or keys is None or len(mask) < 2 or len(keys) < 3:
+        raise Cannot("a mask of unknown shape")
+    if mask[-1] is None or mask[-1] != keys[-2]:
+        raise Cannot("a mask that is shorter than the keys")
+
+
+# To ONNX
+
+
+def write_attention(g: Graph, node: Node, inputs: Sequence[Item]) -> Value:
     query, key, value = together(g, inputs[:3], fractions=True)
     attrs = node.attrs
     mask = g.value(inputs[3]) if len(inputs) > 3 else None
     heads = attrs["heads"] if query.shape is not None and query.rank == 3 else None
     if heads is not None:
-        query, key, value = (_split(g, x, heads) for x in (query, key, value))
+        query, key, value = (_split_heads(g, x, heads) for x in (query, key, value))
     made = attend(g, query, key, value, mask, causal=attrs["causal"], scale=attrs["scale"])
     if heads is not None:
         joined = g.transpose(made, (0, 2, 1, 3))
@@ -29,7 +68,7 @@ def attention(g: Graph, node: Node, inputs: Sequence[Item]) -> Value:
     return made
 
 
-def _split(g: Graph, x: Value, heads: int) -> Value:
+def _split_heads(g: Graph, x: Value, heads: int) -> Value:
     """Batch, heads, positions, and each head's part of the width."""
     width = (x.shape or (None,))[-1]
     parts = [g.length(x, 0), g.length(x, 1), heads]
@@ -48,7 +87,7 @@ def attend(
     scale: float | None = None,
 ) -> Value:
     """softmax(query key^T * scale, masked) value, over the last two axes."""
-    key, value = (_repeated(g, x, query) for x in (key, value))
+    key, value = (_repeat_heads(g, x, query) for x in (key, value))
     factor = _factor(g, query, scale)
     rank = key.rank
     turned = g.transpose(key, (*range(rank - 2), rank - 1, rank - 2))
@@ -100,7 +139,7 @@ def _causal(g: Graph, query: Value, key: Value) -> Value:
     return g.binary("GreaterOrEqual", g.unsqueeze(rows, 1), columns, "bool")
 
 
-def _repeated(g: Graph, x: Value, query: Value) -> Value:
+def _repeat_heads(g: Graph, x: Value, query: Value) -> Value:
     """Keys shared by several heads, once for each of them."""
     if x.shape is None or query.shape is None or len(x.shape) < 4:
         return x
@@ -118,73 +157,5 @@ def _repeated(g: Graph, x: Value, query: Value) -> Value:
     return g.reshape(wide, [*leading, ours, g.length(x, -2), g.length(x, -1)])
 
 
-def recurrent(g: Graph, node: Node, inputs: Sequence[Item]) -> list[Value]:
-    attrs = node.attrs
-    # Zeros are what it starts from anyway.
-    known = all(isinstance(item, Value) and item.id in g.zeros for item in inputs[1:])
-    x, *states = together(g, inputs[:1] if known else inputs)
-    if attrs["batch_first"]:
-        x = g.transpose(x, (1, 0, 2))
-    ways = 2 if attrs["bidirectional"] else 1
-    ports = 2 if node.variant == "LSTM" else 1
-    last: list[list[Value]] = [[] for _ in range(ports)]
-    for layer in range(attrs["layers"]):
-        given = [
-            state if attrs["layers"] == 1 else g.slice(state, 0, layer * ways, (layer + 1) * ways)
-            for state in states
-        ]
-        x, *ends = _layer(g, node, x, layer, ways, given)
-        for kept, end in zip(last, ends, strict=True):
-            kept.append(end)
-    if attrs["batch_first"]:
-        x = g.transpose(x, (1, 0, 2))
-    joined = [
-        kept[0] if len(kept) == 1 else g.op("Concat", kept, {"axis": 0}, shape=None)
-        for kept in last
-    ]
-    return [x, *joined]
-
-
-def _layer(
-    g: Graph, node: Node, x: Value, layer: int, ways: int, states: Sequence[Value]
-) -> list[Value]:
-    attrs, kind = node.attrs, node.variant or "LSTM"
-    names = [f"_l{layer}{end}" for end in ("", "_reverse")[:ways]]
-
-    def stacked(*slots: str) -> Value:
-        """Matrices of every direction, their gates in ONNX's order, behind one another."""
-        each = []
-        for name in names:
-            parts = [_gates(g, kind, g.weight(node, slot + name, x.dtype)) for slot in slots]
-            joined = parts[0] if len(parts) == 1 else g.op("Concat", parts, {"axis": 0}, shape=None)
-            rank = parts[0].rank
-            each.append(g.op("Unsqueeze", [joined, g.ints(0)], shape=(None,) * (rank + 1)))
-        return each[0] if len(each) == 1 else g.op("Concat", each, {"axis": 0}, shape=None)
-
-    given: list[Value | None] = [x, stacked("weight_ih"), stacked("weight_hh")]
-    given.append(stacked("bias_ih", "bias_hh") if attrs["bias"] else None)
-    given += [None, *states]
-    options = {"hidden_size": attrs["hidden"]}
-    if ways == 2:
-        options["direction"] = "bidirectional"
-    if kind == "GRU":
-        options["linear_before_reset"] = 1
-    length, batch = (x.shape or (None, None))[:2]
-    hidden = attrs["hidden"]
-    outputs: list[tuple[str, Shape]] = [(x.dtype, (length, ways, batch, hidden))]
-    outputs += [(x.dtype, (ways, batch, hidden))] * (2 if kind == "LSTM" else 1)
-    made, *ends = g.ops(kind, given, outputs, options)
-    if ways == 1:
-        return [g.squeeze(made, 1), *ends]
-    side = g.transpose(made, (0, 2, 1, 3))
-    joined = g.op("Reshape", [side, g.ints(0, 0, -1)], shape=(length, batch, ways * hidden))
-    return [joined, *ends]
-
-
-def _gates(g: Graph, kind: str, value: Value) -> Value:
-    order = _ORDERS[kind]
-    rows = (value.shape or (None,))[0]
-    each = rows // len(order) if isinstance(rows, int) else None
-    pieces = [(value.dtype, (each, *(value.shape or ())[1:]))] * len(order)
-    parts = g.ops("Split", [value], pieces, {"axis": 0, "num_outputs": len(order)})
-    return g.op("Concat", [parts[place] for place in order], {"axis": 0}, shape=value.shape)
+READERS: dict[str, Reader] = {"Attention": read_attention}
+WRITERS: dict[str, Writer] = {"ATTENTION": write_attention}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from dlv.adapters.onnx.graph import Graph, Item
 from dlv.canonical import NON_FINITE, float_of
@@ -32,25 +32,21 @@ class Dtype:
 F = TypeVar("F", bound=Rule)
 
 
-class Enter(Protocol):
-    """Enters a function under the names of the operations that it writes."""
+class Rules(dict[str, Rule]):
+    """Rules by the names of the operations that they write."""
 
-    def __call__(self, *names: str) -> Callable[[F], F]: ...
+    def enter(self, *names: str) -> Callable[[F], F]:
+        """Decorate a function to enter it under these names."""
 
-
-def table(rules: dict[str, Rule]) -> Enter:
-    def named(*names: str) -> Callable[[F], F]:
-        def enter(rule: F) -> F:
-            rules.update(dict.fromkeys(names, rule))
+        def entered(rule: F) -> F:
+            self.update(dict.fromkeys(names, rule))
             return rule
 
-        return enter
-
-    return named
+        return entered
 
 
-def dtype_given(given: Dtype | None) -> str | None:
-    return None if given is None else given.name
+def dtype_name(dtype: Dtype | None) -> str | None:
+    return None if dtype is None else dtype.name
 
 
 def dialect(node: Node) -> str | None:

@@ -1,4 +1,4 @@
-"""POOL as ONNX operators; what runtimes round or count in different ways is written out."""
+"""POOL, and resizing; what runtimes round or count in different ways is written out."""
 
 from __future__ import annotations
 
@@ -6,18 +6,104 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dlv.adapters.onnx.graph import MOST_NUMBERS, Graph, Item, Value
-from dlv.adapters.onnx.writing.ops_conv import channels_first, channels_last, pads
-from dlv.adapters.onnx.writing.ops_shape import number
-from dlv.adapters.onnx.writing.types import fractions
+from dlv.adapters.onnx.builder import Cannot
+from dlv.adapters.onnx.call import Call, Reader
+from dlv.adapters.onnx.graph import MOST_NUMBERS, Graph, Item, Value, Writer
+from dlv.adapters.onnx.promotion import fractions
+from dlv.adapters.onnx.rules.conv import (
+    channels_first,
+    channels_last,
+    pads_attribute,
+    read_pads,
+    read_per_axis,
+)
+from dlv.adapters.onnx.rules.lengths import calculate
 from dlv.errors import UsageError
 from dlv.network.graph import Node
 from dlv.network.sizes import Dim, Shape, product, window
 
+# From ONNX
+
+
+def _pool_reader(variant: str) -> Reader:
+    def rule(call: Call) -> None:
+        call.only_output()
+        kernel = call.integers("kernel_shape")
+        stride = read_per_axis(call, "strides", len(kernel))
+        dilation = read_per_axis(call, "dilations", len(kernel))
+        pad = read_pads(call, kernel, stride, dilation)
+        same = call.text("auto_pad", "NOTSET").startswith("SAME")
+        if same and (call.flag("ceil_mode", 0) or any(step != 1 for step in dilation)):
+            raise Cannot("runtimes do not agree on what comes out")
+        attrs = {
+            "kernel": kernel,
+            "stride": stride,
+            "pad": pad,
+            "dilation": dilation,
+            "ceil": call.flag("ceil_mode", 0),
+        }
+        if variant == "AVG":
+            # Without padding there is nothing to count or not to count.
+            counted = call.flag("count_include_pad", 0)
+            attrs["count_pad"] = counted or not any(map(any, pad))
+        elif call.flag("storage_order", 0):
+            raise Cannot("places are counted along columns")
+        call.emit("POOL", attrs, (call.port(0),), variant=variant)
+
+    return rule
+
+
+def _global_pool_reader(variant: str) -> Reader:
+    def rule(call: Call) -> None:
+        axes = call.rank() - 2
+        call.emit("POOL", {"size": [1] * axes}, (call.port(0),), variant=variant)
+
+    return rule
+
+
+def read_mean(call: Call) -> None:
+    axes, keep = call.reduced_axes()
+    call.emit("POOL", {"axis": axes, "keep": keep}, (call.port(0),), variant="MEAN")
+
+
+def read_resize(call: Call) -> None:
+    """Whole factors along the two last axes, as torch's upsampling has them."""
+    scales = [float(scale) for scale in call.numbers(2)] if call.has(2) else []
+    if call.version < 11 or len(scales) != 4 or scales[:2] != [1, 1] or call.has(3):
+        raise Cannot("other factors")
+    if any(scale != int(scale) or scale < 1 for scale in scales):
+        raise Cannot("other factors")
+    mode = call.text("mode", "nearest")
+    places = call.text("coordinate_transformation_mode", "half_pixel")
+    # What other modes than these ask for; exporters write all of it.
+    call.idle("cubic_coeff_a", "extrapolation_value", "exclude_outside")
+    if mode == "linear":
+        call.idle("nearest_mode")
+    if call.has(1):
+        call.known(1)  # a part of the tensor, which a mode of its own takes
+    options: list[bool] = []
+    if mode == "nearest" and places == "asymmetric":
+        if call.text("nearest_mode", "round_prefer_floor") != "floor":
+            raise Cannot("another rounding")
+        op = "upsample_nearest2d.vec"
+    elif mode == "linear" and places in ("half_pixel", "pytorch_half_pixel", "align_corners"):
+        op, options = "upsample_bilinear2d.vec", [places == "align_corners"]
+    else:
+        raise Cannot("another mode")
+    shape = call.shape(0)
+    if shape is not None:
+        lengths = zip(shape[2:], scales[2:], strict=False)
+        larger = (n * int(k) if isinstance(n, int) else None for n, k in lengths)
+        shape = (*shape[:2], *larger)
+    x, dtype = call.argument(0), call.dtype()
+    call.aten(op, x, None, *options, scales[2:], shape=shape, dtype=dtype)
+
+
+# To ONNX
 Pads = Sequence[tuple[int, int]]
 
 
-def pool(g: Graph, node: Node, inputs: Sequence[Item]) -> Value | list[Value]:
+def write_pool(g: Graph, node: Node, inputs: Sequence[Item]) -> Value | list[Value]:
     attrs = node.attrs
     if node.variant == "MEAN":
         x = fractions(g, inputs[0])
@@ -38,7 +124,7 @@ def _windows(g: Graph, node: Node, x: Value) -> list[Value]:
     lengths = (x.shape or (None,) * (len(attrs["kernel"]) + 2))[2:]
     ceil, over, behind = False, False, [0] * len(lengths)
     if attrs["ceil"]:
-        ceil, over, behind = _rounding(attrs, lengths)
+        ceil, over, behind = _ceil_settings(attrs, lengths)
     pad = [(a, b + extra) for (a, b), extra in zip(attrs["pad"], behind, strict=True)]
     given: dict[str, Any] = {
         "kernel_shape": list(attrs["kernel"]),
@@ -53,25 +139,27 @@ def _windows(g: Graph, node: Node, x: Value) -> list[Value]:
     none, whole = [(0, 0)] * len(pad), x
     if node.variant == "AVG":
         if wide:
-            return [_dilated(g, attrs, x)]
+            return [_separable_average(g, attrs, x)]
         counted = attrs["count_pad"] and any(map(any, attrs["pad"]))
         # A window that reaches beyond the padding is divided by what lies within.
         if over and counted:
-            x = _padded(g, x, attrs["pad"], 0.0)
+            x = _pad(g, x, attrs["pad"], 0.0)
             pad = [(0, extra) for extra in behind]
         given["count_include_pad"] = int(attrs["count_pad"] and not over)
-        made = [g.op("AveragePool", [x], {**given, "pads": pads(pad)}, shape=None)]
+        made = [g.op("AveragePool", [x], {**given, "pads": pads_attribute(pad)}, shape=None)]
     elif wide:
         if 1 in g.ports:
             raise UsageError("positions in a pool padded by a whole window cannot be exported")
-        x = _padded(g, x, pad, float("-inf"))
-        made = _largest(g, x, {**given, "pads": pads(none)})
+        x = _pad(g, x, pad, float("-inf"))
+        made = _max_pool(g, x, {**given, "pads": pads_attribute(none)})
     else:
-        made = _largest(g, x, {**given, "pads": pads(pad)})
-    return made if x is whole or not ceil else [_begun(g, attrs, whole, made[0])]
+        made = _max_pool(g, x, {**given, "pads": pads_attribute(pad)})
+    return (
+        made if x is whole or not ceil else [_without_windows_in_padding(g, attrs, whole, made[0])]
+    )
 
 
-def _dilated(g: Graph, attrs: Mapping[str, Any], x: Value) -> Value:
+def _separable_average(g: Graph, attrs: Mapping[str, Any], x: Value) -> Value:
     """Averages along one axis after the other."""
     rows = zip(attrs["kernel"], attrs["stride"], attrs["pad"], attrs["dilation"], strict=True)
     for axis, (kernel, stride, pad, dilation) in enumerate(rows, 2):
@@ -80,18 +168,18 @@ def _dilated(g: Graph, attrs: Mapping[str, Any], x: Value) -> Value:
             raise UsageError("a dilated average takes axes of fixed lengths")
         count = window(length, kernel, stride, pad, dilation, attrs["ceil"])
         assert isinstance(count, int)
-        _bounded(count * max(kernel, length))
+        _check_size(count * max(kernel, length))
         taps = [
             [at * stride - pad[0] + tap * dilation for tap in range(kernel)] for at in range(count)
         ]
         inside = [[place for place in each if 0 <= place < length] for each in taps]
         within = [sum(place < length + pad[1] for place in each) for each in taps]
         counts = within if attrs["count_pad"] else [len(each) for each in inside]
-        x = _weighed(g, x, axis, length, inside, counts)
+        x = _weighted_sums(g, x, axis, length, inside, counts)
     return x
 
 
-def _weighed(
+def _weighted_sums(
     g: Graph,
     x: Value,
     axis: int,
@@ -115,24 +203,26 @@ def _weighed(
     return g.transpose(made, [order.index(place) for place in range(x.rank)])
 
 
-def _begun(g: Graph, attrs: Mapping[str, Any], x: Value, made: Value) -> Value:
+def _without_windows_in_padding(
+    g: Graph, attrs: Mapping[str, Any], x: Value, result: Value
+) -> Value:
     """Without windows that begin in padding which the operator does not see as such."""
     for axis, (stride, (before, _)) in enumerate(
         zip(attrs["stride"], attrs["pad"], strict=True), 2
     ):
         length = g.length(x, axis)
         if isinstance(length, Value):
-            reach = number(g, "add", [length, before + stride - 1])
-            made = g.slice(
-                replace(made, shape=made.shape or x.shape),
+            reach = calculate(g, "add", [length, before + stride - 1])
+            result = g.slice(
+                replace(result, shape=result.shape or x.shape),
                 axis,
                 0,
-                number(g, "floordiv", [reach, stride]),
+                calculate(g, "floordiv", [reach, stride]),
             )
-    return made
+    return result
 
 
-def _rounding(attrs: Mapping[str, Any], lengths: Shape) -> tuple[bool, bool, list[int]]:
+def _ceil_settings(attrs: Mapping[str, Any], lengths: Shape) -> tuple[bool, bool, list[int]]:
     """Whether to ask for rounding up, whether a window reaches beyond the padding, and, instead
     of asking, how much further the padding is to reach.
 
@@ -154,20 +244,20 @@ def _rounding(attrs: Mapping[str, Any], lengths: Shape) -> tuple[bool, bool, lis
     return not unclear, any(extra), extra if unclear else none
 
 
-def _padded(g: Graph, x: Value, pad: Pads, value: float) -> Value:
+def _pad(g: Graph, x: Value, pad: Pads, value: float) -> Value:
     shape: list[Dim] = list(x.shape or (None,) * (len(pad) + 2))
     for axis, pair in enumerate(pad, 2):
         length = shape[axis]
         shape[axis] = length + sum(pair) if isinstance(length, int) else None
-    amounts = g.ints(*pads([(0, 0), (0, 0), *pad]))
+    amounts = g.ints(*pads_attribute([(0, 0), (0, 0), *pad]))
     return g.op("Pad", [x, amounts, g.constant(value, x.dtype)], shape=tuple(shape))
 
 
-def _largest(g: Graph, x: Value, given: dict[str, Any]) -> list[Value]:
+def _max_pool(g: Graph, x: Value, attrs: dict[str, Any]) -> list[Value]:
     """The largest values and, where they are asked for, their places on the plane."""
     if 1 not in g.ports:
-        return [g.op("MaxPool", [x], given, shape=None)]
-    made, places = g.ops("MaxPool", [x], [(x.dtype, None), ("int64", None)], given)
+        return [g.op("MaxPool", [x], attrs, shape=None)]
+    made, places = g.ops("MaxPool", [x], [(x.dtype, None), ("int64", None)], attrs)
     # ONNX counts through the whole tensor, the vocabulary through one map.
     plane = product((x.shape or (None,))[2:])
     if plane is not None and not plane.symbols:
@@ -197,7 +287,7 @@ def adaptive(g: Graph, variant: str, x: Value, size: Sequence[int | None]) -> li
     else:
         given: dict[str, Any] = {"kernel_shape": kernel, "strides": kernel}
         if largest:
-            return _largest(g, x, given)
+            return _max_pool(g, x, given)
         return [g.op("AveragePool", [x], given, shape=None)]
     if places:
         raise UsageError("positions in an adaptive pool of unequal windows cannot be exported")
@@ -205,11 +295,13 @@ def adaptive(g: Graph, variant: str, x: Value, size: Sequence[int | None]) -> li
         if wanted == 1:
             x = g.reduce("ReduceMax" if largest else "ReduceMean", x, [axis], True)
         elif wanted is not None and wanted != length:
-            x = _parted(g, largest, x, axis, length, wanted)
+            x = _unequal_windows(g, largest, x, axis, length, wanted)
     return [x]
 
 
-def _parted(g: Graph, largest: bool, x: Value, axis: int, length: Dim, wanted: int) -> Value:
+def _unequal_windows(
+    g: Graph, largest: bool, x: Value, axis: int, length: Dim, wanted: int
+) -> Value:
     """One axis cut into windows of lengths that differ by one, and may overlap."""
     if not isinstance(length, int):
         raise UsageError(
@@ -217,7 +309,7 @@ def _parted(g: Graph, largest: bool, x: Value, axis: int, length: Dim, wanted: i
             why=f"axis {axis} is {length or 'of unknown length'}",
             hint="import the network with numbers for the sizes of the image",
         )
-    _bounded(length * wanted)
+    _check_size(length * wanted)
     windows = [
         range(place * length // wanted, -(-(place + 1) * length // wanted))
         for place in range(wanted)
@@ -230,9 +322,20 @@ def _parted(g: Graph, largest: bool, x: Value, axis: int, length: Dim, wanted: i
         shape = (*(x.shape or ())[:axis], wanted, most, *(x.shape or ())[axis + 1 :])
         cut = g.op("Gather", [x, rows], {"axis": axis}, shape=shape)
         return g.reduce("ReduceMax", cut, [axis + 1], False)
-    return _weighed(g, x, axis, length, windows, [len(each) for each in windows])
+    return _weighted_sums(g, x, axis, length, windows, [len(each) for each in windows])
 
 
-def _bounded(numbers: int) -> None:
+def _check_size(numbers: int) -> None:
     if numbers > MOST_NUMBERS:
         raise UsageError(f"a pool of {numbers} single steps is too large to be written out")
+
+
+READERS: dict[str, Reader] = {
+    "MaxPool": _pool_reader("MAX"),
+    "AveragePool": _pool_reader("AVG"),
+    "GlobalMaxPool": _global_pool_reader("MAX"),
+    "GlobalAveragePool": _global_pool_reader("AVG"),
+    "ReduceMean": read_mean,
+    "Resize": read_resize,
+}
+WRITERS: dict[str, Writer] = {"POOL": write_pool}
