@@ -14,7 +14,7 @@ from dlv.dql import execute
 from dlv.dql.execute import Asked
 from dlv.dql.outcome import Table
 from dlv.errors import UsageError
-from dlv.metadata import saved
+from dlv.metadata import known_names
 from dlv.repository.handle import Repository
 
 LONG = "a" * 40 + "!"
@@ -86,7 +86,7 @@ def test_half_a_character_is_no_parameter(repository: Repository, text: str, val
 
 @pytest.mark.parametrize("name", [HALF, "\udcff", "a\0b", "\x1b[31m"])
 def test_what_cannot_be_printed_names_no_saved_query(repository: Repository, name: str) -> None:
-    assert saved.by_name(repository.database, name) is None
+    assert known_names.saved_query(repository.database, name) is None
 
 
 def test_many_conditions_take_little_memory(repository: Repository) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import dlv.dql.saved as saved
 from dlv.dql import execute
-from dlv.dql.bind.faults import Faults
+from dlv.dql.bind.binder import Faults
 from dlv.dql.execute import Asked
 from dlv.dql.outcome import Defined, Explained, Networks, Outcome, Table
 from dlv.errors import DlvError, NotFound

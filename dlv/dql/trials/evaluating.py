@@ -12,8 +12,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import dlv.dql.trials.keep as keep
-import dlv.dql.trials.winners as winners
+import dlv.dql.bind.evaluations as evaluations
+import dlv.dql.committing as committing
 import dlv.repository.environment as environment
 import dlv.training.checkpoints as checkpoints
 import dlv.training.trials as trial_store
@@ -22,13 +22,11 @@ from dlv.adapters.data.sets import fingerprint
 from dlv.canonical import hash_of
 from dlv.dql.bind.bound import Evaluation, Ranked
 from dlv.dql.bind.configurations import looked_up
-from dlv.dql.derive.committing import check_name
+from dlv.dql.committing import check_name
 from dlv.dql.outcome import Explained, Trial, Trials
 from dlv.dql.trials.candidates import Candidate, merged
-from dlv.dql.trials.picking import Picking
-from dlv.dql.trials.preparing import Planned, Preparing
+from dlv.dql.trials.preparing import Picking, Planned, Preparing, described
 from dlv.dql.trials.training_data import DataSets
-from dlv.dql.trials.variations import described
 from dlv.errors import DlvError, NotFound, UsageError, nearest
 from dlv.events.logs.migrate import Tail
 from dlv.metadata.trials import Trials as Store
@@ -281,7 +279,7 @@ class Evaluating:
                 self._train(store, ledger, run)
             try:
                 return self._found(ledger, run, begun)
-            except winners.LostCheckpoint as lost:
+            except committing.LostCheckpoint as lost:
                 if lost.trial in again:
                     raise
                 again.add(lost.trial)
@@ -310,7 +308,7 @@ class Evaluating:
         chosen = self.work.sampling
         if chosen.kind != "grid":
             lines.append(f"  using {chosen.kind}, {chosen.n} configurations for each network")
-        lines += [f"  keep {keep.said(rule)}" for rule in self.work.rules]
+        lines += [f"  keep {evaluations.rule_text(rule)}" for rule in self.work.rules]
         if self.work.budget:
             lines.append("  budget " + ", ".join(f"{k} {v:g}" for k, v in self.work.budget.items()))
         if self.work.into is not None:
@@ -444,7 +442,7 @@ class Evaluating:
         trials = rank_trials(ledger.result(run), self.picking.trials)
         name = self.work.into
         if name is not None and view.state != "running":
-            trials = winners.commit(
+            trials = committing.commit_trials(
                 *(self.repository, ledger, run, name, trials),
                 {key: each.candidate for key, each in self.picking.trials.items()},
                 self.query,

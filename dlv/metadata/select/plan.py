@@ -10,14 +10,13 @@ from typing import Any
 
 from dlv.metadata.nan import NAN
 from dlv.metadata.select import relations as r
-from dlv.metadata.select.costs import Plan, plans
-from dlv.metadata.select.field_names import FIELD_NAMES
+from dlv.metadata.select.costs import Plan, Share, Totals, plans, shares, totals
 from dlv.metadata.select.functions import pieces_of_like
-from dlv.metadata.select.metrics import evaluated, known_series
-from dlv.metadata.select.node_sets import Nodes
 from dlv.metadata.select.nodes import divided
-from dlv.metadata.select.samples import Share, Totals, shares, totals
+from dlv.metadata.select.relations import Nodes
 from dlv.metadata.select.scope import Range, Statement, joined
+from dlv.metadata.select.tree_parts import FIELD_NAMES
+from dlv.metadata.select.values import evaluated, known_series
 from dlv.network.selector import Fixed
 
 _MOST = 2000  # rows that are counted, before an estimate has to do
@@ -176,7 +175,7 @@ class _Match:
 
 def where(s: Statement, select: r.Select, sources: dict[str, list[str]]) -> list[str]:
     """SQL of all that must hold. `sources`: what each variable ranges over, by itself."""
-    conjuncts = list(conjuncts_of(select.where))
+    conjuncts = r.conjuncts(select.where)
     alone: dict[str, list[r.Condition]] = {variable: [] for variable in sources}
     together = []
     for conjunct in conjuncts:
@@ -196,14 +195,6 @@ def where(s: Statement, select: r.Select, sources: dict[str, list[str]]) -> list
     if together:
         s.steps.append(Step("join", "", tuple(together), 0))
     return found or ["1"]
-
-
-def conjuncts_of(condition: r.Condition | None) -> Iterator[r.Condition]:
-    if isinstance(condition, r.All):
-        for part in condition.parts:
-            yield from conjuncts_of(part)
-    elif condition is not None:
-        yield condition
 
 
 def variables(of: Any) -> frozenset[str]:
