@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,16 @@ from dlv.dql.bind.bound import (
     Rows,
 )
 from dlv.dql.bind.queries import resolve
-from dlv.dql.outcome import Defined, Explained, Model, Networks, Outcome, Table, Trials
+from dlv.dql.outcome import (
+    Defined,
+    Explained,
+    Model,
+    Networks,
+    Outcome,
+    QueryOptions,
+    Table,
+    Trials,
+)
 from dlv.dql.words import ast
 from dlv.errors import UsageError
 from dlv.metadata import metrics, versions
@@ -48,7 +57,6 @@ if TYPE_CHECKING:
     from dlv.dql.deriving import Origin
     from dlv.dql.trials.candidates import Candidate
     from dlv.dql.trials.evaluating import Evaluating
-    from dlv.training.ledger.progress import Progress
 
 Placed = Callable[[Query], Query]
 
@@ -116,63 +124,38 @@ def survivor_reasons(db: Database, query: Query) -> list[str]:
     ]
 
 
-def _nobody(_: Any) -> None:
-    """Nobody listens."""
-
-
-@dataclass(frozen=True)
-class Asked:
-    """How statements are to be run, besides what they say."""
-
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    strict: bool = False  # a network that fails its check ends the statement
-    force: bool = False  # `define` may put another query in the place of one
-    dry_run: bool = False  # nothing is committed or saved
-    explain: bool = False  # queries are explained instead of answered
-    author: str | None = None
-    cache_folder: Path | None = None  # for the parser's tables
-    directory: Path | None = None  # in which files are named; None: the current one
-    trust: bool = False  # code that came with a version may run
-    retry_failed: bool = False
-    fresh: bool = False  # trials of the very query are dropped first
-    keep_checkpoints: bool = False  # also of trials that were stopped
-    snapshots: str = "last"  # of trials that become versions: the last checkpoint, or "all"
-    jobs: int = 1
-    say: Callable[[str], None] = _nobody
-    progress: Callable[[Progress], None] = _nobody
-    agree: Callable[[str], None] = _nobody  # raises where the user does not
-
-
-def run(repository: Repository, text: str, asked: Asked | None = None) -> Iterator[Outcome]:
+def run(
+    repository: Repository, text: str, options: QueryOptions | None = None
+) -> Iterator[Outcome]:
     """The outcomes in order; rows are read as they are asked for, and before the next one."""
-    asked = asked or Asked()
-    for statement in parser.parse(text, asked.cache_folder):
-        if asked.explain and isinstance(statement, ast.Query):
+    options = options or QueryOptions()
+    for statement in parser.parse(text, options.cache_folder):
+        if options.explain and isinstance(statement, ast.Query):
             statement = ast.Explain(statement, False, span=statement.span)
-        outcome = _statement(repository, text, statement, asked)
+        outcome = _statement(repository, text, statement, options)
         yield outcome
         if isinstance(outcome, Table) and isinstance(outcome.rows, Held):
             outcome.rows.close()
 
 
 def _statement(
-    repository: Repository, text: str, statement: ast.Statement, asked: Asked
+    repository: Repository, text: str, statement: ast.Statement, options: QueryOptions
 ) -> Outcome:
     if isinstance(statement, ast.Define):
         query = text[statement.query.span.start : statement.query.span.end]
-        _bound(repository, text, statement.query, asked, defining=statement.name)
-        if asked.dry_run or asked.explain:
+        _bound(repository, text, statement.query, options, defining=statement.name)
+        if options.dry_run or options.explain:
             return Defined(statement.name, query)
         return saving.save(
-            repository, statement.name, query, force=asked.force, author=asked.author
+            repository, statement.name, query, force=options.force, author=options.author
         )
     analyze = isinstance(statement, ast.Explain) and statement.analyze
     query_tree = statement.query if isinstance(statement, ast.Explain) else statement
-    bound, rules = rewriting.rewrite(_bound(repository, text, query_tree, asked))
+    bound, rules = rewriting.rewrite(_bound(repository, text, query_tree, options))
     told = text[query_tree.span.start : query_tree.span.end]
     plain = question(text, query_tree)
-    run = _Run(repository, text if bound.evaluation is None else told, plain, bound, asked)
-    if asked.explain or isinstance(statement, ast.Explain):
+    run = _Run(repository, text if bound.evaluation is None else told, plain, bound, options)
+    if options.explain or isinstance(statement, ast.Explain):
         return run.explained(rules, analyze=analyze)
     return run.outcome()
 
@@ -181,13 +164,13 @@ def _bound(
     repository: Repository,
     text: str,
     query: ast.Query,
-    asked: Asked,
+    options: QueryOptions,
     *,
     defining: str | None = None,
 ) -> Bound:
     known = KnownNames(repository.database)
-    parse = partial(parser.parse, cache_folder=asked.cache_folder)
-    here = asked.directory or Path.cwd()
+    parse = partial(parser.parse, cache_folder=options.cache_folder)
+    here = options.directory or Path.cwd()
 
     def config_file(where: str) -> ConfigFile:
         import dlv.dql.bind.configurations as configurations
@@ -195,7 +178,7 @@ def _bound(
         return configurations.read_file(repository, here, where)
 
     return resolve(
-        *(text, query, known, asked.parameters),
+        *(text, query, known, options.parameters),
         defining=defining,
         parse=parse,
         config_file=config_file,
@@ -206,13 +189,13 @@ class _Run:
     """One statement at work: its networks are derived first, and then asked for like versions."""
 
     def __init__(
-        self, repository: Repository, text: str, question: str, bound: Bound, asked: Asked
+        self, repository: Repository, text: str, question: str, bound: Bound, options: QueryOptions
     ) -> None:
         self.repository = repository
         self.text = text
         self.question = question
         self.bound = bound
-        self.asked = asked
+        self.options = options
         self.points = Points(repository)
         self.batches: list[int] = []
         self.made: list[tuple[Networks, dict[str, Origin]]] = []  # and the origin of each version
@@ -231,20 +214,20 @@ class _Run:
             return self._trials(trained)
         made = self.made[-1][0]
         made = replace(made, warnings=(*self.bound.warnings, *made.warnings))
-        if made.into is None or self.asked.dry_run:
+        if made.into is None or self.options.dry_run:
             return made
         import dlv.dql.committing as committing
 
         return committing.commit_networks(
             self.repository,
             *(made, self.text),
-            author=self.asked.author,
-            parameters=self.asked.parameters,
+            author=self.options.author,
+            parameters=self.options.parameters,
         )
 
     def _trials(self, work: Evaluating) -> Trials:
         with closing(work):
-            found = work.planned() if self.asked.dry_run else work.trials()
+            found = work.planned() if self.options.dry_run else work.trials()
         return replace(found, warnings=[*self.bound.warnings, *self._told(), *found.warnings])
 
     def _evaluating(self, work: Evaluation) -> Evaluating:
@@ -262,8 +245,8 @@ class _Run:
                 _, given = select.run(db, self._placed(varied.domain.query), at=self.points.at)
                 rows[place] = preparing.values_of(varied, given)
         query: dict[str, Any] = {"query": self.text}
-        if self.asked.parameters:
-            query["parameters"] = dict(self.asked.parameters)
+        if self.options.parameters:
+            query["parameters"] = dict(self.options.parameters)
         try:
             dumps(query)
         except (TypeError, ValueError) as error:
@@ -272,17 +255,16 @@ class _Run:
             ) from error
         import dlv.dql.trials.evaluating as evaluating
 
-        names = (
-            *("trust", "retry_failed", "fresh", "keep_checkpoints", "snapshots"),
-            *("author", "jobs"),
-            *("say", "progress", "agree"),
-        )
-        how = evaluating.How(
-            directory=(self.asked.directory or Path.cwd()).resolve(),
-            **{name: getattr(self.asked, name) for name in names},
-        )
         return evaluating.Evaluating(
-            *(self.repository, store, work, found, rows, query, self.question, how)
+            self.repository,
+            store,
+            work,
+            candidates=found,
+            rows=rows,
+            query=query,
+            question=self.question,
+            how=self.options,
+            directory=(self.options.directory or Path.cwd()).resolve(),
         )
 
     def _candidate(self, store: weights.MatrixStore, cell: VersionCell) -> list[Candidate]:
@@ -322,7 +304,7 @@ class _Run:
         import dlv.dql.deriving as deriving
 
         found = self._origins(work)
-        made = deriving.derive(work, found, strict=self.asked.strict)
+        made = deriving.derive(work, found, strict=self.options.strict)
         self.made.append((made, {origin.version: origin for origin in found}))
         last = work is self.bound.derivations[-1] and self.bound.evaluation is None
         if not last or self.bound.query is not None:

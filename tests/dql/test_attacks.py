@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from dlv.dql import execute
-from dlv.dql.execute import Asked
-from dlv.dql.outcome import Table
+from dlv.dql.outcome import QueryOptions, Table
 from dlv.errors import UsageError
 from dlv.metadata import known_names
 from dlv.repository.handle import Repository
@@ -38,7 +37,7 @@ def repository(
 
 def ask(repository: Repository, text: str, **parameters: Any) -> list[Any]:
     found: list[Any] = []
-    for outcome in execute.run(repository, text, Asked(parameters=parameters)):
+    for outcome in execute.run(repository, text, QueryOptions(parameters=parameters)):
         found += outcome.rows if isinstance(outcome, Table) else [outcome]
     return found
 

@@ -114,7 +114,7 @@ class Session:
 
     def __init__(self, call: Invocation, how: str, **asked: Any) -> None:
         import dlv.disk.folders as folders
-        import dlv.dql.execute as execute
+        from dlv.dql.outcome import QueryOptions
 
         self.call = call
         self.repository = call.repository
@@ -122,7 +122,7 @@ class Session:
         self.cache = folders.cache(call.environ)
         yes = bool(asked.pop("yes", False))
         self.watched = Watched(call)
-        self.asked = execute.Asked(
+        self.asked = QueryOptions(
             author=call.author,
             cache_folder=self.cache,
             directory=call.directory,

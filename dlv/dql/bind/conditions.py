@@ -321,7 +321,8 @@ def among(binder: Binder, part: ast.In) -> Condition:
         return _within(binder, part, left)
     written: list[tuple[Any, Any]] = []
     single: list[Condition] = []
-    for item in _options(part.within):
+    within = part.within
+    for item in (within,) if isinstance(within, ast.Parameter) else within.items:
         with binder.collecting():
             if isinstance(item, ast.Stretch):
                 written += [(item, each) for each in constants.stretch(binder, item)]
@@ -335,13 +336,6 @@ def among(binder: Binder, part: ast.In) -> Condition:
                 test = ast.Compare("=", part.left, item, span=item.span)
                 single.append(compare(binder, test))
     return _listed(binder, part, left, written, single)
-
-
-def _options(within: Any) -> Sequence[Any]:
-    if isinstance(within, ast.Parameter):
-        return (within,)
-    assert isinstance(within, (ast.Listing, ast.Group))
-    return within.items
 
 
 def _listed(
@@ -616,11 +610,7 @@ def _plain(binder: Binder, part: ast.Expression) -> Condition:
     if isinstance(found, Several):
         raise binder.mismatch(part, found, CONDITION)
     binder.expect(part, found, CONDITION)
-    return holding(binder, part, found, _is_true)
-
-
-def _is_true(value: Value) -> Condition:
-    return Compare("=", value, Constant(True))
+    return holding(binder, part, found, lambda value: Compare("=", value, Constant(True)))
 
 
 def _no_function(binder: Binder, call: ast.Call) -> Condition:

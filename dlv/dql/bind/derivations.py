@@ -261,7 +261,8 @@ class Work:
         values = value if isinstance(value, tuple) else (value,)
         if not values:
             raise binder.fault(part.span, "the list is empty", hint="in [32, 64]")
-        return tuple(dict.fromkeys(values)) if _all_numbers(values) else values
+        numbers = all(type(each) in (int, float) for each in values)
+        return tuple(dict.fromkeys(values)) if numbers else values
 
     def _check(self, found: NodeAttribute, value: Any, part: ast.Part) -> None:
         if value is not None:
@@ -277,10 +278,6 @@ class Work:
                 did_you_mean=nearest(str(value), known),
                 hint=f"one of {', '.join(known)}",
             )
-
-
-def _all_numbers(values: Sequence[Any]) -> bool:
-    return all(type(each) in (int, float) for each in values)
 
 
 def _word(action: ast.Action) -> str:

@@ -84,7 +84,10 @@ def evaluation(binder: Binder, part: ast.Evaluate, query: ast.Query) -> Evaluati
     judged = [(call, rule) for call in part.keep for rule in _tried(binder, keep_rule, names, call)]
     rules = [rule for _, rule in judged]
     sampling = _sampling(binder, part, names, rules)
-    budget = _named(binder, "budget", part.budget, BUDGET, part.span, "budget(trials = 200)")
+    budget: dict[str, Any] = {}
+    with binder.collecting():
+        example = "budget(trials = 200)"
+        budget = read_arguments(binder, "budget", part.budget, BUDGET, part.span, example)
     order = [made for each in query.order_by for made in _tried(binder, _ranked, names, each)]
     workers = _workers(binder, part)
     if sampling.kind == "grid":
@@ -180,19 +183,6 @@ def _check_circle(binder: Binder, part: ast.Evaluate, found: Sequence[Varied]) -
         ) from None
 
 
-def _named(
-    binder: Binder,
-    name: str,
-    args: Sequence[ast.Argument],
-    wanted: Mapping[str, Wanted],
-    span: ast.Span,
-    example: str,
-) -> dict[str, Any]:
-    with binder.collecting():
-        return read_arguments(binder, name, args, wanted, span, example)
-    return {}
-
-
 def _chosen(
     binder: Binder,
     call: ast.Call,
@@ -246,13 +236,8 @@ def _workers(binder: Binder, part: ast.Evaluate) -> Workers:
         return Workers()
     with binder.collecting():
         kind, found = _chosen(binder, part.on, PLACES, "place to run")
-        return Workers(
-            kind,
-            found.get("workers"),
-            found.get("address"),
-            found.get("cpus", 1.0),
-            found.get("gpus", 0),
-        )
+        count = found.pop("workers", None)
+        return Workers(kind, count, **found)
     return Workers()
 
 

@@ -121,11 +121,7 @@ def push_not_down(query: Query) -> Query:
     once, so that its contrary is another one: there `not` stays where it is. So it does where a
     value may be NaN, which is neither less than a number nor not.
     """
-    return map_tree(query, _pushed)
-
-
-def _pushed(part: Any) -> Any:
-    return _denied(part.part) or part if isinstance(part, Not) else part
+    return map_tree(query, lambda x: _denied(x.part) or x if isinstance(x, Not) else x)
 
 
 def _denied(part: Condition) -> Condition | None:

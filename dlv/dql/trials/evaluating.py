@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -23,7 +23,7 @@ from dlv.canonical import hash_of
 from dlv.dql.bind.bound import Evaluation, Ranked
 from dlv.dql.bind.configurations import looked_up
 from dlv.dql.committing import check_name
-from dlv.dql.outcome import Explained, Trial, Trials
+from dlv.dql.outcome import Explained, QueryOptions, Trial, Trials
 from dlv.dql.trials.candidates import Candidate, merged
 from dlv.dql.trials.preparing import Picking, Planned, Preparing, described
 from dlv.dql.trials.training_data import DataSets
@@ -33,7 +33,6 @@ from dlv.metadata.trials import Trials as Store
 from dlv.repository.handle import Repository
 from dlv.training.config import TRAINER
 from dlv.training.ledger.ledger import Ledger
-from dlv.training.ledger.progress import Progress
 from dlv.training.ledger.results import RunView, TrialResult
 from dlv.training.ledger.settling import Budget
 from dlv.training.ledger.space import Row
@@ -90,11 +89,12 @@ def choose_trials(work: Evaluation, trials: Sequence[Trial]) -> list[Trial]:
 def _value(order: Ranked, trial: Trial) -> Any:
     view = trial.view
     if order.kind == "config":
-        return (
-            looked_up(dict(trial.config), order.key)
-            if order.key[0] != "net"
-            else _net(trial, order.key)
-        )
+        key = order.key
+        if key[0] != "net":
+            return looked_up(dict(trial.config), key)
+        # What was varied for a selector, as it was written, or what a node has.
+        nodes = trial.config.get("net", {})
+        return trial.varied.get(f'net["{key[1]}"].{key[2]}', nodes.get(key[1], {}).get(key[2]))
     if order.kind == "metric":
         value = None if view is None else view.last.get(order.name)
         return None if value is None or value != value else value
@@ -107,12 +107,6 @@ def _value(order: Ranked, trial: Trial) -> Any:
         "state": None if view is None else view.state,
     }
     return figures[order.name]
-
-
-def _net(trial: Trial, key: Sequence[str]) -> Any:
-    """What was varied for a selector, as it was written, or what a node has."""
-    nodes = trial.config.get("net", {})
-    return trial.varied.get(f'net["{key[1]}"].{key[2]}', nodes.get(key[1], {}).get(key[2]))
 
 
 def _key(value: Any) -> tuple[int, Any]:
@@ -164,26 +158,6 @@ def check_metrics(work: Evaluation, trials: Iterable[Planned]) -> None:
 LAST = "last"
 
 
-def _nobody(_: Any) -> None: ...
-
-
-@dataclass(frozen=True)
-class How:
-    """How trials are run, besides what the query says."""
-
-    directory: Path = Path()
-    trust: bool = False  # code that came with a version may run
-    retry_failed: bool = False
-    fresh: bool = False  # this run's trials are dropped first
-    keep_checkpoints: bool = False
-    snapshots: str = LAST
-    author: str | None = None
-    jobs: int = 1
-    say: Callable[[str], None] = _nobody
-    progress: Callable[[Progress], None] = _nobody
-    agree: Callable[[str], None] = _nobody  # raises where the user does not
-
-
 class AllFailed(DlvError):
     """No trial came to anything."""
 
@@ -205,7 +179,8 @@ class Evaluating:
     rows: Mapping[int, Sequence[Row]]
     query: Mapping[str, Any]  # its text, and its parameters if it has some
     question: str  # its text without what does not matter to the result
-    how: How
+    how: QueryOptions
+    directory: Path  # in which files are named
     warnings: list[str] = field(default_factory=list)
 
     def close(self) -> None:
@@ -214,7 +189,7 @@ class Evaluating:
     @cached_property
     def sets(self) -> DataSets:
         beside = self.work.config.folder
-        return DataSets(self.repository, self.how.directory, beside)
+        return DataSets(self.repository, self.directory, beside)
 
     @cached_property
     def picking(self) -> Picking:
@@ -229,7 +204,7 @@ class Evaluating:
             check_name(self.repository, self.work.into)
         preparing = Preparing(
             *(self.repository, self.work, merged(self.candidates), self.rows),
-            *(self.how.directory, self.sets),
+            *(self.directory, self.sets),
             trust=self.how.trust,
             keep_all=self.how.snapshots != LAST,
             record={"asked": self._asked, "environment": self._environment},

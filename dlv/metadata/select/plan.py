@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import isnan
 from typing import Any
@@ -339,7 +339,7 @@ def _part(
 def by_network(condition: r.Condition) -> bool:
     """Whether nothing but the network decides it, and it needs a look into that."""
     return _structural(condition) and any(
-        isinstance(each, r.AnyNode | r.EveryNode | r.NodeCount) for each in _all_within(condition)
+        isinstance(each, r.AnyNode | r.EveryNode | r.NodeCount) for each in r.walk_tree(condition)
     )
 
 
@@ -360,16 +360,6 @@ def _structural(of: Any) -> bool:
         case r.Column(_, name):
             return name in ("net", "n_nodes", "n_params", "depth")
     return isinstance(of, r.Truth | r.Fits | r.NodeCount | r.NodeValue | r.Constant)
-
-
-def _all_within(of: Any) -> Iterator[Any]:
-    yield of
-    if isinstance(of, tuple):
-        for each in of:
-            yield from _all_within(each)
-    else:
-        for each in _inside(of):
-            yield from _all_within(each)
 
 
 def _nets(known: Totals, candidates: float) -> float:
