@@ -7,7 +7,7 @@ from dataclasses import is_dataclass, replace
 from functools import partial
 from typing import Any
 
-from dlv.dql.bind import conditions, constants, derivations, queries, sources, values
+from dlv.dql.bind import conditions, constants, derivations, sources, values
 from dlv.dql.bind.binder import Binder, Fault, Notes, Parse, ReadConfig, Reported, refuse
 from dlv.dql.bind.bound import Bound, Evaluation
 from dlv.dql.bind.things import ANY, LIST, VERSION, WORDS, Result, Scalar, Variable
@@ -48,7 +48,7 @@ def resolve(
     """
     notes = Notes()
     binder = Binder(
-        *(text, known, parameters or {}, parse, queries.query, notes),
+        *(text, known, parameters or {}, parse, bind_query, notes),
         defining=defining,
         config_file=config_file,
     )
@@ -81,7 +81,7 @@ def _statement(binder: Binder, query: ast.Query) -> Query | Evaluation | None:
         import dlv.dql.bind.evaluations as evaluations
 
         return evaluations.evaluation(binder, body, around or ast.Query(body, span=body.span))
-    return queries.query(binder, query).query
+    return bind_query(binder, query).query
 
 
 def _bare(query: ast.Query) -> bool:
@@ -197,7 +197,7 @@ def check_distinct(
 MOST_EXPANDED = 500  # saved queries within one statement
 
 
-def query(binder: Binder, part: ast.Query | ast.Saved) -> Result:
+def bind_query(binder: Binder, part: ast.Query | ast.Saved) -> Result:
     """Any query, a saved one as if it stood there; Reported if something in it is wrong."""
     if isinstance(part, ast.Saved):
         binder, part = _opened(binder, part)
@@ -401,12 +401,12 @@ def _check_groups(
 
 def _body(binder: Binder, body: ast.Body) -> Result:
     if isinstance(body, ast.Query):
-        return query(binder, body)
+        return bind_query(binder, body)
     if isinstance(body, ast.SetOperation):
         return _combined(binder, body)
     if isinstance(body, ast.Derived):
         return _made(binder, body)
-    return query(binder, ast.Query(body, span=body.span))
+    return bind_query(binder, ast.Query(body, span=body.span))
 
 
 def _made(binder: Binder, part: ast.Derived) -> Result:
