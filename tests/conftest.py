@@ -26,7 +26,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-import dlv.dql.words.table_making as table_making
+import dlv.dql.words.tables as tables
 import dlv.repository.tags as tagging
 import dlv.repository.undo as undoing
 import dlv.versions.add as adding
@@ -90,7 +90,7 @@ def interruptible() -> None:
 def grammar_made_once() -> Iterator[None]:
     """Though each test has a home of its own, where its tables are kept."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table_making, "make_tables", functools.cache(table_making.make_tables))
+        patch.setattr(tables, "make_tables", functools.cache(tables.make_tables))
         yield
 
 

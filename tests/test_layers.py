@@ -69,7 +69,7 @@ HOMES = {
     "click": "cli.py terminal/completion.py commands/",
     "git": "repository/git_files.py",
     "gitdb": "repository/git_files.py",
-    "lark": "dql/words/table_making.py",
+    "lark": "dql/words/tables.py",
     "zstandard": "pas/coders/",
     "rich": "terminal/screen.py",
     "prompt_toolkit": "terminal/prompt.py",  # rich, which screen.py loads, is not needed beside it
@@ -99,7 +99,7 @@ WITHOUT_NUMPY = (
     " versions/staging.py versions/status.py versions/history.py"
     " terminal/output.py terminal/table.py terminal/completion.py metadata/ commands/"
     " network/graph.py network/selector.py network/templates.py network/edits/edit.py"
-    " adapters/detect.py dql/words/ast.py dql/words/parser.py dql/bind/names.py"
+    " adapters/detect.py dql/words/ast.py dql/words/parser.py dql/bind/queries.py"
     " dql/bind/rewrite.py"
 )
 STANDARD_LIBRARY_ONLY = "metadata/ network/graph.py terminal/output.py terminal/table.py config.py"

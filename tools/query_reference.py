@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
-from dlv.dql.bind.attribute_names import GENERAL
+from dlv.dql.bind.templates import GENERAL
 from dlv.dql.bind.values import AGGREGATES
 from dlv.dql.words.tables import grammar_text
 from dlv.metadata.select.relations import COLUMNS, MANY

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import dlv.dql.bind.names as names
+import dlv.dql.bind.queries as queries
 import dlv.dql.bind.rewrite as rewriting
 import dlv.dql.words.parser as parser
 from dlv.dql.words import ast
@@ -40,7 +40,7 @@ class Taken:
 def bound(db: Database, text: str) -> Query:
     (statement,) = parser.parse(text)
     assert isinstance(statement, ast.Query)
-    found, _ = rewriting.rewrite(names.resolve(text, statement, KnownNames(db), {}))
+    found, _ = rewriting.rewrite(queries.resolve(text, statement, KnownNames(db), {}))
     assert found.query is not None
     return found.query
 

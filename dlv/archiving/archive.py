@@ -25,7 +25,7 @@ from dlv.archiving.proposal import (
 )
 from dlv.archiving.tryouts import Choice, Tryouts
 from dlv.errors import StorageError
-from dlv.metadata import matrices, storage
+from dlv.metadata import matrices, usage
 from dlv.pas.footer import Encoding
 from dlv.pas.storage_graph import Scheme
 from dlv.repository.handle import Repository
@@ -100,7 +100,7 @@ def archive(
                     _carry_out(repository, chosen, tried, request, outcome, progress)
         if not dry_run:
             _clean(repository, outcome)
-            outcome.after = storage.size_of_packs(repository.database)
+            outcome.after = usage.size_of_packs(repository.database)
             _measure(repository, outcome, plan)
     outcome.seconds = time.monotonic() - started
     return outcome
@@ -109,7 +109,7 @@ def archive(
 def _clean(repository: Repository, outcome: Archived) -> None:
     """The new packs count already: what cannot be removed now is left to the next archive."""
     try:
-        tryouts.settle(repository.cache, storage.matrix_names(repository.database))
+        tryouts.settle(repository.cache, usage.matrix_names(repository.database))
         outcome.freed, outcome.waiting = superseded.clear(repository)
     except StorageError:
         outcome.waiting = len(matrices.unused_packs(repository.database))
@@ -142,7 +142,7 @@ def _outcome(repository: Repository, plan: Proposal, request: Request) -> Archiv
             sum(int(graph.storage[chosen[v]]) for v in vertices),
             max((int(depths[v]) for v in vertices), default=0),
         )
-    before = storage.size_of_packs(repository.database)
+    before = usage.size_of_packs(repository.database)
     gained = sum(
         matrix.stored - int(graph.storage[chosen[at]])
         for at, matrix in enumerate(plan.layout.matrices, 1)
@@ -199,7 +199,7 @@ def _carry_out(
 
 def _measure(repository: Repository, outcome: Archived, plan: Proposal) -> None:
     """What versions really take now, instead of what was planned."""
-    now = {matrix.hash: matrix.stored for matrix in storage.stored_matrices(repository.database)}
+    now = {matrix.hash: matrix.stored for matrix in usage.stored_matrices(repository.database)}
     of: dict[str, dict[str, None]] = {}
     for group in plan.layout.groups:
         of.setdefault(group.version.id, {}).update(dict.fromkeys(group.matrices))

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from dlv.archiving.speeds import Speeds
 from dlv.archiving.tryouts import Choice, Tried, Tryouts
 from dlv.kinds import Raw
-from dlv.metadata import storage, versions
+from dlv.metadata import usage, versions
 from dlv.metadata.database import Database
-from dlv.metadata.storage import HeldSnapshot, StoredMatrix
+from dlv.metadata.usage import HeldSnapshot, StoredMatrix
 from dlv.metadata.versions import Version
 from dlv.pas.deltas.sketch import difference_bits, sketch
 from dlv.pas.encode import SMALL
@@ -202,7 +202,7 @@ class Layout:
 def groups_of(db: Database) -> tuple[list[Version], list[HeldSnapshot], list[Held]]:
     """Versions (oldest first) and snapshots, all of them; and those that can be asked for."""
     known = versions.all_versions(db, EVERY_STATE)[::-1]
-    snapshots = storage.held_snapshots(db, [version.key for version in known])
+    snapshots = usage.held_snapshots(db, [version.key for version in known])
     live = {version.key: version for version in known if version.state in ("live", "recovered")}
     newest: dict[str, int] = {}
     for version in live.values():
@@ -240,7 +240,7 @@ class Planner:
         self.speeds = speeds
         self.jobs = jobs
         self.known, self.snapshots, self.groups = groups_of(db)
-        self.stored = {matrix.hash: matrix for matrix in storage.stored_matrices(db)}
+        self.stored = {matrix.hash: matrix for matrix in usage.stored_matrices(db)}
         self._sketches: dict[str, Words] = {}
 
     def scope(self, chosen: Iterable[int] | None) -> list[str]:

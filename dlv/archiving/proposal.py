@@ -16,7 +16,7 @@ from dlv.archiving.planning import Held, Layout, Planner
 from dlv.archiving.speeds import ORDINARY, Speeds
 from dlv.archiving.tryouts import Matrices, Tryouts
 from dlv.canonical import dumps
-from dlv.metadata import storage
+from dlv.metadata import usage
 from dlv.pas.footer import Encoding
 from dlv.pas.plan import Planned, make_plan
 from dlv.pas.replan import replan
@@ -166,7 +166,7 @@ def groups_asked(repository: Repository, request: Request, plan: Proposal) -> li
     return [group for group in plan.layout.groups if group.version.key in keys]
 
 
-def raw_bytes(matrix: storage.StoredMatrix) -> int:
+def raw_bytes(matrix: usage.StoredMatrix) -> int:
     size = Encoding(
         *(matrix.hash, matrix.dtype, matrix.shape, matrix.layout, matrix.delta, matrix.planes)
     ).nbytes

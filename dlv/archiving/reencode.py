@@ -14,7 +14,7 @@ from dlv.archiving.packing import Packing
 from dlv.archiving.tryouts import Choice, Tryouts
 from dlv.errors import Damaged, DlvError
 from dlv.kinds import Piece
-from dlv.metadata import matrices, storage
+from dlv.metadata import matrices, usage
 from dlv.metadata.database import Database
 from dlv.metadata.matrices import PackIndex
 from dlv.pas.chunks import SUFFIX
@@ -74,8 +74,8 @@ def work(repository: Repository, choices: Sequence[tuple[Choice, Encoding]]) -> 
     db = repository.database
     found = Work(choices)
     changed = {choice.matrix for choice, _ in choices}
-    dead, used = storage.packs_of(db, changed), storage.used_bytes(db)
-    tables = storage.tables_named(db, changed)
+    dead, used = usage.packs_of(db, changed), usage.used_bytes(db)
+    tables = usage.tables_named(db, changed)
     index = PackIndex(db)
     seen: set[str] = set(changed)
     objects: dict[tuple[str, str], None] = {}
@@ -92,7 +92,7 @@ def work(repository: Repository, choices: Sequence[tuple[Choice, Encoding]]) -> 
             raise gone(name) from error
         if not little and chunks - live + lost < DEAD * size:  # it was but a large footer
             continue
-        held, others = storage.used_in(db, name)
+        held, others = usage.used_in(db, name)
         for digest in [*held, *empty]:
             row = index.encoding(digest)
             if digest not in seen and row is not None:

@@ -16,7 +16,7 @@ from dlv.events.logs.points import BLOBS, SCALAR, live_points
 from dlv.events.provider.store import Columns, SeriesRow
 from dlv.metadata import curve_writing as rows
 from dlv.metadata import curves
-from dlv.metadata.curve_database import CurveDatabase
+from dlv.metadata.curves import CurveDatabase
 from dlv.metadata.database import Row
 
 MARKED = "marked"

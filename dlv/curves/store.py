@@ -23,7 +23,7 @@ from dlv.events.formats import chunks
 from dlv.events.formats.chunks import Scalars
 from dlv.events.provider.store import BlobRow, ChunkRow, Columns, RunRow, SeriesRow, TensorRow
 from dlv.metadata import curves
-from dlv.metadata.curve_database import CurveDatabase, open_curves
+from dlv.metadata.curves import CurveDatabase, open_curves
 
 LIVE = "live.db"
 

@@ -8,7 +8,16 @@ from typing import Any
 
 import dlv.disk.folders as folders
 import dlv.dql.execute as execute
-from dlv.dql.outcome import Explained, Model, Networks, Outcome, Table, Trial, Trials
+from dlv.dql.outcome import (
+    Explained,
+    Model,
+    Networks,
+    Outcome,
+    QueryOptions,
+    Table,
+    Trial,
+    Trials,
+)
 from dlv.errors import UsageError, require
 from dlv.metadata import versions
 from dlv.metadata.rows import VersionCell
@@ -124,9 +133,9 @@ def ask(
     repository: Repository, text: str, parameters: Mapping[str, Any], environ: Mapping[str, str]
 ) -> Answer:
     """Run all statements; the answer of the last one."""
-    asked = execute.Asked(parameters=parameters, cache_folder=folders.cache(environ))
+    options = QueryOptions(parameters=parameters, cache_folder=folders.cache(environ))
     answer = Answer()
-    for outcome in execute.run(repository, text, asked):
+    for outcome in execute.run(repository, text, options):
         answer = _answer(repository, outcome)
     return answer
 

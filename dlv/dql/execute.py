@@ -3,38 +3,63 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import dlv.dql.bind.names as names
 import dlv.dql.bind.rewrite as rewriting
 import dlv.dql.saved as saving
 import dlv.dql.words.parser as parser
 from dlv.canonical import dumps
-from dlv.dql.bind.bound import Bound, ConfigFile, Derivation, Evaluation, Rows
-from dlv.dql.bind.trees import changed
-from dlv.dql.outcome import Defined, Explained, Model, Networks, Outcome, Table, Trials
+from dlv.dql.bind.bound import (
+    Bound,
+    Change,
+    Chosen,
+    ConfigFile,
+    Cut,
+    Delete,
+    Derivation,
+    Evaluation,
+    Insert,
+    Making,
+    Replace,
+    Rows,
+)
+from dlv.dql.bind.queries import resolve
+from dlv.dql.outcome import (
+    Defined,
+    Explained,
+    Model,
+    Networks,
+    Outcome,
+    QueryOptions,
+    Table,
+    Trials,
+)
 from dlv.dql.words import ast
 from dlv.errors import UsageError
-from dlv.metadata import derived, metrics, versions
+from dlv.metadata import metrics, versions
 from dlv.metadata.database import Database
 from dlv.metadata.known_names import KnownNames
+from dlv.metadata.networks import DerivedNetwork, insert_derived
 from dlv.metadata.rows import Row, VersionCell
 from dlv.metadata.select import statement as select
 from dlv.metadata.select import wording
-from dlv.metadata.select.relations import Derived, Query
+from dlv.metadata.select.relations import AnyNode, Derived, Query, map_tree
 from dlv.repository.handle import Repository
 
 if TYPE_CHECKING:
     import dlv.weights.store as weights
-    from dlv.dql.derive.origins import Origin
+    from dlv.dql.deriving import Origin
     from dlv.dql.trials.candidates import Candidate
     from dlv.dql.trials.evaluating import Evaluating
-    from dlv.training.ledger.progress import Progress
+
+Placed = Callable[[Query], Query]
+
 
 _KEPT = 64  # series
 
@@ -99,63 +124,38 @@ def survivor_reasons(db: Database, query: Query) -> list[str]:
     ]
 
 
-def _nobody(_: Any) -> None:
-    """Nobody listens."""
-
-
-@dataclass(frozen=True)
-class Asked:
-    """How statements are to be run, besides what they say."""
-
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    strict: bool = False  # a network that fails its check ends the statement
-    force: bool = False  # `define` may put another query in the place of one
-    dry_run: bool = False  # nothing is committed or saved
-    explain: bool = False  # queries are explained instead of answered
-    author: str | None = None
-    cache_folder: Path | None = None  # for the parser's tables
-    directory: Path | None = None  # in which files are named; None: the current one
-    trust: bool = False  # code that came with a version may run
-    retry_failed: bool = False
-    fresh: bool = False  # trials of the very query are dropped first
-    keep_checkpoints: bool = False  # also of trials that were stopped
-    snapshots: str = "last"  # of trials that become versions: the last checkpoint, or "all"
-    jobs: int = 1
-    say: Callable[[str], None] = _nobody
-    progress: Callable[[Progress], None] = _nobody
-    agree: Callable[[str], None] = _nobody  # raises where the user does not
-
-
-def run(repository: Repository, text: str, asked: Asked | None = None) -> Iterator[Outcome]:
+def run(
+    repository: Repository, text: str, options: QueryOptions | None = None
+) -> Iterator[Outcome]:
     """The outcomes in order; rows are read as they are asked for, and before the next one."""
-    asked = asked or Asked()
-    for statement in parser.parse(text, asked.cache_folder):
-        if asked.explain and isinstance(statement, ast.Query):
+    options = options or QueryOptions()
+    for statement in parser.parse(text, options.cache_folder):
+        if options.explain and isinstance(statement, ast.Query):
             statement = ast.Explain(statement, False, span=statement.span)
-        outcome = _statement(repository, text, statement, asked)
+        outcome = _statement(repository, text, statement, options)
         yield outcome
         if isinstance(outcome, Table) and isinstance(outcome.rows, Held):
             outcome.rows.close()
 
 
 def _statement(
-    repository: Repository, text: str, statement: ast.Statement, asked: Asked
+    repository: Repository, text: str, statement: ast.Statement, options: QueryOptions
 ) -> Outcome:
     if isinstance(statement, ast.Define):
         query = text[statement.query.span.start : statement.query.span.end]
-        _bound(repository, text, statement.query, asked, defining=statement.name)
-        if asked.dry_run or asked.explain:
+        _bound(repository, text, statement.query, options, defining=statement.name)
+        if options.dry_run or options.explain:
             return Defined(statement.name, query)
         return saving.save(
-            repository, statement.name, query, force=asked.force, author=asked.author
+            repository, statement.name, query, force=options.force, author=options.author
         )
     analyze = isinstance(statement, ast.Explain) and statement.analyze
     query_tree = statement.query if isinstance(statement, ast.Explain) else statement
-    bound, rules = rewriting.rewrite(_bound(repository, text, query_tree, asked))
+    bound, rules = rewriting.rewrite(_bound(repository, text, query_tree, options))
     told = text[query_tree.span.start : query_tree.span.end]
     plain = question(text, query_tree)
-    run = _Run(repository, text if bound.evaluation is None else told, plain, bound, asked)
-    if asked.explain or isinstance(statement, ast.Explain):
+    run = _Run(repository, text if bound.evaluation is None else told, plain, bound, options)
+    if options.explain or isinstance(statement, ast.Explain):
         return run.explained(rules, analyze=analyze)
     return run.outcome()
 
@@ -164,21 +164,21 @@ def _bound(
     repository: Repository,
     text: str,
     query: ast.Query,
-    asked: Asked,
+    options: QueryOptions,
     *,
     defining: str | None = None,
 ) -> Bound:
     known = KnownNames(repository.database)
-    parse = partial(parser.parse, cache_folder=asked.cache_folder)
-    here = asked.directory or Path.cwd()
+    parse = partial(parser.parse, cache_folder=options.cache_folder)
+    here = options.directory or Path.cwd()
 
     def config_file(where: str) -> ConfigFile:
         import dlv.dql.bind.configurations as configurations
 
         return configurations.read_file(repository, here, where)
 
-    return names.resolve(
-        *(text, query, known, asked.parameters),
+    return resolve(
+        *(text, query, known, options.parameters),
         defining=defining,
         parse=parse,
         config_file=config_file,
@@ -189,13 +189,13 @@ class _Run:
     """One statement at work: its networks are derived first, and then asked for like versions."""
 
     def __init__(
-        self, repository: Repository, text: str, question: str, bound: Bound, asked: Asked
+        self, repository: Repository, text: str, question: str, bound: Bound, options: QueryOptions
     ) -> None:
         self.repository = repository
         self.text = text
         self.question = question
         self.bound = bound
-        self.asked = asked
+        self.options = options
         self.points = Points(repository)
         self.batches: list[int] = []
         self.made: list[tuple[Networks, dict[str, Origin]]] = []  # and the origin of each version
@@ -214,25 +214,25 @@ class _Run:
             return self._trials(trained)
         made = self.made[-1][0]
         made = replace(made, warnings=(*self.bound.warnings, *made.warnings))
-        if made.into is None or self.asked.dry_run:
+        if made.into is None or self.options.dry_run:
             return made
-        import dlv.dql.derive.committing as committing
+        import dlv.dql.committing as committing
 
-        return committing.commit(
+        return committing.commit_networks(
             self.repository,
             *(made, self.text),
-            author=self.asked.author,
-            parameters=self.asked.parameters,
+            author=self.options.author,
+            parameters=self.options.parameters,
         )
 
     def _trials(self, work: Evaluating) -> Trials:
         with closing(work):
-            found = work.planned() if self.asked.dry_run else work.trials()
+            found = work.planned() if self.options.dry_run else work.trials()
         return replace(found, warnings=[*self.bound.warnings, *self._told(), *found.warnings])
 
     def _evaluating(self, work: Evaluation) -> Evaluating:
         """Which networks, and what queries say is varied; nothing of it is looked at later."""
-        import dlv.dql.trials.variations as variations
+        import dlv.dql.trials.preparing as preparing
         import dlv.weights.store as weights
 
         db = self.repository.database
@@ -243,10 +243,10 @@ class _Run:
         for place, varied in enumerate(work.varied):
             if isinstance(varied.domain, Rows):
                 _, given = select.run(db, self._placed(varied.domain.query), at=self.points.at)
-                rows[place] = variations.values_of(varied, given)
+                rows[place] = preparing.values_of(varied, given)
         query: dict[str, Any] = {"query": self.text}
-        if self.asked.parameters:
-            query["parameters"] = dict(self.asked.parameters)
+        if self.options.parameters:
+            query["parameters"] = dict(self.options.parameters)
         try:
             dumps(query)
         except (TypeError, ValueError) as error:
@@ -255,17 +255,16 @@ class _Run:
             ) from error
         import dlv.dql.trials.evaluating as evaluating
 
-        names = (
-            *("trust", "retry_failed", "fresh", "keep_checkpoints", "snapshots"),
-            *("author", "jobs"),
-            *("say", "progress", "agree"),
-        )
-        how = evaluating.How(
-            directory=(self.asked.directory or Path.cwd()).resolve(),
-            **{name: getattr(self.asked, name) for name in names},
-        )
         return evaluating.Evaluating(
-            *(self.repository, store, work, found, rows, query, self.question, how)
+            self.repository,
+            store,
+            work,
+            candidates=found,
+            rows=rows,
+            query=query,
+            question=self.question,
+            how=self.options,
+            directory=(self.options.directory or Path.cwd()).resolve(),
         )
 
     def _candidate(self, store: weights.MatrixStore, cell: VersionCell) -> list[Candidate]:
@@ -302,22 +301,22 @@ class _Run:
         return Table(columns, Held(rows, moment), warnings, why, self._model)
 
     def _derive(self, work: Derivation) -> Networks:
-        import dlv.dql.derive.deriving as deriving
+        import dlv.dql.deriving as deriving
 
         found = self._origins(work)
-        made = deriving.derive(work, found, strict=self.asked.strict)
+        made = deriving.derive(work, found, strict=self.options.strict)
         self.made.append((made, {origin.version: origin for origin in found}))
         last = work is self.bound.derivations[-1] and self.bound.evaluation is None
         if not last or self.bound.query is not None:
             import dlv.weights.catalogue as catalogue
 
-            networks = [
-                derived.DerivedNetwork(
+            derived = [
+                DerivedNetwork(
                     model.source_id, model.network, catalogue.node_figures(model.network)
                 )
                 for model in made.models
             ]
-            self.batches.append(derived.insert_derived(self.repository.database, networks))
+            self.batches.append(insert_derived(self.repository.database, derived))
         return made
 
     def _origins(self, work: Derivation) -> list[Origin]:
@@ -335,10 +334,10 @@ class _Run:
         return [origin for origin in found if origin is not None]
 
     def _stored(self, store: weights.MatrixStore, cell: VersionCell) -> Origin | None:
-        import dlv.dql.derive.origins as origins
+        import dlv.dql.deriving as deriving
 
         version = versions.by_id(self.repository.database, cell.id)
-        return None if version is None else origins.of_version(self.repository, store, version)
+        return None if version is None else deriving.of_version(self.repository, store, version)
 
     def _placed(self, query: Query) -> Query:
         """The query with the batches in which derived networks lie now."""
@@ -348,7 +347,7 @@ class _Run:
                 replace(part, batch=self.batches[part.batch]) if isinstance(part, Derived) else part
             )
 
-        return changed(query, change)
+        return map_tree(query, change)
 
     def _of(self, cell: VersionCell) -> tuple[Networks, Model, Origin]:
         assert cell.derived is not None
@@ -361,7 +360,7 @@ class _Run:
         return self._of(cell)[1]
 
     def _derived(self, cell: VersionCell) -> Origin:
-        import dlv.dql.derive.deriving as deriving
+        import dlv.dql.deriving as deriving
 
         return deriving.onward(*self._of(cell))
 
@@ -384,9 +383,8 @@ class _Run:
                 with closing(self._evaluating(self.bound.evaluation)) as trained:
                     found = trained.explained()
                 return replace(found, warnings=[*self.bound.warnings, *found.warnings])
-            import dlv.dql.planning as planning
 
-            return planning.explain(
+            return explain(
                 self.repository.database,
                 *(self.bound, rules, self._placed, self._derive if analyze else self._pretend),
                 analyze=analyze,
@@ -394,7 +392,7 @@ class _Run:
             )
 
     def _pretend(self, _: Derivation) -> None:
-        self.batches.append(derived.insert_derived(self.repository.database, []))
+        self.batches.append(insert_derived(self.repository.database, []))
 
 
 class Held:
@@ -418,3 +416,86 @@ class Held:
         if isinstance(self._rows, Generator):
             self._rows.close()
         self._moment.close()
+
+
+# What a statement would do, step by step: `explain`
+
+
+def explain(
+    db: Database,
+    bound: Bound,
+    rules: Sequence[str],
+    placed: Placed,
+    derive: Callable[[Derivation], Networks | None],
+    *,
+    analyze: bool,
+    at: select.At,
+) -> Explained:
+    """The plans of all queries in the order in which they are asked, and what is derived.
+
+    `derive` puts the networks where the queries after it look for them: none, unless `analyze`.
+    """
+    lines = [f"Rewritten  {', '.join(rules)}"] if rules else []
+    steps: list[dict[str, Any]] = []
+    for work in bound.derivations:
+        plan = select.explain(db, placed(work.source), analyze=analyze, at=at)
+        began = time.perf_counter()
+        made = derive(work)
+        document: dict[str, Any] = {"step": work.verb, "name": work.name, "source": plan.document()}
+        title = f"{work.verb.capitalize()} {work.name} of {work.variable}"
+        if made is not None:
+            spent = (time.perf_counter() - began) * 1e3
+            document |= {"networks": len(made.models), "ms": round(spent, 3)}
+            title += f"  {len(made.models)} networks  {spent:.1f} ms"
+        changes = _changes(work)
+        document["changes"] = changes
+        if work.into is not None:
+            document["into"] = work.into
+            changes = [*changes, f'into "{work.into}"']
+        lines += [title, *(f"  {change}" for change in changes)]
+        lines += [f"  {line}" for line in plan.lines()]
+        steps.append(document)
+    if bound.query is not None:
+        plan = select.explain(db, placed(bound.query), analyze=analyze, at=at)
+        lines += plan.lines()
+        steps.append({"step": "select", "source": plan.document()})
+    return Explained(
+        lines, {"analyzed": analyze, "rules": list(rules), "steps": steps}, bound.warnings
+    )
+
+
+def _changes(work: Derivation) -> list[str]:
+    if isinstance(work.work, Cut):
+        ends = (
+            ", ".join(map(wording.nodes, each)) for each in (work.work.inputs, work.work.outputs)
+        )
+        return ["from {} to {}".format(*ends)]
+    each = "each " if work.each else ""
+    return [each + _change(change, work.chosen) for change in work.work]
+
+
+def _change(change: Change, chosen: Sequence[Chosen]) -> str:
+    only = [
+        wording.condition(AnyNode(one.nodes, one.test))
+        for one in chosen
+        if one.nodes.start == change.nodes.start
+        and one.nodes.steps[: len(change.nodes.steps)] == change.nodes.steps
+    ]
+    found = wording.nodes(change.nodes) + (f" where {' and '.join(only)}" if only else "")
+    if isinstance(change, Insert):
+        place = "before" if change.before else "behind"
+        edge = change.source if change.before else change.to
+        on = "" if edge is None else f", on the edge {'from' if change.before else 'to'} "
+        on += "" if edge is None else wording.nodes(edge)
+        return f"insert {_makings(change.makings)} {place} {found}{on}"
+    if isinstance(change, Replace):
+        return f"replace {found} by {_makings(change.makings)}"
+    if isinstance(change, Delete):
+        to = "" if change.to is None else f"the edge to {wording.nodes(change.to)} of "
+        return f"delete {to}{found}"
+    values = ", ".join(map(str, change.values))
+    return f"set {found}.{change.attribute} = {values}"
+
+
+def _makings(makings: tuple[Making, ...]) -> str:
+    return ", ".join(making.op if making.name is None else making.name for making in makings)

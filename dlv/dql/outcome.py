@@ -1,9 +1,10 @@
-"""What statements give: rows, derived networks, trials, a saved query, a plan."""
+"""How statements are run, and what they give: rows, networks, trials, a saved query, a plan."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dlv.metadata.rows import Column, Row, VersionCell
@@ -13,7 +14,35 @@ if TYPE_CHECKING:  # rows need none of it
     from dlv.network.edits.wiring import Edit
     from dlv.network.graph import Network
     from dlv.network.verify import Problem
+    from dlv.training.ledger.progress import Progress
     from dlv.training.ledger.results import TrialView
+
+
+def _nobody(_: Any) -> None:
+    """Nobody listens."""
+
+
+@dataclass(frozen=True)
+class QueryOptions:
+    """How statements are to be run, besides what they say."""
+
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    strict: bool = False  # a network that fails its check ends the statement
+    force: bool = False  # `define` may put another query in the place of one
+    dry_run: bool = False  # nothing is committed or saved
+    explain: bool = False  # queries are explained instead of answered
+    author: str | None = None
+    cache_folder: Path | None = None  # for the parser's tables
+    directory: Path | None = None  # in which files are named; None: the current one
+    trust: bool = False  # code that came with a version may run
+    retry_failed: bool = False
+    fresh: bool = False  # trials of the very query are dropped first
+    keep_checkpoints: bool = False  # also of trials that were stopped
+    snapshots: str = "last"  # of trials that become versions: the last checkpoint, or "all"
+    jobs: int = 1
+    say: Callable[[str], None] = _nobody
+    progress: Callable[[Progress], None] = _nobody
+    agree: Callable[[str], None] = _nobody  # raises where the user does not
 
 
 def _no_model(cell: VersionCell) -> Model:

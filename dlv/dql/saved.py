@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dlv.dql.outcome import Defined
 from dlv.errors import Conflict, NotFound, UsageError, nearest
-from dlv.metadata import saved
-from dlv.metadata.saved import SavedQuery
+from dlv.metadata import known_names
+from dlv.metadata.known_names import SavedQuery
 from dlv.repository.handle import Repository
 
 LONGEST_NAME = 100
@@ -18,7 +18,7 @@ def save(
     check_name(name)
     who = _author(repository) if author is None else author
     with repository.change("define", who) as change:
-        before = saved.by_name(change.db, name)
+        before = known_names.saved_query(change.db, name)
         if before is not None and before.text == text:
             change.cancel()
             return Defined(name, text)
@@ -51,9 +51,9 @@ def forget(repository: Repository, name: str, *, author: str | None = None) -> S
 
 def show(repository: Repository, name: str) -> SavedQuery:
     db = repository.database
-    found = saved.by_name(db, name)
+    found = known_names.saved_query(db, name)
     if found is None:
-        known = [each.name for each in saved.listing(db)]
+        known = [each.name for each in known_names.saved_queries(db)]
         shown = ", ".join(known[:8]) + (", .." if len(known) > 8 else "")
         raise NotFound(
             f"there is no saved query `{name}`",
@@ -65,7 +65,7 @@ def show(repository: Repository, name: str) -> SavedQuery:
 
 
 def listing(repository: Repository) -> list[SavedQuery]:
-    return saved.listing(repository.database)
+    return known_names.saved_queries(repository.database)
 
 
 def check_name(name: str) -> None:

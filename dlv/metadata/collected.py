@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from dlv.metadata import bounds, facts
 from dlv.metadata.database import Database
+from dlv.metadata.matrices import delete_packs
 
 
 @dataclass(frozen=True)
@@ -108,11 +109,7 @@ def numbered(db: Database) -> set[str]:
 
 def forget_packs(db: Database, names: Sequence[str], listed: Iterable[str]) -> None:
     """The rows of packs of which nothing is needed; `listed`: the matrices that only they have."""
-    packs = [(name,) for name in names]
-    ours = "SELECT id FROM chunk WHERE pack_id = (SELECT id FROM pack WHERE hash = ?)"
-    db.many(f"DELETE FROM member WHERE chunk_id IN ({ours})", packs)
-    db.many(f"DELETE FROM chunk WHERE id IN ({ours})", packs)
-    db.many("DELETE FROM pack WHERE hash = ?", packs)
+    delete_packs(db, names)
     lost = "NOT EXISTS (SELECT 1 FROM member WHERE object_id = named_object.id)"
     records = db.rows(f"SELECT hash FROM named_object WHERE kind = 'bounds' AND {lost}")
     bounds.forget(db, [row[0] for row in records])

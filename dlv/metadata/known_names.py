@@ -6,10 +6,33 @@ Each question is answered by an index in good cases; lists are read only to say 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from functools import cached_property
 
-from dlv.metadata import saved
 from dlv.metadata.database import Database
+
+
+@dataclass(frozen=True)
+class SavedQuery:
+    name: str
+    text: str
+    created: str
+
+
+def saved_queries(db: Database) -> list[SavedQuery]:
+    """In the order of the alphabet."""
+    return [
+        SavedQuery(*row)
+        for row in db.rows("SELECT name, text, created FROM saved_query ORDER BY name")
+    ]
+
+
+def saved_query(db: Database, name: str) -> SavedQuery | None:
+    if not all(map(str.isprintable, name)):  # nor may SQLite get bytes that are no UTF-8
+        return None
+    row = db.row("SELECT name, text, created FROM saved_query WHERE name = ?", (name,))
+    return None if row is None else SavedQuery(*row)
+
 
 # What a stored type counts as in a query.
 KINDS = {
@@ -86,11 +109,11 @@ class KnownNames:
 
     def saved(self, name: str) -> str | None:
         """The text of a saved query."""
-        found = saved.by_name(self.database, name)
+        found = saved_query(self.database, name)
         return None if found is None else found.text
 
     def saved_names(self) -> list[str]:
-        return [query.name for query in saved.listing(self.database)]
+        return [query.name for query in saved_queries(self.database)]
 
     def _some(self, condition: str, *values: str) -> bool:
         return self.database.row(f"SELECT 1 FROM {condition} LIMIT 1", values) is not None

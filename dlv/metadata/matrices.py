@@ -234,11 +234,7 @@ def supersede(db: Database, packs: Sequence[tuple[str, int, Mapping[str, Any]]])
         owners["object"],
     )
     # A pack may come out just as one that is there: then its rows are made again.
-    again = [(digest,) for digest, _, _ in packs]
-    ours = "SELECT id FROM chunk WHERE pack_id = (SELECT id FROM pack WHERE hash = ?)"
-    db.many(f"DELETE FROM member WHERE chunk_id IN ({ours})", again)
-    db.many(f"DELETE FROM chunk WHERE id IN ({ours})", again)
-    db.many("DELETE FROM pack WHERE hash = ?", again)
+    delete_packs(db, [digest for digest, _, _ in packs])
     db.execute(
         "DELETE FROM chunk WHERE NOT EXISTS (SELECT 1 FROM member WHERE chunk_id = chunk.id)"
     )
@@ -267,12 +263,17 @@ def unused_packs(db: Database) -> list[tuple[str, int]]:
 
 def forget_packs(db: Database, names: Iterable[str]) -> None:
     """Drop the rows of packs that are used for nothing, those of needless tables first."""
+    delete_packs(db, names)
+    db.execute(
+        "DELETE FROM named_object WHERE kind = 'table'"
+        " AND NOT EXISTS (SELECT 1 FROM member WHERE object_id = named_object.id)"
+    )
+
+
+def delete_packs(db: Database, names: Iterable[str]) -> None:
+    """Delete the rows of packs and of their chunks."""
     packs = [(name,) for name in names]
     ours = "SELECT id FROM chunk WHERE pack_id = (SELECT id FROM pack WHERE hash = ?)"
     db.many(f"DELETE FROM member WHERE chunk_id IN ({ours})", packs)
     db.many(f"DELETE FROM chunk WHERE id IN ({ours})", packs)
     db.many("DELETE FROM pack WHERE hash = ?", packs)
-    db.execute(
-        "DELETE FROM named_object WHERE kind = 'table'"
-        " AND NOT EXISTS (SELECT 1 FROM member WHERE object_id = named_object.id)"
-    )

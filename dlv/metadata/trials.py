@@ -12,9 +12,8 @@ from typing import Any
 from dlv.disk.locks import Patience, Wait
 from dlv.errors import Conflict, Damaged, NewerFormat, StorageError
 from dlv.metadata import schemas
-from dlv.metadata.connecting import connect, is_read_only
+from dlv.metadata.connecting import connect, give_up, is_read_only
 from dlv.metadata.database import is_busy
-from dlv.metadata.leaving import give_up
 
 SCHEMA_VERSION = 1
 

@@ -50,19 +50,11 @@ class SnapshotRow:
     removed: bool
 
 
-def _microseconds(created: str) -> int:
-    moment = datetime.datetime.fromisoformat(created)
-    return (moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)) // datetime.timedelta(
-        microseconds=1
-    )
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def time_of(microseconds: int) -> str:
-    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-    return timestamp(epoch + datetime.timedelta(microseconds=microseconds))
-
-
-_time = time_of
+    return timestamp(_EPOCH + datetime.timedelta(microseconds=microseconds))
 
 
 def next_number(db: Database, name: str) -> int:
@@ -87,12 +79,14 @@ def insert(
     """All rows of one version; commit and rebuild both come through here."""
     git = manifest.environment.get("git") or {}
     dirty = git.get("dirty") if isinstance(git, dict) else None
+    moment = datetime.datetime.fromisoformat(manifest.created) - _EPOCH
+    created = moment // datetime.timedelta(microseconds=1)
     version_id = db.insert(
         "INSERT INTO version(hash, name, number, net_id, tensors_id, creation_time, author,"
         " message, framework, dirty, scheme) VALUES (?,?,?,?,?,?,?,?,?,?,?)",
         (
             *(manifest.id, manifest.name, number, net_id, _tensor_list(db, manifest)),
-            *(_microseconds(manifest.created), manifest.author, manifest.message),
+            *(created, manifest.author, manifest.message),
             *(manifest.framework, None if not isinstance(dirty, bool) else int(dirty)),
             manifest.lossy,
         ),

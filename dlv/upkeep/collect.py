@@ -26,7 +26,7 @@ import dlv.upkeep.restoring as restoring
 from dlv.archiving.proposal import Progress
 from dlv.canonical import moment_of, timestamp
 from dlv.errors import StorageError
-from dlv.metadata import collected, dump, storage
+from dlv.metadata import collected, dump, usage
 from dlv.metadata.facts import newest
 from dlv.repository.handle import Repository
 from dlv.repository.quarantine import Place
@@ -100,7 +100,7 @@ def plan(repository: Repository, request: Request) -> Collected:
     db = repository.database
     if (waiting := quarantine.restoring(repository)) is not None:
         outcome.interrupted = waiting.place
-        outcome.kept, outcome.after = quarantine.places(repository), storage.size_of_packs(db)
+        outcome.kept, outcome.after = quarantine.places(repository), usage.size_of_packs(db)
         return outcome
     comparing.demand(repository, "gc")
     # Only what would be hidden needs a transaction that others have to wait for.
@@ -112,7 +112,7 @@ def plan(repository: Repository, request: Request) -> Collected:
         _tell(outcome, roots, marked)
         _count_rewriting(outcome, marked)
         outcome.count(marked)
-        outcome.after = storage.size_of_packs(db)
+        outcome.after = usage.size_of_packs(db)
         _sort_places(repository, outcome, request)
         outcome.trials, outcome.trials_stay = trials.unneeded(repository, request.grace)
         outcome.parts = _unfinished(repository)
@@ -136,7 +136,7 @@ def collect(repository: Repository, request: Request, *, progress: Progress) -> 
             with superseded.removing(repository):
                 outcome.restored = restoring.finish(repository, waiting)
             outcome.kept = quarantine.places(repository)
-            outcome.after = storage.size_of_packs(repository.database)
+            outcome.after = usage.size_of_packs(repository.database)
             return outcome
         comparing.demand(repository, "gc")
         with repository.writing():
@@ -154,7 +154,7 @@ def collect(repository: Repository, request: Request, *, progress: Progress) -> 
         trials.discard(repository, outcome.trials)
         outcome.parts = _unfinished(repository)
         unfinished.remove(path for path, _ in outcome.parts)
-        outcome.after = storage.size_of_packs(repository.database)
+        outcome.after = usage.size_of_packs(repository.database)
         outcome.kept = quarantine.places(repository)
         ballast.keep(repository)
     return outcome

@@ -8,7 +8,7 @@ from typing import Any
 
 import dlv.views.queried as queried
 from dlv.dql.outcome import Defined, Explained, Networks, Outcome, Trials
-from dlv.metadata.saved import SavedQuery
+from dlv.metadata.known_names import SavedQuery
 from dlv.repository.handle import Repository
 from dlv.terminal.output import Block, Line, Verbatim
 from dlv.terminal.table import Cell, Column, Table, Text, Time

@@ -22,7 +22,7 @@ from dlv.archiving.explain import explain
 from dlv.archiving.proposal import Bar, Request
 from dlv.canonical import matrix_hash
 from dlv.errors import Damaged, DlvError, NotFound
-from dlv.metadata import matrices, storage, versions
+from dlv.metadata import matrices, usage, versions
 from dlv.metadata.matrices import PackIndex
 from dlv.pas.chunks import SUFFIX
 from dlv.pas.footer import Encoding
@@ -83,7 +83,7 @@ def content(repository: Repository) -> dict[str, bytes]:
     """Every matrix, read and held against its name by an own hash."""
     store = MatrixStore.of(repository)
     found = {}
-    for matrix in storage.stored_matrices(repository.database):
+    for matrix in usage.stored_matrices(repository.database):
         raw = bytes(store.matrix(matrix.hash))
         assert matrix_hash(matrix.dtype, matrix.shape, raw) == matrix.hash
         found[matrix.hash] = raw
@@ -102,7 +102,7 @@ def sound(repository: Repository) -> None:
 
 
 def deltas(repository: Repository) -> int:
-    return sum(m.delta is not None for m in storage.stored_matrices(repository.database))
+    return sum(m.delta is not None for m in usage.stored_matrices(repository.database))
 
 
 def test_raw_is_what_stats_calls_raw(tmp_path: Path, commit_model: Commit) -> None:

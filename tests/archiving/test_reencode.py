@@ -18,7 +18,7 @@ from dlv.archiving.packing import Packing
 from dlv.archiving.reencode import Work, carry_out, work
 from dlv.archiving.tryouts import Choice, Tryouts
 from dlv.canonical import matrix_hash
-from dlv.metadata import matrices, storage, usage
+from dlv.metadata import matrices, usage
 from dlv.metadata.matrices import PackIndex
 from dlv.pas.chunks import SUFFIX
 from dlv.pas.coders.small import encode_small
@@ -239,7 +239,7 @@ def test_a_lost_table_reaches_the_versions_coded_with_it(repository: Repository)
 def _encodings(repository: Repository) -> list[Encoding]:
     return [
         Encoding(row.hash, row.dtype, row.shape, row.layout, row.delta, row.planes)
-        for row in storage.stored_matrices(repository.database)
+        for row in usage.stored_matrices(repository.database)
     ]
 
 

@@ -15,7 +15,7 @@ import dlv.archiving.packing as packing
 import dlv.archiving.reencode as reencode
 import dlv.disk.durable as durable
 import dlv.disk.user_files as user_files
-import dlv.dql.trials.winners as winners
+import dlv.dql.committing as committing
 import dlv.recovery.rebuild as rebuild
 import dlv.recovery.superseded as superseded
 import dlv.repository.git_files as files
@@ -26,7 +26,7 @@ import dlv.weights.pack_files as pack_files
 import dlv.weights.writer as weight_writer
 from dlv.canonical import hash_bytes
 from dlv.errors import Conflict
-from dlv.metadata import collected, leaving, matrices, storage, usage
+from dlv.metadata import collected, connecting, matrices, usage
 from dlv.metadata.database import Database
 from dlv.pas.chunks import SUFFIX
 
@@ -181,7 +181,7 @@ def _old_packs_first() -> None:
         new = {row.matrix for pack in made for row in pack.rows.encodings}
         kept = {pack.hash for pack in made}
         for name, _ in matrices.packs(repository.database):
-            if name not in kept and new.issuperset(storage.used_in(repository.database, name)[0]):
+            if name not in kept and new.issuperset(usage.used_in(repository.database, name)[0]):
                 durable.remove(durable.path_of(repository.packs, name, SUFFIX))
         switch(repository, store, made, *rest)
 
@@ -258,7 +258,7 @@ def _lock_by_file() -> None:
 @bug
 def _winners_forgotten() -> None:
     """Trials that are versions already become versions again."""
-    _replace(winners, "_there", lambda *_: {})
+    _replace(committing, "_there", lambda *_: {})
 
 
 @bug
@@ -360,7 +360,7 @@ def _catalogue_not_synced() -> None:
 @bug
 def _closed_when_refused() -> None:
     """A connection that could not be opened whole is closed, and SQLite deletes what it left."""
-    _replace(leaving, "leave", sqlite3.Connection.close)
+    _replace(connecting, "leave", sqlite3.Connection.close)
 
 
 @bug

@@ -33,7 +33,7 @@ import dlv.versions.staging as staging
 from dlv.archiving import proposal
 from dlv.archiving.budgets import Policy
 from dlv.errors import Conflict, NotFound, UnsafeInput
-from dlv.metadata import storage, versions
+from dlv.metadata import usage, versions
 from dlv.repository.handle import Repository
 from dlv.versions.commit import Request
 from dlv.weights.store import MatrixStore
@@ -135,7 +135,7 @@ def read(repository: Repository, rng: random.Random) -> None:
     live = versions.all_versions(db)
     if not live:
         return
-    held = storage.held_snapshots(db, [rng.choice(live).key])
+    held = usage.held_snapshots(db, [rng.choice(live).key])
     names = {digest for snapshot in held for _, _, digest in snapshot.tensors}
     with contextlib.closing(MatrixStore.of(repository)) as store:
         for name in sorted(names):

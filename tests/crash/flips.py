@@ -22,7 +22,7 @@ import dlv.cli as cli
 import dlv.repository.tags as tagging
 from dlv.errors import DlvError
 from dlv.metadata import versions
-from dlv.metadata.curve_database import open_curves
+from dlv.metadata.curves import open_curves
 from dlv.metadata.trials import Trials
 from dlv.repository.handle import Repository
 

@@ -17,7 +17,7 @@ import dlv.upkeep.check as check
 import tests.crash.crowd as crowding
 from dlv.archiving import proposal
 from dlv.archiving.budgets import Policy
-from dlv.metadata import dump, facts, matrices, storage, versions
+from dlv.metadata import dump, facts, matrices, usage, versions
 from dlv.repository.handle import Repository
 from tests.crash.conftest import ROOT, environment
 
@@ -90,7 +90,7 @@ def archived(folder: Path) -> None:
         known = {name for name, _ in matrices.packs(repository.database)}
         assert {path.stem for path in repository.packs.glob("*/*.pack")} == known
         assert not (repository.path / superseded.INTENT).exists()
-        stored = storage.stored_matrices(repository.database)
+        stored = usage.stored_matrices(repository.database)
         assert any(matrix.delta is not None for matrix in stored)
         assert check.check(repository).faults == []
 

@@ -22,7 +22,7 @@ from dlv.events.formats import heads, payloads
 from dlv.events.logs.points import BlobPoint, Hide, Item, Metadata, ScalarPoints, TensorPoint
 from dlv.events.provider.downsample import SAMPLE, sampled
 from dlv.events.provider.store import Columns, Store
-from dlv.metadata import curve_database, curve_writing, curves
+from dlv.metadata import curve_writing, curves
 from dlv.metadata.metrics import summarise
 
 Point = tuple[int, float, float]
@@ -355,7 +355,7 @@ def test_a_file_that_is_no_good_is_made_anew(tmp_path: Path) -> None:
         store.database.execute("DROP TABLE preview")
     with CurveStore.open(path) as store:
         assert store.experiments() == []
-        store.database.execute(f"PRAGMA user_version = {curve_database.SCHEMA_VERSION + 1}")
+        store.database.execute(f"PRAGMA user_version = {curves.SCHEMA_VERSION + 1}")
     with CurveStore.open(path) as store:
         assert store.experiments() == []
 

@@ -13,8 +13,7 @@ from dlv.dql.bind.bound import Bound
 from dlv.dql.words.ast import Span
 from dlv.errors import DlvError
 from dlv.metadata.select import wording
-from dlv.metadata.select.node_sets import Nodes
-from dlv.metadata.select.relations import Constant
+from dlv.metadata.select.relations import Constant, Nodes
 from dlv.network.patterns import Pattern
 from dlv.network.selector import Selector
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import dlv.dql.execute as execute
-from dlv.dql.outcome import Table
+from dlv.dql.outcome import QueryOptions, Table
 from dlv.dql.words import parser
 from dlv.dql.words.diagnosis import SyntaxFault
 from dlv.errors import DlvError
@@ -112,7 +112,7 @@ def _check(text: str, fault: SyntaxFault) -> None:
 
 def answered(repository: Repository, text: str) -> str:
     """What became of a query: the name of its error, or of its outcome."""
-    asked = execute.Asked({"lr": 0.1, "n": 2}, dry_run=True, author="Ada <ada@example.org>")
+    asked = QueryOptions({"lr": 0.1, "n": 2}, dry_run=True, author="Ada <ada@example.org>")
     last = "nothing"
     try:
         for outcome in execute.run(repository, text, asked):

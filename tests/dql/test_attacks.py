@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from dlv.dql import execute
-from dlv.dql.execute import Asked
-from dlv.dql.outcome import Table
+from dlv.dql.outcome import QueryOptions, Table
 from dlv.errors import UsageError
-from dlv.metadata import saved
+from dlv.metadata import known_names
 from dlv.repository.handle import Repository
 
 LONG = "a" * 40 + "!"
@@ -38,7 +37,7 @@ def repository(
 
 def ask(repository: Repository, text: str, **parameters: Any) -> list[Any]:
     found: list[Any] = []
-    for outcome in execute.run(repository, text, Asked(parameters=parameters)):
+    for outcome in execute.run(repository, text, QueryOptions(parameters=parameters)):
         found += outcome.rows if isinstance(outcome, Table) else [outcome]
     return found
 
@@ -86,7 +85,7 @@ def test_half_a_character_is_no_parameter(repository: Repository, text: str, val
 
 @pytest.mark.parametrize("name", [HALF, "\udcff", "a\0b", "\x1b[31m"])
 def test_what_cannot_be_printed_names_no_saved_query(repository: Repository, name: str) -> None:
-    assert saved.by_name(repository.database, name) is None
+    assert known_names.saved_query(repository.database, name) is None
 
 
 def test_many_conditions_take_little_memory(repository: Repository) -> None:

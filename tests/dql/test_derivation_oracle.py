@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlv.dql import deriving
 from dlv.dql.bind.bound import Change, Delete, Insert, Replace, Set
-from dlv.dql.derive import deriving
 from dlv.errors import UsageError
 from dlv.network.forward import Forward
 from dlv.network.graph import Network

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import dlv.dql.bind.names as names
-from dlv.dql.bind.faults import WrongQuery
+from dlv.dql.bind.binder import WrongQuery
+from dlv.dql.bind.queries import resolve
 from dlv.dql.bind.rewrite import rewrite
 from dlv.dql.words import ast
 from dlv.dql.words.parser import parse
@@ -36,7 +36,7 @@ def asked(repository: Made, text: str, *, rewritten: bool = True, plan: str | No
     """By dlv; `rewritten` or as its names were resolved, by the best plan or a certain one."""
     (statement,) = parse(text)
     assert isinstance(statement, ast.Query)
-    bound = names.resolve(text, statement, KnownNames(repository.db), PARAMETERS)
+    bound = resolve(text, statement, KnownNames(repository.db), PARAMETERS)
     if rewritten:
         bound, _ = rewrite(bound)
     assert bound.query is not None

@@ -10,9 +10,8 @@ import pytest
 
 import dlv.dql.saved as saved
 from dlv.dql import execute
-from dlv.dql.bind.faults import Faults
-from dlv.dql.execute import Asked
-from dlv.dql.outcome import Defined, Explained, Networks, Outcome, Table
+from dlv.dql.bind.binder import Faults
+from dlv.dql.outcome import Defined, Explained, Networks, Outcome, QueryOptions, Table
 from dlv.errors import DlvError, NotFound
 from dlv.metadata import versions
 from dlv.metadata.rows import VersionCell
@@ -34,7 +33,7 @@ def repository(tmp_path: Path, commit_model: Callable[..., str]) -> Iterator[Rep
 def run(repository: Repository, text: str, **asked: Any) -> list[Outcome]:
     """All outcomes; rows are read as they come."""
     found: list[Outcome] = []
-    for outcome in execute.run(repository, text, Asked(**asked)):
+    for outcome in execute.run(repository, text, QueryOptions(**asked)):
         if isinstance(outcome, Table):
             rows = list(outcome.rows)
             outcome = Table(outcome.columns, iter(rows), outcome.warnings, outcome.reasons)

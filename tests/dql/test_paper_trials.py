@@ -11,8 +11,7 @@ import pytest
 
 import dlv.dql.saved as saved
 from dlv.dql import execute
-from dlv.dql.execute import Asked
-from dlv.dql.outcome import Trials
+from dlv.dql.outcome import QueryOptions, Trials
 from dlv.metadata import versions
 from dlv.repository.handle import Repository
 from dlv.versions.version import Version
@@ -77,7 +76,9 @@ def evaluate(repository: Repository, more: str = "", **asked: Any) -> Trials:
     for written, real in REAL.items():
         assert written in text
         text = text.replace(written, real)
-    (found,) = execute.run(repository, text + more, Asked(directory=repository.root, **asked))
+    (found,) = execute.run(
+        repository, text + more, QueryOptions(directory=repository.root, **asked)
+    )
     assert isinstance(found, Trials)
     return found
 

@@ -6,8 +6,8 @@ from functools import cache
 
 import pytest
 
-import dlv.dql.bind.names as names
-from dlv.dql.bind.faults import WrongQuery
+import dlv.dql.bind.queries as queries
+from dlv.dql.bind.binder import WrongQuery
 from dlv.dql.words import ast
 from dlv.dql.words.parser import parse
 from dlv.metadata.known_names import KnownNames
@@ -20,7 +20,7 @@ made = cache(make)
 def rows(repository: Made, text: str) -> int:
     (statement,) = parse(text)
     assert isinstance(statement, ast.Query)
-    bound = names.resolve(text, statement, KnownNames(repository.db), {})
+    bound = queries.resolve(text, statement, KnownNames(repository.db), {})
     assert bound.query is not None
     return sum(1 for _ in select.run(repository.db, bound.query)[1])
 

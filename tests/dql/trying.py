@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from dlv.dql import execute
-from dlv.dql.execute import Asked
-from dlv.dql.outcome import Trials
+from dlv.dql.outcome import QueryOptions, Trials
 from dlv.metadata.trials import Trials as Store
 from dlv.repository.handle import Repository
 from dlv.training.ledger.claims import Claim
@@ -95,7 +94,7 @@ def in_process(store: Store, run: str, *, more: Callable[[], None] | None = None
 
 
 def ask(repository: Repository, text: str, **asked: Any) -> Trials:
-    (found,) = execute.run(repository, text, Asked(directory=repository.root, **asked))
+    (found,) = execute.run(repository, text, QueryOptions(directory=repository.root, **asked))
     assert isinstance(found, Trials)
     return found
 

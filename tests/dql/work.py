@@ -6,9 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from dlv.dql.bind.bound import Change, Chosen, Cut, Derivation, Insert, Making
-from dlv.dql.derive.origins import Origin
-from dlv.metadata.select.node_sets import Fitting, Hop, Named, Nodal, Nodes, Step
-from dlv.metadata.select.relations import Item, Query, Select, Source, Whole
+from dlv.dql.deriving import Origin
+from dlv.metadata.select.relations import (
+    Fitting,
+    Hop,
+    Item,
+    Named,
+    Nodal,
+    Nodes,
+    Query,
+    Select,
+    Source,
+    Step,
+    Whole,
+)
 from dlv.network.graph import Network
 from dlv.network.inference import Tensors, input_shapes, node_shapes
 from dlv.network.json_form import read

@@ -15,7 +15,7 @@ from dlv.metadata.networks import NodeFigures
 from dlv.metadata.rows import VersionCell
 from dlv.metadata.select import relations as r
 from dlv.metadata.select import statement as select
-from dlv.metadata.select.node_sets import Fitting, Hop, Named, Nodes, Pick
+from dlv.metadata.select.relations import Fitting, Hop, Named, Nodes, Pick
 from dlv.network.graph import Input, Network, Node
 from dlv.network.patterns import AttributeTest, Pattern
 from dlv.network.selector import selector

@@ -11,10 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dlv.metadata.database import Database
-from dlv.metadata.functions import Calls
-from dlv.metadata.select.aggregates import Deviation, Mean, Median, Sum
-from dlv.metadata.select.functions import like_test, modulo
+from dlv.metadata.database import Calls, Database
+from dlv.metadata.select.functions import Deviation, Mean, Median, Sum, like_test, modulo
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import dlv.upkeep.check as check
 import dlv.upkeep.repair as repair
 from dlv.errors import Damaged
 from dlv.metadata import dump
-from dlv.metadata.curve_database import CurveDatabase, open_curves
+from dlv.metadata.curves import CurveDatabase, open_curves
 from dlv.metadata.database import Database
 from dlv.metadata.trials import Trials
 from dlv.repository.handle import Repository

@@ -16,7 +16,7 @@ import pytest
 
 import dlv.metadata.connecting as connecting
 from dlv.errors import StorageError
-from dlv.metadata.curve_database import CurveDatabase
+from dlv.metadata.curves import CurveDatabase
 from dlv.metadata.database import Database
 from dlv.metadata.trials import Trials
 

@@ -15,7 +15,7 @@ import dlv.recovery.superseded as superseded
 import dlv.upkeep.check as check
 from dlv.archiving.proposal import Request, Trials
 from dlv.archiving.tryouts import Choice
-from dlv.metadata import storage
+from dlv.metadata import usage
 from dlv.pas.chunks import SUFFIX
 from dlv.pas.footer import Chunk, Encoding, Footer
 from dlv.recovery.generations import Found, left_out
@@ -53,7 +53,7 @@ def keep(repository: Repository, attic: Path) -> None:
 
 
 def names(repository: Repository) -> list[str]:
-    return [matrix.hash for matrix in storage.stored_matrices(repository.database)]
+    return [matrix.hash for matrix in usage.stored_matrices(repository.database)]
 
 
 def whole(repository: Repository, expected: dict[str, bytes]) -> None:

@@ -22,7 +22,7 @@ import dlv.upkeep.collect as collecting
 import dlv.upkeep.restoring as restoring
 import dlv.versions.remove as remove
 from dlv.errors import Conflict, Damaged, NotFound, StorageError, UnsafeInput
-from dlv.metadata import dump, matrices, storage, versions
+from dlv.metadata import dump, matrices, usage, versions
 from dlv.repository.handle import Repository
 from dlv.upkeep.collect import Collected, Request
 from dlv.upkeep.collecting.policy import Best, Policy
@@ -58,7 +58,7 @@ def sound(repository: Repository) -> bool:
     assert report.faults == []
     with contextlib.closing(MatrixStore.of(repository)) as store:
         for version in versions.all_versions(repository.database):
-            for snapshot in storage.held_snapshots(repository.database, [version.key]):
+            for snapshot in usage.held_snapshots(repository.database, [version.key]):
                 if not snapshot.removed:
                     for _, _, name in snapshot.tensors:
                         store.matrix(name)
@@ -127,7 +127,7 @@ def test_nothing_to_do(four: Repository) -> None:
 
 
 def test_what_was_removed_goes_after_the_grace(four: Repository) -> None:
-    size = storage.size_of_packs(four.database)
+    size = usage.size_of_packs(four.database)
     freed = remove.remove(four, ["net@1", "net@2"], AUTHOR).reclaimable
     within = gc(four, datetime.timedelta(days=1))
     assert [hidden.version.label for hidden in within.waiting] == ["net@2", "net@1"]
@@ -138,7 +138,7 @@ def test_what_was_removed_goes_after_the_grace(four: Repository) -> None:
     assert labels(four, "live", "removed", "undone") == {"net@3", "net@4"}
     assert done.moved["manifests"][0] == 2
     assert done.rewritten[0]  # what later versions share with the first lay in its pack
-    assert storage.size_of_packs(four.database) < 0.8 * size
+    assert usage.size_of_packs(four.database) < 0.8 * size
     assert rebuilt(four)
     assert labels(four, "live", "removed", "undone") == {"net@3", "net@4"}
 
@@ -172,7 +172,7 @@ def test_snapshots(four: Repository, commit_model: Make, archived: Any) -> None:
 
 def test_bases_of_what_stays_are_kept(four: Repository, archived: Any) -> None:
     archived(four)
-    stored = storage.stored_matrices(four.database)
+    stored = usage.stored_matrices(four.database)
     assert any(matrix.delta is not None for matrix in stored)
     remove.remove(four, ["net@2", "net@3"], AUTHOR, force=True)
     gc(four)

@@ -16,7 +16,7 @@ import dlv.repository.quarantine as quarantine
 import dlv.upkeep.check as check
 import dlv.upkeep.repair as repairing
 from dlv.errors import UsageError
-from dlv.metadata import dump, matrices, storage, versions
+from dlv.metadata import dump, matrices, usage, versions
 from dlv.repository.handle import Repository
 from dlv.upkeep.repair import Repaired
 from dlv.weights.store import MatrixStore
@@ -38,7 +38,7 @@ def contents(repository: Repository) -> dict[str, bytes]:
     """All that can be had of the versions: matrices, objects, files."""
     store = MatrixStore.of(repository)
     found = {}
-    for matrix in storage.stored_matrices(repository.database):
+    for matrix in usage.stored_matrices(repository.database):
         found[matrix.hash] = bytes(store.matrix(matrix.hash))
     for version in versions.all_versions(repository.database, dump.STATES):
         for entry in repository.manifest(version.id).files:
@@ -162,7 +162,7 @@ def test_without_any_copy(pair: tuple[Path, Path]) -> None:
             if " " not in name and name not in bad:
                 assert bytes(store.matrix(name)) == data
         store.close()
-        assert len(bad) < len(storage.stored_matrices(repository.database))
+        assert len(bad) < len(usage.stored_matrices(repository.database))
     assert all(outcome.layers.values())
 
 

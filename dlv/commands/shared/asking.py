@@ -114,7 +114,7 @@ class Session:
 
     def __init__(self, call: Invocation, how: str, **asked: Any) -> None:
         import dlv.disk.folders as folders
-        import dlv.dql.execute as execute
+        from dlv.dql.outcome import QueryOptions
 
         self.call = call
         self.repository = call.repository
@@ -122,7 +122,7 @@ class Session:
         self.cache = folders.cache(call.environ)
         yes = bool(asked.pop("yes", False))
         self.watched = Watched(call)
-        self.asked = execute.Asked(
+        self.asked = QueryOptions(
             author=call.author,
             cache_folder=self.cache,
             directory=call.directory,
@@ -139,11 +139,13 @@ class Session:
         A text that is the name of a saved query, which no query is, stands for that one.
         """
         import dlv.dql.execute as execute
-        import dlv.metadata.saved as saved
+        import dlv.metadata.known_names as known_names
         import dlv.views.outcomes as view
 
         call, found = self.call, 0
-        named = saved.by_name(self.repository.database, text.strip().removesuffix(";").rstrip())
+        named = known_names.saved_query(
+            self.repository.database, text.strip().removesuffix(";").rstrip()
+        )
         text = text if named is None else named.text
         documents: list[dict[str, Any]] = []
         screen = view.screen_of(

@@ -7,10 +7,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from dlv.dql.bind.trees import parts
 from dlv.dql.words.ast import NOWHERE, Span
-from dlv.metadata.select.node_sets import Nodes
-from dlv.metadata.select.relations import Condition, Query, Setting, Value
+from dlv.metadata.select.relations import Condition, Nodes, Query, Setting, Value, walk_tree
 from dlv.metadata.select.tree_parts import part
 from dlv.metadata.select.truth import truth
 from dlv.training.ledger.space import Domain, Key, Lookup
@@ -146,7 +144,7 @@ class Varied:
     @property
     def reads(self) -> frozenset[Key]:
         """The keys that decide whether it is varied."""
-        return frozenset(part.key for part in parts(self.when) if isinstance(part, Setting))
+        return frozenset(part.key for part in walk_tree(self.when) if isinstance(part, Setting))
 
     def applies(self, lookup: Lookup) -> bool:
         """Whether it is varied beside the values that a configuration has already."""

@@ -1,18 +1,22 @@
-"""Constants as queries write them: numbers, texts, lists, spans, parameters, times, references."""
+"""Constants as queries write them: numbers, texts, lists, spans, parameters, times, references.
+
+`read_arguments` reads those that stand in parentheses behind a word of `evaluate`.
+"""
 
 from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 import dlv.repository.revisions as revisions
-from dlv.dql.bind.binder import Binder
-from dlv.dql.bind.things import Scalar, constant
+from dlv.dql.bind.binder import Binder, Reported
+from dlv.dql.bind.things import ANY, BOOLEAN, NUMBER, TEXT, WORDS, Scalar, constant
 from dlv.dql.words import ast
-from dlv.errors import NotFound, UsageError
+from dlv.errors import NotFound, UsageError, nearest
 from dlv.metadata.select.relations import Constant
 
 MOST_VALUES = 10_000  # that a span or a list may stand for
@@ -136,14 +140,7 @@ def reference(binder: Binder, part: ast.Part, text: str) -> str:
     try:
         found = revisions.whole(binder.known.database, text)
     except (NotFound, UsageError) as error:
-        raise binder.fault(
-            part.span,
-            error.message,
-            why=error.why,
-            hint=error.hint,
-            did_you_mean=error.did_you_mean,
-            missing=isinstance(error, NotFound),
-        ) from None
+        raise binder.refused(part.span, error) from None
     for note in found.notes:
         binder.warn(note)
     return found.version.id
@@ -176,3 +173,124 @@ def whole(binder: Binder, given: int | ast.Parameter | None, clause: str) -> int
             hint=f"-P {given.name}=10",
         )
     return value
+
+
+# Arguments of the words of `evaluate`: top(5, ..), tpe(50, seed=1)
+
+WHOLE = "whole"  # beside the kinds of things
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An argument. `named`: it cannot stand without its name; `above` excludes its own value."""
+
+    kind: str
+    required: bool = False
+    named: bool = False
+    least: float | None = None
+    above: float | None = None
+    most: float = 2**53
+
+
+def read_arguments(
+    binder: Binder,
+    name: str,
+    args: Sequence[ast.Argument],
+    wanted: Mapping[str, Wanted],
+    span: ast.Span,
+    example: str,
+) -> dict[str, Any]:
+    """The values by name; of what may be anything the argument as it stands.
+
+    All that is wrong is noted; Reported then.
+    """
+    found: dict[str, Any] = {}
+    before = len(binder.notes.faults)
+    missing = len(binder.notes.missing)
+    places = [key for key, each in wanted.items() if not each.named]
+    for argument in args:
+        with binder.collecting():
+            key = _key(binder, name, argument, wanted, places, found)
+            found[key] = None
+            found[key] = _value(binder, name, key, argument, wanted[key])
+    absent = [key for key, each in wanted.items() if each.required and key not in found]
+    if absent and len(binder.notes.faults) == before:
+        raise binder.fault(
+            span, f"{name} needs {' and '.join(f'`{key}`' for key in absent)}", hint=example
+        )
+    if len(binder.notes.faults) > before or len(binder.notes.missing) > missing:
+        raise Reported
+    return found
+
+
+def _key(
+    binder: Binder,
+    name: str,
+    argument: ast.Argument,
+    wanted: Mapping[str, Wanted],
+    places: Sequence[str],
+    found: Mapping[str, Any],
+) -> str:
+    if argument.name is not None:
+        key = argument.name
+        if key not in wanted:
+            raise binder.fault(
+                argument.span,
+                f"{name} takes no `{key}`",
+                why=f"it takes {', '.join(wanted)}" if wanted else "it takes nothing",
+                did_you_mean=nearest(key, wanted),
+            )
+    else:
+        left = [each for each in places if each not in found]
+        if not left:
+            raise binder.fault(
+                argument.span,
+                f"{name} takes nothing more",
+                why=f"it takes {', '.join(wanted)}" if wanted else None,
+                hint=_hint(wanted, places),
+            )
+        key = left[0]
+    if key in found:
+        raise binder.fault(argument.span, f"`{key}` of {name} is said twice")
+    return key
+
+
+def _hint(wanted: Mapping[str, Wanted], places: Sequence[str]) -> str | None:
+    named = [key for key in wanted if key not in places]
+    return f"with its name: {named[0]} = .." if named else None
+
+
+def _value(binder: Binder, name: str, key: str, argument: ast.Argument, wanted: Wanted) -> Any:
+    if wanted.kind == ANY:
+        return argument
+    part = argument.value
+    said = (
+        f"`{key}` of {name} is {'a whole number' if wanted.kind == WHOLE else WORDS[wanted.kind]}"
+    )
+    if argument.direction is not None:
+        raise binder.fault(argument.span, f"{said}: `{argument.direction}` is said of metrics")
+    if isinstance(part, ast.Star) or not is_constant(part):
+        raise binder.fault(part.span, f"{said}, and not {binder.short(part)}")
+    value = plain(binder, part)
+    if wanted.kind == NUMBER and isinstance(value, (int, float)):
+        value = value if isinstance(value, bool) else float(value)
+    kinds = {WHOLE: int, NUMBER: float, BOOLEAN: bool, TEXT: str}
+    fits = isinstance(value, kinds[wanted.kind]) and isinstance(value, bool) == (
+        wanted.kind == BOOLEAN
+    )
+    if not fits or (isinstance(value, float) and not math.isfinite(value)):
+        raise binder.fault(part.span, f"{said}, and not {binder.short(part)}")
+    if wanted.kind in (WHOLE, NUMBER):
+        _check_limits(binder, part, key, name, value, wanted)
+    return value
+
+
+def _check_limits(
+    binder: Binder, part: ast.Part, key: str, name: str, value: float, wanted: Wanted
+) -> None:
+    if wanted.least is not None and value < wanted.least:
+        raise binder.fault(part.span, f"`{key}` of {name} is at least {wanted.least:g}")
+    if wanted.above is not None and value <= wanted.above:
+        raise binder.fault(part.span, f"`{key}` of {name} is above {wanted.above:g}")
+    if value > wanted.most:
+        raise binder.fault(part.span, f"`{key}` of {name} is at most {wanted.most:g}")

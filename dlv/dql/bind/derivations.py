@@ -8,18 +8,26 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from dlv.dql.bind import conditions, constants, paths, sources, template_names
-from dlv.dql.bind.attribute_names import GENERAL, everywhere, of_operation
+from dlv.dql.bind import conditions, constants, paths, sources, templates
 from dlv.dql.bind.binder import Binder, Reported
 from dlv.dql.bind.bound import Change, Chosen, Cut, Delete, Derivation, Insert, Making, Replace, Set
 from dlv.dql.bind.sources import groups, paths_in, used
+from dlv.dql.bind.templates import GENERAL, everywhere, of_operation
 from dlv.dql.bind.things import NodeAttribute, Variable
-from dlv.dql.bind.trees import conjuncts
 from dlv.dql.words import ast
 from dlv.errors import nearest
 from dlv.metadata.select import relations
-from dlv.metadata.select.node_sets import Named, Nodes
-from dlv.metadata.select.relations import AnyNode, Condition, Item, Query, Select, Truth
+from dlv.metadata.select.relations import (
+    AnyNode,
+    Condition,
+    Item,
+    Named,
+    Nodes,
+    Query,
+    Select,
+    Truth,
+    conjuncts,
+)
 from dlv.network.vocabulary import OPS
 from dlv.objects.manifest import NAME
 
@@ -181,13 +189,13 @@ class Work:
             raise self.binder.fault(
                 value.span, "the list makes no node", hint="`.delete` takes a node out"
             )
-        return tuple(self.binder.all(partial(template_names.making, self.binder), several))
+        return tuple(self.binder.all(partial(templates.making, self.binder), several))
 
     def _check_captures(self, makings: Sequence[Making], *sets: Nodes) -> None:
         """What a name puts in has to be captured by a selector."""
         known = set().union(*(_captured(nodes) for nodes in sets))
         for making in makings:
-            for number in template_names.captures(making.name or ""):
+            for number in templates.captures(making.name or ""):
                 if number not in known:
                     raise self.binder.fault(
                         making.span,
@@ -253,7 +261,8 @@ class Work:
         values = value if isinstance(value, tuple) else (value,)
         if not values:
             raise binder.fault(part.span, "the list is empty", hint="in [32, 64]")
-        return tuple(dict.fromkeys(values)) if _all_numbers(values) else values
+        numbers = all(type(each) in (int, float) for each in values)
+        return tuple(dict.fromkeys(values)) if numbers else values
 
     def _check(self, found: NodeAttribute, value: Any, part: ast.Part) -> None:
         if value is not None:
@@ -269,10 +278,6 @@ class Work:
                 did_you_mean=nearest(str(value), known),
                 hint=f"one of {', '.join(known)}",
             )
-
-
-def _all_numbers(values: Sequence[Any]) -> bool:
-    return all(type(each) in (int, float) for each in values)
 
 
 def _word(action: ast.Action) -> str:

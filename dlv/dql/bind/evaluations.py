@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dlv.dql.bind import conditions, configurations, constants, domains, sources
+import dlv.repository.revisions as revisions
+from dlv.dql.bind import conditions, configurations, constants, sources
 from dlv.dql.bind.binder import Binder, Reported
 from dlv.dql.bind.bound import Evaluation, Ranked, Sampling, Varied, Workers
-from dlv.dql.bind.call_arguments import ANYTHING, NUMBER, TEXT, WHOLE, Wanted, read
 from dlv.dql.bind.configurations import CONFIG, Configuration
+from dlv.dql.bind.constants import WHOLE, Wanted, is_constant, plain, read_arguments
 from dlv.dql.bind.derivations import check_into
 from dlv.dql.bind.sources import groups
-from dlv.dql.bind.things import Variable
-from dlv.dql.trials import keep
+from dlv.dql.bind.things import ANY, BOOLEAN, NUMBER, TEXT, Variable
 from dlv.dql.words import ast
 from dlv.errors import nearest
 from dlv.metadata.select import relations
@@ -29,7 +30,7 @@ SAMPLERS: Mapping[str, tuple[Mapping[str, Wanted], str]] = {
     "tpe": (
         {
             "n": _DRAWS,
-            "metric": Wanted(ANYTHING),
+            "metric": Wanted(ANY),
             "seed": replace(_SEED, named=True),
             "batch": Wanted(WHOLE, named=True, least=1, most=1000),
         },
@@ -70,7 +71,7 @@ def evaluation(binder: Binder, part: ast.Evaluate, query: ast.Query) -> Evaluati
         offset = constants.whole(binder, query.offset, "offset")
     with binder.collecting():
         check_into(binder, part)
-    config = configurations.read(binder, part.settings, part.vary)
+    config = configurations.read_settings(binder, part.settings, part.vary)
     varied = _varied(binder, part, config)
     binder, ranges = sources.declared(
         binder, part.sources, [part.where], [part.name, CONFIG], alone=True
@@ -80,10 +81,13 @@ def evaluation(binder: Binder, part: ast.Evaluate, query: ast.Query) -> Evaluati
         where = conditions.noted(binder.within(clause="where"), part.where)
     variable = _source(binder, part)
     names = list(dict.fromkeys([part.name, *binder.scope.variables]))
-    judged = [(call, rule) for call in part.keep for rule in _tried(binder, keep.rule, names, call)]
+    judged = [(call, rule) for call in part.keep for rule in _tried(binder, keep_rule, names, call)]
     rules = [rule for _, rule in judged]
     sampling = _sampling(binder, part, names, rules)
-    budget = _named(binder, "budget", part.budget, BUDGET, part.span, "budget(trials = 200)")
+    budget: dict[str, Any] = {}
+    with binder.collecting():
+        example = "budget(trials = 200)"
+        budget = read_arguments(binder, "budget", part.budget, BUDGET, part.span, example)
     order = [made for each in query.order_by for made in _tried(binder, _ranked, names, each)]
     workers = _workers(binder, part)
     if sampling.kind == "grid":
@@ -151,7 +155,7 @@ def _varied(
     found: list[tuple[ast.Dimension, Varied]] = []
     for dimension in part.vary:
         with binder.collecting():
-            made = domains.varied(binder, dimension, config)
+            made = configurations.varied(binder, dimension, config)
             found.append((dimension, made))
             for _, earlier in found[:-1]:
                 twice = set(earlier.keys) & set(made.keys)
@@ -179,19 +183,6 @@ def _check_circle(binder: Binder, part: ast.Evaluate, found: Sequence[Varied]) -
         ) from None
 
 
-def _named(
-    binder: Binder,
-    name: str,
-    args: Sequence[ast.Argument],
-    wanted: Mapping[str, Wanted],
-    span: ast.Span,
-    example: str,
-) -> dict[str, Any]:
-    with binder.collecting():
-        return read(binder, name, args, wanted, span, example)
-    return {}
-
-
 def _chosen(
     binder: Binder,
     call: ast.Call,
@@ -207,7 +198,7 @@ def _chosen(
             did_you_mean=nearest(name, known),
         )
     wanted, example = known[name]
-    return name, read(binder, name, call.args, wanted, call.span, example)
+    return name, read_arguments(binder, name, call.args, wanted, call.span, example)
 
 
 def _sampling(
@@ -224,7 +215,7 @@ def _sampling(
         metric: str | None = None
         direction: str | None = None
         if argument is not None:
-            metric, direction = keep.directed(binder, names, argument)
+            metric, direction = metric_direction(binder, names, argument)
         else:
             ranked = [rule for rule in rules if "direction" in rule]
             if kind == "tpe" and not ranked and len(rules) == len(part.keep):
@@ -245,13 +236,8 @@ def _workers(binder: Binder, part: ast.Evaluate) -> Workers:
         return Workers()
     with binder.collecting():
         kind, found = _chosen(binder, part.on, PLACES, "place to run")
-        return Workers(
-            kind,
-            found.get("workers"),
-            found.get("address"),
-            found.get("cpus", 1.0),
-            found.get("gpus", 0),
-        )
+        count = found.pop("workers", None)
+        return Workers(kind, count, **found)
     return Workers()
 
 
@@ -275,7 +261,7 @@ def _ranked(binder: Binder, names: Sequence[str], part: ast.Order) -> Ranked:
             did_you_mean=nearest(value.name, [*FIGURES, *names]),
             hint=f'order by {names[0]}["loss"], config.base_lr, seconds',
         )
-    metric = keep.metric(binder, names, value)
+    metric = metric_name(binder, names, value)
     return Ranked("metric", metric, (), part.descending, first)
 
 
@@ -333,3 +319,150 @@ def _fewest_steps(config: Configuration, varied: Sequence[Varied]) -> int | None
                 found.append(config.value(("steps",)))
     found = found or [config.value(("steps",))]
     return min((each for each in found if isinstance(each, int)), default=None)
+
+
+# `keep`: which trials go on, as plain data that a ledger stores and decides by
+
+
+_METRIC = Wanted(ANY, required=True)
+RULES: Mapping[str, tuple[Mapping[str, Wanted], str]] = {
+    "top": (
+        {
+            "k": Wanted(WHOLE, required=True, least=1),
+            "metric": _METRIC,
+            "step": Wanted(WHOLE, least=1),
+        },
+        'top(5, m["loss"], 100)',
+    ),
+    "asha": (
+        {
+            "metric": _METRIC,
+            "eta": Wanted(WHOLE, least=2, most=1000),
+            "first": Wanted(WHOLE, least=1),
+            "sync": Wanted(BOOLEAN),
+        },
+        'asha(m["loss"], eta = 3, first = 10)',
+    ),
+    "median": ({"metric": _METRIC, "warmup": Wanted(WHOLE, least=0)}, 'median(m["loss"])'),
+    "patience": (
+        {
+            "metric": _METRIC,
+            "n": Wanted(WHOLE, required=True, least=1),
+            "min_delta": Wanted(NUMBER, least=0),
+        },
+        'patience(m["loss"], 3)',
+    ),
+    "threshold": (
+        {"metric": _METRIC, "step": Wanted(WHOLE, required=True, least=1)},
+        'threshold(m["accuracy"] >= 0.9, 500)',
+    ),
+}
+_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "asha": {"eta": 3, "sync": False},
+    "median": {"warmup": 5},
+    "patience": {"min_delta": 0.0},
+}
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_DIRECTIONS = {"asc": "min", "desc": "max"}
+
+
+def keep_rule(binder: Binder, names: Sequence[str], call: ast.Call) -> dict[str, Any]:
+    """One rule; `names`: of the variables that metrics are asked of."""
+    name = call.name.lower()
+    if name not in RULES:
+        raise binder.fault(
+            ast.Span(call.span.start, call.span.start + len(call.name)),
+            f"there is no rule {call.name}",
+            why=f"rules are {', '.join(RULES)}",
+            did_you_mean=nearest(name, RULES),
+        )
+    wanted, example = RULES[name]
+    found = read_arguments(binder, name, call.args, wanted, call.span, example)
+    argument = found.pop("metric")
+    if name == "threshold":
+        made = _threshold(binder, names, argument)
+    else:
+        made = dict(
+            zip(("metric", "direction"), metric_direction(binder, names, argument), strict=True)
+        )
+    return {"rule": name, **_DEFAULTS.get(name, {}), **made, **found}
+
+
+def metric_direction(
+    binder: Binder, names: Sequence[str], argument: ast.Argument
+) -> tuple[str, str]:
+    """A metric, and whether it is to be small or large: "min" or "max"."""
+    tag = metric_name(binder, names, argument.value)
+    if argument.direction is not None:
+        return tag, _DIRECTIONS[argument.direction]
+    direction = revisions.direction_of(tag)
+    if direction is None:
+        said = binder.short(argument.value)
+        raise binder.fault(
+            argument.span,
+            f"is a small {said} better, or a large one",
+            why="its name does not tell",
+            hint=f"{said} asc keeps the smallest, {said} desc the largest",
+        )
+    return tag, direction
+
+
+def metric_name(binder: Binder, names: Sequence[str], part: ast.Part) -> str:
+    """The name of a metric that trials log: m["loss"], m.accuracy, m.metrics["loss"].last."""
+    example = f'{names[0]}["loss"]'
+    if not isinstance(part, ast.Path):
+        raise binder.fault(part.span, f"{binder.short(part)} is no metric", hint=example)
+    if part.name not in names:
+        raise binder.fault(
+            ast.Span(part.span.start, part.span.start + len(part.name)),
+            f"`{part.name}` is no variable of this query",
+            why=f"metrics are asked of {' or '.join(f'`{name}`' for name in names)}",
+            did_you_mean=nearest(part.name, names),
+        )
+    trailers = list(part.trailers)
+    if len(trailers) > 1 and _attribute_word(trailers[-1]) == "last":
+        trailers.pop()
+    if len(trailers) > 1 and _attribute_word(trailers[0]) == "metrics":
+        trailers.pop(0)
+    if len(trailers) == 1:
+        (only,) = trailers
+        if isinstance(only, ast.Attribute):
+            return only.name
+        if isinstance(only, ast.Selector) and not only.regular:
+            return only.text
+    raise binder.fault(
+        part.span,
+        f"{binder.short(part)} is no metric",
+        why="rules go by the last value that was logged" if len(trailers) > 1 else None,
+        hint=example,
+    )
+
+
+def _attribute_word(trailer: ast.Trailer) -> str | None:
+    return trailer.name.lower() if isinstance(trailer, ast.Attribute) else None
+
+
+def _threshold(binder: Binder, names: Sequence[str], argument: ast.Argument) -> dict[str, Any]:
+    test = argument.value
+    example = f'threshold({names[0]}["accuracy"] >= 0.9, 500)'
+    if not isinstance(test, ast.Compare) or test.operator not in _TURNED:
+        raise binder.fault(
+            argument.span,
+            f"{binder.short(test)} is no threshold",
+            why="it compares a metric with a number by < <= > or >=",
+            hint=example,
+        )
+    left, operator, right = test.left, test.operator, test.right
+    if is_constant(left) and not is_constant(right):
+        left, operator, right = right, _TURNED[operator], left
+    tag = metric_name(binder, names, left)
+    value: Any = plain(binder, right) if is_constant(right) else None
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not math.isfinite(value):
+        raise binder.fault(right.span, f"{binder.short(right)} is no number", hint=example)
+    return {"metric": tag, "op": operator, "value": float(value)}
+
+
+def rule_text(rule: Mapping[str, Any]) -> str:
+    told = ", ".join(f"{key} {value}" for key, value in rule.items() if key != "rule")
+    return f"{rule['rule']}: {told}"

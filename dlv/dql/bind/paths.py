@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from dlv.dql.bind import captured, template_names
-from dlv.dql.bind.attribute_names import GENERAL, everywhere, of_operation
+from dlv.dql.bind import templates
 from dlv.dql.bind.binder import Binder
 from dlv.dql.bind.constants import is_constant, plain
 from dlv.dql.bind.sources import variable
+from dlv.dql.bind.templates import GENERAL, everywhere, of_operation
 from dlv.dql.bind.things import (
     ANY,
     NUMBER,
@@ -25,15 +25,20 @@ from dlv.dql.bind.things import (
 )
 from dlv.dql.words import ast
 from dlv.errors import nearest
-from dlv.metadata.select.node_sets import Fitting, Hop, Named, Nodal, Nodes, Pick
 from dlv.metadata.select.relations import (
     COLUMNS,
     MANY,
     Column,
+    Fitting,
+    Hop,
     Hyperparameter,
     Metric,
     MetricAt,
+    Named,
+    Nodal,
     NodeCount,
+    Nodes,
+    Pick,
 )
 
 HOPS = {
@@ -201,10 +206,10 @@ def nodal(
     binder: Binder, part: ast.Selector | ast.TypeSelector, *, first_of: Variable | None = None
 ) -> Nodal:
     if isinstance(part, ast.TypeSelector):
-        return Fitting((template_names.pattern(binder, part.template),))
+        return Fitting((templates.pattern(binder, part.template),))
     if part.regular:
         return Named(binder.regular(part.text, part.span))
-    captured.refuse(binder, part.text, part.span)
+    templates.refuse(binder, part.text, part.span)
     found = binder.selector(part.text, part.span)
     exact = found.literal
     if first_of is not None and not first_of.derived and exact is not None:

@@ -1,25 +1,26 @@
-"""Queries bound: select, sets of them, order and limit; each inside another one as well."""
+"""Queries bound: every name in them is decided, or all that is wrong is told; `resolve` does it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from functools import partial
 from typing import Any
 
 from dlv.dql.bind import conditions, constants, derivations, sources, values
-from dlv.dql.bind.binder import Binder, Reported
+from dlv.dql.bind.binder import Binder, Fault, Notes, Parse, ReadConfig, Reported, refuse
+from dlv.dql.bind.bound import Bound, Evaluation
 from dlv.dql.bind.things import ANY, LIST, VERSION, WORDS, Result, Scalar, Variable
-from dlv.dql.words import ast
+from dlv.dql.words import ast, parser
 from dlv.dql.words.diagnosis import SyntaxFault
 from dlv.errors import nearest
+from dlv.metadata.known_names import KnownNames
 from dlv.metadata.select import relations
-from dlv.metadata.select.field_names import FIELD_NAMES
-from dlv.metadata.select.node_sets import Nodes
 from dlv.metadata.select.relations import (
     Aggregate,
     Combined,
     Item,
+    Nodes,
     Order,
     Output,
     Query,
@@ -27,6 +28,80 @@ from dlv.metadata.select.relations import (
     Source,
     Value,
 )
+from dlv.metadata.select.tree_parts import FIELD_NAMES
+
+
+def resolve(
+    text: str,
+    query: ast.Query,
+    known: KnownNames,
+    parameters: Mapping[str, Any] | None = None,
+    *,
+    defining: str | None = None,
+    parse: Parse = parser.parse,
+    config_file: ReadConfig | None = None,
+) -> Bound:
+    """The query of one statement; Faults with all that is wrong in it.
+
+    `defining`: the name it is to be saved under. Its parameters may have no values then, and
+    what comes back is not to be run. `parse` reads saved queries, `config_file` configurations.
+    """
+    notes = Notes()
+    binder = Binder(
+        *(text, known, parameters or {}, parse, bind_query, notes),
+        defining=defining,
+        config_file=config_file,
+    )
+    asked: Query | Evaluation | None = None
+    whole = False
+    with binder.collecting():
+        asked = _statement(binder, query)
+        whole = True
+    faults = [*notes.faults]
+    if notes.missing and defining is None:
+        faults.append(_missing(binder))
+    refuse(faults)
+    if not whole and not notes.missing:
+        raise Reported
+    evaluation = asked if isinstance(asked, Evaluation) else None
+    selected = None if isinstance(asked, Evaluation) else asked
+    return Bound(selected, tuple(notes.derivations), tuple(notes.warnings), evaluation)
+
+
+def _statement(binder: Binder, query: ast.Query) -> Query | Evaluation | None:
+    around: ast.Query | None = None  # what orders or limits, if only one does
+    body: ast.Body = query
+    while isinstance(body, ast.Query) and (around is None or _bare(body)):
+        around = around if _bare(body) else body
+        body = body.body
+    if isinstance(body, ast.Derived) and around is None:
+        derivations.derivation(binder, body, nested=False)
+        return None
+    if isinstance(body, ast.Evaluate):
+        import dlv.dql.bind.evaluations as evaluations
+
+        return evaluations.evaluation(binder, body, around or ast.Query(body, span=body.span))
+    return bind_query(binder, query).query
+
+
+def _bare(query: ast.Query) -> bool:
+    return not query.order_by and query.limit is None and query.offset is None
+
+
+def _missing(binder: Binder) -> Fault:
+    """One fault for all parameters without values, where the first of them stands."""
+    missing = sorted(binder.notes.missing.values(), key=lambda each: each[1].span.start)
+    first, names = missing[0], [part.name for _, part in missing]
+    listed = ", ".join(f"${name}" for name in names)
+    inside, part = first
+    return inside.fault(
+        part.span,
+        f"{listed} {'has no value' if len(names) == 1 else 'have no values'}",
+        hint=" ".join(f"-P {name}=VALUE" for name in names),
+    )
+
+
+# Groups, and what may stand beside them
 
 _LEAVES = (
     relations.Column,
@@ -117,10 +192,12 @@ def check_distinct(
             )
 
 
+# Any query
+
 MOST_EXPANDED = 500  # saved queries within one statement
 
 
-def query(binder: Binder, part: ast.Query | ast.Saved) -> Result:
+def bind_query(binder: Binder, part: ast.Query | ast.Saved) -> Result:
     """Any query, a saved one as if it stood there; Reported if something in it is wrong."""
     if isinstance(part, ast.Saved):
         binder, part = _opened(binder, part)
@@ -324,12 +401,12 @@ def _check_groups(
 
 def _body(binder: Binder, body: ast.Body) -> Result:
     if isinstance(body, ast.Query):
-        return query(binder, body)
+        return bind_query(binder, body)
     if isinstance(body, ast.SetOperation):
         return _combined(binder, body)
     if isinstance(body, ast.Derived):
         return _made(binder, body)
-    return query(binder, ast.Query(body, span=body.span))
+    return bind_query(binder, ast.Query(body, span=body.span))
 
 
 def _made(binder: Binder, part: ast.Derived) -> Result:

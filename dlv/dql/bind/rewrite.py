@@ -12,9 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from dlv.dql.bind.bound import Bound
-from dlv.dql.bind.trees import changed, conjuncts, parts, renamed
 from dlv.metadata.nan import is_nan
-from dlv.metadata.select.nan import possible
 from dlv.metadata.select.relations import (
     All,
     Compare,
@@ -32,7 +30,12 @@ from dlv.metadata.select.relations import (
     Truth,
     Whole,
     Within,
+    conjuncts,
+    map_tree,
+    rename_variable,
+    walk_tree,
 )
+from dlv.metadata.select.values import possible
 from dlv.network.patterns import OPERATORS
 
 
@@ -41,7 +44,7 @@ def push_into_subqueries(query: Query) -> Query:
 
     The planner sees all conditions at once then, and may begin with any of them.
     """
-    return changed(query, _merged)
+    return map_tree(query, _merged)
 
 
 def _merged(part: Any) -> Any:
@@ -84,7 +87,7 @@ def _without(part: Select, place: int, inner: Select) -> Select:
     sources = (*part.sources[:place], source, *part.sources[place + 1 :])
     if inner.where is None:
         return replace(part, sources=sources)
-    asked = renamed(inner.where, below.variable, variable)
+    asked = rename_variable(inner.where, below.variable, variable)
     where = asked if part.where is None else _all([*conjuncts(part.where), *conjuncts(asked)])
     return replace(part, sources=sources, where=where)
 
@@ -98,7 +101,7 @@ def _opened(part: Condition, plain: set[str]) -> list[Condition] | None:
         return None
     if inner.where is None:
         return []
-    asked = renamed(inner.where, inner.sources[0].variable, part.value.variable)
+    asked = rename_variable(inner.where, inner.sources[0].variable, part.value.variable)
     return conjuncts(asked)
 
 
@@ -118,11 +121,7 @@ def push_not_down(query: Query) -> Query:
     once, so that its contrary is another one: there `not` stays where it is. So it does where a
     value may be NaN, which is neither less than a number nor not.
     """
-    return changed(query, _pushed)
-
-
-def _pushed(part: Any) -> Any:
-    return _denied(part.part) or part if isinstance(part, Not) else part
+    return map_tree(query, lambda x: _denied(x.part) or x if isinstance(x, Not) else x)
 
 
 def _denied(part: Condition) -> Condition | None:
@@ -133,7 +132,9 @@ def _denied(part: Condition) -> Condition | None:
         # The other word joins what is denied one by one.
         denied = tuple(_denied(each) or Not(each) for each in part.parts)
         return Either(denied) if isinstance(part, All) else All(denied)
-    if isinstance(part, Compare) and not any(isinstance(each, NodeValue) for each in parts(part)):
+    if isinstance(part, Compare) and not any(
+        isinstance(each, NodeValue) for each in walk_tree(part)
+    ):
         if part.operator not in ("=", "!=") and (possible(part.left) or possible(part.right)):
             return None
         return Compare(_CONTRARY[part.operator], part.left, part.right)
@@ -142,7 +143,7 @@ def _denied(part: Condition) -> Condition | None:
 
 def fold_constants(query: Query) -> Query:
     """Conditions are decided that can be before any version is looked at."""
-    return changed(query, _folded)
+    return map_tree(query, _folded)
 
 
 def _folded(part: Any) -> Any:

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from dlv.dql.words import ast
-from dlv.metadata.select.node_sets import Nodes
-from dlv.metadata.select.relations import Constant, Query, Value
+from dlv.metadata.select.relations import Constant, Nodes, Query, Value
 from dlv.metadata.select.tree_parts import part
 
 NUMBER, TEXT, BOOLEAN, TIME = "number", "text", "boolean", "time"

@@ -9,7 +9,7 @@ from functools import partial
 import dlv.network.edits.reuse as reuse
 import dlv.versions.carrying as carrying
 from dlv.adapters.checkpoint import Tensor
-from dlv.dql.derive.origins import Origin
+from dlv.dql.deriving import Origin
 from dlv.dql.outcome import Model
 from dlv.dtypes import ITEM_BYTES
 from dlv.errors import UsageError

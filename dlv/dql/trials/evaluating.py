@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import dlv.dql.trials.keep as keep
-import dlv.dql.trials.winners as winners
+import dlv.dql.bind.evaluations as evaluations
+import dlv.dql.committing as committing
 import dlv.repository.environment as environment
 import dlv.training.checkpoints as checkpoints
 import dlv.training.trials as trial_store
@@ -22,20 +22,17 @@ from dlv.adapters.data.sets import fingerprint
 from dlv.canonical import hash_of
 from dlv.dql.bind.bound import Evaluation, Ranked
 from dlv.dql.bind.configurations import looked_up
-from dlv.dql.derive.committing import check_name
-from dlv.dql.outcome import Explained, Trial, Trials
+from dlv.dql.committing import check_name
+from dlv.dql.outcome import Explained, QueryOptions, Trial, Trials
 from dlv.dql.trials.candidates import Candidate, merged
-from dlv.dql.trials.picking import Picking
-from dlv.dql.trials.preparing import Planned, Preparing
+from dlv.dql.trials.preparing import Picking, Planned, Preparing, described
 from dlv.dql.trials.training_data import DataSets
-from dlv.dql.trials.variations import described
 from dlv.errors import DlvError, NotFound, UsageError, nearest
 from dlv.events.logs.migrate import Tail
 from dlv.metadata.trials import Trials as Store
 from dlv.repository.handle import Repository
 from dlv.training.config import TRAINER
 from dlv.training.ledger.ledger import Ledger
-from dlv.training.ledger.progress import Progress
 from dlv.training.ledger.results import RunView, TrialResult
 from dlv.training.ledger.settling import Budget
 from dlv.training.ledger.space import Row
@@ -92,11 +89,12 @@ def choose_trials(work: Evaluation, trials: Sequence[Trial]) -> list[Trial]:
 def _value(order: Ranked, trial: Trial) -> Any:
     view = trial.view
     if order.kind == "config":
-        return (
-            looked_up(dict(trial.config), order.key)
-            if order.key[0] != "net"
-            else _net(trial, order.key)
-        )
+        key = order.key
+        if key[0] != "net":
+            return looked_up(dict(trial.config), key)
+        # What was varied for a selector, as it was written, or what a node has.
+        nodes = trial.config.get("net", {})
+        return trial.varied.get(f'net["{key[1]}"].{key[2]}', nodes.get(key[1], {}).get(key[2]))
     if order.kind == "metric":
         value = None if view is None else view.last.get(order.name)
         return None if value is None or value != value else value
@@ -109,12 +107,6 @@ def _value(order: Ranked, trial: Trial) -> Any:
         "state": None if view is None else view.state,
     }
     return figures[order.name]
-
-
-def _net(trial: Trial, key: Sequence[str]) -> Any:
-    """What was varied for a selector, as it was written, or what a node has."""
-    nodes = trial.config.get("net", {})
-    return trial.varied.get(f'net["{key[1]}"].{key[2]}', nodes.get(key[1], {}).get(key[2]))
 
 
 def _key(value: Any) -> tuple[int, Any]:
@@ -166,26 +158,6 @@ def check_metrics(work: Evaluation, trials: Iterable[Planned]) -> None:
 LAST = "last"
 
 
-def _nobody(_: Any) -> None: ...
-
-
-@dataclass(frozen=True)
-class How:
-    """How trials are run, besides what the query says."""
-
-    directory: Path = Path()
-    trust: bool = False  # code that came with a version may run
-    retry_failed: bool = False
-    fresh: bool = False  # this run's trials are dropped first
-    keep_checkpoints: bool = False
-    snapshots: str = LAST
-    author: str | None = None
-    jobs: int = 1
-    say: Callable[[str], None] = _nobody
-    progress: Callable[[Progress], None] = _nobody
-    agree: Callable[[str], None] = _nobody  # raises where the user does not
-
-
 class AllFailed(DlvError):
     """No trial came to anything."""
 
@@ -207,7 +179,8 @@ class Evaluating:
     rows: Mapping[int, Sequence[Row]]
     query: Mapping[str, Any]  # its text, and its parameters if it has some
     question: str  # its text without what does not matter to the result
-    how: How
+    how: QueryOptions
+    directory: Path  # in which files are named
     warnings: list[str] = field(default_factory=list)
 
     def close(self) -> None:
@@ -216,7 +189,7 @@ class Evaluating:
     @cached_property
     def sets(self) -> DataSets:
         beside = self.work.config.folder
-        return DataSets(self.repository, self.how.directory, beside)
+        return DataSets(self.repository, self.directory, beside)
 
     @cached_property
     def picking(self) -> Picking:
@@ -231,7 +204,7 @@ class Evaluating:
             check_name(self.repository, self.work.into)
         preparing = Preparing(
             *(self.repository, self.work, merged(self.candidates), self.rows),
-            *(self.how.directory, self.sets),
+            *(self.directory, self.sets),
             trust=self.how.trust,
             keep_all=self.how.snapshots != LAST,
             record={"asked": self._asked, "environment": self._environment},
@@ -281,7 +254,7 @@ class Evaluating:
                 self._train(store, ledger, run)
             try:
                 return self._found(ledger, run, begun)
-            except winners.LostCheckpoint as lost:
+            except committing.LostCheckpoint as lost:
                 if lost.trial in again:
                     raise
                 again.add(lost.trial)
@@ -310,7 +283,7 @@ class Evaluating:
         chosen = self.work.sampling
         if chosen.kind != "grid":
             lines.append(f"  using {chosen.kind}, {chosen.n} configurations for each network")
-        lines += [f"  keep {keep.said(rule)}" for rule in self.work.rules]
+        lines += [f"  keep {evaluations.rule_text(rule)}" for rule in self.work.rules]
         if self.work.budget:
             lines.append("  budget " + ", ".join(f"{k} {v:g}" for k, v in self.work.budget.items()))
         if self.work.into is not None:
@@ -444,7 +417,7 @@ class Evaluating:
         trials = rank_trials(ledger.result(run), self.picking.trials)
         name = self.work.into
         if name is not None and view.state != "running":
-            trials = winners.commit(
+            trials = committing.commit_trials(
                 *(self.repository, ledger, run, name, trials),
                 {key: each.candidate for key, each in self.picking.trials.items()},
                 self.query,

@@ -1,28 +1,189 @@
-"""Trials before they start: which there are, and all that can be said to be wrong with them."""
+"""Trials before they start: their configurations, which there are, and what is wrong with them."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dlv.canonical import dumps
-from dlv.dql.bind.bound import Evaluation
+from dlv.dql.bind.bound import Automatic, Evaluation, Rows, Varied
+from dlv.dql.bind.configurations import looked_up
 from dlv.dql.trials.candidates import Candidate
 from dlv.dql.trials.training_data import DataSet, DataSets
-from dlv.dql.trials.variations import Variation, resolved, space
 from dlv.errors import StorageError, UnsafeInput, UsageError
+from dlv.network.graph import Network
 from dlv.repository.handle import Repository
 from dlv.training import checkpoints
-from dlv.training.config import TRAINER, Config, trial_id
+from dlv.training import config as configs
+from dlv.training.config import TRAINER, Config, Setting, trial_id
+from dlv.training.ledger import sampling
 from dlv.training.ledger.claims import NewTrial
-from dlv.training.ledger.space import Point, Row, Space
+from dlv.training.ledger.ledger import Ledger
+from dlv.training.ledger.results import RunView, TrialView
+from dlv.training.ledger.sampling import Suggesting, Told
+from dlv.training.ledger.space import (
+    Choices,
+    Dimension,
+    Domain,
+    Key,
+    Lookup,
+    Point,
+    Row,
+    Space,
+    Uniform,
+    Whole,
+    named,
+)
 from dlv.training.trainers import contract
 from dlv.training.trial_files import TrialFiles
+
+# The configurations of each network: what is varied, in a fixed order, as settings
+
+BASE_RATE: Key = ("base_lr",)
+
+
+@dataclass(frozen=True)
+class Variation:
+    """A configuration of one network. `varied`: what is not as in the file, as it is written."""
+
+    point: Point
+    config: Config
+    varied: Mapping[str, Any]
+
+
+def said(key: Key) -> str:
+    """A key as it stands in a query, without `config.` in front."""
+    if key[0] == "net" and len(key) == 3:
+        return f'net["{key[1]}"].{key[2]}'
+    return ".".join(key)
+
+
+def space(work: Evaluation, rows: Mapping[int, Sequence[Row]], network: Network) -> Space:
+    """What is varied for a network; `rows`: what queries gave, by the place of their dimension."""
+    base = _base(work)
+    dimensions: list[Dimension] = []
+    for place, varied in enumerate(work.varied):
+        dimensions += _dimensions(varied, rows.get(place, ()), network)
+    return Space(tuple(dimensions), base)
+
+
+def _base(work: Evaluation) -> Lookup:
+    def value(key: Key) -> Any:
+        for name, value in reversed(work.settings):
+            if name == key:
+                return value
+        return looked_up(work.config.table, key)
+
+    return value
+
+
+def _dimensions(varied: Varied, rows: Sequence[Row], network: Network) -> Iterable[Dimension]:
+    when = None if varied.when is None else varied.applies
+    asked = varied.reads
+    domain = varied.domain
+    if not isinstance(domain, Automatic):
+        values = Choices(_different(rows)) if isinstance(domain, Rows) else domain
+        yield Dimension(varied.keys, values, when, asked)
+        return
+    (key,) = varied.keys
+    usual = _usual(key, domain.levels)
+    if key[0] == "net" and key[2] == "lr":
+        values = Choices(usual.rows, BASE_RATE)
+        asked |= {BASE_RATE}
+    else:
+        values = usual
+    if not domain.each:
+        yield Dimension(varied.keys, values, when, asked)
+        return
+    for name in configs.matching(key[1], key[2], network):
+        yield Dimension((("net", literal(name), key[2]),), values, when, asked)
+
+
+def _usual(key: Key, levels: int | None) -> Choices:
+    """The values of `auto`, or as many of them as are asked for, from one end to the other."""
+    values = configs.auto(key) or ()
+    count = len(values) if levels is None else levels
+    if count == 1:
+        places = [len(values) // 2]
+    else:
+        places = [round(at * (len(values) - 1) / (count - 1)) for at in range(count)]
+    return Choices(tuple((values[place],) for place in places))
+
+
+def _different(rows: Sequence[Row]) -> tuple[Row, ...]:
+    return tuple({named((row,)): row for row in rows}.values())
+
+
+def literal(name: str) -> str:
+    """The selector that fits just this name."""
+    return re.sub(r"([\\*?\[\]()])", r"\\\1", name)
+
+
+def values_of(varied: Varied, found: Iterable[Sequence[Any]]) -> list[Row]:
+    """The rows of a query as values that the keys may have; null is none."""
+    domain = varied.domain
+    assert isinstance(domain, Rows)
+    made: list[Row] = []
+    for row in found:
+        if any(value is None for value in row):
+            continue
+        values = []
+        for key, value in zip(varied.keys, row, strict=True):
+            known = configs.field_of(key)
+            try:
+                values.append(value if known is None else known.read(said(key), value))
+            except UsageError as error:
+                error.why = f"{error.why}; the query ({domain.said}) gave it"
+                raise
+        made.append(tuple(values))
+    if not made:
+        raise UsageError(
+            f"there is no value to try for config.{said(varied.keys[0])}",
+            why=f"({domain.said}) gives none",
+        )
+    return made
+
+
+def resolved(work: Evaluation, network: Network, made: Space, point: Point) -> Variation:
+    """The configuration of a point; UsageError says of which."""
+    settings = made.settings(point)
+    given = [Setting(key, value) for key, value in (*work.settings, *settings)]
+    try:
+        config = configs.resolve(work.config.table, given, network)
+    except UsageError as error:
+        varied = ", ".join(f"{said(key)} = {value}" for key, value in settings)
+        if varied and error.why is None:
+            error.why = f"with {varied}"
+        elif varied:
+            error.why = f"{error.why}; with {varied}"
+        raise
+    return Variation(point, config, {said(key): value for key, value in settings})
+
+
+def described(varied: Varied, made: Space | None = None) -> tuple[str, int | None]:
+    """A dimension in words, and how many values it has, as far as that is known."""
+    domain: Domain | Rows | Automatic = varied.domain
+    if isinstance(domain, Automatic):
+        key = varied.keys[0]
+        return varied.said, None if domain.each else len(_usual(key, domain.levels).rows)
+    if isinstance(domain, Choices):
+        return varied.said, len(domain.rows)
+    if isinstance(domain, Whole):
+        return varied.said, domain.high - domain.low + 1
+    if isinstance(domain, Uniform) or made is None:
+        return varied.said, None
+    return varied.said, next(
+        (each.count for each in made.dimensions if each.keys == varied.keys), None
+    )
+
+
+# Trials prepared
 
 MOST_WITHOUT_BUDGET = 1_000
 MOST = 20_000
@@ -222,3 +383,108 @@ class Preparing:
             "paths": {} if data is None else {data.where: data.path},
             "fingerprints": {} if data is None else {"input_data": data.fingerprint},
         }
+
+
+# Trials picked: all of a grid, some by lot, or batch after batch as they end
+
+
+@dataclass
+class Picking:
+    """The trials so far, by id, in their order; equal ones once."""
+
+    preparing: Preparing
+    trials: dict[str, Planned] = field(default_factory=dict)
+    asked: list[list[tuple[Point, str]]] = field(default_factory=list)  # by candidate
+
+    def __post_init__(self) -> None:
+        self.asked = [[] for _ in self.preparing.candidates]
+
+    @property
+    def growing(self) -> bool:
+        return self.preparing.work.sampling.kind == "tpe"
+
+    def first(self) -> list[Planned]:
+        """Those that are known before anything was trained."""
+        if self.growing:
+            return self._suggested({})
+        chosen = self.preparing.work.sampling
+        found: list[Planned] = []
+        for place, space in enumerate(self.preparing.spaces):
+            points: Iterable[Point] = (
+                space.grid()
+                if chosen.kind == "grid"
+                else sampling.drawn(space, chosen.n or 0, chosen.seed)
+            )
+            found += self._taken(place, points)
+        return found
+
+    def _taken(self, place: int, points: Iterable[Point]) -> list[Planned]:
+        """The trials at these points that were not there before."""
+        found = []
+        for point in points:
+            trial = self.preparing.trial(place, point)
+            self.asked[place].append((point, trial.id))
+            if trial.id not in self.trials:
+                self.trials[trial.id] = trial
+                found.append(trial)
+        return found
+
+    def _suggested(self, views: Mapping[str, TrialView]) -> list[Planned]:
+        """The next batch of each candidate."""
+        chosen = self.preparing.work.sampling
+        found: list[Planned] = []
+        for place, space in enumerate(self.preparing.spaces):
+            told = [Told(point, self._value(views[name])) for point, name in self.asked[place]]
+            size = min(chosen.batch, (chosen.n or 0) - len(told))
+            if size > 0:
+                suggesting = Suggesting(space, chosen.direction or "min", chosen.seed)
+                found += self._taken(place, suggesting.batch(told, size))
+        return found
+
+    def _value(self, view: TrialView) -> float | None:
+        """What a trial came to when the rules first looked at it, however far it went later."""
+        metric = self.preparing.work.sampling.metric or ""
+        if view.state == "failed":
+            return None
+        value = view.cut.get(metric, view.last.get(metric))
+        return value if value is not None and value - value == 0 else None
+
+    def replay(self, view: RunView) -> None:
+        """Batches that a run which goes on has had before."""
+        if not self.growing:
+            return
+        while True:
+            views = {trial.trial: trial for trial in view.trials}
+            if not view.idle or not set(self.trials) <= set(views):
+                return
+            before = sum(map(len, self.asked))
+            fresh = self._suggested(views)
+            if any(each.id not in views for each in fresh):
+                self._untaken(fresh)
+                return
+            if sum(map(len, self.asked)) == before:
+                return
+
+    def _untaken(self, fresh: Sequence[Planned]) -> None:
+        names = {each.id for each in fresh}
+        for asked in self.asked:
+            asked[:] = [(point, name) for point, name in asked if name not in names]
+        for name in names:
+            del self.trials[name]
+
+    def more(
+        self, ledger: Ledger, run: str, write: Callable[[Sequence[Planned]], object]
+    ) -> Callable[[], None]:
+        """What a driver calls when a growing run has nothing left to train."""
+
+        def ask() -> None:
+            views = {trial.trial: trial for trial in ledger.run(run).trials}
+            before, fresh = -1, list[Planned]()
+            while not fresh and before != (before := sum(map(len, self.asked))):
+                fresh = self._suggested(views)
+            write(fresh)
+            wanted = self.preparing.work.sampling.n or 0
+            last = not fresh or all(len(asked) >= wanted for asked in self.asked)
+            ledger.add_trials(run, [each.new() for each in fresh], last=last)
+
+        return ask

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import dlv.disk.durable as durable
-import dlv.repository.revisions as revisions
 from dlv.adapters.data import parts as data_parts
 from dlv.adapters.data.code import PREFIX
 from dlv.adapters.data.sets import fingerprint
 from dlv.canonical import dumps
-from dlv.errors import DlvError, NotFound, UsageError, nearest
+from dlv.dql.bind.configurations import versioned_entry
+from dlv.errors import NotFound, UsageError, nearest
 from dlv.network.graph import Network
-from dlv.objects.manifest import FileEntry
 from dlv.repository.git_files import FileStore
 from dlv.repository.handle import Repository
 from dlv.training import fitting
@@ -113,21 +112,9 @@ class DataSets:
 
     def _stored(self, where: str) -> DataSet | None:
         """An associated file of a version, taken out of the repository."""
-        try:
-            reference = revisions.resolve(self._repository.database, where)
-        except DlvError:
-            return None
-        if reference.file is None:
-            return None
-        entries = {e.path: e for e in self._repository.manifest(reference.version.id).files}
-        entry: FileEntry | None = entries.get(reference.file)
+        entry = versioned_entry(self._repository, where)
         if entry is None:
-            label = reference.version.label
-            raise NotFound(
-                f"{label} has no file `{reference.file}`",
-                did_you_mean=[f"{label}:{name}" for name in nearest(reference.file, entries)],
-                hint=f"dlv show {label}",
-            )
+            return None
         folder = durable.make_directory(self._repository.trials_folder / EXTRACTED)
         path = folder / f"{entry.blake3}{PurePosixPath(entry.path).suffix}"
         if not path.is_file() or path.stat().st_size != entry.bytes:

@@ -10,7 +10,7 @@ from typing import Any
 
 from dlv.errors import Spot, UsageError, nearest
 
-END = "the end"
+AT_END = "the end"
 MOST_EXPECTED = 8
 TAB = 4
 
@@ -182,8 +182,8 @@ def _expected(accepted: Iterable[str]) -> list[str]:
     for kind, parts, sure in _KINDS:
         if sure <= words:
             words = words - parts | {kind}
-    found = sorted(words - {END}, key=lambda word: (word.isidentifier(), word))
-    found += [END] * (END in words)
+    found = sorted(words - {AT_END}, key=lambda word: (word.isidentifier(), word))
+    found += [AT_END] * (AT_END in words)
     return [*found[: MOST_EXPECTED - 1], "…"] if len(found) > MOST_EXPECTED else found
 
 

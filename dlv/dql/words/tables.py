@@ -1,4 +1,8 @@
-"""The grammar as tables, which are kept in the user's own cache: to make them takes long."""
+"""The grammar as tables, which are kept in the user's own cache: to make them takes long.
+
+lark makes them, and takes longer to load than a query to be answered: what comes of it is plain
+enough to be kept as JSON, and is read without it.
+"""
 
 from __future__ import annotations
 
@@ -102,9 +106,8 @@ def tables(cache_folder: Path | None) -> Tables:
     path = None if cache_folder is None else cache_folder / _file(text)
     if path is not None and (kept := read(path)) is not None:
         return Tables(kept)
-    import dlv.dql.words.table_making as table_making
 
-    made = table_making.make_tables(text)
+    made = make_tables(text)
     if path is not None:
         _keep(path, made)
     return Tables(made)
@@ -146,3 +149,68 @@ def _keep(path: Path, made: Mapping[str, Any]) -> None:
         fresh.replace(path)
     except OSError:
         fresh.unlink(missing_ok=True)
+
+
+# Tables made by lark: which word leads from which state to which
+
+
+_KEYWORD = re.compile(r"([a-z_]+)\\b")
+
+
+def make_tables(grammar: str) -> dict[str, Any]:
+    """What `Tables` is made of."""
+    from lark import Lark
+    from lark.grammar import Rule as LarkRule
+
+    found = Lark(grammar, parser="lalr", maybe_placeholders=True)
+    table: Any = found.parser.parser._parse_table  # as in the parsers that lark writes itself
+    places = {state: place for place, state in enumerate(table.states)}
+    numbers = {rule: number for number, rule in enumerate(found.rules)}
+
+    return {
+        "actions": [
+            {
+                symbol: ~numbers[of] if isinstance(of, LarkRule) else places[of]
+                for symbol, (_, of) in actions.items()
+            }
+            for actions in table.states.values()
+        ],
+        "start": places[table.start_states["start"]],
+        "end": places[table.end_states["start"]],
+        "rules": [_rule_row(rule) for rule in found.rules],
+        "terminals": [
+            (each.name, each.pattern.to_regexp(), each.pattern.value, _keyword(each.pattern))
+            for each in sorted(found.terminals, key=_rank)
+        ],
+        "ignored": found.ignore_tokens,
+    }
+
+
+def _rank(terminal: Any) -> tuple[Any, ...]:
+    """Where several terminals fit, lark takes the first one in this order."""
+    pattern = terminal.pattern
+    return -terminal.priority, -pattern.max_width, -len(pattern.value), terminal.name
+
+
+def _keyword(pattern: Any) -> str | None:
+    found = _KEYWORD.fullmatch(pattern.value)
+    return found[1] if found and pattern.flags == {"i"} else None
+
+
+def _rule_row(rule: Any) -> tuple[Any, ...]:
+    """As `Rule` has it: what it makes, and which of its symbols are parts of that."""
+    symbols: Sequence[Any] = rule.expansion
+    options: Any = rule.options
+    assert symbols, "there is no part without a place"
+    absent = "".join("x" if empty else " " for empty in options.empty_indices)
+    gaps = list(map(len, absent.split(" "))) if absent else [0] * (len(symbols) + 1)
+    stay, before = [], 0
+    for place, symbol in enumerate(symbols):
+        before += gaps[place]
+        if not (symbol.is_term and symbol.filter_out):
+            stay.append((place, not symbol.is_term and symbol.name.startswith("_"), before))
+            before = 0
+    single = bool(options.expand1 and not rule.alias)
+    assert not single or len(stay) > 1 or not symbols[stay[0][0]].is_term, "a word is no part"
+    name = rule.alias or rule.origin.name
+    return name, rule.origin.name, len(symbols), stay, before + gaps[-1], single

@@ -8,14 +8,12 @@ from typing import Any
 from dlv.metadata.nan import NAN, known
 from dlv.metadata.select import nodes as select_nodes
 from dlv.metadata.select import relations as r
-from dlv.metadata.select.deep import deep, folded
 from dlv.metadata.select.functions import like_test, pieces_of_like, selector_test
 from dlv.metadata.select.layers import prefix_range
-from dlv.metadata.select.nan import compared as numbers_compared
-from dlv.metadata.select.nan import none_of, options, possible
 from dlv.metadata.select.scope import FALSE, TRUE, Expression, Statement, joined
 from dlv.metadata.select.truth import compared
-from dlv.metadata.select.values import value
+from dlv.metadata.select.values import compared as numbers_compared
+from dlv.metadata.select.values import deep, folded, none_of, options, possible, value
 from dlv.metadata.versions import BASE_HASH
 from dlv.network.patterns import compare
 from dlv.network.selector import Fixed, Selector, Wildcard

@@ -1,12 +1,125 @@
-"""What SQLite lacks: Unicode folding, selectors, Python's %, stddev, median, exact sums."""
+"""Functions that SQL calls: Unicode folding, selectors, Python's %, aggregates that hold NaN."""
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
 from dlv.errors import UsageError
+from dlv.metadata.nan import BLOB, known, stored
 from dlv.network.selector import Fixed, Piece, Selector, Wildcard
+
+# Aggregates that SQLite lacks, or that fail where numbers grow large or are none
+
+LARGEST = 2**63 - 1  # that SQLite has
+
+
+class Numbers:
+    """An aggregate over what is a number."""
+
+    def __init__(self) -> None:
+        self.values: list[int | float] = []
+
+    def step(self, value: Any) -> None:
+        value = known(value)
+        if isinstance(value, (int, float)):
+            self.values.append(value)
+
+    def finalize(self) -> Any:
+        found = self.figure()
+        return stored(found) if isinstance(found, float) else found
+
+    def figure(self) -> Any:
+        raise NotImplementedError
+
+
+class Sum(Numbers):
+    """Whole numbers stay so; SQLite's own sum fails where they grow too large."""
+
+    def figure(self) -> Any:
+        if not self.values:
+            return None
+        if all(isinstance(value, int) for value in self.values):
+            whole = sum(self.values)
+            return whole if abs(whole) <= LARGEST else float(whole)
+        return _sum(self.values)
+
+
+class Mean(Numbers):
+    def figure(self) -> Any:
+        return _sum(self.values) / len(self.values) if self.values else None
+
+
+class Deviation(Numbers):
+    """That of a sample: with one value there is none."""
+
+    def figure(self) -> Any:
+        if len(self.values) < 2:
+            return None
+        if not all(map(math.isfinite, self.values)):
+            return math.nan  # as of a distance from what is infinite
+        import statistics
+
+        return statistics.stdev(map(float, self.values))
+
+
+class Median(Numbers):
+    def figure(self) -> Any:
+        if any(map(math.isnan, self.values)):  # which have no place in an order
+            return math.nan
+        import statistics
+
+        return statistics.median(self.values) if self.values else None
+
+
+class Least:
+    """As SQLite's own, but that NaN is chosen only where there is nothing else."""
+
+    better: Callable[[Any, Any], bool] = staticmethod(operator.lt)
+
+    def __init__(self) -> None:
+        self.found: Any = None
+        self.rank: tuple[int, Any] | None = None
+
+    def step(self, value: Any) -> None:
+        if value is None:
+            return
+        # Truth values stand before numbers, then come texts, then lists.
+        plain = {int: 0, float: 0, str: 1}.get(type(value))
+        rank = (2 if len(value) > 1 else -1) if plain is None else plain, value
+        first = self.rank is None or self.found == BLOB
+        if first or (value != BLOB and self.better(rank, self.rank)):
+            self.found, self.rank = value, rank
+
+    def finalize(self) -> Any:
+        return self.found
+
+
+class Greatest(Least):
+    better = staticmethod(operator.gt)
+
+
+def _sum(values: list[int | float]) -> float:
+    """fsum refuses infinities of both signs, and sums beyond what a float holds."""
+    try:
+        return math.fsum(values)
+    except (ValueError, OverflowError):
+        return sum(map(float, values))
+
+
+AGGREGATES: dict[str, Callable[[], Any]] = {
+    "dql_sum": Sum,
+    "dql_avg": Mean,
+    "dql_stddev": Deviation,
+    "dql_median": Median,
+    "dql_min": Least,
+    "dql_max": Greatest,
+}
+
+
+# Functions of one row
 
 
 def pieces_of_like(pattern: str, escape: str | None) -> list[Piece]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from dlv.canonical import NON_FINITE, float_of
 from dlv.metadata.select import relations as r
-from dlv.metadata.select.node_sets import Fitting, Named
+from dlv.metadata.select.relations import Fitting, Named
 from dlv.metadata.select.scope import Statement
 from dlv.metadata.select.truth import truth
 from dlv.network.fields import Kind

@@ -10,7 +10,7 @@ from typing import Any
 
 from dlv.metadata.select import relations as r
 from dlv.metadata.select.layers import Layers, LayerSet, attributes, decided_by_layer
-from dlv.metadata.select.node_sets import Hop, Nodes, Pick
+from dlv.metadata.select.relations import Hop, Nodes, Pick
 from dlv.metadata.select.scope import Expression, Range, Statement
 
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import isnan
 from typing import Any
 
 from dlv.metadata.nan import NAN
 from dlv.metadata.select import relations as r
-from dlv.metadata.select.costs import Plan, plans
-from dlv.metadata.select.field_names import FIELD_NAMES
+from dlv.metadata.select.costs import Plan, Share, Totals, plans, shares, totals
 from dlv.metadata.select.functions import pieces_of_like
-from dlv.metadata.select.metrics import evaluated, known_series
-from dlv.metadata.select.node_sets import Nodes
 from dlv.metadata.select.nodes import divided
-from dlv.metadata.select.samples import Share, Totals, shares, totals
+from dlv.metadata.select.relations import Nodes
 from dlv.metadata.select.scope import Range, Statement, joined
+from dlv.metadata.select.tree_parts import FIELD_NAMES
+from dlv.metadata.select.values import evaluated, known_series
 from dlv.network.selector import Fixed
 
 _MOST = 2000  # rows that are counted, before an estimate has to do
@@ -176,7 +175,7 @@ class _Match:
 
 def where(s: Statement, select: r.Select, sources: dict[str, list[str]]) -> list[str]:
     """SQL of all that must hold. `sources`: what each variable ranges over, by itself."""
-    conjuncts = list(conjuncts_of(select.where))
+    conjuncts = r.conjuncts(select.where)
     alone: dict[str, list[r.Condition]] = {variable: [] for variable in sources}
     together = []
     for conjunct in conjuncts:
@@ -196,14 +195,6 @@ def where(s: Statement, select: r.Select, sources: dict[str, list[str]]) -> list
     if together:
         s.steps.append(Step("join", "", tuple(together), 0))
     return found or ["1"]
-
-
-def conjuncts_of(condition: r.Condition | None) -> Iterator[r.Condition]:
-    if isinstance(condition, r.All):
-        for part in condition.parts:
-            yield from conjuncts_of(part)
-    elif condition is not None:
-        yield condition
 
 
 def variables(of: Any) -> frozenset[str]:
@@ -348,7 +339,7 @@ def _part(
 def by_network(condition: r.Condition) -> bool:
     """Whether nothing but the network decides it, and it needs a look into that."""
     return _structural(condition) and any(
-        isinstance(each, r.AnyNode | r.EveryNode | r.NodeCount) for each in _all_within(condition)
+        isinstance(each, r.AnyNode | r.EveryNode | r.NodeCount) for each in r.walk_tree(condition)
     )
 
 
@@ -369,16 +360,6 @@ def _structural(of: Any) -> bool:
         case r.Column(_, name):
             return name in ("net", "n_nodes", "n_params", "depth")
     return isinstance(of, r.Truth | r.Fits | r.NodeCount | r.NodeValue | r.Constant)
-
-
-def _all_within(of: Any) -> Iterator[Any]:
-    yield of
-    if isinstance(of, tuple):
-        for each in of:
-            yield from _all_within(each)
-    else:
-        for each in _inside(of):
-            yield from _all_within(each)
 
 
 def _nets(known: Totals, candidates: float) -> float:

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from dlv.errors import UsageError
 from dlv.metadata.nan import NAN
 from dlv.metadata.select import relations as r
-from dlv.metadata.select.nan import possible
 from dlv.metadata.select.plan import variables, where
 from dlv.metadata.select.scope import Expression, Range, Statement, joined
-from dlv.metadata.select.values import aggregates, column, shown, value, version_shown
+from dlv.metadata.select.values import aggregates, column, possible, shown, value, version_shown
 
 _MOST_SOURCES = 60  # SQLite joins 64 tables
 _MOST_WITHIN = 3

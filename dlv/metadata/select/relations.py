@@ -1,4 +1,4 @@
-"""What can be asked of the catalogue, as trees. `select.py` turns them into SQL.
+"""What can be asked of the catalogue, as trees, which `statement.run` turns into SQL.
 
 Variables are named so that no two of a statement are alike; a query inside another one may speak
 of the outer one's. Everything a name could stand for is decided before such a tree is made.
@@ -6,12 +6,63 @@ of the outer one's. Everything a name could stand for is decided before such a t
 
 from __future__ import annotations
 
-from typing import TypeAlias
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, TypeAlias, TypeVar
 
-from dlv.metadata.select.node_sets import Nodes
-from dlv.metadata.select.tree_parts import part
+from dlv.metadata.select.tree_parts import FIELD_NAMES, part
 from dlv.network.patterns import Pattern
 from dlv.network.selector import Selector
+
+
+@part(frozen=True)
+class Named:
+    """Nodes whose name fits; where a network has none, those whose alias fits.
+
+    `captured`: only those of whose name the selector captures just this.
+    """
+
+    pattern: Selector | re.Pattern[str]
+    captured: tuple[tuple[int, str], ...] | None = None
+
+
+@part(frozen=True)
+class Fitting:
+    """Nodes that fit one of these patterns."""
+
+    patterns: tuple[Pattern, ...]
+
+
+Nodal: TypeAlias = Named | Fitting
+
+
+@part(frozen=True)
+class Hop:
+    """To the nodes behind or before; `raw`: plumbing counts as nodes too."""
+
+    forward: bool
+    raw: bool = False
+
+
+@part(frozen=True)
+class Pick:
+    """One of them, in topological order; a negative one counts from the end."""
+
+    place: int
+
+
+Step: TypeAlias = Hop | Nodal | Pick  # Nodal: those of them that fit
+
+
+@part(frozen=True)
+class Nodes:
+    """A set of nodes of the network of a version; empty if it has none."""
+
+    variable: str
+    start: Nodal
+    steps: tuple[Step, ...] = ()
+
 
 Scalar: TypeAlias = bool | int | float | str | None
 Listing: TypeAlias = tuple["Scalar | Listing", ...]
@@ -384,3 +435,72 @@ class Query:
 
 
 Body: TypeAlias = Select | Combined | Query
+
+
+# Ways through such trees
+
+T = TypeVar("T")
+_WHOLE = (Constant, Pattern, Selector)  # nothing in them is a part of the query
+_LEAVES = {str, int, float, bool, type(None)}
+_NAMING = {"variable", "left", "right"}  # where a text is the name of a variable
+
+
+def map_tree(tree: T, change: Callable[[Any], Any]) -> T:
+    """Every part through `change`, inner ones first. What stays equal stays the same object."""
+    if isinstance(tree, tuple):
+        parts = []
+        same = True
+        for part in tree:
+            made = map_tree(part, change)
+            same = same and made is part
+            parts.append(made)
+        return tree if same else tuple(parts)  # type: ignore[return-value]
+    names = None if isinstance(tree, _WHOLE) else FIELD_NAMES[type(tree)]
+    if names is None:
+        return tree
+    given: dict[str, Any] = {}
+    for name in names:
+        old = getattr(tree, name)
+        if type(old) in _LEAVES:
+            continue
+        made = map_tree(old, change)
+        if made is not old:
+            given[name] = made
+    result: T = change(replace(tree, **given) if given else tree)  # type: ignore[type-var]
+    return result
+
+
+def walk_tree(tree: Any) -> Iterator[Any]:
+    """A tree and all that it is made of."""
+    waiting = [tree]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, tuple):
+            waiting += part
+        elif part is not None:
+            yield part
+            names = None if isinstance(part, _WHOLE) else FIELD_NAMES[type(part)]
+            waiting += [getattr(part, name) for name in names or ()]
+
+
+def conjuncts(condition: Condition | None) -> list[Condition]:
+    """The conditions that all have to hold, however they are put together."""
+    if condition is None:
+        return []
+    if not isinstance(condition, All):
+        return [condition]
+    return [single for part in condition.parts for single in conjuncts(part)]
+
+
+def rename_variable(tree: T, old: str, new: str) -> T:
+    """The same tree about another variable."""
+
+    def change(part: Any) -> Any:
+        given = {
+            name: new
+            for name in FIELD_NAMES[type(part)] or ()
+            if name in _NAMING and getattr(part, name) == old
+        }
+        return replace(part, **given) if given else part
+
+    return map_tree(tree, change)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from dlv.canonical import dumps
 from dlv.metadata.database import Database
 from dlv.metadata.nan import stored
-from dlv.metadata.select.aggregates import AGGREGATES, LARGEST
+from dlv.metadata.select.functions import AGGREGATES, LARGEST
 from dlv.metadata.select.relations import Condition, Query
 
 At = Callable[[str, str, int], float | None]  # (version, series, step) -> value

@@ -9,11 +9,11 @@ after by mypy, not while the program runs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["part"]
+__all__ = ["FIELD_NAMES", "part"]
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as part
@@ -49,3 +49,18 @@ def _key(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
 def _said(one: Any) -> str:
     values = (f"{each.name}={getattr(one, each.name)!r}" for each in fields(one))
     return f"{type(one).__qualname__}({', '.join(values)})"
+
+
+class _FieldNames(dict[type, "tuple[str, ...] | None"]):
+    """Names of the fields of a dataclass, found once for each: trees are gone through often.
+
+    None of what is no dataclass.
+    """
+
+    def __missing__(self, kind: type) -> tuple[str, ...] | None:
+        names = tuple(each.name for each in fields(kind)) if is_dataclass(kind) else None
+        self[kind] = names
+        return names
+
+
+FIELD_NAMES = _FieldNames()

@@ -1,19 +1,273 @@
-"""Values as SQL: attributes, hyperparameters, metrics, arithmetic, aggregates."""
+"""Values as SQL: attributes, hyperparameters, metrics, arithmetic, aggregates, NaN, deep trees."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
-from dlv.metadata.nan import NAN
+from dlv.canonical import NON_FINITE, float_of
+from dlv.metadata import facts
+from dlv.metadata.database import Database
+from dlv.metadata.nan import NAN, is_nan, known, stored
 from dlv.metadata.select import nodes as select_nodes
 from dlv.metadata.select import relations as r
-from dlv.metadata.select.deep import deep, folded
-from dlv.metadata.select.metrics import figure
-from dlv.metadata.select.nan import possible
 from dlv.metadata.select.scope import Expression, Range, Statement, encoded
+from dlv.metadata.select.truth import arithmetic
 from dlv.metadata.versions import BASE_HASH
+
+# Trees deeper than SQLite's parser stands: Python puts together what their leaves are. Its stack
+# holds a hundred signs, and every parenthesis that is still open takes two or three.
+
+_MOST = 8  # levels that are written as SQL
+_LEAVES = 90  # SQLite hands a function 127 values at most
+
+T = TypeVar("T")
+
+
+def deep(tree: Any) -> bool:
+    return _depth(tree, _MOST + 1) > _MOST and len(_operands(tree)) <= _LEAVES // 2
+
+
+def _depth(tree: Any, most: int) -> int:
+    parts = _operands(tree) if most else ()
+    return 1 + max(_depth(part, most - 1) for part in parts) if parts else 0
+
+
+def _operands(tree: Any) -> Sequence[Any]:
+    match tree:
+        case r.All(parts) | r.Either(parts):
+            return parts
+        case r.Not(part):
+            return (part,)
+        case r.Arithmetic(_, left, right):
+            return (left, right)
+        case r.Negative(value):
+            return (value,)
+    return ()
+
+
+def folded(s: Statement, tree: T, leaf: Callable[[T], str]) -> str:
+    """A call of a function that is this tree, with the SQL of its leaves."""
+    leaves: list[str] = []
+
+    def build(here: Any, room: int) -> Callable[[Sequence[Any]], Any]:
+        parts = _operands(here)
+        if not parts or room < len(parts):
+            leaves.append(leaf(here))
+            place = len(leaves) - 1
+            return lambda given: known(given[place])
+        built = [build(part, some) for part, some in zip(parts, _shares(parts, room), strict=True)]
+        return lambda given: _combined(here, [each(given) for each in built])
+
+    whole = build(tree, _LEAVES)
+    called = s.function("dql_tree", lambda *given: encoded(whole(given)))
+    return f"{called}({', '.join(leaves)})"
+
+
+def reckon(operator: str, left: Any, right: Any) -> Any:
+    """For SQL: what two numbers give, NaN among them."""
+    return encoded(arithmetic(operator, known(left), known(right)))
+
+
+def _shares(parts: Sequence[Any], room: int) -> list[int]:
+    """How many leaves each may have: the largest what the others leave, as in a long chain."""
+    sizes = [_leaf_count(part, room) for part in parts]
+    largest = max(range(len(parts)), key=sizes.__getitem__)
+    left = room - (sum(sizes) - sizes[largest])
+    if left < 1:
+        return [room // len(parts)] * len(parts)
+    return [left if at == largest else size for at, size in enumerate(sizes)]
+
+
+def _leaf_count(tree: Any, most: int) -> int:
+    """Leaves, as far as it matters."""
+    parts, found = _operands(tree), 0
+    for part in parts:
+        found += _leaf_count(part, most - found)
+        if found >= most:
+            break
+    return found if parts else 1
+
+
+def _combined(tree: Any, parts: Sequence[Any]) -> Any:
+    match tree:
+        case r.All():
+            return 0 if 0 in parts else None if None in parts else 1
+        case r.Either():
+            return 1 if 1 in parts else None if None in parts else 0
+        case r.Not():
+            return None if parts[0] is None else 1 - parts[0]
+        case r.Arithmetic(operator):
+            return arithmetic(operator, *parts)
+    return arithmetic("-", 0, *parts)
+
+
+# Figures of series, those of saved evaluations among them
+
+_FIGURES = frozenset({"last", "min", "max", "last_step", "min_step", "max_step", "n"})
+_COLUMNS = "last, min, max, last_step, min_step, max_step, n"
+
+
+def series(name: str) -> list[tuple[str, str]]:
+    """(run, tag) as which it may be known: both can have slashes."""
+    cuts = [at for at, sign in enumerate(name) if sign == "/"]
+    return [("", name), *((name[:at], name[at + 1 :]) for at in cuts)]
+
+
+def known_series(s: Statement, name: str) -> list[tuple[str, str]]:
+    """Those of them of which there is any series."""
+    key = "series", name
+    if key not in s.cache:
+        pairs = series(name)
+        if len(pairs) > 1:
+            pairs = [
+                pair
+                for pair in pairs
+                if s.db.value("SELECT 1 FROM metric WHERE tag = ? LIMIT 1", pair[1:])
+            ]
+        s.cache[key] = pairs
+    found: list[tuple[str, str]] = s.cache[key]
+    return found
+
+
+def figure(s: Statement, range_: Range, name: str, wanted: str) -> str:
+    """Null where there is no such series; derived networks were never measured."""
+    assert wanted in _FIGURES
+    if range_.ground == "derived_":
+        return "NULL"
+    found = f"(SELECT {wanted} FROM metric WHERE {_rows(s, range_, name)})"
+    if (table := evaluated(s, name)) is not None:
+        at = f"{table} WHERE version_id = {range_.alias}.id"
+        found = (
+            f"CASE WHEN EXISTS (SELECT 1 FROM {at})"
+            f" THEN (SELECT {wanted} FROM {at}) ELSE {found} END"
+        )
+    return found
+
+
+def _rows(s: Statement, range_: Range, name: str) -> str:
+    pairs = known_series(s, name)
+    if not pairs:
+        return "0"
+    at = f"version_id = {range_.alias}.id"  # ids of derived networks are those of no version
+    if len(pairs) == 1:
+        run, tag = pairs[0]
+        return f"{at} AND tag = {s.bind(tag)} AND run = {s.bind(run)}"
+    either = " OR ".join(f"(tag = {s.bind(tag)} AND run = {s.bind(run)})" for run, tag in pairs)
+    return f"{at} AND ({either}) ORDER BY run DESC, tag DESC LIMIT 1"
+
+
+def evaluated(s: Statement, name: str) -> str | None:
+    """A table of the figures of versions that were evaluated, if any was as to this metric."""
+    if "evaluations" not in s.cache:
+        s.cache["evaluations"] = evaluations(s.db)
+    found = {
+        version: values[name]
+        for version, values in s.cache["evaluations"].items()
+        if name in values
+    }
+    if not found:
+        return None
+    key = "evaluated", name
+    if key not in s.cache:
+        rows = [_merged(s, version, name, value) for version, value in found.items()]
+        s.cache[key] = s.made(
+            "evaluated", f"version_id INTEGER PRIMARY KEY, {_COLUMNS}", [row for row in rows if row]
+        )
+    return str(s.cache[key])
+
+
+def _merged(s: Statement, version: int, name: str, value: float) -> tuple[Any, ...]:
+    """The newest evaluation counts for more than how training ended."""
+    last = stored(value)
+    pairs = known_series(s, name)
+    for run, tag in sorted(pairs, reverse=True):
+        row = s.db.row(
+            f"SELECT {_COLUMNS} FROM metric WHERE version_id = ? AND tag = ? AND run = ?",
+            (version, tag, run),
+        )
+        if row is not None:
+            return version, last, *row[1:]
+    return version, last, last, last, None, None, None, 1
+
+
+def evaluations(db: Database) -> dict[int, dict[str, float]]:
+    """Per row of a version: each metric as the newest evaluation of its own weights gave it."""
+    found: dict[int, dict[str, float]] = {}
+    for digest in sorted(facts.evaluated(db)):
+        row = db.row(
+            "SELECT version.id, step FROM version LEFT JOIN snapshot"
+            " ON snapshot.version_id = version.id AND own WHERE hash = ?",
+            (digest,),
+        )
+        if row is None:
+            continue
+        for data in facts.evaluations(db, digest):
+            if data["step"] in (None, row[1]):
+                for name, value in data["metrics"].items():
+                    if isinstance(value, (int, float)) or value in NON_FINITE:
+                        found.setdefault(row[0], {})[name] = float_of(value)
+    return found
+
+
+# Values that may be NaN
+
+_NO_NUMBER = b"n"  # what no value is
+_TURNED = {">": "<", ">=": "<="}
+
+
+def possible(value: r.Value) -> bool:
+    """Whether it may be NaN."""
+    match value:
+        case r.Constant(constant):
+            return is_nan(constant)
+        case r.Metric(_, _, figure):
+            return figure in ("last", "min", "max")
+        case r.Negative(inner):
+            return possible(inner)
+        case r.Coalesce(values):
+            return any(map(possible, values))
+        case r.Aggregate("min" | "max", inner) if inner is not None:
+            return possible(inner)
+        case r.Aggregate(function):
+            return function != "count"
+    return not isinstance(value, r.Column | r.NodeCount | r.ManyValue | r.Whole | r.Listed)
+
+
+def compared(sign: str, left: str, right: str, odd: tuple[bool, bool], positive: bool) -> str:
+    """SQL that compares two values of one kind; `odd`: which of them may be NaN.
+
+    With NaN `!=` is true and all else false; null beside it is null. `positive`: null may as well
+    be false.
+    """
+    if sign in _TURNED:
+        sign, left, right, odd = _TURNED[sign], right, left, odd[::-1]
+    plain = f"{left} {sign} {right}"
+    if sign == "!=" and all(odd):
+        return f"({plain} OR ({left} = {NAN} AND {right} = {NAN}))"
+    if sign == "=" and all(odd):
+        return f"({plain} AND NOT ({left} = {NAN} AND {right} = {NAN}))"
+    if sign not in ("=", "!=") and odd[1]:
+        if positive:
+            return f"({plain} AND {right} < {NAN})"
+        # A value that is not equal to itself is null, and then so is the whole expression.
+        return f"({plain} AND ({right} < {NAN} OR {left} != {left}))"
+    return f"({plain})"
+
+
+def options(values: tuple[r.Constant, ...]) -> list[Any]:
+    """The values that `in` compares with: NaN equals nothing, but it is not null."""
+    return [_NO_NUMBER if possible(each) else each.value for each in values]
+
+
+def none_of(column: str) -> str:
+    """The same, of a column that a query gives."""
+    return f"CASE WHEN {column} = {NAN} THEN x'{_NO_NUMBER.hex()}' ELSE {column} END"
+
+
+# Values
 
 # The number, text or blob that a hyperparameter is compared as.
 _TYPED = (

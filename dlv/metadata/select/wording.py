@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from dlv.metadata.select import relations
-from dlv.metadata.select.node_sets import Hop, Named, Nodal, Nodes, Pick
-from dlv.metadata.select.relations import Condition, Value
+from dlv.metadata.select.relations import Condition, Hop, Named, Nodal, Nodes, Pick, Value
 from dlv.network.patterns import AttributeTest, Pattern
 
 SHORT = 12  # characters of a hash

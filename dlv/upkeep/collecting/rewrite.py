@@ -13,7 +13,7 @@ import dlv.archiving.reencode as reencode
 import dlv.disk.durable as durable
 import dlv.recovery.superseded as superseded
 from dlv.archiving.packing import Packing
-from dlv.metadata import collected, storage
+from dlv.metadata import collected, usage
 from dlv.pas.chunks import SUFFIX
 from dlv.pas.packs import Pack
 from dlv.repository.handle import Repository
@@ -63,7 +63,7 @@ def rewrite(
     for sparse in packs:
         with Pack(durable.path_of(repository.packs, sparse.name, SUFFIX)) as pack:
             empty = [row.matrix for row in pack.encodings if row.empty]
-        held, others = storage.used_in(db, sparse.name)
+        held, others = usage.used_in(db, sparse.name)
         matrices |= dict.fromkeys(m for m in [*held, *empty] if m in marked.matrices)
         objects |= dict.fromkeys(other for other in others if other in needed)
     with closing(MatrixStore.of(repository)) as store:

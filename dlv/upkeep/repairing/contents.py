@@ -18,7 +18,7 @@ import dlv.repository.handle as repositories
 from dlv.archiving.reencode import Overlay
 from dlv.errors import DlvError
 from dlv.kinds import Piece, Raw
-from dlv.metadata import bounds, collected, matrices, storage
+from dlv.metadata import bounds, collected, matrices, usage
 from dlv.metadata.matrices import PackIndex
 from dlv.pas.chunks import SUFFIX
 from dlv.pas.footer import Encoding
@@ -59,7 +59,7 @@ def lost(repository: Repository, packs: Iterable[str], matrices_: Iterable[str])
     """All that the catalogue finds in damaged packs, and matrices that cannot be decoded."""
     found = Lost(list(packs), dict.fromkeys(matrices_))
     for pack in found.packs:
-        held, others = storage.used_in(repository.database, pack)
+        held, others = usage.used_in(repository.database, pack)
         found.matrices |= dict.fromkeys(held)
         found.objects |= dict.fromkeys(others)
     return found
@@ -151,10 +151,10 @@ def forget(repository: Repository, packs: Sequence[str]) -> list[Path]:
     db = repository.database
     gone = []
     for name in packs:
-        held, others = storage.used_in(db, name)
+        held, others = usage.used_in(db, name)
         records = [other for kind, other in others if kind == "bounds"]
         tables = {other for kind, other in others if kind == "table"}
-        needed = tables & storage.tables_named(db)
+        needed = tables & usage.tables_named(db)
         if held or needed or any(kind not in ("bounds", "table") for kind, _ in others):
             continue
         with db.atomic():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dlv.dql.bind.faults import Fault, Faults, MissingReferences, WrongQuery, refuse
+from dlv.dql.bind.binder import Fault, Faults, MissingReferences, WrongQuery, refuse
 from dlv.dql.words.ast import Span
 
 TEXT = "select m\nwhere m.lr = nope"

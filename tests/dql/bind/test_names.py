@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import dlv.dql.bind.names as names
+import dlv.dql.bind.queries as queries
+from dlv.dql.bind.binder import Faults, MissingReferences, WrongQuery
 from dlv.dql.bind.bound import Bound, ConfigFile
-from dlv.dql.bind.faults import Faults, MissingReferences, WrongQuery
 from dlv.dql.words import ast
 from dlv.dql.words.diagnosis import SyntaxFault
 from dlv.dql.words.parser import parse
@@ -52,7 +52,7 @@ def db() -> Iterator[Database]:
 def resolve(db: Database, text: str, defining: str | None = None) -> Bound:
     (statement,) = parse(text)
     query = statement if isinstance(statement, ast.Query) else statement.query
-    return names.resolve(
+    return queries.resolve(
         *(text, query, KnownNames(db), PARAMETERS), defining=defining, config_file=config_file
     )
 
@@ -107,7 +107,7 @@ def test_every_valid_query_binds_or_says_why_not(db: Database, text: str) -> Non
     for statement in parse(text):
         query = statement if isinstance(statement, ast.Query) else statement.query
         try:
-            bound = names.resolve(
+            bound = queries.resolve(
                 *(text, query, KnownNames(db), PARAMETERS), config_file=config_file
             )
             assert bound.query is not None or bound.derivations or bound.evaluation is not None
@@ -269,7 +269,7 @@ def check(db: Database, text: str) -> None:
     for statement in statements:
         query = statement if isinstance(statement, ast.Query) else statement.query
         try:
-            bound = names.resolve(
+            bound = queries.resolve(
                 *(text, query, KnownNames(db), PARAMETERS), config_file=config_file
             )
         except Faults as error:

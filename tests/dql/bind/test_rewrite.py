@@ -14,9 +14,9 @@ from random import Random
 
 import pytest
 
-import dlv.dql.bind.names as names
+import dlv.dql.bind.queries as queries
+from dlv.dql.bind.binder import WrongQuery
 from dlv.dql.bind.bound import Bound
-from dlv.dql.bind.faults import WrongQuery
 from dlv.dql.bind.rewrite import RULES, Rule, applied, rewrite
 from dlv.dql.words import ast
 from dlv.dql.words.parser import parse
@@ -50,7 +50,7 @@ def db() -> Iterator[Database]:
 def resolve(db: Database, text: str) -> Bound:
     (statement,) = parse(text)
     assert isinstance(statement, ast.Query)
-    return names.resolve(text, statement, KnownNames(db), {"lr": 0.1, **PARAMETERS})
+    return queries.resolve(text, statement, KnownNames(db), {"lr": 0.1, **PARAMETERS})
 
 
 def after(db: Database, rule: Rule, text: str) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from dlv.dql.bind.trees import changed, renamed
-from dlv.metadata.select.node_sets import Named, Nodes
 from dlv.metadata.select.relations import (
     All,
     AnyNode,
@@ -13,9 +11,13 @@ from dlv.metadata.select.relations import (
     Compare,
     Constant,
     Hyperparameter,
+    Named,
+    Nodes,
     Not,
     Same,
     Truth,
+    map_tree,
+    rename_variable,
 )
 from dlv.network.selector import selector
 
@@ -24,18 +26,18 @@ TREE = All((LESS, Not(Same("m", "n")), Truth(None)))
 
 
 def test_what_stays_equal_is_the_same_object() -> None:
-    assert changed(TREE, lambda part: part) is TREE
+    assert map_tree(TREE, lambda part: part) is TREE
 
     def change(part: Any) -> Any:
         return Truth(True) if isinstance(part, Same) else part
 
-    found = changed(TREE, change)
+    found = map_tree(TREE, change)
     assert found == All((LESS, Not(Truth(True)), Truth(None)))
     assert found.parts[0] is LESS
 
 
 def test_only_variables_are_renamed() -> None:
-    assert renamed(TREE, "m", "x") == All(
+    assert rename_variable(TREE, "m", "x") == All(
         (
             Compare("<", Column("x", "number"), Constant("m")),
             Not(Same("x", "n")),
@@ -43,6 +45,6 @@ def test_only_variables_are_renamed() -> None:
         )
     )
     nodes = Nodes("m", Named(selector("m*")))
-    assert renamed(AnyNode(nodes), "m", "x").nodes.variable == "x"
+    assert rename_variable(AnyNode(nodes), "m", "x").nodes.variable == "x"
     key = Compare("=", Hyperparameter("n", "m"), Constant(1))
-    assert renamed(key, "m", "x") is key
+    assert rename_variable(key, "m", "x") is key

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-import dlv.dql.bind.names as names
+import dlv.dql.bind.queries as queries
+from dlv.dql.bind.binder import WrongQuery
 from dlv.dql.bind.bound import ConfigFile
-from dlv.dql.bind.faults import WrongQuery
 from dlv.dql.words import ast
 from dlv.dql.words.parser import parse
 from dlv.metadata.database import Database
@@ -38,7 +38,7 @@ def varied(db: Database, when: str, trainer: Any = ("python", "train.py")) -> An
     (query,) = parse(text)
     assert isinstance(query, ast.Query)
     file = ConfigFile("own.toml", {"trainer": trainer})
-    bound = names.resolve(text, query, KnownNames(db), config_file=lambda _: file)
+    bound = queries.resolve(text, query, KnownNames(db), config_file=lambda _: file)
     assert bound.evaluation is not None
     return bound.evaluation.varied[0]
 

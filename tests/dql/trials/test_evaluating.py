@@ -14,8 +14,7 @@ import pytest
 import dlv.dql.saved as saved
 from dlv.api import Repo
 from dlv.dql import execute
-from dlv.dql.execute import Asked
-from dlv.dql.outcome import Explained
+from dlv.dql.outcome import Explained, QueryOptions
 from dlv.dql.trials.evaluating import AllFailed
 from dlv.errors import Conflict, DlvError, NotFound, UnsafeInput, UsageError
 from dlv.metadata import versions
@@ -279,7 +278,7 @@ def test_explained_and_tried_only(repository: Repository) -> None:
         f"{BASE} vary config.base_lr in [0.1, 0.2] and config.seed in 0..2"
         ' keep top(1, m["loss"], 5) budget(hours = 1) into "x"'
     )
-    (plan,) = execute.run(repository, f"explain {text}", Asked(directory=repository.root))
+    (plan,) = execute.run(repository, f"explain {text}", QueryOptions(directory=repository.root))
     assert isinstance(plan, Explained)
     assert plan.lines[0] == "m: 2 networks x 6 configurations = 12 trials, <= 240 steps"
     assert "  vary config.seed in 0..2  3 values" in plan.lines

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dlv.metadata import derived, facts
+from dlv.metadata import facts, networks
 from dlv.metadata.database import Database
-from dlv.metadata.derived import DerivedNetwork
+from dlv.metadata.networks import DerivedNetwork
 from dlv.metadata.rows import Column, VersionCell
 from dlv.metadata.select import relations as r
 from dlv.metadata.select import statement as select
@@ -430,10 +430,10 @@ def test_evaluations_count_as_the_last_value() -> None:
 
 
 def test_derived_networks_beside_those_of_the_catalogue(made: Catalogue) -> None:
-    batch = derived.insert_derived(
+    batch = networks.insert_derived(
         made.db, [DerivedNetwork(made.hashes["a"], each, figures(each)) for each in (TORCH, PLAIN)]
     )
-    again = derived.insert_derived(
+    again = networks.insert_derived(
         made.db, [DerivedNetwork(made.hashes["b"], TORCH, figures(TORCH))]
     )
     assert (batch, again) == (batch, batch + 1)
@@ -479,7 +479,7 @@ def test_a_reader_may_ask_of_derived_networks_too(tmp_path: Path) -> None:
     try:
         made.db = Database(tmp_path / "c.db", create=False)
         with made.db.snapshot():
-            batch = derived.insert_derived(
+            batch = networks.insert_derived(
                 made.db, [DerivedNetwork(made.hashes["a"], TORCH, figures(TORCH))]
             )
             item = r.Item("m", r.Listed(nodes(WIDE), "m"))

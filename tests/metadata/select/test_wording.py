@@ -7,7 +7,6 @@ import re
 import pytest
 
 from dlv.metadata.select import wording
-from dlv.metadata.select.node_sets import Fitting, Hop, Named, Nodes, Pick
 from dlv.metadata.select.relations import (
     Aggregate,
     All,
@@ -22,7 +21,9 @@ from dlv.metadata.select.relations import (
     Either,
     EveryNode,
     Fits,
+    Fitting,
     Fixed,
+    Hop,
     Hyperparameter,
     Is,
     IsNull,
@@ -32,11 +33,14 @@ from dlv.metadata.select.relations import (
     Matches,
     Metric,
     MetricAt,
+    Named,
     Negative,
     NodeCount,
+    Nodes,
     NodeValue,
     Not,
     OneOf,
+    Pick,
     Related,
     Same,
     Truth,

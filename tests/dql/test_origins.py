@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dlv.api as api
-from dlv.dql.derive import origins
+from dlv.dql import deriving
 from dlv.metadata import versions
 from dlv.weights.store import MatrixStore
 
@@ -41,7 +41,7 @@ def test_a_network_comes_with_the_shapes_of_its_weights(
         made = repo.commit("one", name="a", weights=weights, orphan=True)
         store = MatrixStore.of(repo.repository)
         found = {
-            version.label: origins.of_version(repo.repository, store, version)
+            version.label: deriving.of_version(repo.repository, store, version)
             for version in versions.all_versions(repo.repository.database)
         }
         assert found["bare@1"] is None

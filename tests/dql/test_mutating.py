@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from dlv.dql import deriving
 from dlv.dql.bind.bound import Change, Delete, Insert, Replace, Set
-from dlv.dql.derive import mutating
-from dlv.dql.derive.matching import Layers
-from dlv.dql.derive.mutating import NothingFits
+from dlv.dql.deriving import NothingFits
+from dlv.dql.matching import Layers
 from dlv.errors import Conflict, UsageError
 from dlv.network.edits.edit import Editor
 from dlv.network.graph import Network
@@ -20,13 +20,13 @@ RELU = making("RELU")
 
 
 def changed(network: Network, *changes: Change, value: Any = None) -> Network:
-    tasks = mutating.tasks(Layers(network), changes, ())
+    tasks = deriving.find_tasks(Layers(network), changes, ())
     tasks = [
-        mutating.Task(t.change, t.places, t.change.values[0] if isinstance(t.change, Set) else None)
+        deriving.Task(t.change, t.places, t.change.values[0] if isinstance(t.change, Set) else None)
         for t in tasks
     ]
     editor = Editor(network)
-    mutating.done(editor, tasks)
+    deriving.do_tasks(editor, tasks)
     return editor.finish().network
 
 
@@ -241,4 +241,4 @@ class TestNames:
     ],
 )
 def test_in_words(change: Change, text: str) -> None:
-    assert mutating.text(change) == text
+    assert deriving.change_text(change) == text

@@ -11,12 +11,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dlv.weights.catalogue as catalogue
+from dlv.dql import matching
 from dlv.dql.bind.bound import Chosen
-from dlv.dql.derive import matching
-from dlv.dql.derive.matching import Layers
+from dlv.dql.matching import Layers
 from dlv.dql.words import ast
-from dlv.metadata.select.node_sets import Fitting, Hop, Named, Nodal, Nodes, Pick, Step
-from dlv.metadata.select.relations import Compare, Constant, Fits, NodeValue
+from dlv.metadata.select.relations import (
+    Compare,
+    Constant,
+    Fits,
+    Fitting,
+    Hop,
+    Named,
+    Nodal,
+    Nodes,
+    NodeValue,
+    Pick,
+    Step,
+)
 from dlv.network.graph import Input, Network, Node
 from dlv.network.patterns import Pattern
 from dlv.network.selector import selector

@@ -12,8 +12,7 @@ import pytest
 from dlv.dql.words import tables
 from dlv.dql.words.ast import Span
 from dlv.dql.words.building import MAKERS
-from dlv.dql.words.parser import parse
-from dlv.dql.words.reducing import Stopped, tree, way
+from dlv.dql.words.parser import Stopped, parse, tree, way
 from tests.dql.fuzzing import texts, valid
 
 ODD = [

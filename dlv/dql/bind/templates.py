@@ -1,36 +1,188 @@
-"""Templates of a query: `POOL("MAX")` as a pattern of nodes, `RELU("relu$1")` as a node to make."""
+"""Templates: `POOL("MAX")` as a pattern of nodes, `RELU("relu$1")` as a node to make.
+
+With the attributes that nodes have, and with captures: in `m["conv*($1)"].next has RELU("relu$1")`
+each node stands beside what the capture of its name names.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
-from dlv.dql.bind import captured
-from dlv.dql.bind.attribute_names import of_operation
 from dlv.dql.bind.binder import Binder
 from dlv.dql.bind.bound import Making
 from dlv.dql.bind.constants import is_constant, plain
+from dlv.dql.bind.things import BOOLEAN, LIST, NUMBER, TEXT
 from dlv.dql.words import ast
 from dlv.errors import UsageError, nearest
+from dlv.metadata.select.relations import All, AnyNode, Condition, Either, Named, Nodes, Not
+from dlv.network.fields import Kind
 from dlv.network.patterns import AttributeTest, Pattern
 from dlv.network.selector import Selector
 from dlv.network.templates import template
-from dlv.network.vocabulary import OPS, Default, attributes
+from dlv.network.vocabulary import OPS, RESHAPES, Attribute, Default, attributes
+
+# The attributes that queries may ask of nodes, by the operations that have them
+
+# Of every node.
+GENERAL: dict[str, frozenset[str]] = {
+    "name": frozenset({TEXT}),
+    "alias": frozenset({TEXT}),
+    "op": frozenset({TEXT}),
+    "variant": frozenset({TEXT}),
+    "out_shape": frozenset({LIST, NUMBER, TEXT}),
+    "n_params": frozenset({NUMBER}),
+}
+# Kinds of values that may stand beside an attribute: one number stands for a list of them, too.
+_KINDS = {
+    Kind.INT: (NUMBER,),
+    Kind.FLOAT: (NUMBER,),
+    Kind.BOOL: (BOOLEAN,),
+    Kind.TEXT: (TEXT,),
+    Kind.DTYPE: (TEXT,),
+    Kind.INTS: (NUMBER, LIST),
+    Kind.AXES: (NUMBER, LIST),
+    Kind.SHAPE: (NUMBER, TEXT, LIST),
+    Kind.PER_AXIS: (NUMBER, LIST),
+    Kind.PER_AXIS_OR_NULL: (NUMBER, LIST),
+    Kind.PAIRS: (NUMBER, LIST),
+}
+
+
+@cache
+def of_operation(op: str, variant: str | None = None) -> dict[str, frozenset[str]]:
+    """The attributes of an operation's own, and the kinds of what they may hold."""
+    attributes: list[Attribute] = [
+        each
+        for each in OPS[op].attributes
+        if variant is None or not each.variants or variant in each.variants
+    ]
+    if op == "RESHAPE":
+        attributes += [each for kind in RESHAPES.values() for each in kind]
+    return _by_name(attributes)
+
+
+@cache
+def everywhere() -> dict[str, frozenset[str]]:
+    """Those of all operations together, and what every node has."""
+    found = dict(GENERAL)
+    for op in OPS:
+        for name, kinds in of_operation(op).items():
+            found[name] = found.get(name, frozenset()) | kinds
+    return found
+
+
+def _by_name(attributes: Iterable[Attribute]) -> dict[str, frozenset[str]]:
+    found: dict[str, frozenset[str]] = {}
+    for each in attributes:
+        found[each.name] = found.get(each.name, frozenset()) | frozenset(_KINDS[each.kind])
+    return found
+
+
+# Captures
+
+MOST = 1000  # texts that a capture may stand for
+EXAMPLE = 'm["conv*($1)"].next has RELU("relu$1")'
+
+Captures = Mapping[int, str]
+
+
+_PUT = re.compile(r"\\.|\(\$[0-9]\)|\$([0-9])", re.DOTALL)
+
+
+def numbers(text: str) -> list[int]:
+    """Of the captures that a text puts in: 1 of `relu$1`, none of `relu\\$1` and `relu($1)`."""
+    return [int(found[1]) for found in _PUT.finditer(text) if found[1]]
+
+
+def put_in(text: str, captures: Captures) -> str:
+    """The selector with these texts in it, each sign of which stands for itself."""
+
+    def put(found: re.Match[str]) -> str:
+        if not found[1]:
+            return found[0]
+        return re.sub(r"([][\\*?()!,-])", r"\\\1", captures[int(found[1])])
+
+    return _PUT.sub(put, text)
+
+
+def refuse(binder: Binder, text: str, span: ast.Span) -> None:
+    """Where nothing was captured, `$1` would be a text that no name has."""
+    if found := numbers(text):
+        raise binder.fault(
+            span,
+            f"`${found[0]}` stands for nothing here",
+            why="what a selector has captured can be named in the template behind its `has`",
+            hint=f"{EXAMPLE}; \\${found[0]} is the text itself",
+        )
+
+
+def wanted(templates: Sequence[ast.Template]) -> set[int]:
+    """The captures that any of the templates speaks of."""
+    texts = (a.value.value for t in templates for a in t.args if isinstance(a.value, ast.Text))
+    return {number for text in texts for number in numbers(text)}
+
+
+def some(
+    binder: Binder,
+    part: ast.Has,
+    nodes: Nodes,
+    derived: bool,
+    test: Callable[[Captures], Condition],
+) -> Callable[[bool], Condition]:
+    """Whether a node is so, or (False) one is not, for each text that may have been captured."""
+    pattern = nodes.start.pattern if isinstance(nodes.start, Named) else None
+    asked = wanted(part.templates)
+    if not isinstance(pattern, Selector) or not asked <= set(pattern.captures) or derived:
+        missing = min(asked - set(pattern.captures) if isinstance(pattern, Selector) else asked,
+                      default=min(asked))  # fmt: skip
+        why = "names of networks that a query makes are not known beforehand" if derived else None
+        raise binder.fault(
+            part.span, f"nothing was captured as `${missing}`", why=why, hint=EXAMPLE
+        )
+    found = {
+        tuple(sorted(caught.items()))
+        for name in binder.known.layers
+        if (caught := pattern.match(name)) is not None
+    }
+    if len(found) > MOST:
+        raise UsageError(
+            f'"{pattern.text}" captures more than {MOST} texts', hint="narrow it: conv*($1)"
+        )
+
+    def holds(so: bool) -> Condition:
+        parts = []
+        for texts in sorted(found):
+            one = replace(nodes, start=Named(pattern, texts))
+            fits = test(dict(texts))
+            parts.append(AnyNode(one, fits if so else Not(fits)))
+        return Either(tuple(parts))
+
+    return holds
+
+
+def of_nodes(quantifier: str | None, nodes: Nodes, holds: Callable[[bool], Condition]) -> Condition:
+    if quantifier == "every":
+        return All((AnyNode(nodes), Not(holds(False))))
+    return Not(holds(True)) if quantifier == "no" else holds(True)
+
+
+# Templates
 
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
 
 
-def pattern(
-    binder: Binder, written: ast.Template, captures: captured.Captures | None = None
-) -> Pattern:
+def pattern(binder: Binder, written: ast.Template, captures: Captures | None = None) -> Pattern:
     """What `has` and selectors look for."""
 
     def selector(part: Any) -> Selector:
         text = _text(binder, part)
         if captures is None:
-            captured.refuse(binder, text, part.span)
-        return binder.selector(captured.put_in(text, captures or {}), part.span)
+            refuse(binder, text, part.span)
+        return binder.selector(put_in(text, captures or {}), part.span)
 
     op = _operation(binder, written.name, written.span, making=False)
     variant, name, raw = None, None, None
@@ -92,13 +244,7 @@ def making(binder: Binder, written: ast.Part) -> Making:
     try:
         made = template(op, *words, **attrs)
     except UsageError as error:
-        raise binder.fault(
-            written.span,
-            error.message,
-            why=error.why,
-            hint=error.hint or _example(op),
-            did_you_mean=error.did_you_mean,
-        ) from None
+        raise binder.refused(written.span, error, hint=_example(op)) from None
     _complete(binder, written, op, made.variant, attrs)
     return Making(op, made.variant, made.name, tuple(attrs.items()), written.span)
 

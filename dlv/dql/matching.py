@@ -15,8 +15,18 @@ from typing import Any
 import dlv.weights.catalogue as catalogue
 from dlv.dql.bind.bound import Chosen
 from dlv.metadata.networks import NodeFigures
-from dlv.metadata.select.node_sets import Hop, Named, Nodal, Nodes, Pick, Step
-from dlv.metadata.select.relations import All, Condition, NodeValue, Value
+from dlv.metadata.select.relations import (
+    All,
+    Condition,
+    Hop,
+    Named,
+    Nodal,
+    Nodes,
+    NodeValue,
+    Pick,
+    Step,
+    Value,
+)
 from dlv.metadata.select.truth import ElsewhereError, Layer, truth
 from dlv.network.graph import Network, Node
 from dlv.network.graph import plain as written

@@ -20,8 +20,8 @@ import dlv.versions.copying as copying
 import dlv.versions.lossy as lossy
 import dlv.versions.staging as staging
 import dlv.weights.catalogue as catalogue
+from dlv.dql import committing, deriving
 from dlv.dql.bind.bound import Delete, Derivation, Set
-from dlv.dql.derive import committing, deriving, origins
 from dlv.dql.outcome import Networks
 from dlv.errors import Conflict, DlvError, UsageError
 from dlv.metadata import facts, versions
@@ -72,13 +72,13 @@ def version(repository: Repository, label: str) -> Version:
 
 def derive(repository: Repository, label: str, asked: Derivation) -> Networks:
     store = MatrixStore.of(repository)
-    found = origins.of_version(repository, store, version(repository, label))
+    found = deriving.of_version(repository, store, version(repository, label))
     assert found is not None
     return deriving.derive(asked, [found], strict=True)
 
 
 def into(repository: Repository, label: str, asked: Derivation, **given: Any) -> Networks:
-    return committing.commit(
+    return committing.commit_networks(
         repository, derive(repository, label, asked), QUERY, author="Ada", **given
     )
 
@@ -182,13 +182,13 @@ class TestVersion:
     def test_of_a_network_derived_twice(self, repository: Repository, tmp_path: Path) -> None:
         """The weights are the stored ones, not those that fitted in between."""
         store = MatrixStore.of(repository)
-        first = origins.of_version(repository, store, version(repository, "net@1"))
+        first = deriving.of_version(repository, store, version(repository, "net@1"))
         assert first is not None
         smaller = deriving.derive(construct(Set(nodes("conv"), "out", (2,))), [first], strict=True)
         between = deriving.onward(smaller, smaller.models[0], first)
         again = construct(Set(nodes("conv"), "out", (4,)), into="same")
         made = deriving.derive(again, [between], strict=True)
-        committing.commit(repository, made, QUERY, author="Ada")
+        committing.commit_networks(repository, made, QUERY, author="Ada")
         found = checkout(repository, "same@1", tmp_path / "out")["same.safetensors"]
         assert np.array_equal(found["fc.weight"], _weights(2)["fc.weight"])
 
@@ -262,9 +262,9 @@ class TestRefused:
 
     def test_nothing_to_commit(self, repository: Repository) -> None:
         nothing = Networks("construct", "d", (), into="wide")
-        assert committing.commit(repository, nothing, QUERY, author="Ada") is nothing
+        assert committing.commit_networks(repository, nothing, QUERY, author="Ada") is nothing
         made = derive(repository, "net@1", construct(Delete(nodes("relu"))))
-        assert committing.commit(repository, made, QUERY, author="Ada") is made
+        assert committing.commit_networks(repository, made, QUERY, author="Ada") is made
         assert versions.of_name(repository.database, "wide") == []
 
 

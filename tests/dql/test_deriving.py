@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from dlv.dql import deriving
 from dlv.dql.bind.bound import Chosen, Delete, Derivation, Replace, Set
-from dlv.dql.derive import deriving
-from dlv.dql.derive.origins import Origin
+from dlv.dql.deriving import Origin
 from dlv.dql.outcome import Networks
 from dlv.errors import Conflict, NotFound, UsageError
 from dlv.metadata.select.relations import Compare, Constant, Fits, NodeValue

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dlv.dql.derive import matching as node_tests
+from dlv.dql import matching
 from dlv.metadata.select.relations import (
     All,
     Arithmetic,
@@ -37,7 +37,7 @@ ELSEWHERE = Compare("=", Column("m", "name"), Constant("lenet"))
 
 
 def holds(test: Condition) -> bool:
-    return node_tests.condition_holds(test, NODE.get, lambda: ("CONV", None, "conv1", NODE))
+    return matching.condition_holds(test, NODE.get, lambda: ("CONV", None, "conv1", NODE))
 
 
 def is_(left: Value, sign: str, right: Any) -> Compare:

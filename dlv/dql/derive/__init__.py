@@ -1,1 +1,0 @@
-"""`slice` and `construct`: networks made from networks; `deriving` is the way in."""
