@@ -26,6 +26,7 @@ from dlv.errors import UsageError, nearest, require
 from dlv.kinds import Array
 from dlv.network.forward import Forward, sizes_of
 from dlv.network.graph import Network, Node, Port
+from dlv.network.ops.op import op_of
 from dlv.network.program import Program
 
 _RANDOM = frozenset(
@@ -55,7 +56,7 @@ def check_runtime(network: Network, constant: Callable[[str], Array]) -> None:
     """UsageError for what two runs answer in two ways, or onnxruntime otherwise than ONNX says."""
     for node in network.nodes:
         source = node.source or {}
-        if node.op != "OP" or source.get("dialect") != "onnx":
+        if not op_of(node).raw or source.get("dialect") != "onnx":
             continue
         why = _doubt(node, source, network, constant)
         if why is not None:

@@ -11,11 +11,13 @@ from typing import Any
 from dlv.canonical import HASH, dumps, hash_bytes, hash_of, number
 from dlv.errors import Damaged, NewerFormat, NotFound, UsageError, nearest
 from dlv.network.fields import FieldError, dtype, label, labels, shape, whole
+from dlv.network.ops.op import Node as Node
+from dlv.network.ops.op import Port as Port
+from dlv.network.ops.op import op_of
 from dlv.network.sizes import Shape
-from dlv.network.vocabulary import OPS, RESHAPES, SIZE_KINDS, attributes, complete
+from dlv.network.vocabulary import OPS, attributes, complete
 
 FORMAT = 1
-Port = tuple[str, int]
 
 _NETWORK_KEYS = {"dlv_network", "inputs", "nodes", "outputs", "constants", "aliases"}
 _NODE_KEYS = {"name", "op", "variant", "attrs", "inputs", "params", "source", "out_shape"}
@@ -29,33 +31,6 @@ class Input:
     name: str
     shape: Shape
     dtype: str = "float32"
-
-
-@dataclass(frozen=True)
-class Node:
-    """One operation. `attrs` is complete and in normal form (vocabulary.complete).
-
-    `inputs` are (producer, its output port); the position is this node's port. `params`
-    maps slots to tensor names. `out_shape` is inferred (of port 0), but recorded for OP.
-    """
-
-    name: str
-    op: str
-    variant: str | None = None
-    attrs: Mapping[str, Any] = field(default_factory=dict)
-    inputs: tuple[Port, ...] = ()
-    params: Mapping[str, str] = field(default_factory=dict)
-    source: Mapping[str, Any] | None = None
-    out_shape: Shape | None = None
-
-    @property
-    def plumbing(self) -> bool:
-        return self.op == "RESHAPE"
-
-    @property
-    def sizes_only(self) -> bool:
-        """Whether what comes out depends on the shapes, not the values, of what goes in."""
-        return self.op == "RESHAPE" and self.attrs.get("kind") in SIZE_KINDS
 
 
 @dataclass(frozen=True)
@@ -173,7 +148,7 @@ class Network:
             name, port = node.inputs[0]
             if self._plumbing(name):
                 found[node.name] = found.get(name)
-            elif node.attrs.get("kind") == "getitem":
+            elif node.picks:
                 found[node.name] = (name, node.attrs["index"])
             else:
                 found[node.name] = (name, port)
@@ -309,7 +284,7 @@ def plain(value: Any) -> Any:
 
 
 def _node_json(node: Node) -> dict[str, Any]:
-    recorded = node.out_shape if node.op == "OP" else None
+    recorded = node.out_shape if op_of(node).raw else None
     return {
         "name": node.name,
         "op": node.op,
@@ -364,9 +339,9 @@ def _read_node(data: Any) -> Node:
     given = data["attrs"]
     if not isinstance(given, dict):
         raise FieldError(f"the attrs of node {name!r} are not an object")
-    kind = given.get("kind")
-    if op == "RESHAPE" and not (isinstance(kind, str) and kind in RESHAPES):
-        raise NewerFormat(f"node {name!r}: RESHAPE {given.get('kind')!r} is not known to this dlv")
+    kind, kinds = given.get("kind"), OPS[op].kinds
+    if kinds and not (isinstance(kind, str) and kind in kinds):
+        raise NewerFormat(f"node {name!r}: {op} {kind!r} is not known to this dlv")
     _keys(given, set(attributes(op, variant, given)), f"{op} node")
     params = labels(data["params"], f"the params of node {name!r}")
     source = data["source"]
@@ -378,7 +353,7 @@ def _read_node(data: Any) -> Node:
         except (ValueError, UnicodeEncodeError) as error:
             raise FieldError(f"the source of node {name!r}", why=str(error)) from error
     recorded = data["out_shape"]
-    if recorded is not None and op != "OP":
+    if recorded is not None and not OPS[op].raw:
         raise FieldError(f"node {name!r} has an out_shape and is no OP")
     return Node(
         name=name,

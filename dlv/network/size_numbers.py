@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dlv.errors import UsageError
-from dlv.network.graph import Node
+from dlv.network.ops.op import Node
 
 _MOST_BITS = 63
 Number = int | float | bool

@@ -11,17 +11,10 @@ from dlv.errors import UsageError, nearest
 from dlv.network.fields import FieldError, label
 from dlv.network.graph import Network, Node, Port
 from dlv.network.sizes import Shape
-from dlv.network.vocabulary import OPS, attributes, complete, slots
+from dlv.network.vocabulary import OPS, attributes, complete
 
 LONGEST = 2000
 _WORDS = {"true": True, "false": False, "null": None}
-# Which of the tensors that a node may do without a new one gets.
-_OPTIONAL = {
-    "BATCH": ("weight", "bias", "running_mean", "running_var"),
-    "LAYER": ("weight", "bias"),
-    "RMS": ("weight",),
-    "GROUP": ("weight", "bias"),
-}
 _TURNED = ("BATCH", "GROUP", "INSTANCE", "LRN")
 
 
@@ -46,7 +39,7 @@ class Template:
 
 def template(op: str, /, *words: str, also: Sequence[str] = (), **attrs: Any) -> Template:
     """`words` are the variant, of an operation that has some, and the name."""
-    known = [name for name in OPS if name not in ("OP", "INPUT")]
+    known = [name for name, each in OPS.items() if not (each.raw or each.placeholder)]
     if op not in known:
         close = [name for name in known if name == op.upper()] or nearest(op, known)
         raise UsageError(
@@ -182,19 +175,5 @@ def build(
             hint=error.hint,
             did_you_mean=error.did_you_mean,
         ) from error
-    params = {slot: f"{name}.{slot}" for slot in _filled(made, attrs)}
+    params = {slot: f"{name}.{slot}" for slot in OPS[made.op].fresh_slots(made.variant, attrs)}
     return Node(name, made.op, made.variant, attrs, inputs, params)
-
-
-def _filled(made: Template, attrs: Mapping[str, Any]) -> list[str]:
-    """The slots in which a new node has a tensor."""
-    optional: tuple[str, ...] = _OPTIONAL.get(made.variant or "", ())
-    if made.op in ("ADD", "MUL") and attrs["shape"] is not None:
-        optional = ("value",)
-    return [
-        slot.name
-        for slot in slots(made.op, made.variant, attrs)
-        if slot.when == "always"
-        or (slot.when == "bias" and attrs.get("bias"))
-        or (slot.when == "optional" and slot.name in optional)
-    ]

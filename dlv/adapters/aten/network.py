@@ -34,7 +34,7 @@ from dlv.canonical import matrix_hasher, number
 from dlv.network.fields import FieldError
 from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.inference import attribute_faults, enough
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import op_of
 from dlv.network.sizes import Shape, ShapeError, fits
 from dlv.network.vocabulary import complete
 
@@ -314,7 +314,7 @@ class _Conversion:
         if attribute_faults(node) or not enough(node):
             return None
         try:
-            layer = layer_of(node)
+            layer = op_of(node)
             shapes = layer.shape(node, inputs)
             wanted = layer.parameter_shapes(node, inputs)
         except ShapeError:

@@ -13,7 +13,7 @@ from dlv.errors import Damaged, UnsafeInput
 from dlv.network.fields import FieldError
 from dlv.network.graph import Node, Port
 from dlv.network.inference import attribute_faults
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import op_of
 from dlv.network.sizes import Shape, ShapeError
 from dlv.network.vocabulary import complete
 
@@ -101,7 +101,7 @@ class Builder:
             raise Damaged(f"{layer.where()}: {message}", why=rule)
         self.nodes.append(node)
         try:
-            shapes = layer_of(node).shape(node, [self.shape(port) for port in node.inputs])
+            shapes = op_of(node).shape(node, [self.shape(port) for port in node.inputs])
         except ShapeError:
             # What does not fit is told, with all the rest, where networks are verified.
             shapes = (None,)

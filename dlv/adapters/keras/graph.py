@@ -31,7 +31,7 @@ from dlv.errors import Damaged, UnsafeInput
 from dlv.network.fields import DTYPES, FieldError, whole
 from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.inference import attribute_faults, enough
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import op_of
 from dlv.network.sizes import Dim, Shape, ShapeError
 from dlv.network.vocabulary import complete
 
@@ -347,7 +347,7 @@ class Graph:
         if attribute_faults(node) or not enough(node):
             return (None,)
         try:
-            return layer_of(node).shape(node, [self.shapes.get(port) for port in node.inputs])
+            return op_of(node).shape(node, [self.shapes.get(port) for port in node.inputs])
         except ShapeError:  # `verify` names it
             return (None,)
 

@@ -15,7 +15,7 @@ from dlv.adapters.onnx.values import Formula, Known, Length, Literal, Sizes
 from dlv.canonical import matrix_hasher
 from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.inference import attribute_faults, enough
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import op_of
 from dlv.network.sizes import MAX_RANK, Dim, Shape, ShapeError
 from dlv.network.vocabulary import complete
 
@@ -193,7 +193,7 @@ class Builder:
         faults = attribute_faults(node)
         if faults or not enough(node):
             raise Cannot(faults[0][1] if faults else f"{op} has {len(inputs)} inputs")
-        layer = layer_of(node)
+        layer = op_of(node)
         given = [self.shapes.get(port) for port in inputs]
         shapes = layer.shape(node, given)
         if any(shape is not None and len(shape) > MAX_RANK for shape in shapes):

@@ -7,7 +7,8 @@ from functools import cache
 
 from dlv.dql.bind.things import BOOLEAN, LIST, NUMBER, TEXT
 from dlv.network.fields import Kind
-from dlv.network.vocabulary import OPS, RESHAPES, Attribute
+from dlv.network.ops.op import Attribute
+from dlv.network.vocabulary import OPS
 
 # Of every node.
 GENERAL: dict[str, frozenset[str]] = {
@@ -42,8 +43,7 @@ def of_operation(op: str, variant: str | None = None) -> dict[str, frozenset[str
         for each in OPS[op].attributes
         if variant is None or not each.variants or variant in each.variants
     ]
-    if op == "RESHAPE":
-        attributes += [each for kind in RESHAPES.values() for each in kind]
+    attributes += [each for kind in OPS[op].kinds.values() for each in kind]
     return _by_name(attributes)
 
 

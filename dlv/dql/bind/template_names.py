@@ -13,10 +13,11 @@ from dlv.dql.bind.bound import Making
 from dlv.dql.bind.constants import is_constant, plain
 from dlv.dql.words import ast
 from dlv.errors import UsageError, nearest
+from dlv.network.ops.op import Default
 from dlv.network.patterns import AttributeTest, Pattern
 from dlv.network.selector import Selector
 from dlv.network.templates import template
-from dlv.network.vocabulary import OPS, Default, attributes
+from dlv.network.vocabulary import OPS, attributes
 
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
 
@@ -49,7 +50,7 @@ def pattern(
             words.append((_text(binder, value), value))
     if OPS[op].variants and words:
         word, part = words.pop(0)
-        if op == "OP":
+        if OPS[op].raw:
             raw = selector(part)
         else:
             variant = _variant(binder, op, word, part)
@@ -121,7 +122,7 @@ def _called(binder: Binder, written: ast.Part) -> tuple[str, Sequence[ast.Argume
 
 
 def _operation(binder: Binder, name: str, span: ast.Span, *, making: bool) -> str:
-    known = [op for op in OPS if not making or op not in ("OP", "INPUT")]
+    known = [op for op in OPS if not making or not (OPS[op].raw or OPS[op].placeholder)]
     if name.upper() in known:
         return name.upper()
     variants = [f'{op}("{name.upper()}")' for op in known if name.upper() in OPS[op].variants]

@@ -25,8 +25,7 @@ from dlv.network.bounds.ball import (
 )
 from dlv.network.forward import Forward, forget, sizes_of
 from dlv.network.graph import Port
-from dlv.network.ops.layer import NoRule
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import NoRule, op_of
 from dlv.network.program import Program, Step
 
 MOST_CLASSES = 2048  # beyond, a table of all pairs of classes would be larger than the network
@@ -71,7 +70,7 @@ class Balls(Forward):
 
     def bounded(self, step: Step, run: BallRun) -> tuple[Ball, ...]:
         """What one step makes of its balls."""
-        return layer_of(step.node).bounds(step.node, run)
+        return op_of(step.node).bounds(step.node, run)
 
     def spread(self, known: Mapping[Port, Ball]) -> Floats:
         """How far each row's scores may be off, in a unit of its own."""

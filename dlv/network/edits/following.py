@@ -13,7 +13,7 @@ from dlv.network.edits.wiring import Wiring
 from dlv.network.fields import FieldError
 from dlv.network.graph import Network, Node
 from dlv.network.inference import attribute_faults, enough, input_shapes, node_shapes
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import op_of
 from dlv.network.sizes import Shape, ShapeError
 from dlv.network.templates import Habits, Template, build
 from dlv.network.verify import Problem, verify
@@ -25,7 +25,7 @@ _WINDOW = ("kernel", "stride", "pad", "dilation")
 
 def resize(wiring: Wiring, node: Node, given: Mapping[str, Any]) -> Node:
     """The node with other attributes, its slots as they then must be; the source is dropped."""
-    if node.op == "OP":
+    if op_of(node).raw:
         raise UsageError(
             f"`{node.name}` has no attributes", why="its operation is none that dlv knows"
         )
@@ -70,7 +70,7 @@ def varied(
     wiring: Wiring, node: Node, variant: str, given: Mapping[str, Any], habits: Habits
 ) -> Node:
     """The node as another variant: what both have in common stays, the rest is as in a new one."""
-    known = OPS[node.op].variants if node.op != "OP" else ()
+    known = () if op_of(node).raw else OPS[node.op].variants
     if not known:
         raise UsageError(f"`{node.name}` has no variants", why=f"{node.op} is of one kind")
     if variant not in known:
@@ -122,7 +122,7 @@ def _slots(node: Node, attrs: Mapping[str, Any]) -> dict[str, str]:
 def _start_states(wiring: Wiring, node: Node) -> None:
     """Zeros from which a recurrent layer starts get its new size."""
     shapes = [wiring.shape(node.inputs[0]), *[None] * (len(node.inputs) - 1)]
-    states = layer_of(node).shape(node, shapes)[1:]
+    states = op_of(node).shape(node, shapes)[1:]
     for (name, _), state in zip(node.inputs[1:], states, strict=False):
         fill = wiring.nodes.get(name)
         if fill is None or fill.attrs.get("kind") != "fill" or state is None:
@@ -181,7 +181,7 @@ def _parameters(wiring: Wiring, node: Node) -> Mapping[str, Shape | None]:
     if attribute_faults(node) or not enough(node):
         return {}
     try:
-        return layer_of(node).parameter_shapes(node, [wiring.shape(p) for p in node.inputs])
+        return op_of(node).parameter_shapes(node, [wiring.shape(p) for p in node.inputs])
     except ShapeError:
         return {}
 
@@ -222,7 +222,7 @@ def finish(wiring: Wiring) -> Network:
         known = was.get(wiring.renamed.get(node.name, node.name))
         if known is None or known[0].op != node.op or known[1] == inputs:
             return node
-        if node.op == "OP":
+        if op_of(node).raw:
             settled[node.name] = _unknown(wiring, node)
         else:
             settled[node.name] = _followed(wiring, node, known[1], inputs)
@@ -265,7 +265,7 @@ def _prune(wiring: Wiring) -> None:
 
 def _alive(nodes: Mapping[str, Node], ends: Sequence[str]) -> set[str]:
     found: set[str] = set()
-    todo = [*ends, *(node.name for node in nodes.values() if node.op == "LOSS")]
+    todo = [*ends, *(node.name for node in nodes.values() if op_of(node).always_needed)]
     while todo:
         name = todo.pop()
         if name in nodes and name not in found:

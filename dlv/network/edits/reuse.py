@@ -20,7 +20,7 @@ from dlv.network.inference import (
     input_shapes,
     node_shapes,
 )
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import op_of
 from dlv.network.sizes import Shape, ShapeError, text
 
 Block = tuple[tuple[Run, ...], ...]  # the runs of each axis
@@ -199,7 +199,7 @@ class Side:
             if not attribute_faults(node) and enough(node):
                 try:
                     given = input_shapes(node, self.shapes)
-                    shapes = layer_of(node).parameter_shapes(node, given)
+                    shapes = op_of(node).parameter_shapes(node, given)
                 except ShapeError:
                     shapes = {}
             self._known[node.name] = axes, shapes

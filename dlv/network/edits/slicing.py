@@ -8,10 +8,11 @@ from dataclasses import replace
 from dlv.errors import UsageError
 from dlv.network.edits.edit import Derived
 from dlv.network.edits.following import check_sound
-from dlv.network.edits.wiring import Edit, Wiring, gives_number, picks
+from dlv.network.edits.wiring import Edit, Wiring
 from dlv.network.effects import refuse_writes
 from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.inference import Ports, Tensors, node_shapes
+from dlv.network.ops.op import op_of
 from dlv.network.sizes import text
 
 SUPPORT = ("keep", "inputs")
@@ -148,7 +149,7 @@ class _Cut:
 
     def _asked(self, node: Node) -> Node:
         """A size node that asks a tensor which is at hand anyway, if the length has a symbol."""
-        if node.attrs.get("kind") != "size" or node.op != "RESHAPE":
+        if node.attrs.get("kind") != "size" or not node.plumbing:
             return node
         if node.inputs[0][0] in self.path or node.inputs[0] in self.ports:
             return node
@@ -186,13 +187,13 @@ class _Cut:
     def _check_cut(self, port: Port) -> None:
         """An input is one tensor."""
         node = self.wiring.nodes.get(port[0])
-        if node is not None and gives_number(node):
+        if node is not None and op_of(node).gives_number(node):
             raise UsageError(
                 f"the slice would need `{port[0]}` as an input, which is a number, no tensor",
                 hint="begin the slice at another node",
             )
         for reader in self.wiring.readers(port):
-            if picks(reader) and reader.name in self.path:
+            if reader.picks and reader.name in self.path:
                 raise UsageError(
                     f"a slice cannot begin at `{reader.name}`",
                     why=f"it takes one of the outputs of `{port[0]}`",

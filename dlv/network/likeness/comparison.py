@@ -11,6 +11,7 @@ from dlv.network.graph import Network, Node, Port, plain
 from dlv.network.inference import Tensors
 from dlv.network.likeness.alignment import Alignment, align_normal
 from dlv.network.likeness.normal import Normal, commutes, turned
+from dlv.network.ops.op import op_of
 from dlv.network.sizes import Shape
 
 # What an attribute may not be told as.
@@ -260,10 +261,10 @@ def _changes(old: Node, new: Node, alike: bool) -> list[Change]:
     if old.name != new.name:
         changes.append(Change("name", old.name, new.name))
     same_kind = (old.op, old.variant) == (new.op, new.variant)
-    if not same_kind or (old.op == "OP" and operation_text(old) != operation_text(new)):
+    if not same_kind or (op_of(old).raw and operation_text(old) != operation_text(new)):
         changes.append(Change("op", operation_text(old), operation_text(new), alike))
         return changes
-    if old.op == "OP" and _arguments(old) != _arguments(new):
+    if op_of(old).raw and _arguments(old) != _arguments(new):
         changes.append(Change("arguments", _arguments(old), _arguments(new)))
     if old.op == "NORM" and old.params.keys() != new.params.keys():
         changes.append(Change("tensors", sorted(old.params), sorted(new.params)))

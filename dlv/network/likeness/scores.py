@@ -9,6 +9,7 @@ from typing import Protocol
 
 from dlv.network.graph import Node, plain
 from dlv.network.likeness.normal import Normal
+from dlv.network.ops.op import op_of
 
 MOST_CELLS = 1_500_000  # of the alignment's table; longer rows are compared near its diagonal
 
@@ -77,7 +78,7 @@ class Sequencer:
             key = (kind, around, repr(attrs))
             if key not in self._numbers:
                 self._numbers[key] = len(self._samples)
-                raw = None if node.source is None or node.op != "OP" else node.source.get("op")
+                raw = None if node.source is None or not op_of(node).raw else node.source.get("op")
                 self._samples.append(_Sample(node.op, node.variant, raw, kind, around, attrs))
             known[id(node)] = self._numbers[key]
         return known[id(node)]

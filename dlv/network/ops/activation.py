@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dlv.kinds import Array
-from dlv.network.graph import Node
-from dlv.network.ops.layer import Elementwise, Layer, NoRule, NotRunnable, Run, Shapes
+from dlv.network.fields import Kind
+from dlv.network.ops.op import Attribute, Elementwise, Node, NoRule, Run, Shapes
 from dlv.network.sizes import Shape, axis_of
 
 if TYPE_CHECKING:
@@ -157,7 +157,8 @@ def _ends(curve: Curve, x: Array, radius: Array, y: Array) -> Array:
 
 
 class Relu(Elementwise):
-    op = "RELU"
+    name = "RELU"
+    attributes = (Attribute("slope", Kind.FLOAT, 0.0),)
 
     def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
         return (curve_of(node).function(run.inputs[0]),)
@@ -167,7 +168,14 @@ class Relu(Elementwise):
 
 
 class Act(Elementwise):
-    op = "ACT"
+    name = "ACT"
+    variants = ("GELU", "SILU", "SIGMOID", "TANH", "RELU6")
+    attributes = (
+        Attribute("approximate", Kind.TEXT, "none", choices=("none", "tanh"), variants=("GELU",)),
+    )
+
+    def within_loss(self, node: Node) -> str | None:
+        return "bce" if node.variant == "SIGMOID" else None
 
     def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
         return (curve_of(node).function(run.inputs[0]),)
@@ -177,7 +185,12 @@ class Act(Elementwise):
 
 
 class Dropout(Elementwise):
-    op = "DROPOUT"
+    name = "DROPOUT"
+    attributes = (Attribute("p", Kind.FLOAT, 0.5, minimum=0, maximum=1),)
+    dropout = True
+
+    def passes(self, node: Node) -> bool:  # noqa: ARG002
+        return True
 
     def forward(self, node: Node, run: Run) -> tuple[Array, ...]:  # noqa: ARG002
         return (run.inputs[0],)
@@ -187,7 +200,14 @@ class Dropout(Elementwise):
 
 
 class Softmax(Elementwise):
-    op = "SOFTMAX"
+    name = "SOFTMAX"
+    attributes = (Attribute("axis", Kind.INT, -1), Attribute("log", Kind.BOOL, False))
+
+    def keeps_order(self, node: Node) -> bool:
+        return node.attrs.get("axis") in (-1, 1)
+
+    def within_loss(self, node: Node) -> str | None:
+        return "cross_entropy" if self.keeps_order(node) else None
 
     def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
         if inputs[0]:
@@ -248,57 +268,3 @@ def log_softmax(x: Array, axis: int) -> Array:
 
     moved = x - x.max(axis=axis, keepdims=True)
     return np.asarray(moved - np.log(np.exp(moved).sum(axis=axis, keepdims=True)), moved.dtype)
-
-
-class Loss(Layer):
-    op = "LOSS"
-
-    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:  # noqa: ARG002
-        return ((),)
-
-    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:  # noqa: ARG002
-        raise NotRunnable(
-            node,
-            "a loss is part of training, not of what a model answers",
-            hint="name another node, or an output before the loss",
-        )
-
-
-class Placeholder(Layer):
-    """INPUT: a node that stands for what a cut-off part would have given."""
-
-    op = "INPUT"
-
-    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:  # noqa: ARG002
-        shape: Shape = node.attrs["shape"]
-        return (shape,)
-
-
-class Raw(Layer):
-    """OP: an operation outside the vocabulary, known by its recorded shape alone."""
-
-    op = "OP"
-
-    def ports(self, node: Node) -> int | None:  # noqa: ARG002
-        return None
-
-    def slots(self, node: Node) -> None:  # noqa: ARG002
-        return None
-
-    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:  # noqa: ARG002
-        return (node.out_shape,)
-
-    def flops(self, node: Node, inputs: Shapes, outputs: Shapes) -> int | None:  # noqa: ARG002
-        return None
-
-    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:  # noqa: ARG002
-        source = node.source or {}
-        raise NotRunnable(
-            node,
-            f"`{source.get('op')}` of the dialect {source.get('dialect')} is outside the"
-            " vocabulary that dlv runs by itself",
-            hint="pip install 'dlv[torch]', and dlv eval --engine torch",
-        )
-
-    def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:  # noqa: ARG002
-        raise NoRule(node, "it is outside the vocabulary")

@@ -5,16 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dlv.kinds import Array
-from dlv.network.graph import Node
-from dlv.network.ops.layer import Layer, NoRule, Run, Shapes
+from dlv.network.fields import Kind
+from dlv.network.ops.op import Attribute, Node, NoRule, Op, Run, Shapes
 from dlv.network.sizes import Dim, Shape, ShapeError, broadcast, elements, same, text
 
 if TYPE_CHECKING:
     from dlv.network.bounds.ball import Ball, BallRun
 
 
-class Attention(Layer):
-    op = "ATTENTION"
+class Attention(Op):
+    name = "ATTENTION"
+    inputs = (3, 4)
+    attributes = (
+        Attribute("heads", Kind.INT, None, nullable=True, minimum=1),
+        Attribute("causal", Kind.BOOL, False),
+        Attribute("scale", Kind.FLOAT, None, nullable=True),
+        Attribute("p", Kind.FLOAT, 0.0, minimum=0, maximum=1),  # dropout of the shares
+    )
 
     def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
         query, key, value = inputs[:3]

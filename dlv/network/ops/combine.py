@@ -7,16 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dlv.kinds import Array
-from dlv.network.graph import Node
-from dlv.network.ops.layer import Layer, NoRule, Run, Shapes
+from dlv.network.fields import Kind
+from dlv.network.ops.op import Attribute, Node, NoRule, Op, Run, Shapes, Slot
 from dlv.network.sizes import Dim, Shape, ShapeError, axis_of, broadcast, same, text
 
 if TYPE_CHECKING:
     from dlv.network.bounds.ball import Ball, BallRun
 
 
-class Concat(Layer):
-    op = "CONCAT"
+class Concat(Op):
+    name = "CONCAT"
+    inputs = (1, None)
+    attributes = (Attribute("axis", Kind.INT, 1),)
 
     def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
         known = [shape for shape in inputs if shape is not None]
@@ -68,8 +70,20 @@ class Concat(Layer):
         return (grains.settled(centre, found, box=grains.widest(balls)[1]),)
 
 
-class Combine(Layer):
+class Combine(Op):
     """ADD and MUL: of tensors, or of one with a number or a stored tensor."""
+
+    inputs = (1, None)
+    # The scalar or stored side; `shape` is that of the tensor in slot `value`.
+    attributes = (
+        Attribute("const", Kind.FLOAT, None, nullable=True),
+        Attribute("shape", Kind.SHAPE, None, nullable=True),
+    )
+    slots = (Slot("value", "optional"),)
+    commutes = True
+
+    def fresh_slots(self, variant: str | None, attrs: Mapping[str, Any]) -> list[str]:  # noqa: ARG002
+        return [] if attrs["shape"] is None else ["value"]
 
     def arity(self, node: Node) -> tuple[int, int | None]:
         one = node.attrs["const"] is not None or "value" in node.params
@@ -176,7 +190,7 @@ def one_dtype(sides: Sequence[Any]) -> list[Any]:
 
 
 class Add(Combine):
-    op = "ADD"
+    name = "ADD"
 
     def function(self, a: Array, b: Array) -> Array:
         return a + b
@@ -195,7 +209,7 @@ class Add(Combine):
 
 
 class Mul(Combine):
-    op = "MUL"
+    name = "MUL"
 
     def function(self, a: Array, b: Array) -> Array:
         return a * b

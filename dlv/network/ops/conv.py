@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from dlv.kinds import Array, Floats
-from dlv.network.graph import Node
+from dlv.network.fields import Kind
 from dlv.network.ops import linear
-from dlv.network.ops.layer import Layer, Run, Shapes, with_rank
+from dlv.network.ops.op import (
+    BIAS,
+    CHANNELS,
+    WEIGHT_AND_BIAS,
+    Attribute,
+    Node,
+    Op,
+    Run,
+    Shapes,
+    with_rank,
+)
 from dlv.network.ops.pooling import sums
 from dlv.network.ops.windows import (
     Axes,
@@ -29,6 +39,18 @@ if TYPE_CHECKING:
     from dlv.network.bounds import ball as balls
 
 
+_WINDOWS = (
+    Attribute("out", Kind.INT, minimum=1),
+    Attribute("kernel", Kind.PER_AXIS, minimum=1),
+    Attribute("stride", Kind.PER_AXIS, 1, minimum=1),
+    Attribute("pad", Kind.PAIRS, 0, minimum=0),
+    Attribute("dilation", Kind.PER_AXIS, 1, minimum=1),
+    Attribute("groups", Kind.INT, 1, minimum=1),
+    BIAS,
+)
+_LAYOUTS = ("kernel_last", "kernel_first")
+
+
 def spatial(shape: Shape, axes: int, channels: str, what: str) -> tuple[Dim, Dim, Shape]:
     """Batch, channels and the spatial axes of a feature map."""
     with_rank(shape, axes + 2, what)
@@ -41,8 +63,17 @@ def feature_map(batch: Dim, depth: Dim, lengths: Shape, channels: str) -> Shape:
     return (batch, *lengths, depth) if channels == "last" else (batch, depth, *lengths)
 
 
-class Conv(Layer):
-    op = "CONV"
+class Conv(Op):
+    name = "CONV"
+    attributes: ClassVar[tuple[Attribute, ...]] = (
+        *_WINDOWS,
+        # Depthwise: one filter bank per channel, kept as (*kernel, channels, multiplier); groups =
+        # channels.
+        Attribute("layout", Kind.TEXT, "kernel_last", choices=(*_LAYOUTS, "depthwise")),
+        CHANNELS,
+    )
+    slots = WEIGHT_AND_BIAS
+    makes_features = linear = matrix = True
 
     def faults(self, node: Node) -> list[str]:
         out, groups = node.attrs["out"], node.attrs["groups"]
@@ -194,7 +225,13 @@ def _rows(weight: Array, groups: int) -> Floats:
 
 
 class Deconv(Conv):
-    op = "DECONV"
+    name = "DECONV"
+    attributes = (
+        *_WINDOWS,
+        Attribute("layout", Kind.TEXT, "kernel_last", choices=_LAYOUTS),
+        CHANNELS,
+        Attribute("output_pad", Kind.PER_AXIS, 0, minimum=0),
+    )
 
     def faults(self, node: Node) -> list[str]:
         attrs = node.attrs

@@ -7,17 +7,24 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from dlv.kinds import Array
-from dlv.network.graph import Node
+from dlv.network.fields import Kind
 from dlv.network.ops import linear
-from dlv.network.ops.layer import Layer, NoRule, Run, Shapes
+from dlv.network.ops.op import BIAS, WEIGHT_AND_BIAS, Attribute, Node, NoRule, Op, Run, Shapes, Slot
 from dlv.network.sizes import Dim, Shape, ShapeError, elements
 
 if TYPE_CHECKING:
     from dlv.network.bounds import ball as balls
 
 
-class Full(Layer):
-    op = "FULL"
+class Full(Op):
+    name = "FULL"
+    attributes = (
+        Attribute("out", Kind.INT, minimum=1),
+        BIAS,
+        Attribute("layout", Kind.TEXT, "out_in", choices=("out_in", "in_out")),
+    )
+    slots = WEIGHT_AND_BIAS
+    makes_features = linear = matrix = True
 
     def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
         if inputs[0] is None:
@@ -86,8 +93,11 @@ def _product(node: Node, x: Array, params: Mapping[str, Array]) -> Array:
     return result.reshape(*x.shape[:-1], weight.shape[0])
 
 
-class Embed(Layer):
-    op = "EMBED"
+class Embed(Op):
+    name = "EMBED"
+    attributes = (Attribute("out", Kind.INT, minimum=1), Attribute("rows", Kind.INT, minimum=1))
+    slots = (Slot("weight"),)
+    makes_features = matrix = lookup = True
 
     def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
         return (None if inputs[0] is None else (*inputs[0], node.attrs["out"]),)

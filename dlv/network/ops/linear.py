@@ -12,8 +12,7 @@ from math import sqrt
 from typing import TYPE_CHECKING
 
 from dlv.kinds import Floats
-from dlv.network.graph import Node
-from dlv.network.ops.layer import NoRule
+from dlv.network.ops.op import Node, NoRule
 
 if TYPE_CHECKING:
     from dlv.network.bounds import ball as balls

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlv.kinds import Array
-from dlv.network.graph import Node
-from dlv.network.ops.layer import NotRunnable
+from dlv.network.ops.op import Node, NotRunnable
 from dlv.network.size_numbers import evaluate
 from dlv.network.sizes import axis_of
 

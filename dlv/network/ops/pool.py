@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dlv.kinds import Array, Floats
-from dlv.network.graph import Node
+from dlv.network.fields import Kind
 from dlv.network.ops import linear
 from dlv.network.ops.conv import feature_map, spatial
-from dlv.network.ops.layer import Layer, NoRule, Run, Shapes, with_rank
+from dlv.network.ops.op import (
+    CHANNELS,
+    Attribute,
+    Default,
+    Node,
+    NoRule,
+    Op,
+    Run,
+    Shapes,
+    with_rank,
+)
 from dlv.network.ops.pooling import (
     adaptive,
     divisors,
@@ -26,9 +37,30 @@ from dlv.network.sizes import Shape, axis_of, window
 if TYPE_CHECKING:
     from dlv.network.bounds import ball as balls
 
+_WINDOWED = ("MAX", "AVG")
 
-class Pool(Layer):
-    op = "POOL"
+
+def _window(name: str, kind: Kind, default: Any, minimum: int) -> Attribute:
+    return Attribute(name, kind, default, minimum=minimum, variants=_WINDOWED, unless="size")
+
+
+class Pool(Op):
+    name = "POOL"
+    variants = (*_WINDOWED, "MEAN")
+    attributes = (
+        _window("kernel", Kind.PER_AXIS, Default.REQUIRED, 1),
+        _window("stride", Kind.PER_AXIS, 1, 1),
+        _window("pad", Kind.PAIRS, 0, 0),
+        _window("dilation", Kind.PER_AXIS, 1, 1),
+        Attribute("ceil", Kind.BOOL, False, variants=_WINDOWED),
+        Attribute("count_pad", Kind.BOOL, True, variants=("AVG",)),
+        Attribute(
+            "size", Kind.PER_AXIS_OR_NULL, None, nullable=True, minimum=1, variants=_WINDOWED
+        ),
+        replace(CHANNELS, variants=_WINDOWED),
+        Attribute("axis", Kind.AXES, None, nullable=True, variants=("MEAN",)),
+        Attribute("keep", Kind.BOOL, False, variants=("MEAN",)),
+    )
 
     def ports(self, node: Node) -> int | None:
         # The positions of the largest values are a second output.

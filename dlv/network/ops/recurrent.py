@@ -3,17 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from dlv.kinds import Array
-from dlv.network.graph import Node
-from dlv.network.ops.layer import Layer, Run, Shapes, with_rank
+from dlv.network.fields import Kind
+from dlv.network.ops.op import BIAS, Attribute, Node, Op, Run, Shapes, Slot, with_rank
 from dlv.network.sizes import Dim, Shape, ShapeError, fits, text
 
 _GATES = {"LSTM": 4, "GRU": 3}
 
 
-class Recurrent(Layer):
-    op = "RNN"
+class Recurrent(Op):
+    name = "RNN"
+    inputs = (1, 3)
+    variants = ("LSTM", "GRU")
+    attributes = (
+        Attribute("hidden", Kind.INT, minimum=1),
+        Attribute("layers", Kind.INT, 1, minimum=1, maximum=1024),
+        Attribute("bidirectional", Kind.BOOL, False),
+        Attribute("batch_first", Kind.BOOL, False),
+        BIAS,
+        Attribute("p", Kind.FLOAT, 0.0, minimum=0, maximum=1),  # dropout between its layers
+    )
+    makes_features = True
+
+    def slots_of(self, variant: str | None, attrs: Mapping[str, Any]) -> tuple[Slot, ...]:  # noqa: ARG002
+        kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        ends = ("", "_reverse") if attrs["bidirectional"] else ("",)
+        return tuple(
+            Slot(f"{kind}_l{layer}{end}", "bias" if kind.startswith("bias") else "always")
+            for layer in range(attrs["layers"])
+            for end in ends
+            for kind in kinds
+        )
 
     def arity(self, node: Node) -> tuple[int, int | None]:
         return (1, 3) if node.variant == "LSTM" else (1, 2)
@@ -43,7 +65,7 @@ class Recurrent(Layer):
         ways = 2 if attrs["bidirectional"] else 1
         gates = _GATES[node.variant or "LSTM"] * attrs["hidden"]
         result: dict[str, Shape | None] = {}
-        for slot in self.slots(node) or ():
+        for slot in self.node_slots(node) or ():
             if slot.name.startswith("bias"):
                 if attrs["bias"]:
                     result[slot.name] = (gates,)

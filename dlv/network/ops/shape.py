@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dlv.kinds import Array
-from dlv.network.graph import Node
-from dlv.network.ops.layer import Layer, NoRule, Run, Shapes
+from dlv.network.fields import Kind
 from dlv.network.ops.movement import filled_array, moves, number
+from dlv.network.ops.op import Attribute, Node, NoRule, Op, Run, Shapes
 from dlv.network.sizes import (
     Dim,
     Shape,
@@ -26,9 +26,51 @@ if TYPE_CHECKING:
 
 Attrs = Mapping[str, Any]
 
+SIZE_KINDS = frozenset({"size", "arithmetic", "fill"})
 
-class Reshape(Layer):
-    op = "RESHAPE"
+
+class Reshape(Op):
+    name = "RESHAPE"
+    inputs = (0, None)
+    attributes = (Attribute("kind", Kind.TEXT),)
+    kinds: ClassVar[Mapping[str, tuple[Attribute, ...]]] = {
+        "flatten": (Attribute("start", Kind.INT, 1), Attribute("end", Kind.INT, -1)),
+        "view": (Attribute("size", Kind.SHAPE),),
+        "reshape": (Attribute("size", Kind.SHAPE),),
+        "transpose": (Attribute("axes", Kind.AXES),),
+        "permute": (Attribute("axes", Kind.AXES),),
+        "squeeze": (Attribute("axis", Kind.AXES, None, nullable=True),),
+        "unsqueeze": (Attribute("axis", Kind.INT),),
+        "select": (Attribute("axis", Kind.INT), Attribute("index", Kind.INT)),
+        "slice": (
+            Attribute("axis", Kind.INT, 0),
+            Attribute("start", Kind.INT, None, nullable=True),
+            Attribute("end", Kind.INT, None, nullable=True),
+            Attribute("step", Kind.INT, 1, minimum=1),
+        ),
+        "expand": (Attribute("size", Kind.SHAPE),),
+        "split": (Attribute("axis", Kind.INT, 0), Attribute("sizes", Kind.INTS, minimum=0)),
+        "contiguous": (),
+        "to": (Attribute("dtype", Kind.DTYPE, None, nullable=True),),
+        "getitem": (Attribute("index", Kind.INT, minimum=0),),
+        # Numbers about shapes, and tensors filled from such numbers alone: no data flows through.
+        "size": (Attribute("axis", Kind.INT),),
+        "arithmetic": (Attribute("operator", Kind.TEXT),),
+        "fill": (Attribute("size", Kind.SHAPE), Attribute("const", Kind.FLOAT, 0.0)),
+    }
+    plumbing = True
+
+    def picks(self, node: Node) -> bool:
+        return node.attrs.get("kind") == "getitem"
+
+    def sizes_only(self, node: Node) -> bool:
+        return node.attrs.get("kind") in SIZE_KINDS
+
+    def gives_number(self, node: Node) -> bool:
+        return node.attrs.get("kind") in ("size", "arithmetic")
+
+    def passes(self, node: Node) -> bool:
+        return node.attrs.get("kind") == "contiguous"
 
     def arity(self, node: Node) -> tuple[int, int | None]:
         # Ports behind the first bring lengths computed at run time.

@@ -10,7 +10,7 @@ from typing import Any
 
 from dlv.network.graph import Node
 from dlv.network.inference import attribute_faults, enough
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import op_of
 from dlv.network.torch.ops_norms import norm
 from dlv.network.torch.ops_sequences import attention, recurrent
 from dlv.network.torch.ops_shapes import reshape
@@ -232,7 +232,7 @@ def _weighed(x: Any, attrs: Mapping[str, Any], convolve: Any) -> Any:
 
 def run_of(node: Node, *, positions: bool = False) -> Run:
     """What runs the node; `positions`: the second output of a POOL is read too."""
-    if node.op == "OP":
+    if op_of(node).raw:
         source = node.source or {}
         raise refuse(
             node,
@@ -244,7 +244,7 @@ def run_of(node: Node, *, positions: bool = False) -> Run:
         raise refuse(node, faults[0][1])
     if not enough(node):
         raise refuse(node, f"{len(node.inputs)} inputs are the wrong number")
-    missing = layer_of(node).required(node) - node.params.keys()
+    missing = op_of(node).required(node) - node.params.keys()
     if missing:
         raise refuse(node, f"no tensor is named for the slot {min(missing)!r}")
     if node.op == "POOL":

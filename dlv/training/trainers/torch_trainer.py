@@ -15,6 +15,7 @@ import dlv.training.answers as answers
 from dlv.errors import Damaged, UsageError
 from dlv.kinds import Array
 from dlv.network.graph import Network, Node
+from dlv.network.ops.op import op_of
 from dlv.network.torch.module import build
 from dlv.network.torch.types import dtype_of, functional, torch
 from dlv.training.checkpoints import WEIGHT, Checkpoint
@@ -279,7 +280,7 @@ class Training:
         dropout = {
             node.name: share
             for node in trial.network.nodes
-            if node.op == "DROPOUT"
+            if op_of(node).dropout
             and (share := config["net"].get(node.name, {}).get("dropout", config["dropout"]))
             is not None
         }

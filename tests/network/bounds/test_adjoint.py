@@ -16,7 +16,7 @@ from dlv.network.bounds import adjoint, adjoint_rules
 from dlv.network.bounds.adjoint import Adjoint
 from dlv.network.bounds.ball import F64, STRICT, Norms, Reference
 from dlv.network.bounds.interval import Balls, certain
-from dlv.network.ops.layer import NoRule
+from dlv.network.ops.op import NoRule
 from dlv.network.program import Program, params_of, program
 from tests.evaluation.progressive.random_nets import RandomNet, random_net
 from tests.evaluation.stored_models import conv, fresh, full, network_of, plain

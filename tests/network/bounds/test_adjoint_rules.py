@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from dlv.network.bounds.adjoint_rules import Form, least_of, passed, total
 from dlv.network.bounds.ball import F64, STRICT, Ball, BallRun, Norms
 from dlv.network.graph import Node
-from dlv.network.ops.layer import Run
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import Run, op_of
 from dlv.network.vocabulary import complete
 
 Array = NDArray[Any]
@@ -29,7 +28,7 @@ def node_of(op: str, variant: str | None = None, **attrs: Any) -> Node:
 
 
 def forward(node: Node, inputs: list[Array], params: Mapping[str, Array]) -> Array:
-    return np.asarray(layer_of(node).forward(node, Run(inputs, params, {}))[0])
+    return np.asarray(op_of(node).forward(node, Run(inputs, params, {}))[0])
 
 
 def ball_of(rng: np.random.Generator, shape: tuple[int, ...]) -> Ball:

@@ -13,7 +13,7 @@ from dlv.network.edits.axes import Axis, axis_length, network_axes, parameter_ax
 from dlv.network.graph import Network
 from dlv.network.inference import input_shapes, node_shapes
 from dlv.network.json_form import read
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import op_of
 
 Json = dict[str, Any]
 NodeOf = Callable[..., Json]
@@ -188,7 +188,7 @@ def _check_parameters(network: Network) -> None:
     shapes = node_shapes(network)
     axes = network_axes(network, shapes)
     for node in network.nodes:
-        wanted = layer_of(node).parameter_shapes(node, input_shapes(node, shapes))
+        wanted = op_of(node).parameter_shapes(node, input_shapes(node, shapes))
         inputs = [axes[name][port] for name, port in node.inputs]
         for slot, found in parameter_axes(node, inputs, axes[node.name]).items():
             if slot in node.params:

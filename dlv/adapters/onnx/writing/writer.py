@@ -24,8 +24,7 @@ from dlv.errors import DlvError, UsageError, nearest
 from dlv.network.effects import refuse_effects
 from dlv.network.graph import Network, Node, Port
 from dlv.network.inference import attribute_faults, enough
-from dlv.network.ops.layer import Shapes
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import Shapes, op_of
 from dlv.network.sizes import Shape, ShapeError, fits, text
 
 # Operators whose last outputs may be left out.
@@ -130,7 +129,7 @@ class Walk:
     def _check_tensors(self, node: Node, inputs: Sequence[Item]) -> None:
         """What is stored is what the node takes."""
         shapes = [item.shape if isinstance(item, Value) else () for item in inputs]
-        for slot, wanted in _checked(layer_of(node).parameter_shapes, node, shapes).items():
+        for slot, wanted in _checked(op_of(node).parameter_shapes, node, shapes).items():
             tensor = self.tensors.get(self.graph.kept(node.params.get(slot, "")))
             if tensor is not None and not fits(tensor.shape, wanted):
                 raise UsageError(
@@ -159,7 +158,7 @@ class Walk:
             told = (node.out_shape,)
         elif node.op != "RESHAPE" or node.attrs["kind"] not in ("size", "arithmetic", "getitem"):
             shapes = [item.shape if isinstance(item, Value) else () for item in inputs]
-            told = _checked(layer_of(node).shape, node, shapes)
+            told = _checked(op_of(node).shape, node, shapes)
         for port, shape in enumerate(told[: len(results)]):
             item = results[port]
             if isinstance(item, Value) and not item.weak:
