@@ -10,12 +10,12 @@ from typing import Any
 from dlv.errors import UsageError, nearest
 from dlv.network.fields import FieldError, label
 from dlv.network.graph import Network, Node, Port
+from dlv.network.ops.op import op_of
 from dlv.network.sizes import Shape
 from dlv.network.vocabulary import OPS, attributes, complete
 
 LONGEST = 2000
 _WORDS = {"true": True, "false": False, "null": None}
-_TURNED = ("BATCH", "GROUP", "INSTANCE", "LRN")
 
 
 @dataclass(frozen=True)
@@ -142,11 +142,7 @@ class Habits:
         layouts: dict[str, str] = {}
         for node in reversed(network.nodes):
             channels = node.attrs.get("channels", channels)
-            if node.op == "FULL":
-                layouts["FULL"] = node.attrs["layout"]
-            elif "layout" in node.attrs:
-                first = node.attrs["layout"] != "kernel_last"  # of depthwise kernels too
-                layouts["CONV"] = layouts["DECONV"] = "kernel_first" if first else "kernel_last"
+            layouts.update(op_of(node).habits(node))
         return Habits(channels, layouts)
 
 
@@ -162,7 +158,7 @@ def build(
         given.setdefault("channels", habits.channels)
     if "layout" in known and made.op in habits.layouts:
         given.setdefault("layout", habits.layouts[made.op])
-    if last and (made.variant in _TURNED or made.op == "CONCAT"):
+    if last and OPS[made.op].turned(made.variant):
         given.setdefault("axis", (rank or 0) - 1)
     axes = rank - 2 if rank is not None and rank > 2 else None
     fresh = ("bias",) if "bias" not in given else ()

@@ -8,7 +8,6 @@ from typing import Any
 
 from dlv.errors import UsageError, nearest
 from dlv.network.drawing import operation_text
-from dlv.network.edits.regrouping import following
 from dlv.network.edits.wiring import Wiring
 from dlv.network.fields import FieldError
 from dlv.network.graph import Network, Node
@@ -155,7 +154,12 @@ def sharing(
             for other in wiring.nodes.values():
                 for place, theirs in other.params.items():
                     if other.name not in made and kept.get(theirs, theirs) == kept.get(name, name):
-                        made[other.name] = _adopted(other, place, new)
+                        wanted = op_of(other).adopted(other, place, new)
+                        made[other.name] = {
+                            key: value
+                            for key, value in wanted.items()
+                            if value is not None and other.attrs.get(key) != value
+                        }
                         todo.append(other)
     for name, attrs in made.items():
         if attrs or name == first.name:
@@ -184,28 +188,6 @@ def _parameters(wiring: Wiring, node: Node) -> Mapping[str, Shape | None]:
         return op_of(node).parameter_shapes(node, [wiring.shape(p) for p in node.inputs])
     except ShapeError:
         return {}
-
-
-def _adopted(node: Node, slot: str, shape: Shape) -> dict[str, Any]:
-    """What a node has to be for the tensor in its slot to have that shape."""
-    attrs = node.attrs
-    found: dict[str, Any] = {}
-    if node.op == "EMBED" and slot == "weight":
-        found = {"rows": shape[0], "out": shape[1]}
-    elif node.op == "FULL" and slot == "weight":
-        found = {"out": shape[0 if attrs["layout"] == "out_in" else 1]}
-    elif node.op == "CONV" and slot == "weight" and attrs["layout"] == "depthwise":
-        found = {"kernel": shape[:-2]}
-    elif node.op == "CONV" and slot == "weight":
-        last = attrs["layout"] == "kernel_last"
-        found = {"out": shape[0 if last else -1], "kernel": shape[2:] if last else shape[:-2]}
-    elif node.op in ("FULL", "CONV") and slot == "bias":
-        found = {"out": shape[0]}
-    elif node.op in ("ADD", "MUL"):
-        found = {"shape": shape}
-    elif node.op == "RNN" and slot.startswith("weight_hh"):
-        found = {"hidden": shape[1]}
-    return {k: v for k, v in found.items() if v is not None and attrs.get(k) != v}
 
 
 # The end of an edit
@@ -280,12 +262,12 @@ def _followed(
     """The node with the attributes that only say what its input's shape said."""
     if not before or before[0] is None or not now or now[0] is None:
         return node
-    if node.op == "NORM":
+    if op_of(node).records_lengths:
         node = replace(node, source=None)  # which may hold the lengths as they were
     touched = wiring.touched.get(node.name, set())
     attrs = {
         key: value
-        for key, value in following(node, before[0], now[0]).items()
+        for key, value in op_of(node).following(node, before[0], now[0]).items()
         if key not in touched and node.attrs[key] != value
     }
     if not attrs:

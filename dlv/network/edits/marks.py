@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from dlv.network.graph import Node
+from dlv.network.ops.axes import Marks
 from dlv.network.ops.op import op_of
 
-# A mark -> how far away: so many layers that made something new, and in these so many steps.
-Marks = Mapping[str, int]
-
+# A mark says how far away: so many layers that made something new, and in these so many steps.
 TENSOR, NODE, KIND = "tensor ", "node ", "kind "
 OUTSIDE = f"{TENSOR}>"  # what is handed in
 LAYER = 1 << 20

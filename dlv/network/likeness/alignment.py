@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 from dlv.network.graph import Network, Node
 from dlv.network.likeness.equality import Equality, equality
-from dlv.network.likeness.normal import Normal, commutes
+from dlv.network.likeness.normal import Normal
 from dlv.network.likeness.scores import Sequencer, counted, name_score
+from dlv.network.ops.op import op_of
 
 
 @dataclass(frozen=True)
@@ -215,7 +216,7 @@ class _Match:
                 for k, n in ((0, a), (1, b))
             )
             mapped = [self.partner.get(each, -1) for each in ours]
-            agree = mapped == theirs or (commutes(a) and sorted(mapped) == sorted(theirs))
+            agree = mapped == theirs or (op_of(a).commutes and sorted(mapped) == sorted(theirs))
             result += agree and bool(ours)
         return result
 
@@ -314,7 +315,7 @@ def _walked(side: Normal) -> list[Node]:
             continue  # on a cycle
         todo.append((name, True))
         names = [each for each, _ in node.inputs]
-        if commutes(node):
+        if op_of(node).commutes:
             names.sort(key=lambda each: -depth.get(each, 0))
         todo += [(each, False) for each in reversed(names)]
     rest = [node for node in ordered(network) if found.get(node.name) is not node]

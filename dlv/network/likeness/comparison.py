@@ -10,7 +10,7 @@ from dlv.network.drawing import operation_text
 from dlv.network.graph import Network, Node, Port, plain
 from dlv.network.inference import Tensors
 from dlv.network.likeness.alignment import Alignment, align_normal
-from dlv.network.likeness.normal import Normal, commutes, turned
+from dlv.network.likeness.normal import Normal, turned
 from dlv.network.ops.op import op_of
 from dlv.network.sizes import Shape
 
@@ -243,7 +243,7 @@ def _pair_changes(
     changes = _changes(a, b, alike and (same_shape or not a.plumbing))
     came = [(names(name), port) for name, port in before.sources(a)]
     comes: list[tuple[str | None, int]] = [*after.sources(b)]
-    if commutes(a) and commutes(b):
+    if op_of(a).commutes and op_of(b).commutes:
         came, comes = sorted(came, key=repr), sorted(comes, key=repr)
     if came != comes:
         changes.append(Change("inputs", _ports(a.inputs), _ports(b.inputs)))
@@ -266,7 +266,7 @@ def _changes(old: Node, new: Node, alike: bool) -> list[Change]:
         return changes
     if op_of(old).raw and _arguments(old) != _arguments(new):
         changes.append(Change("arguments", _arguments(old), _arguments(new)))
-    if old.op == "NORM" and old.params.keys() != new.params.keys():
+    if op_of(old).scales and old.params.keys() != new.params.keys():
         changes.append(Change("tensors", sorted(old.params), sorted(new.params)))
     for name in dict.fromkeys([*old.attrs, *new.attrs]):
         a, b = plain(old.attrs.get(name)), plain(new.attrs.get(name))

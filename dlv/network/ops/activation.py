@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dlv.kinds import Array
 from dlv.network.fields import Kind
+from dlv.network.ops.axes import Axes, named_axis
 from dlv.network.ops.op import Attribute, Elementwise, Node, NoRule, Run, Shapes
 from dlv.network.sizes import Shape, axis_of
 
@@ -189,19 +190,21 @@ class Dropout(Elementwise):
     attributes = (Attribute("p", Kind.FLOAT, 0.5, minimum=0, maximum=1),)
     dropout = True
 
-    def passes(self, node: Node) -> bool:  # noqa: ARG002
+    def passes(self, node: Node) -> bool:
         return True
 
-    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:  # noqa: ARG002
+    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
         return (run.inputs[0],)
 
-    def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:  # noqa: ARG002
+    def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:
         return (run.inputs[0],)
 
 
 class Softmax(Elementwise):
     name = "SOFTMAX"
     attributes = (Attribute("axis", Kind.INT, -1), Attribute("log", Kind.BOOL, False))
+
+    shares = True
 
     def keeps_order(self, node: Node) -> bool:
         return node.attrs.get("axis") in (-1, 1)
@@ -213,6 +216,17 @@ class Softmax(Elementwise):
         if inputs[0]:
             axis_of(node.attrs["axis"], len(inputs[0]), "axis")
         return (inputs[0],)
+
+    def comparable(
+        self,
+        node: Node,
+        attrs: dict[str, Any],
+        inputs: Sequence[Axes | None],
+        outputs: Sequence[Axes | None],
+    ) -> tuple[str | None, dict[str, Any]]:
+        if inputs and inputs[0] is not None:
+            attrs["axis"] = named_axis(inputs[0], attrs["axis"], False)
+        return node.variant, attrs
 
     def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
         x, axis = run.inputs[0], node.attrs["axis"]

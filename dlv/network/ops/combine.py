@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlv.kinds import Array
 from dlv.network.fields import Kind
+from dlv.network.ops.axes import Axes, Part, agrees, axis_length, factors, named_axis
 from dlv.network.ops.op import Attribute, Node, NoRule, Op, Run, Shapes, Slot
 from dlv.network.sizes import Dim, Shape, ShapeError, axis_of, broadcast, same, text
 
@@ -19,6 +20,35 @@ class Concat(Op):
     name = "CONCAT"
     inputs = (1, None)
     attributes = (Attribute("axis", Kind.INT, 1),)
+    joins = True
+
+    def output_axes(
+        self, node: Node, port: int, inputs: Sequence[Axes | None], shape: Shape
+    ) -> Axes | None:
+        known = [axes for axes in inputs if axes is not None and len(axes) == len(shape)]
+        if not known or len(known) != len(inputs):
+            return None
+        place = node.attrs["axis"] % len(shape)
+        pieces = tuple(
+            (f"{name}:{number}", axes[place])
+            for (name, number), axes in zip(node.inputs, known, strict=True)
+        )
+        joined = (Part("c", shape[place], pieces=pieces),)
+        return (*known[0][:place], joined, *known[0][place + 1 :])
+
+    def turned(self, variant: str | None) -> bool:
+        return True
+
+    def comparable(
+        self,
+        node: Node,
+        attrs: dict[str, Any],
+        inputs: Sequence[Axes | None],
+        outputs: Sequence[Axes | None],
+    ) -> tuple[str | None, dict[str, Any]]:
+        if inputs and inputs[0] is not None:
+            attrs["axis"] = named_axis(inputs[0], attrs["axis"], False)
+        return node.variant, attrs
 
     def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
         known = [shape for shape in inputs if shape is not None]
@@ -82,7 +112,7 @@ class Combine(Op):
     slots = (Slot("value", "optional"),)
     commutes = True
 
-    def fresh_slots(self, variant: str | None, attrs: Mapping[str, Any]) -> list[str]:  # noqa: ARG002
+    def fresh_slots(self, variant: str | None, attrs: Mapping[str, Any]) -> list[str]:
         return [] if attrs["shape"] is None else ["value"]
 
     def arity(self, node: Node) -> tuple[int, int | None]:
@@ -104,8 +134,58 @@ class Combine(Op):
         result = broadcast(known) if known else None
         return (None if any(shape is None for shape in inputs) else result,)
 
-    def parameter_shapes(self, node: Node, inputs: Shapes) -> Mapping[str, Shape | None]:  # noqa: ARG002
+    def parameter_shapes(self, node: Node, inputs: Shapes) -> Mapping[str, Shape | None]:
         return {"value": node.attrs["shape"]} if "value" in node.params else {}
+
+    def output_axes(
+        self, node: Node, port: int, inputs: Sequence[Axes | None], shape: Shape
+    ) -> Axes | None:
+        """The axes of the first term, but what is joined in any is told."""
+        known = [axes for axes in inputs if axes is not None and agrees(axes, shape)]
+        if not known:
+            return None
+        return tuple(
+            next((axis for axis in same if any(part.pieces for part in axis)), same[0])
+            for same in zip(*known, strict=True)
+        )
+
+    def parameter_axes(
+        self, node: Node, inputs: Sequence[Axes | None], outputs: Sequence[Axes | None]
+    ) -> dict[str, Axes]:
+        side = node.attrs["shape"]
+        if side is None or not outputs or outputs[0] is None or len(side) > len(outputs[0]):
+            return {}
+        pairs = zip(side, outputs[0][len(outputs[0]) - len(side) :], strict=True)
+        axes = [axis if axis_length(axis) == dim else (Part("1", dim),) for dim, axis in pairs]
+        return {"value": tuple(axes)}
+
+    def following(self, node: Node, old: Shape, new: Shape) -> dict[str, Any]:
+        """A stored side, with the axes that were as long as the input's."""
+        side, skip = node.attrs["shape"], len(old) - len(node.attrs["shape"] or ())
+        if side is None or len(old) != len(new):
+            return {}
+        if skip < 0:
+            return {"shape": side}
+        dims = (
+            new[place + skip] if dim == old[place + skip] and dim != 1 else dim
+            for place, dim in enumerate(side)
+        )
+        return {"shape": tuple(dims)}
+
+    def adopted(self, node: Node, slot: str, shape: Shape) -> dict[str, Any]:
+        return {"shape": shape}
+
+    def comparable(
+        self,
+        node: Node,
+        attrs: dict[str, Any],
+        inputs: Sequence[Axes | None],
+        outputs: Sequence[Axes | None],
+    ) -> tuple[str | None, dict[str, Any]]:
+        axes = self.parameter_axes(node, inputs, outputs).get("value")
+        if axes is not None:
+            attrs["shape"] = tuple(sorted(filter(None, map(factors, axes)), key=repr))
+        return node.variant, attrs
 
     def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
         return (functools.reduce(self.function, one_dtype(self._sides(node, run))),)
@@ -210,6 +290,9 @@ class Add(Combine):
 
 class Mul(Combine):
     name = "MUL"
+
+    def initial(self, node: Node, slot: str, shape: Sequence[int]) -> tuple[str, int]:
+        return "one", 0
 
     def function(self, a: Array, b: Array) -> Array:
         return a * b

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dlv.kinds import Array, Floats
 from dlv.network.fields import Kind
 from dlv.network.ops import linear
+from dlv.network.ops.axes import Axes as ValueAxes
+from dlv.network.ops.axes import Axis as ValueAxis
+from dlv.network.ops.axes import Part, axis_length, feature_axis, map_axes, renamed
 from dlv.network.ops.op import (
     BIAS,
     CHANNELS,
@@ -61,6 +65,16 @@ def spatial(shape: Shape, axes: int, channels: str, what: str) -> tuple[Dim, Dim
 
 def feature_map(batch: Dim, depth: Dim, lengths: Shape, channels: str) -> Shape:
     return (batch, *lengths, depth) if channels == "last" else (batch, depth, *lengths)
+
+
+def out_axis(node: Node, before: ValueAxis) -> ValueAxis:
+    """The channels that a convolution makes; a depthwise one keeps apart what it got."""
+    out, groups = node.attrs["out"], node.attrs["groups"]
+    if groups > 1 and axis_length(before) == groups:
+        return (*before, Part("m", out // groups))
+    if groups > 1:
+        return (Part("g", groups), Part("c", out // groups))
+    return (Part("c", out),)
 
 
 class Conv(Op):
@@ -129,6 +143,79 @@ class Conv(Op):
             return (*attrs["kernel"], each, attrs["out"])
         return (attrs["out"], each, *attrs["kernel"])
 
+    def output_axes(
+        self, node: Node, port: int, inputs: Sequence[ValueAxes | None], shape: Shape
+    ) -> ValueAxes | None:
+        first = inputs[0] if inputs else None
+        if first is None or len(first) != len(shape):
+            return None
+        channels = out_axis(node, first[feature_axis(node.attrs, len(shape))])
+        return map_axes(node.attrs, first[0], channels, shape)
+
+    def parameter_axes(
+        self, node: Node, inputs: Sequence[ValueAxes | None], outputs: Sequence[ValueAxes | None]
+    ) -> dict[str, ValueAxes]:
+        first = inputs[0] if inputs else None
+        if first is None:
+            return {}
+        before, attrs = first[feature_axis(node.attrs, len(first))], node.attrs
+        kernel: ValueAxes = tuple((Part(f"k{i}", size),) for i, size in enumerate(attrs["kernel"]))
+        out = renamed(out_axis(node, before), "o.")
+        if attrs["layout"] == "depthwise":
+            many = (Part("o.m", attrs["out"] // attrs["groups"]),)
+            return {"weight": (*kernel, renamed(before, "o."), many), "bias": (out,)}
+        weight = self._weight_axes(node, before, out)
+        if attrs["layout"] == "kernel_first":
+            return {"weight": (*kernel, *weight[::-1]), "bias": (out,)}
+        return {"weight": (*weight, *kernel), "bias": (out,)}
+
+    def _weight_axes(
+        self, node: Node, before: ValueAxis, out: ValueAxis
+    ) -> tuple[ValueAxis, ValueAxis]:
+        """Both axes of the weight beside the kernel's, as they stand before it."""
+        groups, depth = node.attrs["groups"], axis_length(before)
+        into = renamed(before, "i.")
+        if groups > 1:
+            each = (Part("i.c", depth // groups if isinstance(depth, int) else None),)
+            into = each if depth == groups else _grouped(each, into, groups)
+        return out, into
+
+    def following(self, node: Node, old: Shape, new: Shape) -> dict[str, Any]:
+        attrs = node.attrs
+        if attrs["groups"] > 1 and len(old) == len(new):
+            place = feature_axis(attrs, len(old))
+            if attrs["groups"] == old[place] and isinstance(new[place], int):
+                return {"groups": new[place], "out": attrs["out"] // attrs["groups"] * new[place]}
+        return {}
+
+    def adopted(self, node: Node, slot: str, shape: Shape) -> dict[str, Any]:
+        if slot == "bias":
+            return {"out": shape[0]}
+        if node.attrs["layout"] == "depthwise":
+            return {"kernel": shape[:-2]}
+        if node.attrs["layout"] == "kernel_last":
+            return {"out": shape[0], "kernel": shape[2:]}
+        return {"out": shape[-1], "kernel": shape[:-2]}
+
+    def habits(self, node: Node) -> Mapping[str, str]:
+        first = node.attrs["layout"] != "kernel_last"  # of depthwise kernels too
+        return dict.fromkeys((Conv.name, Deconv.name), "kernel_first" if first else "kernel_last")
+
+    def fan_in(self, node: Node, shape: Sequence[int]) -> int:
+        beside = {"kernel_last": slice(1, None), "kernel_first": slice(-1), "depthwise": slice(-2)}
+        return prod(shape[beside[node.attrs["layout"]]])
+
+    def comparable(
+        self,
+        node: Node,
+        attrs: dict[str, Any],
+        inputs: Sequence[ValueAxes | None],
+        outputs: Sequence[ValueAxes | None],
+    ) -> tuple[str | None, dict[str, Any]]:
+        pairs = zip(attrs["kernel"], attrs["dilation"], strict=True)
+        dilation = tuple(1 if kernel == 1 else each for kernel, each in pairs)
+        return node.variant, {**attrs, "dilation": dilation}
+
     def flops(self, node: Node, inputs: Shapes, outputs: Shapes) -> int | None:
         shape, positions, attrs = inputs[0], elements(outputs[0]), node.attrs
         if shape is None or positions is None:
@@ -188,6 +275,11 @@ class Conv(Op):
             )
             found = channels_back(found, channels)
         return (linear.ball(channels_back(centre, channels), radius, found),)
+
+
+def _grouped(each: ValueAxis, whole: ValueAxis, groups: int) -> ValueAxis:
+    """Each group has its own stretch of what the whole layer reads, or makes."""
+    return (replace(each[0], groups=groups, whole=whole),)
 
 
 def _by_group(x: Array, groups: int) -> Floats:
@@ -265,7 +357,21 @@ class Deconv(Conv):
             return (*attrs["kernel"], each, depth)
         return (depth, each, *attrs["kernel"])
 
-    def flops(self, node: Node, inputs: Shapes, outputs: Shapes) -> int | None:  # noqa: ARG002
+    def _weight_axes(
+        self, node: Node, before: ValueAxis, out: ValueAxis
+    ) -> tuple[ValueAxis, ValueAxis]:
+        groups = node.attrs["groups"]
+        into, each = renamed(before, "i."), (Part("o.c", node.attrs["out"] // groups),)
+        grouped = groups > 1 and axis_length(before) != groups
+        return into, _grouped(each, out, groups) if grouped else each
+
+    def following(self, node: Node, old: Shape, new: Shape) -> dict[str, Any]:
+        return {}
+
+    def adopted(self, node: Node, slot: str, shape: Shape) -> dict[str, Any]:
+        return {}
+
+    def flops(self, node: Node, inputs: Shapes, outputs: Shapes) -> int | None:
         # Every input element is multiplied with a whole kernel of its group.
         count = elements(inputs[0])
         if count is None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dlv.kinds import Array
 from dlv.network.fields import Kind
 from dlv.network.ops import linear
+from dlv.network.ops.axes import Axes, Axis, Part, renamed
 from dlv.network.ops.op import BIAS, WEIGHT_AND_BIAS, Attribute, Node, NoRule, Op, Run, Shapes, Slot
 from dlv.network.sizes import Dim, Shape, ShapeError, elements
 
@@ -24,7 +25,7 @@ class Full(Op):
         Attribute("layout", Kind.TEXT, "out_in", choices=("out_in", "in_out")),
     )
     slots = WEIGHT_AND_BIAS
-    makes_features = linear = matrix = True
+    makes_features = linear = matrix = dense = True
 
     def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
         if inputs[0] is None:
@@ -40,7 +41,32 @@ class Full(Op):
         weight = (out, depth) if attrs["layout"] == "out_in" else (depth, out)
         return {"weight": weight, "bias": (out,)} if attrs["bias"] else {"weight": weight}
 
-    def flops(self, node: Node, inputs: Shapes, outputs: Shapes) -> int | None:  # noqa: ARG002
+    def output_axes(
+        self, node: Node, port: int, inputs: Sequence[Axes | None], shape: Shape
+    ) -> Axes | None:
+        return inputs[0] and (*inputs[0][:-1], (Part("c", node.attrs["out"]),)) if inputs else None
+
+    def parameter_axes(
+        self, node: Node, inputs: Sequence[Axes | None], outputs: Sequence[Axes | None]
+    ) -> dict[str, Axes]:
+        if not inputs or not inputs[0]:
+            return {}
+        out: Axis = (Part("o.c", node.attrs["out"]),)
+        weight = (out, renamed(inputs[0][-1], "i."))
+        by_rows = node.attrs["layout"] == "out_in"
+        return {"weight": weight if by_rows else weight[::-1], "bias": (out,)}
+
+    def adopted(self, node: Node, slot: str, shape: Shape) -> dict[str, Any]:
+        last = slot == "weight" and node.attrs["layout"] != "out_in"
+        return {"out": shape[1 if last else 0]}
+
+    def habits(self, node: Node) -> Mapping[str, str]:
+        return {self.name: node.attrs["layout"]}
+
+    def fan_in(self, node: Node, shape: Sequence[int]) -> int:
+        return shape[0] if node.attrs["layout"] == "in_out" else prod(shape[1:])
+
+    def flops(self, node: Node, inputs: Shapes, outputs: Shapes) -> int | None:
         count = elements(inputs[0])
         return None if count is None else 2 * count * node.attrs["out"]
 
@@ -102,8 +128,22 @@ class Embed(Op):
     def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
         return (None if inputs[0] is None else (*inputs[0], node.attrs["out"]),)
 
-    def parameter_shapes(self, node: Node, inputs: Shapes) -> Mapping[str, Shape | None]:  # noqa: ARG002
+    def parameter_shapes(self, node: Node, inputs: Shapes) -> Mapping[str, Shape | None]:
         return {"weight": (node.attrs["rows"], node.attrs["out"])}
+
+    def output_axes(
+        self, node: Node, port: int, inputs: Sequence[Axes | None], shape: Shape
+    ) -> Axes | None:
+        first = inputs[0] if inputs else None
+        return None if first is None else (*first, (Part("c", node.attrs["out"]),))
+
+    def parameter_axes(
+        self, node: Node, inputs: Sequence[Axes | None], outputs: Sequence[Axes | None]
+    ) -> dict[str, Axes]:
+        return {"weight": ((Part("r", node.attrs["rows"]),), (Part("o.c", node.attrs["out"]),))}
+
+    def adopted(self, node: Node, slot: str, shape: Shape) -> dict[str, Any]:
+        return {"rows": shape[0], "out": shape[1]}
 
     def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
         weight, rows = run.params["weight"], _numbers(node, run.inputs[0])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from dlv.kinds import Array
 from dlv.network.fields import Kind
+from dlv.network.ops.axes import Axes, named_axis
 from dlv.network.ops.op import Attribute, Elementwise, Node, NoRule, NotRunnable, Run, Shapes, Slot
 from dlv.network.sizes import Shape, ShapeError, axis_of, text
 
@@ -45,6 +46,7 @@ class Norm(Elementwise):
         Slot("running_var", "optional", buffer=True, variants=_STATISTICS, fresh=("BATCH",)),
     )
     one_dtype = False
+    records_lengths = scales = True
 
     def batch_statistics(self, node: Node) -> bool:
         return node.variant == "BATCH"
@@ -76,6 +78,34 @@ class Norm(Elementwise):
             wanted = inputs[0][axis:end]
         known = self.slots_of(node.variant, node.attrs)
         return {slot.name: wanted for slot in known if slot.name in node.params}
+
+    def parameter_axes(
+        self, node: Node, inputs: Sequence[Axes | None], outputs: Sequence[Axes | None]
+    ) -> dict[str, Axes]:
+        first = inputs[0] if inputs else None
+        if first is None:
+            return {}
+        place = node.attrs["axis"] % len(first)
+        end = len(first) if node.variant in _TO_THE_LAST else place + 1
+        return {slot: tuple(first[place:end]) for slot in node.params}
+
+    def turned(self, variant: str | None) -> bool:
+        return variant not in _TO_THE_LAST
+
+    def initial(self, node: Node, slot: str, shape: Sequence[int]) -> tuple[str, int]:
+        return ("one" if slot in ("weight", "running_var") else "zero"), 0
+
+    def comparable(
+        self,
+        node: Node,
+        attrs: dict[str, Any],
+        inputs: Sequence[Axes | None],
+        outputs: Sequence[Axes | None],
+    ) -> tuple[str | None, dict[str, Any]]:
+        if inputs and inputs[0] is not None:
+            onwards = node.variant in _TO_THE_LAST
+            attrs["axis"] = named_axis(inputs[0], attrs["axis"], onwards)
+        return node.variant, attrs
 
     def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
         x, variant = run.inputs[0], node.variant

@@ -5,11 +5,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dlv.errors import UsageError
 from dlv.kinds import Array
 from dlv.network.fields import Kind
+from dlv.network.ops.axes import Axes
 from dlv.network.sizes import Shape, ShapeError, text
 
 if TYPE_CHECKING:
@@ -161,10 +163,20 @@ class Op:
     linear: ClassVar[bool] = False
     # Its slot `weight` is a matrix: of a linear operator, or one whose rows are looked up.
     matrix: ClassVar[bool] = False
+    # Applies its matrix to the last axis, whatever axes stand before it.
+    dense: ClassVar[bool] = False
     # Takes rows out of the matrix, by their numbers.
     lookup: ClassVar[bool] = False
     # Drops values at random in training, and does nothing after it.
     dropout: ClassVar[bool] = False
+    # Turns scores along one axis into shares of 1, in the same order.
+    shares: ClassVar[bool] = False
+    # Puts its inputs side by side along one axis.
+    joins: ClassVar[bool] = False
+    # What was recorded of the call may hold the lengths that its input had.
+    records_lengths: ClassVar[bool] = False
+    # Which tensors it has is another question than what its attributes are.
+    scales: ClassVar[bool] = False
     # The order of its inputs does not matter.
     commutes: ClassVar[bool] = False
     # Whether weight and bias must have one dtype; normalisation may keep wider statistics.
@@ -180,7 +192,7 @@ class Op:
         found = [each for each in self.attributes if not each.variants or variant in each.variants]
         return {each.name: each for each in (*found, *self.kinds.get(kind or "", ()))}
 
-    def slots_of(self, variant: str | None, attrs: Mapping[str, Any]) -> tuple[Slot, ...]:  # noqa: ARG002
+    def slots_of(self, variant: str | None, attrs: Mapping[str, Any]) -> tuple[Slot, ...]:
         """The parameter slots that such a node may have, in the order of its definition."""
         return tuple(slot for slot in self.slots if not slot.variants or variant in slot.variants)
 
@@ -194,11 +206,11 @@ class Op:
             or (slot.when == "optional" and variant in slot.fresh)
         ]
 
-    def arity(self, node: Node) -> tuple[int, int | None]:  # noqa: ARG002
+    def arity(self, node: Node) -> tuple[int, int | None]:
         """Least and most inputs of the node."""
         return self.inputs
 
-    def ports(self, node: Node) -> int | None:  # noqa: ARG002
+    def ports(self, node: Node) -> int | None:
         """Number of outputs; None if it is not known."""
         return 1
 
@@ -206,31 +218,31 @@ class Op:
         """Parameter slots of this node; None: any."""
         return self.slots_of(node.variant, node.attrs)
 
-    def picks(self, node: Node) -> bool:  # noqa: ARG002
+    def picks(self, node: Node) -> bool:
         """Whether it takes one of several outputs of the node before, and does nothing else."""
         return False
 
-    def sizes_only(self, node: Node) -> bool:  # noqa: ARG002
+    def sizes_only(self, node: Node) -> bool:
         """Whether what comes out depends on the shapes, not the values, of what goes in."""
         return False
 
-    def gives_number(self, node: Node) -> bool:  # noqa: ARG002
+    def gives_number(self, node: Node) -> bool:
         """Whether a plain number comes out, no tensor."""
         return False
 
-    def passes(self, node: Node) -> bool:  # noqa: ARG002
+    def passes(self, node: Node) -> bool:
         """Whether the first input's numbers go out as they are when a model is tested."""
         return False
 
-    def keeps_order(self, node: Node) -> bool:  # noqa: ARG002
+    def keeps_order(self, node: Node) -> bool:
         """Whether scores [batch, classes] keep their order, though not their values."""
         return False
 
-    def within_loss(self, node: Node) -> str | None:  # noqa: ARG002
+    def within_loss(self, node: Node) -> str | None:
         """The loss that computes this activation of the scores itself."""
         return None
 
-    def batch_statistics(self, node: Node) -> bool:  # noqa: ARG002
+    def batch_statistics(self, node: Node) -> bool:
         """Whether it normalises by statistics of the batch, or by those kept from training."""
         return False
 
@@ -243,7 +255,7 @@ class Op:
             if slot.when == "always" or (slot.when == "bias" and bias)
         )
 
-    def faults(self, node: Node) -> list[str]:  # noqa: ARG002
+    def faults(self, node: Node) -> list[str]:
         """What is wrong with the attributes beyond the range of each alone."""
         return []
 
@@ -251,22 +263,73 @@ class Op:
         """Output shapes, one per port."""
         raise NotImplementedError
 
-    def parameter_shapes(self, node: Node, inputs: Shapes) -> Mapping[str, Shape | None]:  # noqa: ARG002
+    def parameter_shapes(self, node: Node, inputs: Shapes) -> Mapping[str, Shape | None]:
         """Shape of the tensor in each slot that the node fills or must fill."""
         return {}
 
-    def flops(self, node: Node, inputs: Shapes, outputs: Shapes) -> int | None:  # noqa: ARG002
+    def output_axes(
+        self, node: Node, port: int, inputs: Sequence[Axes | None], shape: Shape
+    ) -> Axes | None:
+        """What the axes of an output of that shape are made of; None where that is not known."""
+        return None
+
+    def parameter_axes(
+        self, node: Node, inputs: Sequence[Axes | None], outputs: Sequence[Axes | None]
+    ) -> dict[str, Axes]:
+        """What the axes of the tensor in each slot are made of, where that is known."""
+        return {}
+
+    def following(self, node: Node, old: Shape, new: Shape) -> dict[str, Any]:
+        """Attributes that said what the input's old shape was, as they are for the new one."""
+        return {}
+
+    def adopted(self, node: Node, slot: str, shape: Shape) -> dict[str, Any]:
+        """The attributes with which the tensor in that slot has that shape."""
+        return {}
+
+    def habits(self, node: Node) -> Mapping[str, str]:
+        """The layouts, by operator, that new nodes take over from this one."""
+        return {}
+
+    def turned(self, variant: str | None) -> bool:
+        """Whether its attribute `axis` names the channels unless something else is said."""
+        return False
+
+    def initial(self, node: Node, slot: str, shape: Sequence[int]) -> tuple[str, int]:
+        """How a new tensor begins: uniform, one or zero; for uniform the number of inputs."""
+        if not slot.startswith("weight") or len(shape) < 2:
+            return "zero", 0
+        return "uniform", self.fan_in(node, shape)
+
+    def fan_in(self, node: Node, shape: Sequence[int]) -> int:
+        """How many numbers of a weight of that shape meet in one output."""
+        return prod(shape[1:])
+
+    def comparable(
+        self,
+        node: Node,
+        attrs: dict[str, Any],
+        inputs: Sequence[Axes | None],
+        outputs: Sequence[Axes | None],
+    ) -> tuple[str | None, dict[str, Any]]:
+        """Variant and attributes, the same for nodes that do the same to what they read.
+
+        `attrs`: the node's own, less those that only say how numbers are stored.
+        """
+        return node.variant, attrs
+
+    def flops(self, node: Node, inputs: Shapes, outputs: Shapes) -> int | None:
         """Multiply-adds x 2 of a forward pass over these shapes; None if not known.
 
         Counted are the operations that multiply matrices; the rest is 0.
         """
         return 0
 
-    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:  # noqa: ARG002
+    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
         """What the node computes when a model is tested, one array per port."""
         raise NotRunnable(node, "dlv has no numpy form of it", hint="dlv eval --engine torch")
 
-    def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:  # noqa: ARG002
+    def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:
         """Balls that surely hold what the reference computes, one per port; NoRule."""
         raise NoRule(node)
 
@@ -274,7 +337,12 @@ class Op:
 class Elementwise(Op):
     """An operation with one input whose output has the same shape."""
 
-    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:  # noqa: ARG002
+    def output_axes(
+        self, node: Node, port: int, inputs: Sequence[Axes | None], shape: Shape
+    ) -> Axes | None:
+        return inputs[0] if inputs else None
+
+    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
         return (inputs[0],)
 
 

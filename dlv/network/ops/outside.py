@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
+from dlv.canonical import dumps
 from dlv.kinds import Array
 from dlv.network.fields import Kind
+from dlv.network.ops.axes import Axes
 from dlv.network.ops.op import Attribute, Node, NoRule, NotRunnable, Op, Run, Shapes
 from dlv.network.sizes import Shape
 
@@ -27,13 +30,13 @@ class Loss(Op):
     attributes = (Attribute("name", Kind.TEXT, ""),)
     always_needed = True
 
-    def passes(self, node: Node) -> bool:  # noqa: ARG002
+    def passes(self, node: Node) -> bool:
         return True
 
-    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:  # noqa: ARG002
+    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
         return ((),)
 
-    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:  # noqa: ARG002
+    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
         raise NotRunnable(
             node,
             "a loss is part of training, not of what a model answers",
@@ -49,7 +52,7 @@ class Placeholder(Op):
     attributes = (Attribute("shape", Kind.SHAPE), Attribute("dtype", Kind.DTYPE, "float32"))
     placeholder = True
 
-    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:  # noqa: ARG002
+    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
         shape: Shape = node.attrs["shape"]
         return (shape,)
 
@@ -66,19 +69,30 @@ class Raw(Op):
         called = (node.source or {}).get("op")
         return isinstance(called, str) and called.startswith(_NUMBERS)
 
-    def ports(self, node: Node) -> int | None:  # noqa: ARG002
+    def comparable(
+        self,
+        node: Node,
+        attrs: dict[str, Any],
+        inputs: Sequence[Axes | None],
+        outputs: Sequence[Axes | None],
+    ) -> tuple[str | None, dict[str, Any]]:
+        source = dict(node.source or {})
+        call = dumps([source.get("args"), source.get("kwargs")])
+        return source.get("op"), {"call": call}
+
+    def ports(self, node: Node) -> int | None:
         return None
 
-    def node_slots(self, node: Node) -> None:  # noqa: ARG002
+    def node_slots(self, node: Node) -> None:
         return None
 
-    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:  # noqa: ARG002
+    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
         return (node.out_shape,)
 
-    def flops(self, node: Node, inputs: Shapes, outputs: Shapes) -> int | None:  # noqa: ARG002
+    def flops(self, node: Node, inputs: Shapes, outputs: Shapes) -> int | None:
         return None
 
-    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:  # noqa: ARG002
+    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
         source = node.source or {}
         raise NotRunnable(
             node,
@@ -87,5 +101,5 @@ class Raw(Op):
             hint="pip install 'dlv[torch]', and dlv eval --engine torch",
         )
 
-    def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:  # noqa: ARG002
+    def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:
         raise NoRule(node, "it is outside the vocabulary")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dlv.kinds import Array, Floats
 from dlv.network.fields import Kind
 from dlv.network.ops import linear
+from dlv.network.ops.axes import Axes, axis_key, axis_length, feature_axis, map_axes
 from dlv.network.ops.conv import feature_map, spatial
 from dlv.network.ops.op import (
     CHANNELS,
@@ -32,7 +33,7 @@ from dlv.network.ops.pooling import (
     most_places,
 )
 from dlv.network.ops.windows import Window, overlap, sliding
-from dlv.network.sizes import Shape, axis_of, window
+from dlv.network.sizes import Dim, Shape, axis_of, window
 
 if TYPE_CHECKING:
     from dlv.network.bounds import ball as balls
@@ -116,6 +117,55 @@ class Pool(Op):
             )
         return feature_map(batch, depth, lengths, attrs["channels"])
 
+    def output_axes(
+        self, node: Node, port: int, inputs: Sequence[Axes | None], shape: Shape
+    ) -> Axes | None:
+        first = inputs[0] if inputs else None
+        if first is None:
+            return None
+        if node.variant != "MEAN":
+            if len(first) != len(shape):
+                return None
+            channels = first[feature_axis(node.attrs, len(shape))]
+            return map_axes(node.attrs, first[0], channels, shape)
+        axis, rank = node.attrs["axis"], len(first)
+        gone = set(range(rank)) if axis is None else {a % rank for a in axis}
+        if not node.attrs["keep"]:
+            return tuple(a for place, a in enumerate(first) if place not in gone)
+        return tuple(
+            tuple(replace(part, length=1, pieces=()) for part in a) if place in gone else a
+            for place, a in enumerate(first)
+        )
+
+    def comparable(
+        self,
+        node: Node,
+        attrs: dict[str, Any],
+        inputs: Sequence[Axes | None],
+        outputs: Sequence[Axes | None],
+    ) -> tuple[str | None, dict[str, Any]]:
+        """Windows rather than sizes; a mean over the whole map as such."""
+        first = inputs[0] if inputs else None
+        if first is None:
+            return node.variant, attrs
+        if node.variant == "MEAN":
+            axis = attrs["axis"]
+            places = range(len(first)) if axis is None else [a % len(first) for a in axis]
+            return "MEAN", {"axis": tuple(sorted(axis_key(first[place]) for place in places))}
+        if len(first) != len(attrs["kernel"] or attrs["size"]) + 2:
+            return node.variant, attrs
+        feature = feature_axis(node.attrs, len(first))
+        beside = [axis for place, axis in enumerate(first) if place not in (0, feature)]
+        lengths = [axis_length(axis) for axis in beside]
+        if attrs["size"] is not None:
+            attrs = _sized_windows(attrs, lengths)
+        if attrs["size"] is None:
+            attrs = {**attrs, **_rounding(attrs, lengths)}
+            whole = list(attrs["kernel"]) == lengths and not any(map(any, attrs["pad"]))
+            if whole and node.variant == "AVG" and set(attrs["dilation"]) == {1}:
+                return "MEAN", {"axis": tuple(sorted(map(axis_key, beside)))}
+        return node.variant, attrs
+
     def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
         x = run.inputs[0]
         if node.variant == "MEAN":
@@ -135,6 +185,50 @@ class Pool(Op):
         if node.variant == "AVG":
             return (_average_ball(node, run, given, windows, first),)
         return (_largest_ball(given, windows, first),)
+
+
+def _sized_windows(attrs: dict[str, Any], lengths: Sequence[Dim]) -> dict[str, Any]:
+    """An adaptive pool as the windows that it has, if they are all of one size."""
+    steps = []
+    for size, have in zip(attrs["size"], lengths, strict=True):
+        if size is None:
+            steps.append(1)
+        elif isinstance(have, int) and have % size == 0:
+            steps.append(have // size)
+        else:
+            return attrs
+    return {
+        **attrs,
+        "size": None,
+        "kernel": tuple(steps),
+        "stride": tuple(steps),
+        "pad": ((0, 0),) * len(steps),
+        "dilation": (1,) * len(steps),
+    }
+
+
+def _rounding(attrs: Mapping[str, Any], lengths: Sequence[Dim]) -> dict[str, Any]:
+    """`ceil` where it matters, `count_pad` where there is something to count, strides that do."""
+    ceil = False
+    strides = []
+    names = ("kernel", "stride", "pad", "dilation")
+    for have, kernel, stride, pad, dilation in zip(
+        lengths, *(attrs[name] for name in names), strict=True
+    ):
+        if not isinstance(have, int):
+            ceil = ceil or attrs["ceil"]
+            strides.append(stride)
+            continue
+        room = have + sum(pad) - dilation * (kernel - 1) - 1
+        up = window(have, kernel, stride, pad, dilation, True) if room >= 0 else None
+        down = window(have, kernel, stride, pad, dilation, False) if room >= 0 else None
+        ceil = ceil or (attrs["ceil"] and up != down)
+        only = (up if attrs["ceil"] else down) == 1
+        strides.append(1 if only else stride)  # a single window goes nowhere
+    found: dict[str, Any] = {"ceil": ceil, "stride": tuple(strides)}
+    if "count_pad" in attrs and not ceil and not any(map(any, attrs["pad"])):
+        found["count_pad"] = True
+    return found
 
 
 def _axes(node: Node, rank: int) -> tuple[int, ...]:

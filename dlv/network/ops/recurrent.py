@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dlv.kinds import Array
 from dlv.network.fields import Kind
+from dlv.network.ops.axes import Axes, Axis, Part, renamed
 from dlv.network.ops.op import BIAS, Attribute, Node, Op, Run, Shapes, Slot, with_rank
 from dlv.network.sizes import Dim, Shape, ShapeError, fits, text
 
@@ -27,7 +28,7 @@ class Recurrent(Op):
     )
     makes_features = True
 
-    def slots_of(self, variant: str | None, attrs: Mapping[str, Any]) -> tuple[Slot, ...]:  # noqa: ARG002
+    def slots_of(self, variant: str | None, attrs: Mapping[str, Any]) -> tuple[Slot, ...]:
         kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         ends = ("", "_reverse") if attrs["bidirectional"] else ("",)
         return tuple(
@@ -76,7 +77,41 @@ class Recurrent(Op):
                 result[slot.name] = (gates, below)
         return result
 
-    def flops(self, node: Node, inputs: Shapes, outputs: Shapes) -> int | None:  # noqa: ARG002
+    def output_axes(
+        self, node: Node, port: int, inputs: Sequence[Axes | None], shape: Shape
+    ) -> Axes | None:
+        first = inputs[0] if inputs else None
+        if first is None or port != 0:
+            return None
+        ways = 2 if node.attrs["bidirectional"] else 1
+        return (*first[:2], (Part("way", ways, True), Part("c", node.attrs["hidden"])))
+
+    def parameter_axes(
+        self, node: Node, inputs: Sequence[Axes | None], outputs: Sequence[Axes | None]
+    ) -> dict[str, Axes]:
+        first = inputs[0] if inputs else None
+        if first is None:
+            return {}
+        hidden: Axis = (Part("o.c", node.attrs["hidden"]),)
+        ways = 2 if node.attrs["bidirectional"] else 1
+        gates: Axis = (Part("gate", 4 if node.variant == "LSTM" else 3, True), *hidden)
+        found: dict[str, Axes] = {}
+        for slot in node.params:
+            if slot.startswith("bias"):
+                found[slot] = (gates,)
+            elif slot.startswith("weight_hh"):
+                found[slot] = (gates, (Part("i.c", node.attrs["hidden"]),))
+            elif slot.startswith("weight_ih_l0"):
+                found[slot] = (gates, renamed(first[-1], "i."))
+            else:
+                below = (Part("i.way", ways, True), Part("i.c", node.attrs["hidden"]))
+                found[slot] = (gates, below)
+        return found
+
+    def adopted(self, node: Node, slot: str, shape: Shape) -> dict[str, Any]:
+        return {"hidden": shape[1]} if slot.startswith("weight_hh") else {}
+
+    def flops(self, node: Node, inputs: Shapes, outputs: Shapes) -> int | None:
         shape = inputs[0]
         if shape is None or not isinstance(shape[0], int) or not isinstance(shape[1], int):
             return None
