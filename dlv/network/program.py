@@ -141,23 +141,8 @@ def params_of(step: Step, tensor: Callable[[str], Array]) -> dict[str, Array]:
         if "bias" in norm:
             bias = bias + norm["bias"]
         weight = np.asarray(params["weight"], np.float64)
-        return {"weight": weight * _along_out(step.node, weight, scale), "bias": bias}
-
-
-def _along_out(node: Node, weight: Array, scale: Array) -> Array:
-    """A number per output channel, shaped to be multiplied with the weight."""
-    layout = node.attrs["layout"]
-    if layout == "depthwise":
-        return scale.reshape(weight.shape[-2:])
-    axis = {
-        ("FULL", "out_in"): 0,
-        ("FULL", "in_out"): 1,
-        ("CONV", "kernel_last"): 0,
-        ("CONV", "kernel_first"): weight.ndim - 1,
-        ("DECONV", "kernel_last"): 1,
-        ("DECONV", "kernel_first"): weight.ndim - 2,
-    }[node.op, layout]
-    return scale.reshape([-1 if place == axis else 1 for place in range(weight.ndim)])
+        factors = op_of(step.node).along_out(step.node, weight, scale)
+        return {"weight": weight * factors, "bias": bias}
 
 
 def _resolved(network: Network, port: Port) -> Port:
@@ -210,12 +195,11 @@ def _folds(
             continue
         linear, alone = network.node(source), len(readers.get(source, ())) == 1
         shape = shapes.get(source, (None,))[0]
-        if not op_of(linear).linear or not alone or (source, 0) in kept or shape is None:
+        if not op_of(linear).folds(linear) or not alone or (source, 0) in kept or shape is None:
             continue
         channels = linear.attrs.get("channels", "last")
         axis = len(shape) - 1 if channels == "last" else 1
-        split = linear.op == "DECONV" and linear.attrs["groups"] > 1
-        if node.attrs["axis"] % len(shape) == axis and not split:
+        if node.attrs["axis"] % len(shape) == axis:
             found[source] = node.name
     return found
 

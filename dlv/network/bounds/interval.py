@@ -129,14 +129,13 @@ class Balls(Forward):
 def _last_full(program: Program) -> Step | None:
     """The FULL that makes the scores, where it reads [batch, features]."""
     for step in program.steps:
-        if (step.result, 0) == program.scores and step.node.op == "FULL":
+        if (step.result, 0) == program.scores and op_of(step.node).dense:
             return step
     return None
 
 
 def _rows(last: Step, params: Mapping[str, Array]) -> Floats:
-    weight: Floats = params["weight"]
-    return weight if last.node.attrs["layout"] == "out_in" else weight.T
+    return op_of(last.node).by_rows(last.node, params["weight"])
 
 
 def certain(balls: Balls, known: Mapping[Port, Ball], top_k: int = 1) -> tuple[Array, Array]:

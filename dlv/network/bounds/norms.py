@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import gcd, inf, isfinite, prod, sqrt
+from math import inf, isfinite, sqrt
 
 import numpy as np
 
@@ -16,8 +16,7 @@ from dlv.kinds import Array, Floats
 from dlv.network.bounds.ball import UP
 from dlv.network.bounds.torus_norms import TooLarge, torus_norm
 from dlv.network.graph import Node
-from dlv.network.ops.conv import spatial
-from dlv.network.ops.windows import kernel_first, overlap, sliding, spreading
+from dlv.network.ops.op import op_of
 from dlv.network.sizes import Shape
 
 # Eigenvalues are computed to far better than this.
@@ -62,15 +61,15 @@ def norms_of(node: Node, weight: Array, shape: Shape | None, *, raised: bool = T
     found = _Matrix(node, weight, None)
     if not isfinite(found.absmax):
         return WholeNorms(inf, inf, inf, inf, False)
-    plain = found.sigma(raised)
-    if node.op == "EMBED":
+    op, plain = op_of(node), found.sigma(raised)
+    if op.lookup:
         plain = float(found.rows(raised).max(initial=0.0))
-    opn_any = plain * sqrt(_overlap(node))
-    opn = min(opn_any, found.operator(_lengths(node, shape), raised))
-    windows = _windows(node, shape)
+    opn_any = plain * sqrt(op.windows_anywhere(node))
+    opn = min(opn_any, found.operator(op.map_lengths(node, shape), raised))
+    windows = op.most_windows(node, shape)
     if windows is not None:
         opn = min(opn, plain * sqrt(windows))
-    rows = None if node.op == "DECONV" else found.rows(raised)
+    rows = None if op.transposed else found.rows(raised)
     fro = found.frobenius(raised)
     return WholeNorms(opn, opn_any, fro, found.absmax, True, rows, found.too_large)
 
@@ -82,12 +81,13 @@ def level_norms(
     found = _Matrix(node, weight, centre)
     if not isfinite(found.absmax):
         return LevelNorms(inf, inf)
-    rows = None if node.op == "DECONV" else found.rows(raised)
-    if node.op == "EMBED":
+    op = op_of(node)
+    rows = None if op.transposed else found.rows(raised)
+    if op.lookup:
         dn = float(found.rows(raised).max(initial=0.0))
         return LevelNorms(dn, found.frobenius(raised), dn, rows)
     dn = found.sigma(raised)
-    dopn = dn if node.op == "FULL" else found.operator(_lengths(node, shape), raised)
+    dopn = dn if op.dense else found.operator(op.map_lengths(node, shape), raised)
     return LevelNorms(dn, found.frobenius(raised), dopn, rows, found.too_large)
 
 
@@ -99,9 +99,10 @@ class _Matrix:
     """
 
     def __init__(self, node: Node, weight: Array, centre: Array | None) -> None:
-        self.node = node
-        self.weight = _by_group(node, weight)
-        self.centre = None if centre is None else _by_group(node, centre)
+        self.node, op = node, op_of(node)
+        self.lookup = op.lookup
+        self.weight = op.weight_by_group(node, weight)
+        self.centre = None if centre is None else op.weight_by_group(node, centre)
         self.groups, self.out, self.depth, self.taps = self.weight.shape
         self.absmax, self.scale = 0.0, 1.0
         for piece in self.pieces(1):
@@ -113,7 +114,7 @@ class _Matrix:
         wide = self.depth * self.taps
         self.side, self.long = min(self.out, wide), max(self.out, wide)
         products = self.groups * self.side * self.side * self.long
-        self.too_large = node.op != "EMBED" and (self.side > MOST_ROWS or products > MOST_PRODUCTS)
+        self.too_large = not self.lookup and (self.side > MOST_ROWS or products > MOST_PRODUCTS)
 
     def pieces(self, axis: int) -> Iterator[Floats]:
         """Along `out` (1) or `in` (2), in binary64."""
@@ -139,7 +140,7 @@ class _Matrix:
 
     def sigma(self, raised: bool) -> float:
         """||.||_2 of [out, in * taps], of groups the largest."""
-        if self.node.op == "EMBED" or self.too_large or not self.weight.size:
+        if self.lookup or self.too_large or not self.weight.size:
             return self.frobenius(raised)
         gram = np.zeros((self.groups, self.side, self.side))
         tall = self.out > self.depth * self.taps
@@ -161,7 +162,7 @@ class _Matrix:
 
     def operator(self, lengths: Sequence[int] | None, raised: bool) -> float:
         """The norm of a convolution on maps of these lengths; infinite if that is not known."""
-        if self.node.op not in ("CONV", "DECONV") or lengths is None or not self.weight.size:
+        if lengths is None or not self.weight.size:
             return inf
         attrs = self.node.attrs
         whole = np.concatenate(list(self.pieces(1)), axis=1)
@@ -174,51 +175,3 @@ class _Matrix:
 
 def _up(terms: int) -> float:
     return max(UP, 1 + terms * 2.0**-52)
-
-
-def _by_group(node: Node, weight: Array) -> Array:
-    if node.op == "EMBED":
-        return weight[None, :, :, None]
-    if node.op == "FULL":
-        turned = weight if node.attrs["layout"] == "out_in" else weight.T
-        return turned[None, :, :, None]
-    kernel = kernel_first(node.attrs["layout"], weight)
-    groups = node.attrs["groups"]
-    split = kernel.reshape(-1, kernel.shape[-2], groups, kernel.shape[-1] // groups)
-    return split.transpose(2, 3, 1, 0)
-
-
-def _overlap(node: Node) -> int:
-    """The most windows that hold one place of a map of any size."""
-    if node.op not in ("CONV", "DECONV"):
-        return 1
-    attrs = node.attrs
-    rows = zip(attrs["kernel"], attrs["stride"], attrs["dilation"], strict=True)
-    return prod(-(-k * gcd(s, d) // s) for k, s, d in rows)
-
-
-def _given(node: Node, shape: Shape | None) -> tuple[int, ...] | None:
-    """The spatial lengths of a convolution's input, if they are all known."""
-    if node.op not in ("CONV", "DECONV") or shape is None:
-        return None
-    lengths = spatial(shape, len(node.attrs["kernel"]), node.attrs["channels"], node.op)[2]
-    known = tuple(n for n in lengths if isinstance(n, int))
-    return known if len(known) == len(lengths) else None
-
-
-def _lengths(node: Node, shape: Shape | None) -> tuple[int, ...] | None:
-    """The lengths of the map that windows slide over: of DECONV its output."""
-    given = _given(node, shape)
-    if given is None or node.op == "CONV":
-        return given
-    return tuple(axis.length for axis in spreading(node.attrs, given))
-
-
-def _windows(node: Node, shape: Shape | None) -> int | None:
-    """The most windows that hold one place of a map of this size."""
-    given = _given(node, shape)
-    if given is None:
-        return None
-    return overlap(
-        sliding(node.attrs, given) if node.op == "CONV" else spreading(node.attrs, given)
-    )

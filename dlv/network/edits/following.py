@@ -60,7 +60,7 @@ def resize(wiring: Wiring, node: Node, given: Mapping[str, Any]) -> Node:
     if done == dict(node.attrs):
         return node
     params = _slots(node, done)
-    if node.op == "RNN":
+    if op_of(node).recurrent:
         _start_states(wiring, replace(node, attrs=done, params=params))
     return replace(node, attrs=done, params=params, source=None)
 

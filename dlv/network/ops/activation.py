@@ -15,6 +15,7 @@ from dlv.network.sizes import Shape, axis_of
 
 if TYPE_CHECKING:
     from dlv.network.bounds.ball import Ball, BallRun
+    from dlv.network.bounds.forms import Form, Passed
 
 _HALF_ROOT = math.sqrt(0.5)
 _ROOT_OF_2_OVER_PI = math.sqrt(2 / math.pi)
@@ -167,6 +168,23 @@ class Relu(Elementwise):
     def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:
         return (along(curve_of(node), run.inputs[0], run),)
 
+    def adjoint(self, node: Node, form: Form) -> Passed | None:
+        """a >= 0: a tangent below; a < 0: the chord above."""
+        if node.attrs["slope"]:
+            return None
+        import numpy as np
+
+        from dlv.network.bounds import forms
+
+        given, a = form.run.inputs[0], form.a
+        centre, far = form.of(given.centre), form.reach(given)
+        bent = np.abs(centre) < far
+        chord = (centre + far) / np.where(bent, 2 * far, 1.0)
+        slope = np.where(bent & (a < 0), chord, np.where(bent, centre >= 0, centre > 0))
+        lost = np.where(bent & (a < 0), (far - np.abs(centre)) / 2 + forms.SLACK * far, 0.0)
+        lost = lost + form.run.reference.tiny
+        return [a * slope], forms.total(np.abs(a) * lost)
+
 
 class Act(Elementwise):
     name = "ACT"
@@ -198,6 +216,11 @@ class Dropout(Elementwise):
 
     def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:
         return (run.inputs[0],)
+
+    def adjoint(self, node: Node, form: Form) -> Passed | None:
+        import numpy as np
+
+        return [form.a], np.zeros(len(form.a))
 
 
 class Softmax(Elementwise):

@@ -14,6 +14,7 @@ from dlv.network.sizes import Dim, Shape, ShapeError, axis_of, broadcast, same, 
 
 if TYPE_CHECKING:
     from dlv.network.bounds.ball import Ball, BallRun
+    from dlv.network.bounds.forms import Form, Passed
 
 
 class Concat(Op):
@@ -98,6 +99,16 @@ class Concat(Op):
             else:
                 found.append(np.sqrt(sum(part * part for part in parts)) * grains.RAISED)
         return (grains.settled(centre, found, box=grains.widest(balls)[1]),)
+
+    def adjoint(self, node: Node, form: Form) -> Passed | None:
+        import numpy as np
+
+        given = form.run.inputs
+        axis = axis_of(node.attrs["axis"], form.a.ndim, "axis")
+        if axis == 0 or any(len(ball.centre) != len(form.output.centre) for ball in given):
+            return None
+        ends = np.cumsum([ball.centre.shape[axis] for ball in given])[:-1]
+        return np.split(form.a, ends, axis), np.zeros(len(form.a))
 
 
 class Combine(Op):
@@ -286,6 +297,29 @@ class Add(Combine):
         import dlv.network.bounds.grains as grains
 
         return rx + ry, grains.norm(x, lead) + grains.norm(y, lead), rx + ry
+
+    def adjoint(self, node: Node, form: Form) -> Passed | None:
+        import numpy as np
+
+        import dlv.network.bounds.grains as grains
+        from dlv.network.bounds.ball import UP, l2
+
+        run, a = form.run, form.a
+        shape = form.output.centre.shape
+        if any(ball.centre.shape != shape and not ball.exact for ball in run.inputs):
+            return None
+        size, extra = np.zeros(shape[0]), np.zeros(shape[0])
+        for ball in run.inputs:
+            size = size + l2(np.broadcast_to(ball.centre, shape))
+            extra = extra + ball.radius
+        terms = len(run.inputs) + 1
+        side = node.attrs["const"]
+        if "value" in node.params or side is not None:
+            value = np.asarray(run.params["value"] if "value" in node.params else side, np.float64)
+            size = size + l2(np.broadcast_to(value, shape))
+            terms += 1
+        lost = grains.slip(run.reference, terms, size, extra, form.output.centre[:1].size)
+        return [None if ball.exact else a for ball in run.inputs], l2(a) * form.of(lost) * UP
 
 
 class Mul(Combine):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import prod
+from math import gcd, prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dlv.kinds import Array, Floats
@@ -41,6 +41,7 @@ from dlv.network.sizes import Dim, Shape, ShapeError, elements, text, transposed
 
 if TYPE_CHECKING:
     from dlv.network.bounds import ball as balls
+    from dlv.network.bounds.forms import Form, Passed
 
 
 _WINDOWS = (
@@ -87,7 +88,7 @@ class Conv(Op):
         CHANNELS,
     )
     slots = WEIGHT_AND_BIAS
-    makes_features = linear = matrix = True
+    makes_features = matrix = True
 
     def faults(self, node: Node) -> list[str]:
         out, groups = node.attrs["out"], node.attrs["groups"]
@@ -276,6 +277,73 @@ class Conv(Op):
             found = channels_back(found, channels)
         return (linear.ball(channels_back(centre, channels), radius, found),)
 
+    def adjoint(self, node: Node, form: Form) -> Passed | None:
+        import numpy as np
+
+        from dlv.network.bounds import ball as balls
+        from dlv.network.bounds import forms
+
+        run, given = form.run, form.run.inputs[0]
+        channels, groups = node.attrs["channels"], node.attrs["groups"]
+        x = channels_last(given.centre, channels)
+        axes = sliding(node.attrs, x.shape[1:-1])
+        weight = kernel_first(node.attrs["layout"], run.params["weight"])
+        terms, held = prod(weight.shape[:-1]), overlap(axes)
+        patch = linear.root(sums(_by_group(x, groups), axes, 1), terms)
+        outputs = form.output.centre[:1].size
+        places = outputs // max(weight.shape[-1], 1)
+        reach = linear.Reach(terms, places, outputs, held, balls.l2(patch), balls.l2(x))
+        box = channels_last(forms.filled(given), channels)
+        moved = linear.root(sums(_by_group(box, groups), axes, 1), terms)
+        flat = weight.reshape(-1, weight.shape[-1])
+        rows = balls.l2(flat.T).reshape(groups, -1)
+        loss = linear.unread_form(node, form, reach, rows, patch, moved, channels)
+        a = np.ascontiguousarray(channels_last(form.a, channels))
+        back = channels_back(spread(a, weight, axes, groups), channels)
+        most = weight.shape[-1] // groups * prod(weight.shape[:-2])
+        return [back], loss + linear.backwards(node, form, most, held)
+
+    def weight_by_group(self, node: Node, weight: Array) -> Array:
+        kernel, groups = kernel_first(node.attrs["layout"], weight), node.attrs["groups"]
+        split = kernel.reshape(-1, kernel.shape[-2], groups, kernel.shape[-1] // groups)
+        return split.transpose(2, 3, 1, 0)
+
+    def along_out(self, node: Node, weight: Array, scale: Array) -> Array:
+        if node.attrs["layout"] == "depthwise":
+            return scale.reshape(weight.shape[-2:])
+        place = self._out_axis(node.attrs["layout"] == "kernel_first", weight.ndim)
+        return scale.reshape([-1 if axis == place else 1 for axis in range(weight.ndim)])
+
+    def _out_axis(self, last: bool, rank: int) -> int:
+        return rank - 1 if last else 0
+
+    def folds(self, node: Node) -> bool:
+        return True
+
+    def row_axis(self, node: Node) -> str:
+        return "first" if node.attrs["layout"] == "kernel_last" else "last"
+
+    def map_lengths(self, node: Node, shape: Shape | None) -> tuple[int, ...] | None:
+        if shape is None:
+            return None
+        attrs = node.attrs
+        lengths = spatial(shape, len(attrs["kernel"]), attrs["channels"], node.op)[2]
+        known = tuple(n for n in lengths if isinstance(n, int))
+        return known if len(known) == len(lengths) else None
+
+    def most_windows(self, node: Node, shape: Shape | None) -> int | None:
+        lengths = Conv.map_lengths(self, node, shape)
+        return None if lengths is None else overlap(self._slid(node, lengths))
+
+    def _slid(self, node: Node, lengths: Sequence[int]) -> Axes:
+        """The windows of a node whose input has these lengths."""
+        return sliding(node.attrs, lengths)
+
+    def windows_anywhere(self, node: Node) -> int:
+        attrs = node.attrs
+        rows = zip(attrs["kernel"], attrs["stride"], attrs["dilation"], strict=True)
+        return prod(-(-k * gcd(s, d) // s) for k, s, d in rows)
+
 
 def _grouped(each: ValueAxis, whole: ValueAxis, groups: int) -> ValueAxis:
     """Each group has its own stretch of what the whole layer reads, or makes."""
@@ -365,6 +433,8 @@ class Deconv(Conv):
         grouped = groups > 1 and axis_length(before) != groups
         return into, _grouped(each, out, groups) if grouped else each
 
+    transposed = True
+
     def following(self, node: Node, old: Shape, new: Shape) -> dict[str, Any]:
         return {}
 
@@ -409,3 +479,19 @@ class Deconv(Conv):
         )
         radius = linear.radii(norms, run, reach, given.radius, run.params.get("bias"))
         return (linear.ball(channels_back(centre, attrs["channels"]), radius, None),)
+
+    def adjoint(self, node: Node, form: Form) -> Passed | None:
+        return None
+
+    def _out_axis(self, last: bool, rank: int) -> int:
+        return rank - 2 if last else 1
+
+    def folds(self, node: Node) -> bool:
+        return bool(node.attrs["groups"] == 1)
+
+    def _slid(self, node: Node, lengths: Sequence[int]) -> Axes:
+        return spreading(node.attrs, lengths)
+
+    def map_lengths(self, node: Node, shape: Shape | None) -> tuple[int, ...] | None:
+        lengths = super().map_lengths(node, shape)
+        return None if lengths is None else tuple(a.length for a in self._slid(node, lengths))

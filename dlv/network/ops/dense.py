@@ -15,6 +15,7 @@ from dlv.network.sizes import Dim, Shape, ShapeError, elements
 
 if TYPE_CHECKING:
     from dlv.network.bounds import ball as balls
+    from dlv.network.bounds.forms import Form, Passed
 
 
 class Full(Op):
@@ -25,7 +26,7 @@ class Full(Op):
         Attribute("layout", Kind.TEXT, "out_in", choices=("out_in", "in_out")),
     )
     slots = WEIGHT_AND_BIAS
-    makes_features = linear = matrix = dense = True
+    makes_features = matrix = dense = True
 
     def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
         if inputs[0] is None:
@@ -71,7 +72,18 @@ class Full(Op):
         return None if count is None else 2 * count * node.attrs["out"]
 
     def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
-        return (_product(node, run.inputs[0], run.params),)
+        return (self._product(node, run.inputs[0], run.params),)
+
+    def _product(self, node: Node, x: Array, params: Mapping[str, Array]) -> Array:
+        import numpy as np
+
+        weight = self.by_rows(node, params["weight"])
+        x = x.astype(weight.dtype, copy=False)
+        # One product of two matrices, whatever axes stand before the last.
+        result: Array = np.matmul(x.reshape(-1, x.shape[-1]), weight.T)
+        if "bias" in params:
+            result += params["bias"]
+        return result.reshape(*x.shape[:-1], weight.shape[0])
 
     def bounds(self, node: Node, run: balls.BallRun) -> tuple[balls.Ball, ...]:
         norms, given = linear.norms_of(node, run), linear.batch_of(node, run.inputs[0])
@@ -82,7 +94,7 @@ class Full(Op):
 
         from dlv.network.bounds import ball as balls
 
-        centre = _product(node, x, run.params)
+        centre = self._product(node, x, run.params)
         terms = x.shape[-1]
         each = linear.root(np.einsum("...c,...c->...", x, x), terms)
         places = prod(x.shape[1:-1])
@@ -96,27 +108,49 @@ class Full(Op):
         if given.box is not None:
             moved = linear.root(np.einsum("...c,...c->...", given.box, given.box), terms)
             most = given.radius.reshape(-1, *(1 for _ in moved.shape[1:]))
-            rows = balls.l2(_rows(node, run.params["weight"]))[None]
+            rows = balls.l2(self.by_rows(node, run.params["weight"]))[None]
             moved = np.minimum(moved, most)[..., None]
             found = linear.box(norms, run, reach, rows, bias, each[..., None], moved)
         return (linear.ball(centre, radius, found, tokens),)
 
+    def adjoint(self, node: Node, form: Form) -> Passed | None:
+        from dlv.network.bounds import ball as balls
+        from dlv.network.bounds import forms
 
-def _rows(node: Node, weight: Array) -> Array:
-    """[out, in]."""
-    return weight if node.attrs["layout"] == "out_in" else weight.T
+        run, given = form.run, form.run.inputs[0]
+        matrix = self.by_rows(node, run.params["weight"])
+        terms = given.centre.shape[-1]
+        patch = linear.root(_squares(given.centre), terms)
+        whole = balls.l2(patch)
+        places = prod(given.centre.shape[1:-1])
+        reach = linear.Reach(terms, places, form.output.centre[:1].size, 1, whole, whole)
+        moved = linear.root(_squares(forms.filled(given)), terms)
+        loss = linear.unread_form(node, form, reach, balls.l2(matrix)[None], patch, moved, "last")
+        back = form.a @ matrix
+        return [back], loss + linear.backwards(node, form, len(matrix), 1)
+
+    def by_rows(self, node: Node, weight: Array) -> Array:
+        return weight if node.attrs["layout"] == "out_in" else weight.T
+
+    def weight_by_group(self, node: Node, weight: Array) -> Array:
+        return self.by_rows(node, weight)[None, :, :, None]
+
+    def along_out(self, node: Node, weight: Array, scale: Array) -> Array:
+        return scale[:, None] if node.attrs["layout"] == "out_in" else scale
+
+    def folds(self, node: Node) -> bool:
+        return True
+
+    def row_axis(self, node: Node) -> str:
+        return "first" if node.attrs["layout"] == "out_in" else "last"
 
 
-def _product(node: Node, x: Array, params: Mapping[str, Array]) -> Array:
+def _squares(x: Array) -> Array:
+    """The sum of squares along the last axis, which stays."""
     import numpy as np
 
-    weight = _rows(node, params["weight"])
-    x = x.astype(weight.dtype, copy=False)
-    # One product of two matrices, whatever axes stand before the last.
-    result: Array = np.matmul(x.reshape(-1, x.shape[-1]), weight.T)
-    if "bias" in params:
-        result += params["bias"]
-    return result.reshape(*x.shape[:-1], weight.shape[0])
+    found: Array = np.einsum("...c,...c->...", x, x)[..., None]
+    return found
 
 
 class Embed(Op):
@@ -166,6 +200,9 @@ class Embed(Op):
         radius = balls.l2(each) if norms.dn else np.zeros(len(rows))
         tokens = each if rows.ndim == 2 else None
         return (linear.ball(centre, radius * balls.UP, None, tokens),)
+
+    def weight_by_group(self, node: Node, weight: Array) -> Array:
+        return weight[None, :, :, None]
 
 
 def _numbers(node: Node, x: Array) -> Array:

@@ -16,6 +16,7 @@ from dlv.network.sizes import Shape, ShapeError, text
 
 if TYPE_CHECKING:
     from dlv.network.bounds.ball import Ball, BallRun
+    from dlv.network.bounds.forms import Form, Passed
 
 Shapes = Sequence[Shape | None]
 Port = tuple[str, int]  # a producer, and which of its outputs
@@ -159,12 +160,14 @@ class Op:
     plumbing: ClassVar[bool] = False
     # Its outputs are features of its own making, not those that it was given.
     makes_features: ClassVar[bool] = False
-    # Multiplies its input with the matrix, or the filters, in the slot `weight`.
-    linear: ClassVar[bool] = False
-    # Its slot `weight` is a matrix: of a linear operator, or one whose rows are looked up.
+    # Its slot `weight` is a matrix, or filters: multiplied with the input, or looked up by row.
     matrix: ClassVar[bool] = False
     # Applies its matrix to the last axis, whatever axes stand before it.
     dense: ClassVar[bool] = False
+    # Its weight is that of the convolution whose transpose it is.
+    transposed: ClassVar[bool] = False
+    # Its inputs behind the first are the states from which it starts.
+    recurrent: ClassVar[bool] = False
     # Takes rows out of the matrix, by their numbers.
     lookup: ClassVar[bool] = False
     # Drops values at random in training, and does nothing after it.
@@ -332,6 +335,44 @@ class Op:
     def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:
         """Balls that surely hold what the reference computes, one per port; NoRule."""
         raise NoRule(node)
+
+    def adjoint(self, node: Node, form: Form) -> Passed | None:
+        """The forms in the inputs that one in the output becomes; None where there is no rule."""
+        return None
+
+    # Of the slot `weight`, where it is a matrix; layouts are known here alone.
+
+    def weight_by_group(self, node: Node, weight: Array) -> Array:
+        """The weight as (groups, out, in, taps), a transposed one as the other convolution's."""
+        raise NotImplementedError
+
+    def by_rows(self, node: Node, weight: Array) -> Array:
+        """The weight of a dense operator as [out, in]."""
+        raise NotImplementedError
+
+    def along_out(self, node: Node, weight: Array, scale: Array) -> Array:
+        """A number per output channel, shaped to be multiplied with the weight."""
+        raise NotImplementedError
+
+    def folds(self, node: Node) -> bool:
+        """Whether one factor per output channel can be taken into its weight."""
+        return False
+
+    def row_axis(self, node: Node) -> str:
+        """Which axis of the stored weight counts its outputs: first or last."""
+        return "first"
+
+    def map_lengths(self, node: Node, shape: Shape | None) -> tuple[int, ...] | None:
+        """The lengths of the map that its windows slide over, if they are all known."""
+        return None
+
+    def most_windows(self, node: Node, shape: Shape | None) -> int | None:
+        """The most windows that hold one place of a map of this size; None: not known."""
+        return None
+
+    def windows_anywhere(self, node: Node) -> int:
+        """The most windows that hold one place of a map of any size."""
+        return 1
 
 
 class Elementwise(Op):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +39,7 @@ from dlv.network.sizes import Dim, Shape, axis_of, window
 
 if TYPE_CHECKING:
     from dlv.network.bounds import ball as balls
+    from dlv.network.bounds.forms import Form, Passed
 
 _WINDOWED = ("MAX", "AVG")
 
@@ -185,6 +188,11 @@ class Pool(Op):
         if node.variant == "AVG":
             return (_average_ball(node, run, given, windows, first),)
         return (_largest_ball(given, windows, first),)
+
+    def adjoint(self, node: Node, form: Form) -> Passed | None:
+        if node.variant == "MEAN":
+            return _mean_adjoint(node, form)
+        return (_average_adjoint if node.variant == "AVG" else _largest_adjoint)(node, form)
 
 
 def _sized_windows(attrs: dict[str, Any], lengths: Sequence[Dim]) -> dict[str, Any]:
@@ -335,3 +343,93 @@ def _linear_ball(
         # A mean of moves is rounded itself.
         found = found * (1 + ours)
     return linear.ball(centre, radius, found)
+
+
+def _largest_adjoint(node: Node, form: Form) -> Passed | None:
+    """To the place of the centre's largest; a < 0 loses what another place may be above it."""
+    import numpy as np
+
+    from dlv.network.bounds import ball as balls
+    from dlv.network.bounds import forms
+
+    given, a = form.run.inputs[0], form.a
+    windows, first = _windows(node, given.centre)
+    centre, far = given.centre, forms.filled(given)
+    upper, lower = centre + far, centre - far
+    shape = form.output.centre.shape
+    best, chosen = np.full(shape, -np.inf), np.zeros(shape, np.int64)
+    for tap, outputs, places in _taps(windows, first):
+        better = centre[places] > best[outputs]
+        best[outputs] = np.where(better, centre[places], best[outputs])
+        chosen[outputs] = np.where(better, tap, chosen[outputs])
+    other, own = np.full(shape, -np.inf), np.full(shape, np.nan)
+    for tap, outputs, places in _taps(windows, first):
+        is_own = chosen[outputs] == tap
+        own[outputs] = np.where(is_own, lower[places], own[outputs])
+        rest = np.where(is_own, -np.inf, upper[places])
+        other[outputs] = np.maximum(other[outputs], rest)
+    alone = other == -np.inf
+    gap = np.where(alone, 0.0, other) - own
+    gap += forms.SLACK * (np.abs(np.where(alone, 0.0, other)) + np.abs(own))
+    gap = np.where(alone, 0.0, np.maximum(gap, 0.0)) + form.run.reference.tiny
+    loss = forms.total(np.where(a < 0, -a, 0.0) * form.of(gap))
+    back = np.zeros((len(a), *centre.shape[1:]))
+    mine = form.of(chosen)
+    for tap, outputs, places in _taps(windows, first):
+        back[places] += np.where(mine[outputs] == tap, a[outputs], 0.0)
+    # Windows that overlap add up, with a rounding each.
+    held = overlap(windows)
+    rounding = balls.gamma(held, balls.UNIT) * held if held > 1 else 0.0
+    return [back], loss + rounding * balls.l2(a) * form.of(given.radius) * balls.UP
+
+
+def _average_adjoint(node: Node, form: Form) -> Passed | None:
+    import numpy as np
+
+    given, a = form.run.inputs[0], form.a
+    windows, first = _windows(node, given.centre)
+    share = np.ones((1,) * a.ndim)
+    for axis, padded in enumerate(_padding(node, windows), first):
+        counts = np.maximum(divisors(*padded), 1)
+        share = share * counts.reshape([-1 if place == axis else 1 for place in range(a.ndim)])
+    back = np.zeros((len(a), *given.centre.shape[1:]))
+    for _, outputs, places in _taps(windows, first):
+        back[places] += (a / share)[outputs]
+    return [back], _of_means(form, most_places(windows), math.sqrt(overlap(windows)))
+
+
+def _mean_adjoint(node: Node, form: Form) -> Passed | None:
+    import numpy as np
+
+    given, a = form.run.inputs[0], form.a
+    shape = given.centre.shape
+    axes = _axes(node, len(shape))
+    if 0 in axes:
+        return None
+    kept = [1 if place in axes else length for place, length in enumerate(shape)]
+    terms = prod(shape[place] for place in axes)
+    back = np.broadcast_to(a.reshape(len(a), *kept[1:]) / terms, (len(a), *shape[1:]))
+    return [back], _of_means(form, terms, 1.0)
+
+
+def _of_means(form: Form, terms: int, share: float) -> Floats:
+    """Rounding of means of so many places, as a matrix of norm `share` at most, both ways."""
+    from dlv.network.bounds import ball as balls
+
+    run, given = form.run, form.run.inputs[0]
+    ours, theirs = balls.gamma(terms + 3, balls.UNIT), balls.gamma(terms + 3, run.reference.unit)
+    alone = (terms + 3) * (run.reference.tiny + 2.0**-1021) * math.sqrt(form.output.centre[:1].size)
+    size = share * (balls.l2(given.centre) * (ours + theirs) + given.radius * theirs) + alone
+    back = ours * (terms + 1) * share * given.radius
+    found: Floats = balls.l2(form.a) * form.of((size + back) * balls.UP) * balls.UP
+    return found
+
+
+def _taps(
+    windows: Sequence[Window], first: int
+) -> Iterator[tuple[int, tuple[slice, ...], tuple[slice, ...]]]:
+    """Each place within a window: its number, the windows that have it, and where it lies."""
+    before = (slice(None),) * first
+    for number, place in enumerate(product(*(each.taps() for each in windows))):
+        outputs = tuple(each for _, each, _ in place)
+        yield number, (*before, *outputs), (*before, *(each for _, _, each in place))

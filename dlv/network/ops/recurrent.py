@@ -26,7 +26,7 @@ class Recurrent(Op):
         BIAS,
         Attribute("p", Kind.FLOAT, 0.0, minimum=0, maximum=1),  # dropout between its layers
     )
-    makes_features = True
+    makes_features = recurrent = True
 
     def slots_of(self, variant: str | None, attrs: Mapping[str, Any]) -> tuple[Slot, ...]:
         kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")

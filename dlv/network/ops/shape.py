@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dlv.kinds import Array
@@ -26,11 +27,13 @@ from dlv.network.sizes import (
 
 if TYPE_CHECKING:
     from dlv.network.bounds.ball import Ball, BallRun
+    from dlv.network.bounds.forms import Form, Passed
 
 Attrs = Mapping[str, Any]
 
 # Kinds that change how numbers are laid out, and nothing else.
-_SHAPING = ("flatten", "view", "reshape", "squeeze", "unsqueeze", "contiguous", "getitem")
+_SAME_ORDER = ("flatten", "view", "reshape", "squeeze", "unsqueeze", "contiguous")
+_SHAPING = (*_SAME_ORDER, "getitem")
 SIZE_KINDS = frozenset({"size", "arithmetic", "fill"})
 
 
@@ -174,6 +177,29 @@ class Reshape(Op):
         given = [number(each.centre) for each in run.inputs[1:]]
         found = moves(node, ball.centre.shape, given, run.sizes)
         return tuple(grains.carried(ball, move.values, move.grids) for move in found)
+
+    def adjoint(self, node: Node, form: Form) -> Passed | None:
+        import numpy as np
+
+        kind, a = node.attrs["kind"], form.a
+        shape = form.run.inputs[0].centre.shape
+        nothing: list[None] = [None] * (len(form.run.inputs) - 1)
+        if len(form.output.centre) != shape[0]:
+            return None
+        if kind in _SAME_ORDER and form.output.centre.size == prod(shape):
+            return [a.reshape(len(a), *shape[1:]), *nothing], np.zeros(len(a))
+        if kind not in ("transpose", "permute"):
+            return None
+        order = list(range(a.ndim))
+        axes = [axis_of(each, a.ndim, "axis") for each in node.attrs["axes"]]
+        if kind == "transpose":
+            one, other = axes
+            order[one], order[other] = other, one
+        else:
+            order = [axes.index(place) for place in range(a.ndim)]
+        if order[0]:
+            return None
+        return [a.transpose(order), *nothing], np.zeros(len(a))
 
 
 def converted(x: Array, dtype: str | None) -> Array:

@@ -113,7 +113,7 @@ def _second_outputs(network: Network, order: Sequence[Node]) -> set[str]:
 
 def _step(node: Node, tensors: set[str], positions: bool, last: tuple[str, ...]) -> Step:
     run = source_run(node) if exact(node) else run_of(node, positions=positions)
-    if node.op == "RNN":
+    if op_of(node).recurrent:
         run = one_dtype(run)
     inputs = tuple((name, None if node.picks else port) for name, port in node.inputs)
     params = list(node.params.items())

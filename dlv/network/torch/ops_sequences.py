@@ -62,7 +62,7 @@ def one_dtype(run: Run) -> Run:
 
 def recurrent(node: Node) -> Run:
     attrs = node.attrs
-    order = [slot.name for slot in slots("RNN", node.variant, attrs)]
+    order = [slot.name for slot in slots(node.op, node.variant, attrs)]
     order = [name for name in order if attrs["bias"] or not name.startswith("bias")]
     ways = 2 if attrs["bidirectional"] else 1
     states = 2 if node.variant == "LSTM" else 1
