@@ -160,7 +160,7 @@ class _Other:
         self.dtype = np.dtype(precision)
         self.scored = program.scores
         self.ports = tuple(dict.fromkeys([program.scores, *program.kept.values()]))
-        self.network = cut(program.network, self.ports)
+        self.network = program.network.part(self.ports)
         self.program = program
         self.tensor = tensor
 
@@ -181,21 +181,6 @@ class _Other:
 
     def held(self, names: Sequence[str]) -> dict[str, Array]:
         return {name: self.of_dtype(np.asarray(self.tensor(name))) for name in names}
-
-
-def cut(network: Network, ports: Sequence[Port]) -> Network:
-    """The part of a network that leads to these ports, which are its outputs."""
-    wanted = {name for name, _ in ports}
-    for node in reversed(network.topological()):
-        if node.name in wanted:
-            wanted.update(name for name, _ in node.inputs)
-    return replace(
-        network,
-        nodes=tuple(node for node in network.nodes if node.name in wanted),
-        inputs=tuple(item for item in network.inputs if item.name in wanted),
-        constants={name: h for name, h in network.constants.items() if name in wanted},
-        outputs=tuple(ports),
-    )
 
 
 def in_float64(network: Network) -> Network:

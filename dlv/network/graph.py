@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +13,7 @@ from dlv.network.fields import FieldError, dtype, label, labels, shape, whole
 from dlv.network.ops.op import Node as Node
 from dlv.network.ops.op import Port as Port
 from dlv.network.ops.op import op_of
+from dlv.network.order import reached, topological
 from dlv.network.sizes import Shape
 from dlv.network.vocabulary import OPS, attributes, complete
 
@@ -82,23 +82,12 @@ class Network:
     def _order(self) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
         """Nodes in topological order, ties by stored order; and those on or behind a cycle."""
         place = {node.name: position for position, node in reversed([*enumerate(self.nodes)])}
-        waits = [0] * len(self.nodes)
-        users: list[list[int]] = [[] for _ in self.nodes]
-        for position, node in enumerate(self.nodes):
-            for producer in {name for name, _ in node.inputs if name in place}:
-                users[place[producer]].append(position)
-                waits[position] += 1
-        ready = [position for position, count in enumerate(waits) if not count]
-        done: list[int] = []
-        while ready:
-            position = heapq.heappop(ready)
-            done.append(position)
-            for user in users[position]:
-                waits[user] -= 1
-                if not waits[user]:
-                    heapq.heappush(ready, user)
-        rest = tuple(node for node, count in zip(self.nodes, waits, strict=True) if count)
-        return tuple(self.nodes[position] for position in done), rest
+        order = topological(
+            [[place[name] for name, _ in node.inputs if name in place] for node in self.nodes]
+        )
+        done = set(order)
+        rest = tuple(node for position, node in enumerate(self.nodes) if position not in done)
+        return tuple(self.nodes[position] for position in order), rest
 
     @property
     def sorted_part(self) -> tuple[Node, ...]:
@@ -134,6 +123,26 @@ class Network:
                 + (", …" if len(self.cyclic) > 5 else ""),
             )
         return order
+
+    def needed(self, ends: Iterable[str]) -> set[str]:
+        """The names of all that these ends need, themselves included."""
+
+        def producers(name: str) -> Iterable[str]:
+            node = self._by_name.get(name)
+            return () if node is None else (producer for producer, _ in node.inputs)
+
+        return reached(ends, producers)
+
+    def part(self, ports: Sequence[Port]) -> Network:
+        """The part of the network that leads to these ports, which are its outputs."""
+        needed = self.needed(name for name, _ in ports)
+        return replace(
+            self,
+            nodes=tuple(node for node in self.nodes if node.name in needed),
+            inputs=tuple(item for item in self.inputs if item.name in needed),
+            constants={name: h for name, h in self.constants.items() if name in needed},
+            outputs=tuple(ports),
+        )
 
     @cached_property
     def _sources(self) -> dict[str, Port | None]:

@@ -88,7 +88,7 @@ def program(
         raise UsageError("the network has no output")
     wanted = {name: _resolved(network, (network.node(name).name, 0)) for name in until}
     scores = _before_softmax(network, network.outputs[0])
-    needed = _needed(network, [scores, *wanted.values()])
+    needed = network.needed(name for name, _ in (scores, *wanted.values()))
     refuse_effects(network, needed)
     folds = _folds(network, tensors, needed, {scores, *wanted.values()}) if fold else {}
     steps = []
@@ -166,14 +166,6 @@ def _before_softmax(network: Network, port: Port) -> Port:
         if not node.inputs or not (op.passes(node) or op.keeps_order(node)):
             return port
         port = node.inputs[0]
-
-
-def _needed(network: Network, wanted: Iterable[Port]) -> set[str]:
-    needed = {name for name, _ in wanted}
-    for node in reversed(network.topological()):
-        if node.name in needed:
-            needed.update(name for name, _ in node.inputs)
-    return needed
 
 
 def _folds(

@@ -167,15 +167,12 @@ class _Check:
             )
 
     def dead(self) -> None:
-        inputs = {node.name: node.inputs for node in self.network.nodes}
-        alive: set[str] = set()
-        todo = [name for name, _ in self.network.outputs]
-        todo += [node.name for node in self.network.nodes if op_of(node).always_needed]
-        while todo:
-            name = todo.pop()
-            if name not in alive:
-                alive.add(name)
-                todo.extend(producer for producer, _ in inputs.get(name, ()))
+        alive = self.network.needed(
+            [
+                *(name for name, _ in self.network.outputs),
+                *(node.name for node in self.network.nodes if op_of(node).always_needed),
+            ]
+        )
         for node in self.network.nodes:
             if node.name not in alive:
                 self.add("dead", node.name, "no output needs this node", severity="warning")

@@ -35,25 +35,9 @@ from dlv.network.fields import FieldError
 from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.inference import attribute_faults, enough
 from dlv.network.ops.op import op_of
+from dlv.network.order import Names
 from dlv.network.sizes import Shape, ShapeError, fits
 from dlv.network.vocabulary import complete
-
-
-class Names:
-    """Names given out once; a repeat gets `_1`, `_2`, ..."""
-
-    def __init__(self, taken: Iterable[str]) -> None:
-        self._taken = set(taken)
-        self._next: dict[str, int] = {}
-
-    def fresh(self, wanted: str) -> str:
-        name = wanted
-        while name in self._taken:
-            number = self._next.get(wanted, 1)
-            self._next[wanted] = number + 1
-            name = f"{wanted}_{number}"
-        self._taken.add(name)
-        return name
 
 
 @dataclass(frozen=True)
@@ -73,9 +57,9 @@ def name_calls(items: Sequence[Named], tensors: Iterable[str], names: Names) -> 
     for place, (name, whole) in enumerate(wanted):
         if whole:
             first.setdefault(name, place)
-    given = {place: names.fresh(name) for name, place in first.items()}
+    given = {place: names.new(name) for name, place in first.items()}
     return [
-        given[place] if place in given else names.fresh(name)
+        given[place] if place in given else names.new(name)
         for place, (name, _) in enumerate(wanted)
     ]
 
@@ -211,7 +195,7 @@ class _Conversion:
         used = []
         for p in self.graph.placeholders:
             if p.kind == CONSTANT and p.name in read:
-                kept = names.fresh(p.target)
+                kept = names.new(p.target)
                 used.append((kept, self.constants[p.target]))
                 self.ports[p.name] = (kept, 0)
         self._name(steps, names)
@@ -362,7 +346,7 @@ class _Conversion:
                     continue
                 self.ports[value] = (step.name, port)
                 if step.match is None and step.call.several and value in read:
-                    step.taken[port] = names.fresh(f"{step.name}.{port}")
+                    step.taken[port] = names.new(f"{step.name}.{port}")
                     self.ports[value] = (step.taken[port], 0)
 
     def _nodes(self, step: _Step) -> list[Node]:
@@ -430,7 +414,7 @@ class _Conversion:
         if ref.name in self.ports:
             return self.ports[ref.name]
         # A tensor of the module that comes out as it is.
-        name = names.fresh("alias")
+        name = names.new("alias")
         nodes.append(
             Node(
                 *(name, "OP", "raw", {}, ()),

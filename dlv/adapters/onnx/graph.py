@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dlv.adapters.checkpoint import CODES, Tensor
@@ -359,18 +359,3 @@ class Type:
     """A dtype as an attribute."""
 
     dtype: str
-
-
-@dataclass
-class Names:
-    """Final names: what was there first keeps its own."""
-
-    taken: set[str] = field(default_factory=set)
-
-    def take(self, wanted: str) -> str:
-        name, count = wanted, 0
-        while name in self.taken:
-            count += 1
-            name = f"{wanted}_{count}"
-        self.taken.add(name)
-        return name

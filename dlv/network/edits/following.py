@@ -13,6 +13,7 @@ from dlv.network.fields import FieldError
 from dlv.network.graph import Network, Node
 from dlv.network.inference import attribute_faults, enough, input_shapes, node_shapes
 from dlv.network.ops.op import op_of
+from dlv.network.order import reached
 from dlv.network.sizes import Shape, ShapeError
 from dlv.network.templates import Habits, Template, build
 from dlv.network.verify import Problem, verify
@@ -246,14 +247,11 @@ def _prune(wiring: Wiring) -> None:
 
 
 def _alive(nodes: Mapping[str, Node], ends: Sequence[str]) -> set[str]:
-    found: set[str] = set()
-    todo = [*ends, *(node.name for node in nodes.values() if op_of(node).always_needed)]
-    while todo:
-        name = todo.pop()
-        if name in nodes and name not in found:
-            found.add(name)
-            todo.extend(producer for producer, _ in nodes[name].inputs)
-    return found
+    def producers(name: str) -> list[str]:
+        return [producer for producer, _ in nodes[name].inputs] if name in nodes else []
+
+    always = (node.name for node in nodes.values() if op_of(node).always_needed)
+    return reached([*ends, *always], producers)
 
 
 def _followed(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from dlv.errors import UsageError
@@ -13,6 +13,7 @@ from dlv.network.effects import refuse_writes
 from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.inference import Ports, Tensors, node_shapes
 from dlv.network.ops.op import op_of
+from dlv.network.order import Names, reached
 from dlv.network.sizes import text
 
 SUPPORT = ("keep", "inputs")
@@ -79,7 +80,8 @@ def _path(network: Network, starts: Sequence[str], ends: Sequence[str]) -> set[s
         producers[node.name] = [name for name, _ in node.inputs]
         for name, _ in node.inputs:
             users.setdefault(name, []).append(node.name)
-    below, above = _reached(starts, users), _reached(ends, producers)
+    below = reached(starts, lambda name: users.get(name, ()))
+    above = reached(ends, lambda name: producers.get(name, ()))
     for name in ends:
         if name not in below:
             raise _no_path(starts, [name])
@@ -92,17 +94,6 @@ def _path(network: Network, starts: Sequence[str], ends: Sequence[str]) -> set[s
 def _no_path(starts: Sequence[str], ends: Sequence[str]) -> UsageError:
     a, b = (" or ".join(f"`{name}`" for name in names[:3]) for names in (starts, ends))
     return UsageError(f"no path leads from {a} to {b}", hint="dlv desc REF shows the edges")
-
-
-def _reached(names: Iterable[str], edges: Mapping[str, Sequence[str]]) -> set[str]:
-    found: set[str] = set()
-    todo = list(names)
-    while todo:
-        name = todo.pop()
-        if name not in found:
-            found.add(name)
-            todo.extend(edges.get(name, ()))
-    return found
 
 
 def _ends(node: Node, ends: Sequence[str]) -> list[Port]:
@@ -177,12 +168,8 @@ class _Cut:
                 f"the slice would need `{port[0]}` as an input, and its shape is not known",
                 hint="begin the slice at another node",
             )
-        name, count = port[0], 1
-        taken = kept | self.given | {item.name for item in self.inputs.values()}
-        while name in taken:
-            count += 1
-            name = f"{port[0]}_{count}"
-        return Input(name, shape, self._dtype(port))
+        used = kept | self.given | {item.name for item in self.inputs.values()}
+        return Input(Names(used, first=2).new(port[0]), shape, self._dtype(port))
 
     def _check_cut(self, port: Port) -> None:
         """An input is one tensor."""

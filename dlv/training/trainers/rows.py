@@ -78,10 +78,7 @@ def inputs_of(network: Network) -> list[Input]:
     for node in network.nodes:
         if op_of(node).placeholder:
             known.append(Input(node.name, tuple(node.attrs["shape"]), node.attrs["dtype"]))
-    used = {network.outputs[0][0]} if network.outputs else set()
-    for node in reversed(network.topological()):
-        if node.name in used:
-            used.update(name for name, _ in node.inputs)
+    used = network.needed(name for name, _ in network.outputs[:1])
     return [each for each in known if each.name in used]
 
 

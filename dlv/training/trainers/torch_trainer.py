@@ -164,17 +164,8 @@ def scoring_part(network: Network, loss: str, dropout: dict[str, float]) -> Netw
     Scores stand before a final softmax, or sigmoid, which the loss computes itself.
     """
     port = answers.scores(network, loss)
-    wanted = {port[0]}
-    for node in reversed(network.topological()):
-        if node.name in wanted:
-            wanted.update(name for name, _ in node.inputs)
-    return replace(
-        network,
-        nodes=tuple(_dropping(n, dropout) for n in network.nodes if n.name in wanted),
-        inputs=tuple(item for item in network.inputs if item.name in wanted),
-        constants={name: h for name, h in network.constants.items() if name in wanted},
-        outputs=(port,),
-    )
+    part = network.part((port,))
+    return replace(part, nodes=tuple(_dropping(node, dropout) for node in part.nodes))
 
 
 def _dropping(node: Node, dropout: dict[str, float]) -> Node:

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from dlv.adapters.aten import record as aten
-from dlv.adapters.aten.network import Named, Names, convert, name_calls
+from dlv.adapters.aten.network import Named, convert, name_calls
 from dlv.adapters.aten.record import Call, Given, Graph, Placeholder, Ref, Tagged, Value
 from dlv.adapters.aten.rewrite import RESPONSE_NORM, join, unfold
 from dlv.errors import Damaged
+from dlv.network.order import Names
 
 VECTOR = Value("float32", ("s1", 4))
 

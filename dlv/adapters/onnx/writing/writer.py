@@ -13,7 +13,7 @@ from typing import BinaryIO, TypeVar
 
 import dlv.adapters.onnx.messages as messages
 from dlv.adapters.checkpoint import Beside, Tensor
-from dlv.adapters.onnx.graph import Graph, Item, Names, Type, Value, merged
+from dlv.adapters.onnx.graph import Graph, Item, Type, Value, merged
 from dlv.adapters.onnx.messages import Array, Operator, Place
 from dlv.adapters.onnx.writing.ops import WRITERS
 from dlv.adapters.onnx.writing.raw import OPSET, ir_version, raw
@@ -25,6 +25,7 @@ from dlv.network.effects import refuse_effects
 from dlv.network.graph import Network, Node, Port
 from dlv.network.inference import attribute_faults, enough
 from dlv.network.ops.op import Shapes, op_of
+from dlv.network.order import Names
 from dlv.network.sizes import Shape, ShapeError, fits, text
 
 # Operators whose last outputs may be left out.
@@ -62,24 +63,13 @@ class Walk:
         for name in network.constants:
             if name in self.tensors:
                 self.values[name, 0] = g.tensor(name)
-        alive = self._alive(wanted)
+        alive = network.needed(name for name, _ in wanted)
         refuse_effects(network, alive)
         read = self._read(wanted, alive)
         for node in network.topological():
             if node.name in alive:
                 self._node(node, read.get(node.name, frozenset()))
         return self._outputs(wanted)
-
-    def _alive(self, wanted: Sequence[Port]) -> set[str]:
-        nodes = {node.name: node for node in reversed(self.network.nodes)}
-        alive: set[str] = set()
-        todo = [name for name, _ in wanted]
-        while todo:
-            name = todo.pop()
-            if name in nodes and name not in alive:
-                alive.add(name)
-                todo += [producer for producer, _ in nodes[name].inputs]
-        return alive
 
     def _read(self, wanted: Sequence[Port], alive: set[str]) -> dict[str, set[int]]:
         """Which outputs of each node anybody reads."""
@@ -311,24 +301,24 @@ class _File:
         final: dict[int, str] = {}
         for wanted, value in (*g.stored.items(), *g.inputs.items()):
             if value.id in self.walk.used or wanted in g.inputs:
-                final.setdefault(value.id, self._told(wanted, names.take(wanted)))
+                final.setdefault(value.id, self._told(wanted, names.new(wanted)))
         for wanted, value in self.walk.outputs:
-            final[value.id] = self._told(wanted, names.take(wanted))
+            final[value.id] = self._told(wanted, names.new(wanted))
         for item, wanted in g.fixed.items():
-            if item in self.walk.used and names.take(wanted) != wanted:
+            if item in self.walk.used and names.new(wanted) != wanted:
                 raise UsageError(f"two values would be called {wanted!r} in the file")
             final[item] = wanted
         for item, port in self.walk.placed.items():
             if item in self.walk.used and item not in final:
-                final[item] = names.take(port_name(port))
+                final[item] = names.new(port_name(port))
         for step in g.steps:
             for place, item in enumerate(step.outputs):
                 if item in self.walk.used and item not in final:
                     ending = f":{place}" if place else ""
-                    final[item] = names.take(f"{step.scope}/{step.kind}{ending}")
+                    final[item] = names.new(f"{step.scope}/{step.kind}{ending}")
         for item in g.made:
             if item in self.walk.used:
-                final[item] = names.take(f"{g.made[item].name}/const")
+                final[item] = names.new(f"{g.made[item].name}/const")
         return final
 
     def _told(self, wanted: str, name: str) -> str:
@@ -378,10 +368,10 @@ class _File:
         # The operator that gives a node's result bears the node's own name.
         bearers = {item: port[0] for item, port in self.walk.placed.items() if port[1] == 0}
         bearing = {bearers[step.outputs[0]] for step in g.steps if step.outputs[0] in bearers}
-        taken.taken |= bearing
+        taken.used |= bearing
         for step in g.steps:
             own = bearers.get(step.outputs[0])
-            name = own if own is not None else taken.take(f"{step.scope}/{step.kind}")
+            name = own if own is not None else taken.new(f"{step.scope}/{step.kind}")
             ins = ["" if item is None else names[item] for item in step.inputs]
             outs = [names[item] for item in step.outputs]
             attrs = {
