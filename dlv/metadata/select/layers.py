@@ -17,8 +17,7 @@ from dlv.metadata.select.truth import truth
 from dlv.network.fields import Kind
 from dlv.network.ops.shape import SIZE_KINDS
 from dlv.network.patterns import Pattern
-from dlv.network.regular import searching
-from dlv.network.selector import Choice, Fixed, Selector, Wildcard
+from dlv.network.selector import Choice, Fixed, Selector, Wildcard, searching
 from dlv.network.vocabulary import OPS
 
 # What a node has of itself, not by its layer.

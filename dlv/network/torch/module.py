@@ -10,9 +10,7 @@ from dlv.errors import NotFound, UsageError, nearest
 from dlv.network.graph import Network, Node
 from dlv.network.ops.op import op_of
 from dlv.network.sizes import text
-from dlv.network.torch.ops import run_of
-from dlv.network.torch.ops_norms import COUNTER
-from dlv.network.torch.ops_sequences import one_dtype
+from dlv.network.torch.ops import COUNTER, one_dtype, run_of
 from dlv.network.torch.source import kept_slots, source_run
 from dlv.network.torch.types import Call, Run, torch
 

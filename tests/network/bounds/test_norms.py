@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import dlv.network.bounds.norms as norms_module
-import dlv.network.bounds.torus_norms as torus_module
-from dlv.network.bounds.norms import level_norms, norms_of
-from dlv.network.bounds.torus_norms import TooLarge, torus_norm
+import dlv.network.bounds.norms as torus_module
+from dlv.network.bounds.norms import TooLarge, level_norms, norms_of, torus_norm
 from dlv.network.graph import Node
 from dlv.network.ops.op import Run, op_of
 from dlv.network.sizes import ShapeError
@@ -227,7 +226,7 @@ def test_what_is_too_large_has_a_looser_bound(monkeypatch: pytest.MonkeyPatch) -
     rng = np.random.default_rng(5)
     weight, centre = rng.normal(size=(2, 8, 4, 3, 3))
     node = made("CONV", 2, kernel=[3, 3], out=8)
-    monkeypatch.setattr(torus_module, "MOST_PRODUCTS", 10)
+    monkeypatch.setattr(torus_module, "MOST_TORUS_PRODUCTS", 10)
     with pytest.raises(TooLarge):
         torus_norm(weight.reshape(1, 8, 4, 9), [3, 3], [5, 5], [1, 1], [1, 1])
     found, level = norms_of(node, weight, (1, 4, 5, 5)), level_norms(node, weight, centre, None)
