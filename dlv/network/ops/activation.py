@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dlv.kinds import Array
 from dlv.network.fields import Kind
-from dlv.network.ops.axes import Axes, named_axis
+from dlv.network.ops.axes import Attrs, PortAxes, named_axis
 from dlv.network.ops.op import Attribute, Elementwise, Node, NoRule, Run, Shapes
 from dlv.network.sizes import Shape, axis_of
 
@@ -241,12 +241,8 @@ class Softmax(Elementwise):
         return (inputs[0],)
 
     def comparable(
-        self,
-        node: Node,
-        attrs: dict[str, Any],
-        inputs: Sequence[Axes | None],
-        outputs: Sequence[Axes | None],
-    ) -> tuple[str | None, dict[str, Any]]:
+        self, node: Node, attrs: Attrs, inputs: PortAxes, outputs: PortAxes
+    ) -> tuple[str | None, Attrs]:
         if inputs and inputs[0] is not None:
             attrs["axis"] = named_axis(inputs[0], attrs["axis"], False)
         return node.variant, attrs

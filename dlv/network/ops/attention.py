@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dlv.kinds import Array
 from dlv.network.fields import Kind
-from dlv.network.ops.axes import Axes
+from dlv.network.ops.axes import Axes, PortAxes
 from dlv.network.ops.op import Attribute, Node, NoRule, Op, Run, Shapes
 from dlv.network.sizes import Dim, Shape, ShapeError, broadcast, elements, same, text
 
@@ -63,9 +62,7 @@ class Attention(Op):
         if not same(a, b):
             raise ShapeError(message, seen=f"{text(first)} and {text(second)}", wanted=str(a))
 
-    def output_axes(
-        self, node: Node, port: int, inputs: Sequence[Axes | None], shape: Shape
-    ) -> Axes | None:
+    def output_axes(self, node: Node, port: int, inputs: PortAxes, shape: Shape) -> Axes | None:
         query, value = (inputs[0], inputs[2]) if len(inputs) > 2 else (None, None)
         return None if query is None or value is None else (*query[:-1], value[-1])
 

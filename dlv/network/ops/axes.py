@@ -6,7 +6,7 @@ over when one factor grows, and two ways of storing them can be told from two ne
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -38,6 +38,8 @@ class Part:
 
 Axis = tuple[Part, ...]  # slowest first
 Axes = tuple[Axis, ...]
+PortAxes = Sequence[Axes | None]  # of several ports, None where unknown
+Attrs = dict[str, Any]
 
 
 def axis_length(axis: Axis) -> Dim:

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from dlv.kinds import Array
 from dlv.network.fields import Kind
-from dlv.network.ops.axes import Axes, Part, agrees, axis_length, factors, named_axis
+from dlv.network.ops.axes import (
+    Attrs,
+    Axes,
+    Part,
+    PortAxes,
+    agrees,
+    axis_length,
+    factors,
+    named_axis,
+)
 from dlv.network.ops.op import Attribute, Node, NoRule, Op, Run, Shapes, Slot
 from dlv.network.sizes import Dim, Shape, ShapeError, axis_of, broadcast, same, text
 
@@ -23,9 +32,7 @@ class Concat(Op):
     attributes = (Attribute("axis", Kind.INT, 1),)
     joins = True
 
-    def output_axes(
-        self, node: Node, port: int, inputs: Sequence[Axes | None], shape: Shape
-    ) -> Axes | None:
+    def output_axes(self, node: Node, port: int, inputs: PortAxes, shape: Shape) -> Axes | None:
         known = [axes for axes in inputs if axes is not None and len(axes) == len(shape)]
         if not known or len(known) != len(inputs):
             return None
@@ -41,12 +48,8 @@ class Concat(Op):
         return True
 
     def comparable(
-        self,
-        node: Node,
-        attrs: dict[str, Any],
-        inputs: Sequence[Axes | None],
-        outputs: Sequence[Axes | None],
-    ) -> tuple[str | None, dict[str, Any]]:
+        self, node: Node, attrs: Attrs, inputs: PortAxes, outputs: PortAxes
+    ) -> tuple[str | None, Attrs]:
         if inputs and inputs[0] is not None:
             attrs["axis"] = named_axis(inputs[0], attrs["axis"], False)
         return node.variant, attrs
@@ -148,9 +151,7 @@ class Combine(Op):
     def parameter_shapes(self, node: Node, inputs: Shapes) -> Mapping[str, Shape | None]:
         return {"value": node.attrs["shape"]} if "value" in node.params else {}
 
-    def output_axes(
-        self, node: Node, port: int, inputs: Sequence[Axes | None], shape: Shape
-    ) -> Axes | None:
+    def output_axes(self, node: Node, port: int, inputs: PortAxes, shape: Shape) -> Axes | None:
         """The axes of the first term, but what is joined in any is told."""
         known = [axes for axes in inputs if axes is not None and agrees(axes, shape)]
         if not known:
@@ -160,9 +161,7 @@ class Combine(Op):
             for same in zip(*known, strict=True)
         )
 
-    def parameter_axes(
-        self, node: Node, inputs: Sequence[Axes | None], outputs: Sequence[Axes | None]
-    ) -> dict[str, Axes]:
+    def parameter_axes(self, node: Node, inputs: PortAxes, outputs: PortAxes) -> dict[str, Axes]:
         side = node.attrs["shape"]
         if side is None or not outputs or outputs[0] is None or len(side) > len(outputs[0]):
             return {}
@@ -187,12 +186,8 @@ class Combine(Op):
         return {"shape": shape}
 
     def comparable(
-        self,
-        node: Node,
-        attrs: dict[str, Any],
-        inputs: Sequence[Axes | None],
-        outputs: Sequence[Axes | None],
-    ) -> tuple[str | None, dict[str, Any]]:
+        self, node: Node, attrs: Attrs, inputs: PortAxes, outputs: PortAxes
+    ) -> tuple[str | None, Attrs]:
         axes = self.parameter_axes(node, inputs, outputs).get("value")
         if axes is not None:
             attrs["shape"] = tuple(sorted(filter(None, map(factors, axes)), key=repr))

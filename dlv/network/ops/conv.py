@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from dlv.kinds import Array, Floats
 from dlv.network.fields import Kind
 from dlv.network.ops import linear
+from dlv.network.ops.axes import Attrs, Part, PortAxes, axis_length, feature_axis, map_axes, renamed
 from dlv.network.ops.axes import Axes as ValueAxes
 from dlv.network.ops.axes import Axis as ValueAxis
-from dlv.network.ops.axes import Part, axis_length, feature_axis, map_axes, renamed
 from dlv.network.ops.op import (
     BIAS,
     CHANNELS,
@@ -145,7 +145,7 @@ class Conv(Op):
         return (attrs["out"], each, *attrs["kernel"])
 
     def output_axes(
-        self, node: Node, port: int, inputs: Sequence[ValueAxes | None], shape: Shape
+        self, node: Node, port: int, inputs: PortAxes, shape: Shape
     ) -> ValueAxes | None:
         first = inputs[0] if inputs else None
         if first is None or len(first) != len(shape):
@@ -154,7 +154,7 @@ class Conv(Op):
         return map_axes(node.attrs, first[0], channels, shape)
 
     def parameter_axes(
-        self, node: Node, inputs: Sequence[ValueAxes | None], outputs: Sequence[ValueAxes | None]
+        self, node: Node, inputs: PortAxes, outputs: PortAxes
     ) -> dict[str, ValueAxes]:
         first = inputs[0] if inputs else None
         if first is None:
@@ -207,12 +207,8 @@ class Conv(Op):
         return prod(shape[beside[node.attrs["layout"]]])
 
     def comparable(
-        self,
-        node: Node,
-        attrs: dict[str, Any],
-        inputs: Sequence[ValueAxes | None],
-        outputs: Sequence[ValueAxes | None],
-    ) -> tuple[str | None, dict[str, Any]]:
+        self, node: Node, attrs: Attrs, inputs: PortAxes, outputs: PortAxes
+    ) -> tuple[str | None, Attrs]:
         pairs = zip(attrs["kernel"], attrs["dilation"], strict=True)
         dilation = tuple(1 if kernel == 1 else each for kernel, each in pairs)
         return node.variant, {**attrs, "dilation": dilation}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dlv.kinds import Array
 from dlv.network.fields import Kind
 from dlv.network.ops import linear
-from dlv.network.ops.axes import Axes, Axis, Part, renamed
+from dlv.network.ops.axes import Axes, Axis, Part, PortAxes, renamed
 from dlv.network.ops.op import BIAS, WEIGHT_AND_BIAS, Attribute, Node, NoRule, Op, Run, Shapes, Slot
 from dlv.network.sizes import Dim, Shape, ShapeError, elements
 
@@ -42,14 +42,10 @@ class Full(Op):
         weight = (out, depth) if attrs["layout"] == "out_in" else (depth, out)
         return {"weight": weight, "bias": (out,)} if attrs["bias"] else {"weight": weight}
 
-    def output_axes(
-        self, node: Node, port: int, inputs: Sequence[Axes | None], shape: Shape
-    ) -> Axes | None:
+    def output_axes(self, node: Node, port: int, inputs: PortAxes, shape: Shape) -> Axes | None:
         return inputs[0] and (*inputs[0][:-1], (Part("c", node.attrs["out"]),)) if inputs else None
 
-    def parameter_axes(
-        self, node: Node, inputs: Sequence[Axes | None], outputs: Sequence[Axes | None]
-    ) -> dict[str, Axes]:
+    def parameter_axes(self, node: Node, inputs: PortAxes, outputs: PortAxes) -> dict[str, Axes]:
         if not inputs or not inputs[0]:
             return {}
         out: Axis = (Part("o.c", node.attrs["out"]),)
@@ -165,15 +161,11 @@ class Embed(Op):
     def parameter_shapes(self, node: Node, inputs: Shapes) -> Mapping[str, Shape | None]:
         return {"weight": (node.attrs["rows"], node.attrs["out"])}
 
-    def output_axes(
-        self, node: Node, port: int, inputs: Sequence[Axes | None], shape: Shape
-    ) -> Axes | None:
+    def output_axes(self, node: Node, port: int, inputs: PortAxes, shape: Shape) -> Axes | None:
         first = inputs[0] if inputs else None
         return None if first is None else (*first, (Part("c", node.attrs["out"]),))
 
-    def parameter_axes(
-        self, node: Node, inputs: Sequence[Axes | None], outputs: Sequence[Axes | None]
-    ) -> dict[str, Axes]:
+    def parameter_axes(self, node: Node, inputs: PortAxes, outputs: PortAxes) -> dict[str, Axes]:
         return {"weight": ((Part("r", node.attrs["rows"]),), (Part("o.c", node.attrs["out"]),))}
 
     def adopted(self, node: Node, slot: str, shape: Shape) -> dict[str, Any]:

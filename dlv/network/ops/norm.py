@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dlv.kinds import Array
 from dlv.network.fields import Kind
-from dlv.network.ops.axes import Axes, named_axis
+from dlv.network.ops.axes import Attrs, Axes, PortAxes, named_axis
 from dlv.network.ops.op import Attribute, Elementwise, Node, NoRule, NotRunnable, Run, Shapes, Slot
 from dlv.network.sizes import Shape, ShapeError, axis_of, text
 
@@ -79,9 +79,7 @@ class Norm(Elementwise):
         known = self.slots_of(node.variant, node.attrs)
         return {slot.name: wanted for slot in known if slot.name in node.params}
 
-    def parameter_axes(
-        self, node: Node, inputs: Sequence[Axes | None], outputs: Sequence[Axes | None]
-    ) -> dict[str, Axes]:
+    def parameter_axes(self, node: Node, inputs: PortAxes, outputs: PortAxes) -> dict[str, Axes]:
         first = inputs[0] if inputs else None
         if first is None:
             return {}
@@ -96,12 +94,8 @@ class Norm(Elementwise):
         return ("one" if slot in ("weight", "running_var") else "zero"), 0
 
     def comparable(
-        self,
-        node: Node,
-        attrs: dict[str, Any],
-        inputs: Sequence[Axes | None],
-        outputs: Sequence[Axes | None],
-    ) -> tuple[str | None, dict[str, Any]]:
+        self, node: Node, attrs: Attrs, inputs: PortAxes, outputs: PortAxes
+    ) -> tuple[str | None, Attrs]:
         if inputs and inputs[0] is not None:
             onwards = node.variant in _TO_THE_LAST
             attrs["axis"] = named_axis(inputs[0], attrs["axis"], onwards)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from dlv.errors import UsageError
 from dlv.kinds import Array
 from dlv.network.fields import Kind
-from dlv.network.ops.axes import Axes
+from dlv.network.ops.axes import Attrs, Axes, PortAxes
 from dlv.network.sizes import Shape, ShapeError, text
 
 if TYPE_CHECKING:
@@ -270,15 +270,11 @@ class Op:
         """Shape of the tensor in each slot that the node fills or must fill."""
         return {}
 
-    def output_axes(
-        self, node: Node, port: int, inputs: Sequence[Axes | None], shape: Shape
-    ) -> Axes | None:
+    def output_axes(self, node: Node, port: int, inputs: PortAxes, shape: Shape) -> Axes | None:
         """What the axes of an output of that shape are made of; None where that is not known."""
         return None
 
-    def parameter_axes(
-        self, node: Node, inputs: Sequence[Axes | None], outputs: Sequence[Axes | None]
-    ) -> dict[str, Axes]:
+    def parameter_axes(self, node: Node, inputs: PortAxes, outputs: PortAxes) -> dict[str, Axes]:
         """What the axes of the tensor in each slot are made of, where that is known."""
         return {}
 
@@ -309,12 +305,8 @@ class Op:
         return prod(shape[1:])
 
     def comparable(
-        self,
-        node: Node,
-        attrs: dict[str, Any],
-        inputs: Sequence[Axes | None],
-        outputs: Sequence[Axes | None],
-    ) -> tuple[str | None, dict[str, Any]]:
+        self, node: Node, attrs: Attrs, inputs: PortAxes, outputs: PortAxes
+    ) -> tuple[str | None, Attrs]:
         """Variant and attributes, the same for nodes that do the same to what they read.
 
         `attrs`: the node's own, less those that only say how numbers are stored.
@@ -378,9 +370,7 @@ class Op:
 class Elementwise(Op):
     """An operation with one input whose output has the same shape."""
 
-    def output_axes(
-        self, node: Node, port: int, inputs: Sequence[Axes | None], shape: Shape
-    ) -> Axes | None:
+    def output_axes(self, node: Node, port: int, inputs: PortAxes, shape: Shape) -> Axes | None:
         return inputs[0] if inputs else None
 
     def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:

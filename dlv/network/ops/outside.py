@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dlv.canonical import dumps
 from dlv.kinds import Array
 from dlv.network.fields import Kind
-from dlv.network.ops.axes import Axes
+from dlv.network.ops.axes import Attrs, PortAxes
 from dlv.network.ops.op import Attribute, Node, NoRule, NotRunnable, Op, Run, Shapes
 from dlv.network.sizes import Shape
 
@@ -70,12 +69,8 @@ class Raw(Op):
         return isinstance(called, str) and called.startswith(_NUMBERS)
 
     def comparable(
-        self,
-        node: Node,
-        attrs: dict[str, Any],
-        inputs: Sequence[Axes | None],
-        outputs: Sequence[Axes | None],
-    ) -> tuple[str | None, dict[str, Any]]:
+        self, node: Node, attrs: Attrs, inputs: PortAxes, outputs: PortAxes
+    ) -> tuple[str | None, Attrs]:
         source = dict(node.source or {})
         call = dumps([source.get("args"), source.get("kwargs")])
         return source.get("op"), {"call": call}

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 from dlv.kinds import Array, Floats
 from dlv.network.fields import Kind
 from dlv.network.ops import linear
-from dlv.network.ops.axes import Axes, axis_key, axis_length, feature_axis, map_axes
+from dlv.network.ops.axes import (
+    Attrs,
+    Axes,
+    PortAxes,
+    axis_key,
+    axis_length,
+    feature_axis,
+    map_axes,
+)
 from dlv.network.ops.conv import feature_map, spatial
 from dlv.network.ops.op import (
     CHANNELS,
@@ -120,9 +128,7 @@ class Pool(Op):
             )
         return feature_map(batch, depth, lengths, attrs["channels"])
 
-    def output_axes(
-        self, node: Node, port: int, inputs: Sequence[Axes | None], shape: Shape
-    ) -> Axes | None:
+    def output_axes(self, node: Node, port: int, inputs: PortAxes, shape: Shape) -> Axes | None:
         first = inputs[0] if inputs else None
         if first is None:
             return None
@@ -141,12 +147,8 @@ class Pool(Op):
         )
 
     def comparable(
-        self,
-        node: Node,
-        attrs: dict[str, Any],
-        inputs: Sequence[Axes | None],
-        outputs: Sequence[Axes | None],
-    ) -> tuple[str | None, dict[str, Any]]:
+        self, node: Node, attrs: Attrs, inputs: PortAxes, outputs: PortAxes
+    ) -> tuple[str | None, Attrs]:
         """Windows rather than sizes; a mean over the whole map as such."""
         first = inputs[0] if inputs else None
         if first is None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from dlv.kinds import Array
 from dlv.network.fields import Kind
-from dlv.network.ops.axes import Axes, Axis, Part, renamed
+from dlv.network.ops.axes import Axes, Axis, Part, PortAxes, renamed
 from dlv.network.ops.op import BIAS, Attribute, Node, Op, Run, Shapes, Slot, with_rank
 from dlv.network.sizes import Dim, Shape, ShapeError, fits, text
 
@@ -77,18 +77,14 @@ class Recurrent(Op):
                 result[slot.name] = (gates, below)
         return result
 
-    def output_axes(
-        self, node: Node, port: int, inputs: Sequence[Axes | None], shape: Shape
-    ) -> Axes | None:
+    def output_axes(self, node: Node, port: int, inputs: PortAxes, shape: Shape) -> Axes | None:
         first = inputs[0] if inputs else None
         if first is None or port != 0:
             return None
         ways = 2 if node.attrs["bidirectional"] else 1
         return (*first[:2], (Part("way", ways, True), Part("c", node.attrs["hidden"])))
 
-    def parameter_axes(
-        self, node: Node, inputs: Sequence[Axes | None], outputs: Sequence[Axes | None]
-    ) -> dict[str, Axes]:
+    def parameter_axes(self, node: Node, inputs: PortAxes, outputs: PortAxes) -> dict[str, Axes]:
         first = inputs[0] if inputs else None
         if first is None:
             return {}

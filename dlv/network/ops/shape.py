@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dlv.kinds import Array
 from dlv.network.fields import Kind
-from dlv.network.ops.axes import Axes, Axis, Part, axis_length, cut_axis
+from dlv.network.ops.axes import Axes, Axis, Part, PortAxes, axis_length, cut_axis
 from dlv.network.ops.movement import filled_array, moves, number
 from dlv.network.ops.op import Attribute, Node, NoRule, Op, Run, Shapes
 from dlv.network.sizes import (
@@ -80,9 +80,7 @@ class Reshape(Op):
     def passes(self, node: Node) -> bool:
         return node.attrs.get("kind") == "contiguous"
 
-    def output_axes(
-        self, node: Node, port: int, inputs: Sequence[Axes | None], shape: Shape
-    ) -> Axes | None:
+    def output_axes(self, node: Node, port: int, inputs: PortAxes, shape: Shape) -> Axes | None:
         first = inputs[0] if inputs else None
         return None if first is None else _moved_axes(node, port, first, shape)
 
@@ -106,11 +104,7 @@ class Reshape(Op):
         return {}
 
     def comparable(
-        self,
-        node: Node,
-        attrs: dict[str, Any],
-        inputs: Sequence[Axes | None],
-        outputs: Sequence[Axes | None],
+        self, node: Node, attrs: dict[str, Any], inputs: PortAxes, outputs: PortAxes
     ) -> tuple[str | None, dict[str, Any]]:
         return ("shaping", {}) if attrs["kind"] in _SHAPING else (None, attrs)
 
