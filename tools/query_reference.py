@@ -9,7 +9,8 @@ from dlv.dql.bind.templates import GENERAL
 from dlv.dql.bind.values import AGGREGATES
 from dlv.dql.words.tables import grammar_text
 from dlv.metadata.select.relations import COLUMNS, MANY
-from dlv.network.vocabulary import OPS, RESHAPES, Attribute, Default
+from dlv.network.ops.op import Attribute, Default
+from dlv.network.vocabulary import OPS
 
 HEAD = """\
 # Query language: reference
@@ -168,7 +169,10 @@ def templates() -> list[str]:
         for attribute in op.attributes:
             named.setdefault(attribute.name, _attribute(attribute))
         lines.append(f"| `{op.name}` | {variants} | {', '.join(named.values())} |")
-    lines += ["", "Kinds of `RESHAPE`: " + ", ".join(f"`{kind}`" for kind in RESHAPES) + "."]
+    lines += [
+        "",
+        "Kinds of `RESHAPE`: " + ", ".join(f"`{kind}`" for kind in OPS["RESHAPE"].kinds) + ".",
+    ]
     general = ", ".join(f"`{name}`" for name in GENERAL)
     lines += ["", f'Every node has {general}: `m["fc*"].n_params > 1000`.']
     return lines

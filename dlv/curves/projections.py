@@ -12,10 +12,10 @@ import dlv.weights.arrays as arrays
 import dlv.weights.catalogue as catalogue
 from dlv.events.formats.pbtxt import quoted
 from dlv.network.graph import Network
+from dlv.network.ops.op import op_of
 from dlv.objects.manifest import Manifest
 from dlv.weights.store import MatrixStore
 
-OPS = ("EMBED", "FULL")  # a row of their weights stands for a thing, or for a neuron
 ROWS = 2000  # of a matrix, at equal distances
 VALUES = 2_000_000  # of all matrices of a board: they are written as text
 LARGEST = 50_000_000  # values of a matrix that is read at all
@@ -81,12 +81,12 @@ def _matrices(manifest: Manifest, network: Network) -> Iterator[_Matrix]:
         for tensor, digest in zip(manifest.tensors, snapshot.hashes, strict=True)
         if digest is not None
     }
-    for op in OPS:
-        for node in network.nodes:
-            name = node.params.get("weight") if node.op == op else None
-            found = held.get(name or "")
-            if found is None or len(found.shape) != 2:
-                continue
-            rows, columns = found.shape
-            if rows > 2 and columns > 1 and rows * columns <= LARGEST:
-                yield found
+    # A row of their weights stands for a thing, or for a neuron.
+    tables = [node for node in network.nodes if op_of(node).lookup]
+    for node in (*tables, *(node for node in network.nodes if op_of(node).dense)):
+        found = held.get(node.params.get("weight", ""))
+        if found is None or len(found.shape) != 2:
+            continue
+        rows, columns = found.shape
+        if rows > 2 and columns > 1 and rows * columns <= LARGEST:
+            yield found

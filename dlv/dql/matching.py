@@ -31,7 +31,7 @@ from dlv.metadata.select.truth import ElsewhereError, Layer, truth
 from dlv.network.graph import Network, Node
 from dlv.network.graph import plain as written
 from dlv.network.patterns import attributes_of
-from dlv.network.regular import searching
+from dlv.network.selector import searching
 
 Attribute = Callable[[str], Any]
 

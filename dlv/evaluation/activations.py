@@ -25,7 +25,7 @@ from dlv.evaluation.rows import Rows, wanted
 from dlv.kinds import Array
 from dlv.network.bounds.interval import Balls
 from dlv.network.forward import Forward
-from dlv.network.ops.layer import NoRule
+from dlv.network.ops.op import NoRule
 from dlv.network.program import program
 from dlv.repository.handle import Repository
 from dlv.weights.bounds import Record

@@ -26,6 +26,7 @@ from dlv.errors import UsageError, nearest, require
 from dlv.kinds import Array
 from dlv.network.forward import Forward, sizes_of
 from dlv.network.graph import Network, Node, Port
+from dlv.network.ops.op import op_of
 from dlv.network.program import Program
 
 _RANDOM = frozenset(
@@ -55,7 +56,7 @@ def check_runtime(network: Network, constant: Callable[[str], Array]) -> None:
     """UsageError for what two runs answer in two ways, or onnxruntime otherwise than ONNX says."""
     for node in network.nodes:
         source = node.source or {}
-        if node.op != "OP" or source.get("dialect") != "onnx":
+        if not op_of(node).raw or source.get("dialect") != "onnx":
             continue
         why = _doubt(node, source, network, constant)
         if why is not None:
@@ -159,7 +160,7 @@ class _Other:
         self.dtype = np.dtype(precision)
         self.scored = program.scores
         self.ports = tuple(dict.fromkeys([program.scores, *program.kept.values()]))
-        self.network = cut(program.network, self.ports)
+        self.network = program.network.part(self.ports)
         self.program = program
         self.tensor = tensor
 
@@ -180,21 +181,6 @@ class _Other:
 
     def held(self, names: Sequence[str]) -> dict[str, Array]:
         return {name: self.of_dtype(np.asarray(self.tensor(name))) for name in names}
-
-
-def cut(network: Network, ports: Sequence[Port]) -> Network:
-    """The part of a network that leads to these ports, which are its outputs."""
-    wanted = {name for name, _ in ports}
-    for node in reversed(network.topological()):
-        if node.name in wanted:
-            wanted.update(name for name, _ in node.inputs)
-    return replace(
-        network,
-        nodes=tuple(node for node in network.nodes if node.name in wanted),
-        inputs=tuple(item for item in network.inputs if item.name in wanted),
-        constants={name: h for name, h in network.constants.items() if name in wanted},
-        outputs=tuple(ports),
-    )
 
 
 def in_float64(network: Network) -> Network:

@@ -282,7 +282,7 @@ def _operator(
     """The value of the file from which on they differ, with the kind of its operator."""
     if REFERENCE not in there():
         return None  # nothing can ask the file for values within it
-    alive = {node.name for node in engines.cut(network, network.outputs).nodes}
+    alive = {node.name for node in network.part(network.outputs).nodes}
     values = {k: v for k, v in files.values(path, raw).items() if v[0][0] in alive}
     ports = [(name, port) for name, (port, _) in values.items()]
     try:

@@ -23,7 +23,7 @@ from dlv.evaluation.planes import Moved, Planes
 from dlv.kinds import Array, Places
 from dlv.network.forward import Forward
 from dlv.network.graph import Network
-from dlv.network.ops.layer import NoRule
+from dlv.network.ops.op import NoRule
 from dlv.network.program import Program
 
 Inputs = Mapping[str, Array]

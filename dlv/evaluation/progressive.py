@@ -17,7 +17,7 @@ from dlv.network.bounds.adjoint import Adjoint
 from dlv.network.bounds.ball import REFERENCES, STRICT, Norms, squares
 from dlv.network.bounds.interval import Balls, certain
 from dlv.network.graph import Network
-from dlv.network.ops.layer import NoRule
+from dlv.network.ops.op import NoRule, op_of
 from dlv.network.program import Program
 from dlv.network.suffix.fits import misfits
 from dlv.network.suffix.radius import Read, SuffixBalls
@@ -272,7 +272,7 @@ def _check(program: Program, planes: Planes, record: Record, reference: str) -> 
         return
     for step in program.steps:
         norm = step.fold or step.node
-        if norm.op == "NORM" and norm.variant == "BATCH":
+        if op_of(norm).batch_statistics(norm):
             why = "strict bounds know no batch normalisation"
             raise NoBounds(f"`{norm.name}`: {why}")
     for name in planes.names:

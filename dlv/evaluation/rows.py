@@ -13,6 +13,7 @@ from dlv.adapters.data.sets import Data, Wanted
 from dlv.errors import UsageError
 from dlv.kinds import Array
 from dlv.network.graph import Input
+from dlv.network.ops.op import op_of
 from dlv.network.program import Program
 from dlv.network.sizes import Shape, same, text
 
@@ -46,7 +47,7 @@ def _without_batch(shape: Shape) -> tuple[int | None, ...]:
 def _inputs(program: Program) -> dict[str, Input]:
     known = {each.name: each for each in program.network.inputs}
     for node in program.network.nodes:
-        if node.op == "INPUT":
+        if op_of(node).placeholder:
             known.setdefault(
                 node.name, Input(node.name, tuple(node.attrs["shape"]), node.attrs["dtype"])
             )

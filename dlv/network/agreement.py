@@ -17,6 +17,7 @@ from dlv.errors import UsageError
 from dlv.kinds import Array
 from dlv.network.graph import Input, Network
 from dlv.network.inference import Tensors
+from dlv.network.ops.op import op_of
 from dlv.network.sizes import Dim
 from dlv.network.summary import summary
 
@@ -105,7 +106,7 @@ def rows_of(network: Network) -> dict[str, int]:
     found: dict[str, int] = {}
     names = network.input_names
     for node in network.nodes:
-        for name, _ in node.inputs if node.op == "EMBED" else ():
+        for name, _ in node.inputs if op_of(node).lookup else ():
             if name in names:
                 found[name] = min(found.get(name, 1 << 62), int(node.attrs["rows"]))
     return found

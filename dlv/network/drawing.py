@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from dlv.network.graph import Network, Node
 from dlv.network.inference import Tensors
+from dlv.network.ops.op import Default, op_of
 from dlv.network.sizes import text
 from dlv.network.summary import Summary, summary
-from dlv.network.vocabulary import Default, attributes
+from dlv.network.vocabulary import attributes
 
 _ASCII = str.maketrans("│─├┤┼┴╮╯●○×…→", "|-+++'.'*ox~>")
 # Left out of the attributes column: told by other columns, or by the parameters.
@@ -103,7 +104,7 @@ def _outputs(network: Network, plumbing: bool) -> set[str]:
 
 def operation_text(node: Node) -> str:
     """An operation with the attributes that are not at their defaults: `CONV 64, 3×3, pad 1`."""
-    if node.op == "OP":
+    if op_of(node).raw:
         name = "" if node.source is None else str(node.source.get("op", ""))
         return _clean(f"OP {name}".rstrip())
     parts = []

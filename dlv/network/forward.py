@@ -11,8 +11,7 @@ from numpy.typing import DTypeLike
 from dlv.errors import UsageError
 from dlv.kinds import Array
 from dlv.network.graph import Network, Port
-from dlv.network.ops.layer import NotRunnable, Run
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import NotRunnable, Run, op_of
 from dlv.network.program import Program, Step, params_of
 from dlv.network.sizes import ShapeError, text
 
@@ -58,7 +57,7 @@ class Forward:
 
     def ran(self, step: Step, run: Run) -> tuple[Array, ...]:
         """What one step makes of its inputs."""
-        return layer_of(step.node).forward(step.node, run)
+        return op_of(step.node).forward(step.node, run)
 
     def params(self, step: Step) -> Mapping[str, Array]:
         if step.result not in self._params:

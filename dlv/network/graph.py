@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from dlv.canonical import HASH, dumps, hash_bytes, hash_of, number
 from dlv.errors import Damaged, NewerFormat, NotFound, UsageError, nearest
 from dlv.network.fields import FieldError, dtype, label, labels, shape, whole
+from dlv.network.ops.op import Node as Node
+from dlv.network.ops.op import Port as Port
+from dlv.network.ops.op import op_of
+from dlv.network.order import reached, topological
 from dlv.network.sizes import Shape
-from dlv.network.vocabulary import OPS, RESHAPES, SIZE_KINDS, attributes, complete
+from dlv.network.vocabulary import OPS, attributes, complete
 
 FORMAT = 1
-Port = tuple[str, int]
 
 _NETWORK_KEYS = {"dlv_network", "inputs", "nodes", "outputs", "constants", "aliases"}
 _NODE_KEYS = {"name", "op", "variant", "attrs", "inputs", "params", "source", "out_shape"}
@@ -29,33 +31,6 @@ class Input:
     name: str
     shape: Shape
     dtype: str = "float32"
-
-
-@dataclass(frozen=True)
-class Node:
-    """One operation. `attrs` is complete and in normal form (vocabulary.complete).
-
-    `inputs` are (producer, its output port); the position is this node's port. `params`
-    maps slots to tensor names. `out_shape` is inferred (of port 0), but recorded for OP.
-    """
-
-    name: str
-    op: str
-    variant: str | None = None
-    attrs: Mapping[str, Any] = field(default_factory=dict)
-    inputs: tuple[Port, ...] = ()
-    params: Mapping[str, str] = field(default_factory=dict)
-    source: Mapping[str, Any] | None = None
-    out_shape: Shape | None = None
-
-    @property
-    def plumbing(self) -> bool:
-        return self.op == "RESHAPE"
-
-    @property
-    def sizes_only(self) -> bool:
-        """Whether what comes out depends on the shapes, not the values, of what goes in."""
-        return self.op == "RESHAPE" and self.attrs.get("kind") in SIZE_KINDS
 
 
 @dataclass(frozen=True)
@@ -107,23 +82,12 @@ class Network:
     def _order(self) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
         """Nodes in topological order, ties by stored order; and those on or behind a cycle."""
         place = {node.name: position for position, node in reversed([*enumerate(self.nodes)])}
-        waits = [0] * len(self.nodes)
-        users: list[list[int]] = [[] for _ in self.nodes]
-        for position, node in enumerate(self.nodes):
-            for producer in {name for name, _ in node.inputs if name in place}:
-                users[place[producer]].append(position)
-                waits[position] += 1
-        ready = [position for position, count in enumerate(waits) if not count]
-        done: list[int] = []
-        while ready:
-            position = heapq.heappop(ready)
-            done.append(position)
-            for user in users[position]:
-                waits[user] -= 1
-                if not waits[user]:
-                    heapq.heappush(ready, user)
-        rest = tuple(node for node, count in zip(self.nodes, waits, strict=True) if count)
-        return tuple(self.nodes[position] for position in done), rest
+        order = topological(
+            [[place[name] for name, _ in node.inputs if name in place] for node in self.nodes]
+        )
+        done = set(order)
+        rest = tuple(node for position, node in enumerate(self.nodes) if position not in done)
+        return tuple(self.nodes[position] for position in order), rest
 
     @property
     def sorted_part(self) -> tuple[Node, ...]:
@@ -160,6 +124,26 @@ class Network:
             )
         return order
 
+    def needed(self, ends: Iterable[str]) -> set[str]:
+        """The names of all that these ends need, themselves included."""
+
+        def producers(name: str) -> Iterable[str]:
+            node = self._by_name.get(name)
+            return () if node is None else (producer for producer, _ in node.inputs)
+
+        return reached(ends, producers)
+
+    def part(self, ports: Sequence[Port]) -> Network:
+        """The part of the network that leads to these ports, which are its outputs."""
+        needed = self.needed(name for name, _ in ports)
+        return replace(
+            self,
+            nodes=tuple(node for node in self.nodes if node.name in needed),
+            inputs=tuple(item for item in self.inputs if item.name in needed),
+            constants={name: h for name, h in self.constants.items() if name in needed},
+            outputs=tuple(ports),
+        )
+
     @cached_property
     def _sources(self) -> dict[str, Port | None]:
         """For each plumbing node, whose data it passes on; None for numbers about shapes."""
@@ -173,7 +157,7 @@ class Network:
             name, port = node.inputs[0]
             if self._plumbing(name):
                 found[node.name] = found.get(name)
-            elif node.attrs.get("kind") == "getitem":
+            elif node.picks:
                 found[node.name] = (name, node.attrs["index"])
             else:
                 found[node.name] = (name, port)
@@ -309,7 +293,7 @@ def plain(value: Any) -> Any:
 
 
 def _node_json(node: Node) -> dict[str, Any]:
-    recorded = node.out_shape if node.op == "OP" else None
+    recorded = node.out_shape if op_of(node).raw else None
     return {
         "name": node.name,
         "op": node.op,
@@ -364,9 +348,9 @@ def _read_node(data: Any) -> Node:
     given = data["attrs"]
     if not isinstance(given, dict):
         raise FieldError(f"the attrs of node {name!r} are not an object")
-    kind = given.get("kind")
-    if op == "RESHAPE" and not (isinstance(kind, str) and kind in RESHAPES):
-        raise NewerFormat(f"node {name!r}: RESHAPE {given.get('kind')!r} is not known to this dlv")
+    kind, kinds = given.get("kind"), OPS[op].kinds
+    if kinds and not (isinstance(kind, str) and kind in kinds):
+        raise NewerFormat(f"node {name!r}: {op} {kind!r} is not known to this dlv")
     _keys(given, set(attributes(op, variant, given)), f"{op} node")
     params = labels(data["params"], f"the params of node {name!r}")
     source = data["source"]
@@ -378,7 +362,7 @@ def _read_node(data: Any) -> Node:
         except (ValueError, UnicodeEncodeError) as error:
             raise FieldError(f"the source of node {name!r}", why=str(error)) from error
     recorded = data["out_shape"]
-    if recorded is not None and op != "OP":
+    if recorded is not None and not OPS[op].raw:
         raise FieldError(f"node {name!r} has an out_shape and is no OP")
     return Node(
         name=name,

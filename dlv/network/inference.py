@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from dlv.network.fields import FieldError
 from dlv.network.graph import Network, Node
-from dlv.network.ops.layer import Shapes
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import Shapes, op_of
 from dlv.network.sizes import MAX_RANK, Shape, ShapeError
 from dlv.network.vocabulary import OPS, attributes, complete
 
@@ -53,7 +52,7 @@ def _attribute_faults(node: Node) -> list[tuple[str, str]]:
                 result.append(("range", f"{name!r} is {value}, it must be {bounds}"))
                 break
     if not result:
-        result = [("range", message) for message in layer_of(node).faults(node)]
+        result = [("range", message) for message in op_of(node).faults(node)]
     return result
 
 
@@ -95,17 +94,17 @@ def node_shapes(
         told = attribute_faults(node) if faults is None else faults[id(node)]
         if not told and enough(node):
             try:
-                result = layer_of(node).shape(node, inputs)
+                result = op_of(node).shape(node, inputs)
                 for shape in result:
                     if shape is not None and len(shape) > MAX_RANK:
                         raise ShapeError(
                             "too many axes", seen=str(len(shape)), wanted=f"{MAX_RANK} at most"
                         )
             except ShapeError as error:
-                result = (None,) * (layer_of(node).ports(node) or 1)
+                result = (None,) * (op_of(node).ports(node) or 1)
                 if report:
                     report(node, error)
-        if node.op == "OP" and recorded is not None and node.name in recorded:
+        if op_of(node).raw and recorded is not None and node.name in recorded:
             result = result if list(recorded[node.name]) == inputs else (None,)
         shapes.setdefault(node.name, result)
     for node in network.nodes:
@@ -116,9 +115,8 @@ def node_shapes(
 def input_shapes(node: Node, shapes: Mapping[str, Ports]) -> list[Shape | None]:
     """What stands at a node's input ports; for getitem, the element that it takes."""
     result: list[Shape | None] = []
-    getitem = node.op == "RESHAPE" and node.attrs.get("kind") == "getitem"
     for name, port in node.inputs:
-        index = node.attrs.get("index", 0) if getitem else port
+        index = node.attrs.get("index", 0) if node.picks else port
         ports = shapes.get(name, (None,))
         result.append(ports[index] if isinstance(index, int) and 0 <= index < len(ports) else None)
     return result
@@ -126,5 +124,5 @@ def input_shapes(node: Node, shapes: Mapping[str, Ports]) -> list[Shape | None]:
 
 def enough(node: Node) -> bool:
     """Whether a node with sound attributes has as many inputs as it takes."""
-    least, most = layer_of(node).arity(node)
+    least, most = op_of(node).arity(node)
     return least <= len(node.inputs) and (most is None or len(node.inputs) <= most)

@@ -13,7 +13,7 @@ from dlv.network.graph import FORMAT, Input, Network, Node, Port
 from dlv.network.inference import node_shapes
 from dlv.network.sizes import Shape
 from dlv.network.verify import infer
-from dlv.network.vocabulary import OPS, axes_of, complete
+from dlv.network.vocabulary import OPS, RAW, axes_of, complete
 
 # What `write` derives for readers; ignored when read.
 _DERIVED = ("alias", "out_shape", "edges", "origin")
@@ -182,8 +182,8 @@ def _node(
         warnings.append(f"{where}: {op!r} is not in the vocabulary{meant}, kept as OP raw")
         full = op if variant is None else f"{op}{{{variant}}}"
         source = source or {"dialect": "json", "op": full, "args": [], "kwargs": given}
-        op, variant, given = "OP", "raw", {}
-    elif op == "OP" and variant is None:
+        op, variant, given = RAW, "raw", {}
+    elif op == RAW and variant is None:
         variant = "raw"
     _check_variant(where, op, variant)
     if source is not None:
@@ -193,9 +193,10 @@ def _node(
             raise UsageError(f"{where}: 'source' cannot be stored", why=str(error)) from error
     params = _labels(item, "params", where)
     inputs = tuple(_port(port, known, where) for port in _list(item, "inputs", where, []))
-    recorded = item.get("out_shape") if op == "OP" else None
+    recorded = item.get("out_shape") if OPS[op].raw else None
     axes, scalars = _at(where, axes_of, op, variant, given)
-    adaptive = given.get("size") is not None and op == "POOL"
+    instead = {each.unless for each in OPS[op].attributes if each.unless}
+    adaptive = any(given.get(name) is not None for name in instead)
     wait = axes is None and bool(scalars) and not adaptive
     attrs = _at(where, complete, op, variant, given, axes=2 if wait else axes, params=params)
     out_shape: Shape | None = None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dlv.network.ops.op import op_of
 from dlv.network.selector import Selector
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Pattern:
 
 def attributes_of(node: Node) -> Mapping[str, Any]:
     """What a node's attributes are to patterns, in the catalogue as well."""
-    if node.op != "OP" or node.source is None:
+    if not op_of(node).raw or node.source is None:
         return node.attrs
     return {**node.attrs, RAW: node.source.get("op")}
 

@@ -13,10 +13,8 @@ from dlv.kinds import Array
 from dlv.network.effects import refuse_effects
 from dlv.network.graph import Network, Node, Port
 from dlv.network.inference import Tensors, attribute_faults, enough, node_shapes
-from dlv.network.ops.layer import NotRunnable
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import NotRunnable, op_of
 
-LINEAR = ("CONV", "DECONV", "FULL")
 _STATISTICS = ("running_mean", "running_var")
 
 
@@ -48,7 +46,7 @@ class Program:
     @cached_property
     def linear(self) -> tuple[Step, ...]:
         """The steps with a weight matrix."""
-        return tuple(step for step in self.steps if step.node.op in (*LINEAR, "EMBED"))
+        return tuple(step for step in self.steps if op_of(step.node).matrix)
 
     @cached_property
     def matrices(self) -> tuple[str, ...]:
@@ -90,19 +88,19 @@ def program(
         raise UsageError("the network has no output")
     wanted = {name: _resolved(network, (network.node(name).name, 0)) for name in until}
     scores = _before_softmax(network, network.outputs[0])
-    needed = _needed(network, [scores, *wanted.values()])
+    needed = network.needed(name for name, _ in (scores, *wanted.values()))
     refuse_effects(network, needed)
     folds = _folds(network, tensors, needed, {scores, *wanted.values()}) if fold else {}
     steps = []
     for node in network.topological():
-        if node.name not in needed or node.op == "INPUT" or node.name in folds.values():
+        if node.name not in needed or op_of(node).placeholder or node.name in folds.values():
             continue
-        if _getitem(node):
+        if node.picks:
             continue
         faults = attribute_faults(node)
         if faults or not enough(node):
             raise NotRunnable(node, faults[0][1] if faults else "inputs are missing")
-        missing = layer_of(node).required(node) - node.params.keys()
+        missing = op_of(node).required(node) - node.params.keys()
         if missing:
             raise NotRunnable(node, f"no tensor is named for its slot {min(missing)!r}")
         taken = folds.get(node.name)
@@ -110,7 +108,7 @@ def program(
         steps.append(Step(node, inputs, taken or node.name, network.node(taken) if taken else None))
     _check_producers(network, steps, [scores, *wanted.values()])
     given = [item.name for item in network.inputs]
-    given += [node.name for node in network.nodes if node.op == "INPUT"]
+    given += [node.name for node in network.nodes if op_of(node).placeholder]
     used = {name for step in steps for name, _ in step.inputs} | {scores[0]}
     used |= {name for name, _ in wanted.values()}
     kept = {scores[0], *(name for name, _ in wanted.values())}
@@ -143,37 +141,18 @@ def params_of(step: Step, tensor: Callable[[str], Array]) -> dict[str, Array]:
         if "bias" in norm:
             bias = bias + norm["bias"]
         weight = np.asarray(params["weight"], np.float64)
-        return {"weight": weight * _along_out(step.node, weight, scale), "bias": bias}
-
-
-def _along_out(node: Node, weight: Array, scale: Array) -> Array:
-    """A number per output channel, shaped to be multiplied with the weight."""
-    layout = node.attrs["layout"]
-    if layout == "depthwise":
-        return scale.reshape(weight.shape[-2:])
-    axis = {
-        ("FULL", "out_in"): 0,
-        ("FULL", "in_out"): 1,
-        ("CONV", "kernel_last"): 0,
-        ("CONV", "kernel_first"): weight.ndim - 1,
-        ("DECONV", "kernel_last"): 1,
-        ("DECONV", "kernel_first"): weight.ndim - 2,
-    }[node.op, layout]
-    return scale.reshape([-1 if place == axis else 1 for place in range(weight.ndim)])
+        factors = op_of(step.node).along_out(step.node, weight, scale)
+        return {"weight": weight * factors, "bias": bias}
 
 
 def _resolved(network: Network, port: Port) -> Port:
     """Where the value of a port is really made: picking one of several outputs makes nothing."""
     name, _ = port
-    while name in network and _getitem(network.node(name)):
+    while name in network and network.node(name).picks:
         node = network.node(name)
         port = (node.inputs[0][0], node.attrs["index"])
         name = port[0]
     return port
-
-
-def _getitem(node: Node) -> bool:
-    return node.op == "RESHAPE" and node.attrs.get("kind") == "getitem" and bool(node.inputs)
 
 
 def _before_softmax(network: Network, port: Port) -> Port:
@@ -183,25 +162,10 @@ def _before_softmax(network: Network, port: Port) -> Port:
         if port[0] not in network:
             return port
         node = network.node(port[0])
-        passing = node.op in ("LOSS", "DROPOUT") or (
-            node.op == "RESHAPE" and node.attrs.get("kind") == "contiguous"
-        )
-        if not node.inputs or not (passing or (node.op == "SOFTMAX" and _last_axis(node))):
+        op = op_of(node)
+        if not node.inputs or not (op.passes(node) or op.keeps_order(node)):
             return port
         port = node.inputs[0]
-
-
-def _last_axis(node: Node) -> bool:
-    """Whether it is over the classes of [batch, classes]."""
-    return node.attrs.get("axis") in (-1, 1)
-
-
-def _needed(network: Network, wanted: Iterable[Port]) -> set[str]:
-    needed = {name for name, _ in wanted}
-    for node in reversed(network.topological()):
-        if node.name in needed:
-            needed.update(name for name, _ in node.inputs)
-    return needed
 
 
 def _folds(
@@ -216,26 +180,25 @@ def _folds(
     shapes = node_shapes(network, tensors)
     found: dict[str, str] = {}
     for node in network.nodes:
-        if node.name not in needed or node.op != "NORM" or node.variant != "BATCH":
+        if node.name not in needed or not op_of(node).batch_statistics(node):
             continue
         source = _resolved(network, node.inputs[0])[0] if node.inputs else ""
         if source not in network or not all(slot in node.params for slot in _STATISTICS):
             continue
         linear, alone = network.node(source), len(readers.get(source, ())) == 1
         shape = shapes.get(source, (None,))[0]
-        if linear.op not in LINEAR or not alone or (source, 0) in kept or shape is None:
+        if not op_of(linear).folds(linear) or not alone or (source, 0) in kept or shape is None:
             continue
         channels = linear.attrs.get("channels", "last")
         axis = len(shape) - 1 if channels == "last" else 1
-        split = linear.op == "DECONV" and linear.attrs["groups"] > 1
-        if node.attrs["axis"] % len(shape) == axis and not split:
+        if node.attrs["axis"] % len(shape) == axis:
             found[source] = node.name
     return found
 
 
 def _check_producers(network: Network, steps: Sequence[Step], wanted: Iterable[Port]) -> None:
     known = {step.result for step in steps} | network.input_names | set(network.constants)
-    known |= {node.name for node in network.nodes if node.op == "INPUT"}
+    known |= {node.name for node in network.nodes if op_of(node).placeholder}
     for step in steps:
         for name, _ in step.inputs:
             if name not in known:

@@ -188,3 +188,41 @@ def _divide(have: Product, by: Product) -> Product | None:
             return None
         raise ArithmeticError
     return Product(whole, tuple(symbols))
+
+
+def grouping(old: Shape, new: Shape) -> list[tuple[tuple[int, ...], tuple[int, ...]]] | None:
+    """Which axes of a reshaped tensor are made of which: the smallest groups of equal size."""
+    found: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    i = j = 0
+    while i < len(old) or j < len(new):
+        ours, theirs = [], []
+        if i < len(old):
+            ours.append(i)
+            i += 1
+        if j < len(new):
+            theirs.append(j)
+            j += 1
+        while True:
+            a, b = product(old[k] for k in ours), product(new[k] for k in theirs)
+            if a is None or b is None:
+                return None
+            if a == b:
+                break
+            # Factors are compared with the symbols alike, so that the smaller side grows.
+            less = (len(a.symbols), a.factor) < (len(b.symbols), b.factor)
+            if less and i < len(old):
+                ours.append(i)
+                i += 1
+            elif not less and j < len(new):
+                theirs.append(j)
+                j += 1
+            elif i < len(old):
+                ours.append(i)
+                i += 1
+            elif j < len(new):
+                theirs.append(j)
+                j += 1
+            else:
+                return None
+        found.append((tuple(ours), tuple(theirs)))
+    return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from dlv.dtypes import ITEM_BYTES
 from dlv.network.graph import Network, Node
 from dlv.network.inference import Tensors, attribute_faults, enough, input_shapes, node_shapes
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import op_of
 from dlv.network.sizes import Dim, Shape, ShapeError, elements
 from dlv.network.vocabulary import slots
 
@@ -111,7 +111,7 @@ def _sum(values: Iterable[int | None]) -> int | None:
 
 def _cost(node: Node, inputs: list[Shape | None], outputs: tuple[Shape | None, ...]) -> int | None:
     try:
-        return layer_of(node).flops(node, inputs, outputs)
+        return op_of(node).flops(node, inputs, outputs)
     except ShapeError:
         return None
 
@@ -161,7 +161,7 @@ def _parameters(
         return None, None
     buffers = {slot.name for slot in slots(node.op, node.variant, node.attrs) if slot.buffer}
     try:
-        wanted = layer_of(node).parameter_shapes(node, inputs) if enough(node) else {}
+        wanted = op_of(node).parameter_shapes(node, inputs) if enough(node) else {}
     except ShapeError:
         wanted = {}
     total: list[int | None] = [0, 0]

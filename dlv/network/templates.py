@@ -10,19 +10,12 @@ from typing import Any
 from dlv.errors import UsageError, nearest
 from dlv.network.fields import FieldError, label
 from dlv.network.graph import Network, Node, Port
+from dlv.network.ops.op import op_of
 from dlv.network.sizes import Shape
-from dlv.network.vocabulary import OPS, attributes, complete, slots
+from dlv.network.vocabulary import OPS, attributes, complete
 
 LONGEST = 2000
 _WORDS = {"true": True, "false": False, "null": None}
-# Which of the tensors that a node may do without a new one gets.
-_OPTIONAL = {
-    "BATCH": ("weight", "bias", "running_mean", "running_var"),
-    "LAYER": ("weight", "bias"),
-    "RMS": ("weight",),
-    "GROUP": ("weight", "bias"),
-}
-_TURNED = ("BATCH", "GROUP", "INSTANCE", "LRN")
 
 
 @dataclass(frozen=True)
@@ -46,7 +39,7 @@ class Template:
 
 def template(op: str, /, *words: str, also: Sequence[str] = (), **attrs: Any) -> Template:
     """`words` are the variant, of an operation that has some, and the name."""
-    known = [name for name in OPS if name not in ("OP", "INPUT")]
+    known = [name for name, each in OPS.items() if not (each.raw or each.placeholder)]
     if op not in known:
         close = [name for name in known if name == op.upper()] or nearest(op, known)
         raise UsageError(
@@ -149,11 +142,7 @@ class Habits:
         layouts: dict[str, str] = {}
         for node in reversed(network.nodes):
             channels = node.attrs.get("channels", channels)
-            if node.op == "FULL":
-                layouts["FULL"] = node.attrs["layout"]
-            elif "layout" in node.attrs:
-                first = node.attrs["layout"] != "kernel_last"  # of depthwise kernels too
-                layouts["CONV"] = layouts["DECONV"] = "kernel_first" if first else "kernel_last"
+            layouts.update(op_of(node).habits(node))
         return Habits(channels, layouts)
 
 
@@ -169,7 +158,7 @@ def build(
         given.setdefault("channels", habits.channels)
     if "layout" in known and made.op in habits.layouts:
         given.setdefault("layout", habits.layouts[made.op])
-    if last and (made.variant in _TURNED or made.op == "CONCAT"):
+    if last and OPS[made.op].turned(made.variant):
         given.setdefault("axis", (rank or 0) - 1)
     axes = rank - 2 if rank is not None and rank > 2 else None
     fresh = ("bias",) if "bias" not in given else ()
@@ -182,19 +171,5 @@ def build(
             hint=error.hint,
             did_you_mean=error.did_you_mean,
         ) from error
-    params = {slot: f"{name}.{slot}" for slot in _filled(made, attrs)}
+    params = {slot: f"{name}.{slot}" for slot in OPS[made.op].fresh_slots(made.variant, attrs)}
     return Node(name, made.op, made.variant, attrs, inputs, params)
-
-
-def _filled(made: Template, attrs: Mapping[str, Any]) -> list[str]:
-    """The slots in which a new node has a tensor."""
-    optional: tuple[str, ...] = _OPTIONAL.get(made.variant or "", ())
-    if made.op in ("ADD", "MUL") and attrs["shape"] is not None:
-        optional = ("value",)
-    return [
-        slot.name
-        for slot in slots(made.op, made.variant, attrs)
-        if slot.when == "always"
-        or (slot.when == "bias" and attrs.get("bias"))
-        or (slot.when == "optional" and slot.name in optional)
-    ]

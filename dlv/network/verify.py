@@ -13,7 +13,7 @@ from dlv.network.inference import (
     input_shapes,
     node_shapes,
 )
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import op_of
 from dlv.network.sizes import Shape, ShapeError, fits, text
 
 
@@ -49,7 +49,7 @@ def infer(
     if source is not None:
         before = node_shapes(source, tensors)
         recorded = {
-            node.name: input_shapes(node, before) for node in source.nodes if node.op == "OP"
+            node.name: input_shapes(node, before) for node in source.nodes if op_of(node).raw
         }
     shapes = node_shapes(network, tensors, recorded=recorded)
     nodes = tuple(replace(node, out_shape=shapes[node.name][0]) for node in network.nodes)
@@ -123,7 +123,7 @@ class _Check:
         for node in self.network.nodes:
             if not self.sound(node) or enough(node):
                 continue
-            least, most = layer_of(node).arity(node)
+            least, most = op_of(node).arity(node)
             wanted = f"{least} or more" if most is None else f"{least} to {most}"
             self.add(
                 "arity",
@@ -138,7 +138,7 @@ class _Check:
         ports: dict[str, int | None] = dict.fromkeys(network.constants, 1)
         ports.update(dict.fromkeys(network.input_names, 1))
         for node in network.nodes:
-            ports.setdefault(node.name, layer_of(node).ports(node) if self.sound(node) else None)
+            ports.setdefault(node.name, op_of(node).ports(node) if self.sound(node) else None)
         if not network.outputs:
             self.add("output", None, "the network has no outputs")
         for node in network.nodes:
@@ -167,16 +167,12 @@ class _Check:
             )
 
     def dead(self) -> None:
-        inputs = {node.name: node.inputs for node in self.network.nodes}
-        alive: set[str] = set()
-        # A loss is there for its own sake.
-        todo = [name for name, _ in self.network.outputs]
-        todo += [node.name for node in self.network.nodes if node.op == "LOSS"]
-        while todo:
-            name = todo.pop()
-            if name not in alive:
-                alive.add(name)
-                todo.extend(producer for producer, _ in inputs.get(name, ()))
+        alive = self.network.needed(
+            [
+                *(name for name, _ in self.network.outputs),
+                *(node.name for node in self.network.nodes if op_of(node).always_needed),
+            ]
+        )
         for node in self.network.nodes:
             if node.name not in alive:
                 self.add("dead", node.name, "no output needs this node", severity="warning")
@@ -201,9 +197,9 @@ class _Check:
     def parameters(self) -> None:
         first: dict[str, tuple[str, Shape]] = {}
         for node in filter(self.sound, self.network.nodes):
-            layer = layer_of(node)
-            slots = layer.slots(node)
-            for slot in sorted(layer.required(node) - node.params.keys()):
+            op = op_of(node)
+            slots = op.node_slots(node)
+            for slot in sorted(op.required(node) - node.params.keys()):
                 self.add("slot", node.name, f"no tensor is named for the slot {slot!r}")
             if slots is not None:
                 for slot in sorted(node.params.keys() - {item.name for item in slots}):
@@ -223,7 +219,7 @@ class _Check:
                             wanted=text(shape),
                         )
                 self._tensor(node, slot, name, shape)
-            if layer.one_dtype and slots is not None:
+            if op.one_dtype and slots is not None:
                 self._one_dtype(node)
         self._extra()
 
@@ -232,7 +228,7 @@ class _Check:
             return {}
         try:
             inputs = input_shapes(node, self.node_shapes)
-            return dict(layer_of(node).parameter_shapes(node, inputs))
+            return dict(op_of(node).parameter_shapes(node, inputs))
         except ShapeError:
             return {}  # told already, for the shape of the node itself
 
@@ -256,7 +252,7 @@ class _Check:
                 seen=text(shape),
                 wanted=text(wanted),
             )
-        if (dtype == "bool" or dtype.startswith(("int", "uint"))) and node.op != "OP":
+        if (dtype == "bool" or dtype.startswith(("int", "uint"))) and not op_of(node).raw:
             self.add(
                 "tensor-dtype",
                 node.name,

@@ -7,6 +7,7 @@ import numpy as np
 from dlv.errors import UsageError
 from dlv.kinds import Array
 from dlv.network.graph import Network, Port
+from dlv.network.ops.op import op_of
 from dlv.network.sizes import text
 
 
@@ -17,13 +18,8 @@ def scores(network: Network, loss: str) -> Port:
     port = network.outputs[0]
     while port[0] in network:
         node = network.node(port[0])
-        passing = node.op == "LOSS" or (
-            node.op == "RESHAPE" and node.attrs.get("kind") == "contiguous"
-        )
-        if loss == "cross_entropy" and node.op == "SOFTMAX":
-            passing = node.attrs.get("axis") in (-1, 1)
-        if loss == "bce" and node.op == "ACT":
-            passing = node.variant == "SIGMOID"
+        op = op_of(node)
+        passing = (op.passes(node) and not op.dropout) or op.within_loss(node) == loss
         if not node.inputs or not passing:
             break
         port = node.inputs[0]

@@ -10,6 +10,7 @@ from typing import Any
 from dlv.canonical import dumps, hash_of
 from dlv.errors import UsageError, nearest
 from dlv.network.graph import Network
+from dlv.network.ops.op import op_of
 from dlv.network.selector import selector
 from dlv.training.fields import CONTRACT, NET, SCHEDULE, TABLES, TORCH, Field, unknown
 
@@ -261,7 +262,7 @@ def matching(text: str, key: str, network: Network) -> list[str]:
         )
     nodes = [network.node(name) for name in names]
     if key == "dropout":
-        fit = [node.name for node in nodes if node.op == "DROPOUT"]
+        fit = [node.name for node in nodes if op_of(node).dropout]
     else:
         fit = [node.name for node in nodes if node.params]
     if not fit:

@@ -12,7 +12,7 @@ import networkx as nx
 
 from dlv.metadata.networks import NodeFigures
 from dlv.network.graph import Network, Node
-from dlv.network.vocabulary import SIZE_KINDS
+from dlv.network.ops.shape import SIZE_KINDS
 
 VISIBLE = ("live", "recovered")
 

@@ -17,8 +17,8 @@ from dlv.dql.bind.bound import Change, Delete, Insert, Replace, Set
 from dlv.errors import UsageError
 from dlv.network.forward import Forward
 from dlv.network.graph import Network
+from dlv.network.ops.shape import SIZE_KINDS
 from dlv.network.program import program
-from dlv.network.vocabulary import SIZE_KINDS
 from tests.dql import work
 from tests.dql.work import making, nodes
 

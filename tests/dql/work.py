@@ -23,7 +23,7 @@ from dlv.metadata.select.relations import (
 from dlv.network.graph import Network
 from dlv.network.inference import Tensors, input_shapes, node_shapes
 from dlv.network.json_form import read
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import op_of
 from dlv.network.patterns import Pattern
 from dlv.network.selector import selector
 
@@ -143,7 +143,7 @@ def tensors(network: Network) -> Tensors:
     shapes = node_shapes(network)
     found: dict[str, tuple[str, tuple[int, ...]]] = {}
     for each in network.nodes:
-        wanted = layer_of(each).parameter_shapes(each, input_shapes(each, shapes))
+        wanted = op_of(each).parameter_shapes(each, input_shapes(each, shapes))
         for slot, name in each.params.items():
             shape = wanted[slot]
             assert shape is not None

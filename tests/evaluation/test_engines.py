@@ -73,7 +73,7 @@ def test_what_is_kept_comes_too(which: str) -> None:
 def test_only_what_leads_there_is_kept() -> None:
     network = traces.traced("resnet16").network
     first = next(node for node in network.nodes if node.op == "CONV")
-    found = engines.cut(network, [(first.name, 0)])
+    found = network.part([(first.name, 0)])
     assert [node.name for node in found.nodes] == [first.name]
     assert found.outputs == ((first.name, 0),)
     assert len(found.inputs) == 1

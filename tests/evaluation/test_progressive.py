@@ -24,7 +24,7 @@ from dlv.evaluation.progressive import progressive
 from dlv.network.forward import Forward
 from dlv.network.graph import Network
 from dlv.network.ops.activation import Relu
-from dlv.network.ops.layer import NoRule
+from dlv.network.ops.op import NoRule
 from dlv.network.program import program
 from dlv.network.torch.module import build
 from dlv.weights.bounds import NoRecord

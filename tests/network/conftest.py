@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dlv.network.graph import Network, Node
 from dlv.network.inference import input_shapes, node_shapes
 from dlv.network.json_form import read
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import op_of
 
 Json = dict[str, Any]
 
@@ -433,7 +433,7 @@ def _random_tensors(network: Network, seed: int = 0) -> dict[str, Any]:
     shapes = node_shapes(network)
     found: dict[str, Any] = {}
     for node in network.nodes:
-        wanted = layer_of(node).parameter_shapes(node, input_shapes(node, shapes))
+        wanted = op_of(node).parameter_shapes(node, input_shapes(node, shapes))
         for slot, name in node.params.items():
             made = torch.randn(wanted[slot], generator=source) * 0.1
             found[name] = made.abs() + 0.5 if slot == "running_var" else made

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dlv.network.graph import Node
 from dlv.network.inference import attribute_faults
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import op_of
 from dlv.network.sizes import ShapeError
 from dlv.network.vocabulary import complete
 
@@ -41,7 +41,7 @@ def ours(node: Node, *inputs: Any) -> Any:
     if attribute_faults(node):
         return None
     try:
-        return layer_of(node).shape(node, [tuple(each.shape) for each in inputs])
+        return op_of(node).shape(node, [tuple(each.shape) for each in inputs])
     except ShapeError:
         return None
 
@@ -62,9 +62,9 @@ def check(node: Node, run: Any, *inputs: Any, module: Any = None) -> None:
     assert found[: len(wanted)] == wanted
     shapes = [tuple(each.shape) for each in inputs]
     if module is not None:
-        assert dict(layer_of(node).parameter_shapes(node, shapes)) == parameters(module)
+        assert dict(op_of(node).parameter_shapes(node, shapes)) == parameters(module)
     if node.op in ("CONV", "DECONV", "FULL", "ATTENTION"):
-        assert layer_of(node).flops(node, shapes, found) == counter.get_total_flops()
+        assert op_of(node).flops(node, shapes, found) == counter.get_total_flops()
 
 
 @CASES
@@ -295,9 +295,9 @@ def test_recurrent(data: st.DataObject) -> None:
 
     x = empty(draw(SMALL), draw(SMALL), width)
     check(node, run, x, module=module)
-    slots = {slot.name for slot in layer_of(node).slots(node) or ()}
+    slots = {slot.name for slot in op_of(node).node_slots(node) or ()}
     assert slots >= set(parameters(module))
-    assert layer_of(node).required(node) == set(parameters(module))
+    assert op_of(node).required(node) == set(parameters(module))
 
 
 @CASES

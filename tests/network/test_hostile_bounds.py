@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dlv.network.bounds.adjoint import Adjoint
 from dlv.network.bounds.ball import F64, REFERENCES, STRICT, Ball, Norms, sealed
 from dlv.network.bounds.interval import Balls, certain
-from dlv.network.ops.layer import NoRule
+from dlv.network.ops.op import NoRule
 from dlv.network.program import program
 from tests.evaluation.progressive.random_nets import RandomNet, random_net
 from tests.evaluation.stored_models import full, network_of

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dlv.network.forward import Forward
 from dlv.network.graph import Network, Port
-from dlv.network.ops.layer import NotRunnable
+from dlv.network.ops.op import NotRunnable
 from dlv.network.program import program
 
 torch: Any = pytest.importorskip("torch", reason="torch is the oracle here")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dlv.errors import NotFound, UsageError
 from dlv.network.graph import Network
 from dlv.network.json_form import read
-from dlv.network.ops.layer import NotRunnable
+from dlv.network.ops.op import NotRunnable
 from dlv.network.program import Program, params_of, program
 
 Json = dict[str, Any]

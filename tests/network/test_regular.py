@@ -10,7 +10,7 @@ import time
 import pytest
 
 from dlv.errors import UsageError
-from dlv.network.regular import searching
+from dlv.network.selector import searching
 
 BAD = "a" * 40 + "!"
 

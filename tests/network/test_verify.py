@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dlv.network.graph import Input, Network, Node
 from dlv.network.inference import input_shapes, node_shapes
 from dlv.network.json_form import read
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import op_of
 from dlv.network.verify import Problem, infer, verify
 
 Json = dict[str, Any]
@@ -25,7 +25,7 @@ def tensors_of(network: Network) -> Tensors:
     shapes = node_shapes(network)
     result: Tensors = {}
     for node in network.nodes:
-        wanted = layer_of(node).parameter_shapes(node, input_shapes(node, shapes))
+        wanted = op_of(node).parameter_shapes(node, input_shapes(node, shapes))
         for slot, name in node.params.items():
             shape = wanted[slot]
             assert shape is not None

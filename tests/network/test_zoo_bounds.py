@@ -14,7 +14,7 @@ from dlv.network.bounds.interval import Balls
 from dlv.network.bounds.norms import level_norms, norms_of
 from dlv.network.graph import Network
 from dlv.network.inference import input_shapes, node_shapes
-from dlv.network.ops.layer import NoRule
+from dlv.network.ops.op import NoRule
 from dlv.network.program import Program, params_of, program
 
 torch: Any = pytest.importorskip("torch", reason="torch is the reference here")

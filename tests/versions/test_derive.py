@@ -25,7 +25,7 @@ from dlv.network.edits.reuse import Plan, Reuse
 from dlv.network.graph import Network
 from dlv.network.inference import input_shapes, node_shapes
 from dlv.network.json_form import read
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import op_of
 from dlv.network.templates import template
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
@@ -188,7 +188,7 @@ def _shapes(network: Network) -> dict[str, tuple[str, tuple[int, ...]]]:
     found = {}
     shapes = node_shapes(network)
     for node in network.nodes:
-        wanted = layer_of(node).parameter_shapes(node, input_shapes(node, shapes))
+        wanted = op_of(node).parameter_shapes(node, input_shapes(node, shapes))
         for slot, name in node.params.items():
             found[name] = "float32", tuple(d for d in wanted[slot] or () if isinstance(d, int))
     return found

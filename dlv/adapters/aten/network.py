@@ -30,12 +30,12 @@ from dlv.adapters.aten.record import (
 )
 from dlv.adapters.aten.rewrite import RESPONSE_NORM, join, unfold
 from dlv.adapters.checkpoint import Tensor
-from dlv.adapters.names import FreeNames
 from dlv.canonical import number
 from dlv.network.fields import FieldError
 from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.inference import attribute_faults, enough
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import op_of
+from dlv.network.order import FreeNames
 from dlv.network.sizes import Shape, ShapeError, fits
 from dlv.network.vocabulary import complete
 
@@ -300,7 +300,7 @@ class _Conversion:
         if attribute_faults(node) or not enough(node):
             return None
         try:
-            layer = layer_of(node)
+            layer = op_of(node)
             shapes = layer.shape(node, inputs)
             wanted = layer.parameter_shapes(node, inputs)
         except ShapeError:

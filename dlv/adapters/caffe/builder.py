@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dlv.adapters.caffe.spec import MOST_ELEMENTS, Layer
-from dlv.adapters.names import FreeNames
 from dlv.adapters.protobuf.message import Message
 from dlv.canonical import number
 from dlv.errors import Damaged, UnsafeInput
 from dlv.network.fields import FieldError
 from dlv.network.graph import Node, Port
 from dlv.network.inference import attribute_faults
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import op_of
+from dlv.network.order import FreeNames
 from dlv.network.sizes import Shape, ShapeError
 from dlv.network.vocabulary import complete
 
@@ -101,7 +101,7 @@ class Builder:
             raise Damaged(f"{layer.where()}: {message}", why=rule)
         self.nodes.append(node)
         try:
-            shapes = layer_of(node).shape(node, [self.shape(port) for port in node.inputs])
+            shapes = op_of(node).shape(node, [self.shape(port) for port in node.inputs])
         except ShapeError:
             # What does not fit is told, with all the rest, where networks are verified.
             shapes = (None,)

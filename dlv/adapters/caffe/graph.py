@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from dlv.adapters.caffe.builder import Builder
 from dlv.adapters.caffe.spec import Layer, Spec, checked, is_data, shape_of
-from dlv.adapters.names import FreeNames
 from dlv.adapters.protobuf.message import Message
 from dlv.errors import Damaged, nearest
 from dlv.network.graph import Input, Network, Node, Port
+from dlv.network.order import FreeNames
 from dlv.network.sizes import Shape
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dlv.adapters.names import FreeNames
 from dlv.adapters.protobuf.message import Message, Word
 from dlv.adapters.protobuf.reader import Schema, Span
 from dlv.errors import Damaged, UnsafeInput, UsageError
+from dlv.network.order import FreeNames
 from dlv.network.sizes import Shape
 
 MOST_LAYERS = 20_000

@@ -6,7 +6,6 @@ What a layer's converter cannot say becomes OP{raw} with the layer's settings; c
 
 from __future__ import annotations
 
-import heapq
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,13 +26,13 @@ from dlv.adapters.keras.understood import (
     policy,
 )
 from dlv.adapters.keras.weights import Names, Path
-from dlv.adapters.names import FreeNames
 from dlv.dtypes import DTYPES
 from dlv.errors import Damaged, UnsafeInput
 from dlv.network.fields import FieldError, whole
 from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.inference import attribute_faults, enough
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import op_of
+from dlv.network.order import FreeNames, topological
 from dlv.network.sizes import Dim, Shape, ShapeError
 from dlv.network.vocabulary import complete
 
@@ -50,26 +49,13 @@ def calls_in_order(
         if (layer.name, number) not in fed
     ]
     place = {(layer.name, number): at for at, (layer, number) in enumerate(calls)}
-    waits = [0] * len(calls)
-    users: list[list[int]] = [[] for _ in calls]
-    for at, (layer, number) in enumerate(calls):
-        for key in {ref.key[:2] for ref in layer.calls[number].refs}:
-            if key in place:
-                users[place[key]].append(at)
-                waits[at] += 1
-    ready = [at for at, count in enumerate(waits) if not count]
-    order: list[tuple[Layer, int]] = []
-    while ready:
-        at = heapq.heappop(ready)
-        order.append(calls[at])
-        for user in users[at]:
-            waits[user] -= 1
-            if not waits[user]:
-                heapq.heappush(ready, user)
+    keys = ({ref.key[:2] for ref in layer.calls[number].refs} for layer, number in calls)
+    order = topological([[place[key] for key in read if key in place] for read in keys])
     if len(order) < len(calls):
-        names = [calls[at][0].name for at, count in enumerate(waits) if count]
+        done = set(order)
+        names = [layer.name for at, (layer, _) in enumerate(calls) if at not in done]
         raise Damaged(f"the model {model.name!r} in {what} has a cycle", why=", ".join(names[:5]))
-    return order
+    return [calls[at] for at in order]
 
 
 def symbolic_shape(shape: Sequence[int | None] | None) -> Shape | None:
@@ -336,7 +322,7 @@ class Graph:
         if attribute_faults(node) or not enough(node):
             return (None,)
         try:
-            return layer_of(node).shape(node, [self.shapes.get(port) for port in node.inputs])
+            return op_of(node).shape(node, [self.shapes.get(port) for port in node.inputs])
         except ShapeError:  # `verify` names it
             return (None,)
 

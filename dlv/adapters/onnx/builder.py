@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dlv.adapters.checkpoint import Tensor
-from dlv.adapters.names import FreeNames
 from dlv.adapters.onnx.model import Model, Operator
 from dlv.adapters.onnx.tensors import Stored
 from dlv.adapters.onnx.values import Formula, Known, Length, Literal, Sizes
 from dlv.dtypes import STRUCT_CODES
 from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.inference import attribute_faults, enough
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import op_of
+from dlv.network.order import FreeNames
 from dlv.network.sizes import MAX_RANK, Shape, ShapeError
 from dlv.network.vocabulary import complete
 
@@ -187,7 +187,7 @@ class Builder:
         faults = attribute_faults(node)
         if faults or not enough(node):
             raise Cannot(faults[0][1] if faults else f"{node.op} has {len(node.inputs)} inputs")
-        shapes = layer_of(node).shape(node, [self.shapes.get(port) for port in node.inputs])
+        shapes = op_of(node).shape(node, [self.shapes.get(port) for port in node.inputs])
         if any(shape is not None and len(shape) > MAX_RANK for shape in shapes):
             raise ShapeError("too many axes")
         final = self.names.take(node.name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,6 +34,7 @@ from dlv.errors import Damaged
 from dlv.network.fields import FieldError
 from dlv.network.graph import Network, Port
 from dlv.network.inference import node_shapes
+from dlv.network.order import topological
 from dlv.network.sizes import ShapeError
 
 # Values of Constant nodes that are larger are weights, whatever the exporter called them.
@@ -132,37 +132,28 @@ def _sorted(graph: Graph, file_name: str) -> list[Operator]:
     for place, operator in enumerate(graph.operators):
         maker.update({name: place for name in operator.outputs if name})
     given = {*graph.inputs, *graph.stored, *graph.odd}
-    waits = [0] * len(graph.operators)
-    users: dict[int, list[int]] = {}
-    for place, operator in enumerate(graph.operators):
+    producers: list[list[int]] = []
+    for operator in graph.operators:
         bodies = [b for value in operator.attrs.values() for b in bodies_in(value)]
         inside = captured(bodies) if bodies else []
+        producers.append([])
         for name in {*operator.inputs, *(name for name in inside if name in maker)} - {""}:
             if name in maker:
-                users.setdefault(maker[name], []).append(place)
-                waits[place] += 1
+                producers[-1].append(maker[name])
             elif name not in given:
                 raise Damaged(
                     f"the graph of {file_name} uses {name!r}, which nothing makes",
                     why=f"in {operator.full_kind} {operator.name!r}",
                 )
-    ready = [place for place, count in enumerate(waits) if not count]
-    done: list[Operator] = []
-    while ready:
-        place = heapq.heappop(ready)
-        done.append(graph.operators[place])
-        for user in users.get(place, ()):
-            waits[user] -= 1
-            if not waits[user]:
-                heapq.heappush(ready, user)
-    if len(done) < len(graph.operators):
-        stuck = next(place for place, count in enumerate(waits) if count)
+    order = topological(producers)
+    if len(order) < len(graph.operators):
+        stuck = min({*range(len(graph.operators))} - {*order})
         operator = graph.operators[stuck]
         raise Damaged(
             f"the graph of {file_name} has a cycle",
             why=f"at {operator.full_kind} {operator.name!r}",
         )
-    return done
+    return [graph.operators[place] for place in order]
 
 
 def _drop_unread(graph: Graph) -> None:

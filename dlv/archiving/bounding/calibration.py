@@ -15,6 +15,7 @@ from dlv.errors import DlvError, UsageError
 from dlv.evaluation.given_data import Given
 from dlv.kinds import Array
 from dlv.network.graph import Input, Network
+from dlv.network.ops.op import op_of
 from dlv.network.program import Program
 from dlv.objects.manifest import Manifest
 from dlv.repository.handle import Repository
@@ -101,7 +102,7 @@ def _read(found: Data, inputs: Sequence[Input]) -> dict[str, Array]:
 def noise(network: Network, inputs: Sequence[Input]) -> dict[str, Array]:
     """The same for every run: what it is, is said, and it bounds nothing wrongly."""
     rng = np.random.default_rng(0)
-    words = [node.attrs["rows"] for node in network.nodes if node.op == "EMBED"]
+    words = [node.attrs["rows"] for node in network.nodes if op_of(node).lookup]
     symbols: dict[str, int] = {}
     rows: dict[str, Array] = {}
     for item in inputs:

@@ -12,6 +12,7 @@ from dlv.kinds import Array
 from dlv.network.bounds.ball import short
 from dlv.network.bounds.norms import level_norms, norms_of
 from dlv.network.graph import Node
+from dlv.network.ops.op import op_of
 from dlv.network.sizes import Shape
 from dlv.weights.bounds_norms import LevelNorms, NodeNorms
 
@@ -47,7 +48,7 @@ def figures(
         found = level_norms(node, weight, centre, wanted.shape, raised=wanted.raised)
         dn, dfro = wanted.cut(found.dn, 4), wanted.cut(found.dfro, 4)
         dopn = None
-        if math.isfinite(found.dopn) and node.op != "FULL":
+        if math.isfinite(found.dopn) and not op_of(node).dense:
             dopn = wanted.cut(found.dopn, 4)
         levels.append(LevelNorms(planes, dn, dfro, _rows(found.drows, wanted), dopn))
     rows = _rows(whole.rows, wanted)

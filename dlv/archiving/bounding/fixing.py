@@ -12,7 +12,6 @@ from dlv.archiving.attempts import Attempt
 from dlv.archiving.bounding.view import View
 from dlv.canonical import hash_bytes
 from dlv.kinds import Raw
-from dlv.network.graph import Node
 from dlv.pas.coders.small import SMALL
 from dlv.pas.deltas.links import MAX_CHAIN, chain, link_of
 from dlv.pas.encode import Put, encode_delta, encode_materialised
@@ -31,12 +30,6 @@ LOOSER = 1.05  # times as far off as on its own a first plane may be, where expo
 BETTER = 0.98  # times as far off a first plane must be where numbers near 0 count as 0
 CROWDED = 1.5  # times their own size, what may be read for the smallest matrices
 _LONGEST = 8  # links of a chain; each of them is read for every level
-
-
-def row_axis(node: Node) -> str:
-    """Which axis of a node's weight counts its outputs, so that each has its exponent."""
-    first = node.op == "EMBED" or node.attrs.get("layout") in ("out_in", "kernel_last")
-    return "first" if first else "last"
 
 
 def in_fixed_point(view: View, matrix: str) -> bool:

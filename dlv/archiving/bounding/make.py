@@ -15,7 +15,7 @@ from dlv.network.bounds.ball import Norms
 from dlv.network.bounds.schedule import Schedule, Stored, Weights, blind, schedule
 from dlv.network.graph import Network
 from dlv.network.inference import node_shapes
-from dlv.network.ops.layer import NoRule
+from dlv.network.ops.op import NoRule, op_of
 from dlv.network.program import Program, Step, params_of
 from dlv.network.program import program as program_of
 from dlv.network.sizes import Shape
@@ -186,7 +186,7 @@ def norms_of(
     seen = _seen(model, shapes)
     for step in model.program.linear:
         name = model.named(step.node.params["weight"])
-        last = (step.result, 0) == model.program.scores or step.node.op == "EMBED"
+        last = (step.result, 0) == model.program.scores or op_of(step.node).lookup
         whole = params_of(step, partial(centres.tensor, planes=None))["weight"]
         shape = seen.get(step.inputs[0]) if step.inputs else None
         yield figures(

@@ -13,7 +13,7 @@ import dlv.recovery.superseded as superseded
 import dlv.repository.revisions as revisions
 import dlv.weights.catalogue as catalogue
 from dlv.archiving.bounding.calibration import Asked, rows_for
-from dlv.archiving.bounding.fixing import fix, halved, part, row_axis
+from dlv.archiving.bounding.fixing import fix, halved, part
 from dlv.archiving.bounding.make import Made, Model, make_record
 from dlv.archiving.bounding.view import View
 from dlv.archiving.packing import Packing
@@ -24,6 +24,7 @@ from dlv.kinds import Array
 from dlv.metadata import bounds, matrices, versions
 from dlv.metadata.database import Database
 from dlv.metadata.versions import Version
+from dlv.network.ops.op import op_of
 from dlv.network.suffix.record import suffix_from_json
 from dlv.objects.manifest import Manifest
 from dlv.pas.footer import Encoding
@@ -337,7 +338,7 @@ def _weights(model: Model) -> Iterator[tuple[str, str]]:
         name = model.named(step.node.params["weight"])
         if name not in done:
             done.add(name)
-            yield name, row_axis(step.node)
+            yield name, op_of(step.node).row_axis(step.node)
 
 
 def _bases(repository: Repository, manifest: Manifest, name: str) -> list[str]:

@@ -20,10 +20,11 @@ from dlv.dql.words import ast
 from dlv.errors import UsageError, nearest
 from dlv.metadata.select.relations import All, AnyNode, Condition, Either, Named, Nodes, Not
 from dlv.network.fields import Kind
+from dlv.network.ops.op import Attribute, Default
 from dlv.network.patterns import AttributeTest, Pattern
 from dlv.network.selector import Selector
 from dlv.network.templates import template
-from dlv.network.vocabulary import OPS, RESHAPES, Attribute, Default, attributes
+from dlv.network.vocabulary import OPS, attributes
 
 # The attributes that queries may ask of nodes, by the operations that have them
 
@@ -60,8 +61,7 @@ def of_operation(op: str, variant: str | None = None) -> dict[str, frozenset[str
         for each in OPS[op].attributes
         if variant is None or not each.variants or variant in each.variants
     ]
-    if op == "RESHAPE":
-        attributes += [each for kind in RESHAPES.values() for each in kind]
+    attributes += [each for kind in OPS[op].kinds.values() for each in kind]
     return _by_name(attributes)
 
 
@@ -201,7 +201,7 @@ def pattern(binder: Binder, written: ast.Template, captures: Captures | None = N
             words.append((_text(binder, value), value))
     if OPS[op].variants and words:
         word, part = words.pop(0)
-        if op == "OP":
+        if OPS[op].raw:
             raw = selector(part)
         else:
             variant = _variant(binder, op, word, part)
@@ -267,7 +267,7 @@ def _called(binder: Binder, written: ast.Part) -> tuple[str, Sequence[ast.Argume
 
 
 def _operation(binder: Binder, name: str, span: ast.Span, *, making: bool) -> str:
-    known = [op for op in OPS if not making or op not in ("OP", "INPUT")]
+    known = [op for op in OPS if not making or not (OPS[op].raw or OPS[op].placeholder)]
     if name.upper() in known:
         return name.upper()
     variants = [f'{op}("{name.upper()}")' for op in known if name.upper() in OPS[op].variants]

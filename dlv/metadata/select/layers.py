@@ -15,10 +15,10 @@ from dlv.metadata.select.relations import Fitting, Named
 from dlv.metadata.select.scope import Statement
 from dlv.metadata.select.truth import truth
 from dlv.network.fields import Kind
+from dlv.network.ops.shape import SIZE_KINDS
 from dlv.network.patterns import Pattern
-from dlv.network.regular import searching
-from dlv.network.selector import Choice, Fixed, Selector, Wildcard
-from dlv.network.vocabulary import OPS, RESHAPES, SIZE_KINDS
+from dlv.network.selector import Choice, Fixed, Selector, Wildcard, searching
+from dlv.network.vocabulary import OPS
 
 # What a node has of itself, not by its layer.
 OF_NODES = ("out_shape", "n_params")
@@ -27,7 +27,7 @@ _MOST_RUNS, _MOST_LISTED = 2, 60
 # Attributes that may be infinite, which JSON has a text for.
 _FLOATS = {
     attribute.name
-    for known in (*(op.attributes for op in OPS.values()), *RESHAPES.values())
+    for known in (each for op in OPS.values() for each in (op.attributes, *op.kinds.values()))
     for attribute in known
     if attribute.kind is Kind.FLOAT
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from dlv.metadata.select import relations as r
 from dlv.metadata.select.layers import Layers, LayerSet, attributes, decided_by_layer
 from dlv.metadata.select.relations import Hop, Nodes, Pick
 from dlv.metadata.select.scope import Expression, Range, Statement
+from dlv.network.order import topological
 
 
 def topological_rank(statement: Statement, ground: str, net: str, pos: str) -> str:
@@ -38,30 +38,21 @@ def _ranks(statement: Statement, ground: str) -> Callable[[int, int], int]:
                 count = statement.db.value(
                     f"SELECT max(pos) + 1 FROM {ground}node WHERE net_id = ?", (net,)
                 )
-                known[net] = topological(count, edges)
+                known[net] = places_of(count, edges)
         ranks = known[net]
         return pos if ranks is None else ranks[pos]
 
     return place
 
 
-def topological(count: int, edges: Sequence[Sequence[int]]) -> list[int]:
+def places_of(count: int, edges: Sequence[Sequence[int]]) -> list[int]:
     """The place of each node: producers first, otherwise as stored; cycles at the end."""
-    waits = [0] * count
-    users: list[list[int]] = [[] for _ in range(count)]
-    for src, dst in {(src, dst) for src, dst in edges}:
-        users[src].append(dst)
-        waits[dst] += 1
-    ready = [pos for pos in range(count) if not waits[pos]]
-    order = []
-    while ready:
-        pos = heapq.heappop(ready)
-        order.append(pos)
-        for user in users[pos]:
-            waits[user] -= 1
-            if not waits[user]:
-                heapq.heappush(ready, user)
-    order += [pos for pos in range(count) if waits[pos]]
+    producers: list[list[int]] = [[] for _ in range(count)]
+    for src, dst in edges:
+        producers[dst].append(src)
+    order = topological(producers)
+    done = set(order)
+    order += [pos for pos in range(count) if pos not in done]
     places = [0] * count
     for place, pos in enumerate(order):
         places[pos] = place

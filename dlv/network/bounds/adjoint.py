@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.kinds import Array, Floats, Places
-from dlv.network.bounds.adjoint_rules import Form, least_of, passed
 from dlv.network.bounds.ball import UP, Ball, BallRun, Norms, Reference, l2
+from dlv.network.bounds.forms import Form, least_of
 from dlv.network.bounds.interval import Balls, certain
 from dlv.network.forward import sizes_of
 from dlv.network.graph import Port
+from dlv.network.ops.op import op_of
 from dlv.network.program import Program, Step
 
 Known = Mapping[Port, Ball]
@@ -135,7 +136,7 @@ class Adjoint:
                 continue
             a = live.pop(port)
             run = self._run(known, step, sizes)
-            found = passed(Form(step.node, run, known[port], a, rows))
+            found = op_of(step.node).adjoint(step.node, Form(run, known[port], a, rows))
             if found is None:
                 break
             lost = lost + found[1]

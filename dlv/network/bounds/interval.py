@@ -25,8 +25,7 @@ from dlv.network.bounds.ball import (
 )
 from dlv.network.forward import Forward, forget, sizes_of
 from dlv.network.graph import Port
-from dlv.network.ops.layer import NoRule
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import NoRule, op_of
 from dlv.network.program import Program, Step
 
 MOST_CLASSES = 2048  # beyond, a table of all pairs of classes would be larger than the network
@@ -71,7 +70,7 @@ class Balls(Forward):
 
     def bounded(self, step: Step, run: BallRun) -> tuple[Ball, ...]:
         """What one step makes of its balls."""
-        return layer_of(step.node).bounds(step.node, run)
+        return op_of(step.node).bounds(step.node, run)
 
     def spread(self, known: Mapping[Port, Ball]) -> Floats:
         """How far each row's scores may be off, in a unit of its own."""
@@ -130,14 +129,13 @@ class Balls(Forward):
 def _last_full(program: Program) -> Step | None:
     """The FULL that makes the scores, where it reads [batch, features]."""
     for step in program.steps:
-        if (step.result, 0) == program.scores and step.node.op == "FULL":
+        if (step.result, 0) == program.scores and op_of(step.node).dense:
             return step
     return None
 
 
 def _rows(last: Step, params: Mapping[str, Array]) -> Floats:
-    weight: Floats = params["weight"]
-    return weight if last.node.attrs["layout"] == "out_in" else weight.T
+    return op_of(last.node).by_rows(last.node, params["weight"])
 
 
 def certain(balls: Balls, known: Mapping[Port, Ball], top_k: int = 1) -> tuple[Array, Array]:

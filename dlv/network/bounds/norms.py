@@ -8,17 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import gcd, inf, isfinite, prod, sqrt
+from itertools import product
+from math import inf, isfinite, prod, sqrt
 
 import numpy as np
 
 from dlv.kinds import Array, Floats
 from dlv.network.bounds.ball import UP
-from dlv.network.bounds.torus_norms import TooLarge, torus_norm
 from dlv.network.graph import Node
-from dlv.network.ops.conv import spatial
-from dlv.network.ops.windows import kernel_first, overlap, sliding, spreading
+from dlv.network.ops.op import op_of
 from dlv.network.sizes import Shape
+
+# Complex numbers held at once, and products spent on one norm, at most.
+_AT_ONCE = 1 << 21
+MOST_TORUS_PRODUCTS = 10**11
+# Matrices of this many rows are taken apart each; of larger ones most are only compared.
+_SMALL = 24
+
 
 # Eigenvalues are computed to far better than this.
 RAISED = 1 + 1e-7
@@ -62,15 +68,15 @@ def norms_of(node: Node, weight: Array, shape: Shape | None, *, raised: bool = T
     found = _Matrix(node, weight, None)
     if not isfinite(found.absmax):
         return WholeNorms(inf, inf, inf, inf, False)
-    plain = found.sigma(raised)
-    if node.op == "EMBED":
+    op, plain = op_of(node), found.sigma(raised)
+    if op.lookup:
         plain = float(found.rows(raised).max(initial=0.0))
-    opn_any = plain * sqrt(_overlap(node))
-    opn = min(opn_any, found.operator(_lengths(node, shape), raised))
-    windows = _windows(node, shape)
+    opn_any = plain * sqrt(op.windows_anywhere(node))
+    opn = min(opn_any, found.operator(op.map_lengths(node, shape), raised))
+    windows = op.most_windows(node, shape)
     if windows is not None:
         opn = min(opn, plain * sqrt(windows))
-    rows = None if node.op == "DECONV" else found.rows(raised)
+    rows = None if op.transposed else found.rows(raised)
     fro = found.frobenius(raised)
     return WholeNorms(opn, opn_any, fro, found.absmax, True, rows, found.too_large)
 
@@ -82,12 +88,13 @@ def level_norms(
     found = _Matrix(node, weight, centre)
     if not isfinite(found.absmax):
         return LevelNorms(inf, inf)
-    rows = None if node.op == "DECONV" else found.rows(raised)
-    if node.op == "EMBED":
+    op = op_of(node)
+    rows = None if op.transposed else found.rows(raised)
+    if op.lookup:
         dn = float(found.rows(raised).max(initial=0.0))
         return LevelNorms(dn, found.frobenius(raised), dn, rows)
     dn = found.sigma(raised)
-    dopn = dn if node.op == "FULL" else found.operator(_lengths(node, shape), raised)
+    dopn = dn if op.dense else found.operator(op.map_lengths(node, shape), raised)
     return LevelNorms(dn, found.frobenius(raised), dopn, rows, found.too_large)
 
 
@@ -99,9 +106,10 @@ class _Matrix:
     """
 
     def __init__(self, node: Node, weight: Array, centre: Array | None) -> None:
-        self.node = node
-        self.weight = _by_group(node, weight)
-        self.centre = None if centre is None else _by_group(node, centre)
+        self.node, op = node, op_of(node)
+        self.lookup = op.lookup
+        self.weight = op.weight_by_group(node, weight)
+        self.centre = None if centre is None else op.weight_by_group(node, centre)
         self.groups, self.out, self.depth, self.taps = self.weight.shape
         self.absmax, self.scale = 0.0, 1.0
         for piece in self.pieces(1):
@@ -113,7 +121,7 @@ class _Matrix:
         wide = self.depth * self.taps
         self.side, self.long = min(self.out, wide), max(self.out, wide)
         products = self.groups * self.side * self.side * self.long
-        self.too_large = node.op != "EMBED" and (self.side > MOST_ROWS or products > MOST_PRODUCTS)
+        self.too_large = not self.lookup and (self.side > MOST_ROWS or products > MOST_PRODUCTS)
 
     def pieces(self, axis: int) -> Iterator[Floats]:
         """Along `out` (1) or `in` (2), in binary64."""
@@ -139,7 +147,7 @@ class _Matrix:
 
     def sigma(self, raised: bool) -> float:
         """||.||_2 of [out, in * taps], of groups the largest."""
-        if self.node.op == "EMBED" or self.too_large or not self.weight.size:
+        if self.lookup or self.too_large or not self.weight.size:
             return self.frobenius(raised)
         gram = np.zeros((self.groups, self.side, self.side))
         tall = self.out > self.depth * self.taps
@@ -161,7 +169,7 @@ class _Matrix:
 
     def operator(self, lengths: Sequence[int] | None, raised: bool) -> float:
         """The norm of a convolution on maps of these lengths; infinite if that is not known."""
-        if self.node.op not in ("CONV", "DECONV") or lengths is None or not self.weight.size:
+        if lengths is None or not self.weight.size:
             return inf
         attrs = self.node.attrs
         whole = np.concatenate(list(self.pieces(1)), axis=1)
@@ -176,49 +184,104 @@ def _up(terms: int) -> float:
     return max(UP, 1 + terms * 2.0**-52)
 
 
-def _by_group(node: Node, weight: Array) -> Array:
-    if node.op == "EMBED":
-        return weight[None, :, :, None]
-    if node.op == "FULL":
-        turned = weight if node.attrs["layout"] == "out_in" else weight.T
-        return turned[None, :, :, None]
-    kernel = kernel_first(node.attrs["layout"], weight)
-    groups = node.attrs["groups"]
-    split = kernel.reshape(-1, kernel.shape[-2], groups, kernel.shape[-1] // groups)
-    return split.transpose(2, 3, 1, 0)
+# The norm of a convolution as an operator, from its frequencies on a torus. On maps of one size a
+# zero-padded convolution is a part of a circular one on a grid that is larger by the kernel's
+# reach: strides and the size of the output only select rows, the zeros around the input columns.
+# The norm of that is the largest over all frequencies of a matrix of [out, in]. With a stride,
+# frequencies that the selected rows cannot tell apart stand side by side in it.
 
 
-def _overlap(node: Node) -> int:
-    """The most windows that hold one place of a map of any size."""
-    if node.op not in ("CONV", "DECONV"):
-        return 1
-    attrs = node.attrs
-    rows = zip(attrs["kernel"], attrs["stride"], attrs["dilation"], strict=True)
-    return prod(-(-k * gcd(s, d) // s) for k, s, d in rows)
+class TooLarge(Exception):
+    """More products than a norm is worth."""
 
 
-def _given(node: Node, shape: Shape | None) -> tuple[int, ...] | None:
-    """The spatial lengths of a convolution's input, if they are all known."""
-    if node.op not in ("CONV", "DECONV") or shape is None:
-        return None
-    lengths = spatial(shape, len(node.attrs["kernel"]), node.attrs["channels"], node.op)[2]
-    known = tuple(n for n in lengths if isinstance(n, int))
-    return known if len(known) == len(lengths) else None
+def torus_norm(
+    weight: Array,
+    kernel: Sequence[int],
+    lengths: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+) -> float:
+    """Of (groups, out, in, taps) on maps of these lengths; not raised against rounding.
+
+    TooLarge where it would take too long.
+    """
+    groups, out, depth, _ = weight.shape
+    grid, steps = _grid(kernel, lengths, stride, dilation)
+    aliases = prod(steps)
+    base = [n // s for n, s in zip(grid, steps, strict=True)]
+    side = min(out, aliases * depth)
+    count = prod(base) // 2 + 1
+    if (
+        count * groups * out * aliases * depth * (side + len(weight[0, 0, 0])) * 4
+        > MOST_TORUS_PRODUCTS
+    ):
+        raise TooLarge
+    taps = np.array(list(product(*(range(k) for k in kernel))), np.int64) * np.array(dilation)
+    flat = np.moveaxis(weight, -1, 0).reshape(len(taps), -1)
+    top = 0.0
+    at_once = max(_AT_ONCE // (flat.shape[1] * aliases), 1)
+    for some in _frequencies(base, steps, at_once):
+        # Whole numbers of turns are taken off before the angles are rounded.
+        turns = sum(np.multiply.outer(some[..., j], taps[:, j]) % n / n for j, n in enumerate(grid))
+        spectrum = np.exp(2j * np.pi * np.asarray(turns)) @ flat
+        spectrum = spectrum.reshape(*some.shape[:2], groups, out, depth)
+        matrices = np.moveaxis(spectrum, 1, 3).reshape(len(some) * groups, out, -1)
+        top = _largest(matrices, top * aliases) / aliases
+    return float(np.sqrt(top))
 
 
-def _lengths(node: Node, shape: Shape | None) -> tuple[int, ...] | None:
-    """The lengths of the map that windows slide over: of DECONV its output."""
-    given = _given(node, shape)
-    if given is None or node.op == "CONV":
-        return given
-    return tuple(axis.length for axis in spreading(node.attrs, given))
+def _grid(
+    kernel: Sequence[int],
+    lengths: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+) -> tuple[list[int], list[int]]:
+    """Lengths of the torus, and for each axis how many of its frequencies fall together."""
+    grid, steps = [], []
+    for k, n, s, d in zip(kernel, lengths, stride, dilation, strict=True):
+        if k == 1:  # all frequencies are one
+            grid.append(1)
+            steps.append(1)
+        else:
+            grid.append(-(-(n + d * (k - 1)) // s) * s)
+            steps.append(s)
+    return grid, steps
 
 
-def _windows(node: Node, shape: Shape | None) -> int | None:
-    """The most windows that hold one place of a map of this size."""
-    given = _given(node, shape)
-    if given is None:
-        return None
-    return overlap(
-        sliding(node.attrs, given) if node.op == "CONV" else spreading(node.attrs, given)
-    )
+def _frequencies(base: list[int], steps: list[int], at_once: int) -> Iterator[Array]:
+    """(some, aliases, axes); of a frequency and its negative, whose norms are equal, one."""
+    offsets = list(product(*(range(s) for s in steps)))
+    shift = np.array(offsets, np.int64) * np.array(base)
+    total = prod(base)
+    places = np.arange(total)
+    index = np.stack(np.unravel_index(places, base), -1)
+    mirrored = np.ravel_multi_index(tuple(((-index) % np.array(base)).T), base)
+    index = index[places <= mirrored]
+    for start in range(0, len(index), at_once):
+        yield index[start : start + at_once, None, :] + shift
+
+
+def _largest(matrices: Array, least: float) -> float:
+    """The largest squared singular value of all, or `least` if that is larger."""
+    turned = np.conj(np.swapaxes(matrices, 1, 2))
+    tall = matrices.shape[1] > matrices.shape[2]
+    grams = turned @ matrices if tall else matrices @ turned
+    side = grams.shape[1]
+    if side == 1:
+        return max(least, float(grams.real.max(initial=0.0)))
+    if side <= _SMALL:
+        return max(least, float(np.linalg.eigvalsh(grams).max(initial=0.0)))
+    sizes = np.sqrt((np.abs(grams) ** 2).sum(axis=(1, 2)))
+    diagonal = np.arange(side)
+    for place in np.argsort(-sizes):
+        if sizes[place] <= least:
+            break
+        # It has a factor exactly where no eigenvalue is above the largest so far.
+        rest = -grams[place]
+        rest[diagonal, diagonal] += least * (1 + 1e-12)
+        try:
+            np.linalg.cholesky(rest)
+        except np.linalg.LinAlgError:
+            least = max(least, float(np.linalg.eigvalsh(grams[place])[-1]))
+    return least

@@ -13,7 +13,7 @@ import numpy as np
 from dlv.kinds import Array, Floats
 from dlv.network.bounds.ball import F64, STRICT, Norms, Reference
 from dlv.network.bounds.interval import Balls, certain
-from dlv.network.ops.layer import NoRule
+from dlv.network.ops.op import NoRule, op_of
 from dlv.network.program import Program
 from dlv.network.suffix.radius import Read, SuffixBalls
 from dlv.network.suffix.record import Suffix
@@ -341,6 +341,6 @@ def blind(stored: Mapping[str, Stored], linear: Iterable[str], why: str | None) 
 def _normalised(program: Program) -> bool:
     """Whether batch normalisation was folded away: float32 evaluations need not do so."""
     return any(
-        step.fold is not None or (step.node.op, step.node.variant) == ("NORM", "BATCH")
+        step.fold is not None or op_of(step.node).batch_statistics(step.node)
         for step in program.steps
     )

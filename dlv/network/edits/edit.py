@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 from dlv.errors import Conflict, UsageError
 from dlv.network.drawing import operation_text
 from dlv.network.edits.following import finish, resize, sharing, varied
-from dlv.network.edits.wiring import Edit, Wiring, gives_number, without_input
+from dlv.network.edits.wiring import Edit, Wiring, without_input
 from dlv.network.fields import FieldError
 from dlv.network.graph import Network, Node, Port
 from dlv.network.inference import Tensors, attribute_faults, enough
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import op_of
 from dlv.network.sizes import ShapeError
 from dlv.network.templates import Habits, Template, build
 from dlv.network.vocabulary import OPS
@@ -163,7 +163,7 @@ class Editor:
         shorter = target
         for place in reversed(places):
             recorded = without_input(shorter.source, place)
-            if target.op == "OP" and recorded is None:
+            if op_of(target).raw and recorded is None:
                 raise UsageError(
                     f"`{target.name}` cannot do without this input",
                     why=f"it is an argument of {operation_text(target)}",
@@ -172,7 +172,7 @@ class Editor:
             shorter = altered(shorter, inputs=inputs, source=recorded)
         wiring.put(shorter)
         wiring.told("delete_edge", target.name, f"no longer reads {wanted}")
-        if target.op in ("ADD", "MUL") and not enough(shorter):
+        if op_of(target).commutes and not enough(shorter):
             wiring.reroute((target.name, 0), shorter.inputs[0])
             wiring.drop(target.name, "it was deleted before")
             wiring.told("delete", target.name, f"{target.op} of one thing only")
@@ -253,14 +253,14 @@ class Editor:
         """Where to attach behind a node: the port, and all ports at which its value is had."""
         outlets = self.wiring.outlets(name)
         node = self.wiring.nodes.get(name)
-        if node is not None and gives_number(node):
+        if node is not None and op_of(node).gives_number(node):
             raise UsageError(
                 f"`{name}` gives a number, no tensor",
                 why=f"{operation_text(node)} is arithmetic",
                 hint="insert behind a layer",
             )
         if port is None:
-            if len(outlets) > 1 and node is not None and node.op in ("RESHAPE", "OP"):
+            if len(outlets) > 1 and node is not None and (node.plumbing or op_of(node).raw):
                 raise UsageError(
                     f"`{name}` has several outputs",
                     why="used are " + ", ".join(map(str, outlets)),
@@ -311,7 +311,7 @@ class Editor:
             shapes = [wiring.shape(port) for port in node.inputs]
             try:
                 sound = not attribute_faults(node) and enough(node)
-                wiring.know(name, layer_of(node).shape(node, shapes) if sound else (None,))
+                wiring.know(name, op_of(node).shape(node, shapes) if sound else (None,))
             except (ShapeError, FieldError):
                 wiring.know(name, (None,))
             inputs, behind = ((name, 0),), name

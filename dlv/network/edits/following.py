@@ -8,12 +8,12 @@ from typing import Any
 
 from dlv.errors import UsageError, nearest
 from dlv.network.drawing import operation_text
-from dlv.network.edits.regrouping import following
 from dlv.network.edits.wiring import Wiring
 from dlv.network.fields import FieldError
 from dlv.network.graph import Network, Node
 from dlv.network.inference import attribute_faults, enough, input_shapes, node_shapes
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import op_of
+from dlv.network.order import reached
 from dlv.network.sizes import Shape, ShapeError
 from dlv.network.templates import Habits, Template, build
 from dlv.network.verify import Problem, verify
@@ -25,7 +25,7 @@ _WINDOW = ("kernel", "stride", "pad", "dilation")
 
 def resize(wiring: Wiring, node: Node, given: Mapping[str, Any]) -> Node:
     """The node with other attributes, its slots as they then must be; the source is dropped."""
-    if node.op == "OP":
+    if op_of(node).raw:
         raise UsageError(
             f"`{node.name}` has no attributes", why="its operation is none that dlv knows"
         )
@@ -61,7 +61,7 @@ def resize(wiring: Wiring, node: Node, given: Mapping[str, Any]) -> Node:
     if done == dict(node.attrs):
         return node
     params = _slots(node, done)
-    if node.op == "RNN":
+    if op_of(node).recurrent:
         _start_states(wiring, replace(node, attrs=done, params=params))
     return replace(node, attrs=done, params=params, source=None)
 
@@ -70,7 +70,7 @@ def varied(
     wiring: Wiring, node: Node, variant: str, given: Mapping[str, Any], habits: Habits
 ) -> Node:
     """The node as another variant: what both have in common stays, the rest is as in a new one."""
-    known = OPS[node.op].variants if node.op != "OP" else ()
+    known = () if op_of(node).raw else OPS[node.op].variants
     if not known:
         raise UsageError(f"`{node.name}` has no variants", why=f"{node.op} is of one kind")
     if variant not in known:
@@ -122,7 +122,7 @@ def _slots(node: Node, attrs: Mapping[str, Any]) -> dict[str, str]:
 def _start_states(wiring: Wiring, node: Node) -> None:
     """Zeros from which a recurrent layer starts get its new size."""
     shapes = [wiring.shape(node.inputs[0]), *[None] * (len(node.inputs) - 1)]
-    states = layer_of(node).shape(node, shapes)[1:]
+    states = op_of(node).shape(node, shapes)[1:]
     for (name, _), state in zip(node.inputs[1:], states, strict=False):
         fill = wiring.nodes.get(name)
         if fill is None or fill.attrs.get("kind") != "fill" or state is None:
@@ -155,7 +155,12 @@ def sharing(
             for other in wiring.nodes.values():
                 for place, theirs in other.params.items():
                     if other.name not in made and kept.get(theirs, theirs) == kept.get(name, name):
-                        made[other.name] = _adopted(other, place, new)
+                        wanted = op_of(other).adopted(other, place, new)
+                        made[other.name] = {
+                            key: value
+                            for key, value in wanted.items()
+                            if value is not None and other.attrs.get(key) != value
+                        }
                         todo.append(other)
     for name, attrs in made.items():
         if attrs or name == first.name:
@@ -181,31 +186,9 @@ def _parameters(wiring: Wiring, node: Node) -> Mapping[str, Shape | None]:
     if attribute_faults(node) or not enough(node):
         return {}
     try:
-        return layer_of(node).parameter_shapes(node, [wiring.shape(p) for p in node.inputs])
+        return op_of(node).parameter_shapes(node, [wiring.shape(p) for p in node.inputs])
     except ShapeError:
         return {}
-
-
-def _adopted(node: Node, slot: str, shape: Shape) -> dict[str, Any]:
-    """What a node has to be for the tensor in its slot to have that shape."""
-    attrs = node.attrs
-    found: dict[str, Any] = {}
-    if node.op == "EMBED" and slot == "weight":
-        found = {"rows": shape[0], "out": shape[1]}
-    elif node.op == "FULL" and slot == "weight":
-        found = {"out": shape[0 if attrs["layout"] == "out_in" else 1]}
-    elif node.op == "CONV" and slot == "weight" and attrs["layout"] == "depthwise":
-        found = {"kernel": shape[:-2]}
-    elif node.op == "CONV" and slot == "weight":
-        last = attrs["layout"] == "kernel_last"
-        found = {"out": shape[0 if last else -1], "kernel": shape[2:] if last else shape[:-2]}
-    elif node.op in ("FULL", "CONV") and slot == "bias":
-        found = {"out": shape[0]}
-    elif node.op in ("ADD", "MUL"):
-        found = {"shape": shape}
-    elif node.op == "RNN" and slot.startswith("weight_hh"):
-        found = {"hidden": shape[1]}
-    return {k: v for k, v in found.items() if v is not None and attrs.get(k) != v}
 
 
 # The end of an edit
@@ -222,7 +205,7 @@ def finish(wiring: Wiring) -> Network:
         known = was.get(wiring.renamed.get(node.name, node.name))
         if known is None or known[0].op != node.op or known[1] == inputs:
             return node
-        if node.op == "OP":
+        if op_of(node).raw:
             settled[node.name] = _unknown(wiring, node)
         else:
             settled[node.name] = _followed(wiring, node, known[1], inputs)
@@ -264,14 +247,11 @@ def _prune(wiring: Wiring) -> None:
 
 
 def _alive(nodes: Mapping[str, Node], ends: Sequence[str]) -> set[str]:
-    found: set[str] = set()
-    todo = [*ends, *(node.name for node in nodes.values() if node.op == "LOSS")]
-    while todo:
-        name = todo.pop()
-        if name in nodes and name not in found:
-            found.add(name)
-            todo.extend(producer for producer, _ in nodes[name].inputs)
-    return found
+    def producers(name: str) -> list[str]:
+        return [producer for producer, _ in nodes[name].inputs] if name in nodes else []
+
+    always = (node.name for node in nodes.values() if op_of(node).always_needed)
+    return reached([*ends, *always], producers)
 
 
 def _followed(
@@ -280,12 +260,12 @@ def _followed(
     """The node with the attributes that only say what its input's shape said."""
     if not before or before[0] is None or not now or now[0] is None:
         return node
-    if node.op == "NORM":
+    if op_of(node).records_lengths:
         node = replace(node, source=None)  # which may hold the lengths as they were
     touched = wiring.touched.get(node.name, set())
     attrs = {
         key: value
-        for key, value in following(node, before[0], now[0]).items()
+        for key, value in op_of(node).following(node, before[0], now[0]).items()
         if key not in touched and node.attrs[key] != value
     }
     if not attrs:

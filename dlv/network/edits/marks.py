@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from dlv.network.graph import Node
+from dlv.network.ops.axes import Marks
+from dlv.network.ops.op import op_of
 
-# A mark -> how far away: so many layers that made something new, and in these so many steps.
-Marks = Mapping[str, int]
-
+# A mark says how far away: so many layers that made something new, and in these so many steps.
 TENSOR, NODE, KIND = "tensor ", "node ", "kind "
 OUTSIDE = f"{TENSOR}>"  # what is handed in
 LAYER = 1 << 20
 _MOST = 64  # marks of one stretch, the nearest ones
 _WEIGHTS = {TENSOR: 1.0, KIND: 0.5, NODE: 0.25}
 _SURE, _FAR = 1e6, 0.25
-_MAKERS = ("CONV", "DECONV", "FULL", "EMBED", "RNN")
 
 
 def of_input(name: str) -> Marks:
@@ -33,7 +32,7 @@ def of_node(node: Node, given: Iterable[Marks], aliases: Mapping[str, str]) -> M
     found = {f"{NODE}{node.name}": 0, f"{KIND}{node.op} {node.variant}": 0}
     for name in node.params.values():
         found[f"{TENSOR}{aliases.get(name, name)}"] = 0
-    further = LAYER if node.op in _MAKERS else 1
+    further = LAYER if op_of(node).makes_features else 1
     return joined([found, *({mark: at + further for mark, at in m.items()} for m in given)])
 
 

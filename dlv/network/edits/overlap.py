@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import dlv.network.edits.marks as marks
-from dlv.network.edits.axes import Axis, Part, axis_length
+from dlv.network.ops.axes import Axis, Marks, Part, axis_length
 
 _INPUT = re.compile(r"i\d+(@\d+)?")  # an axis of an input, by its place
 _FEATURES = ("c", "g", "m")  # channels, their groups, and what each of them is multiplied to
@@ -159,11 +159,11 @@ def _plainly(before: Part, after: Part) -> list[Run] | None:
     return [Run(0, 0, min(had, has))]
 
 
-def _leaves(part: Part, tag: str = "") -> list[tuple[marks.Marks, Axis]]:
+def _leaves(part: Part, tag: str = "") -> list[tuple[Marks, Axis]]:
     """What is joined in a joined one is as if it were joined at once."""
     if not part.pieces:
         return [(part.marks or {marks.NODE + tag: 0}, (part,))]
-    found: list[tuple[marks.Marks, Axis]] = []
+    found: list[tuple[Marks, Axis]] = []
     for name, axis in part.pieces:
         if len(axis) == 1:
             found += _leaves(axis[0], name)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from math import prod
 
 from dlv.errors import UsageError
-from dlv.network.edits.axes import Axes, Axis, Part, axis_length, known_axes, parameter_axes
-from dlv.network.edits.marks import Marks
+from dlv.network.edits.axes import known_axes
 from dlv.network.edits.overlap import Run, merged, overlap
 from dlv.network.graph import Network, Node
 from dlv.network.inference import (
@@ -20,7 +19,8 @@ from dlv.network.inference import (
     input_shapes,
     node_shapes,
 )
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.axes import Axes, Axis, Marks, Part, axis_length
+from dlv.network.ops.op import op_of
 from dlv.network.sizes import Shape, ShapeError, text
 
 Block = tuple[tuple[Run, ...], ...]  # the runs of each axis
@@ -194,12 +194,12 @@ class Side:
                 held[port] if port < len(held) else None
                 for held, (_, port) in zip(ports, node.inputs, strict=True)
             ]
-            axes = parameter_axes(node, inputs, self.axes.get(node.name, ()))
+            axes = op_of(node).parameter_axes(node, inputs, self.axes.get(node.name, ()))
             shapes: Mapping[str, Shape | None] = {}
             if not attribute_faults(node) and enough(node):
                 try:
                     given = input_shapes(node, self.shapes)
-                    shapes = layer_of(node).parameter_shapes(node, given)
+                    shapes = op_of(node).parameter_shapes(node, given)
                 except ShapeError:
                     shapes = {}
             self._known[node.name] = axes, shapes
@@ -408,17 +408,4 @@ def _filling(side: Side, name: str, shape: Sequence[int]) -> tuple[str, int]:
     if name not in side.users:
         return "zero", 0
     node, slot = side.users[name][0]
-    if node.op == "NORM":
-        return ("one" if slot in ("weight", "running_var") else "zero"), 0
-    if node.op == "MUL":
-        return "one", 0
-    if not slot.startswith("weight") or len(shape) < 2:
-        return "zero", 0
-    layout = node.attrs.get("layout")
-    if layout == "in_out":
-        return "uniform", shape[0]
-    if layout == "kernel_first":
-        return "uniform", prod(shape[:-1])
-    if layout == "depthwise":
-        return "uniform", prod(shape[:-2])
-    return "uniform", prod(shape[1:])
+    return op_of(node).initial(node, slot, shape)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from dlv.errors import UsageError
 from dlv.network.edits.edit import Derived
 from dlv.network.edits.following import check_sound
-from dlv.network.edits.wiring import Edit, Wiring, gives_number, picks
+from dlv.network.edits.wiring import Edit, Wiring
 from dlv.network.effects import refuse_writes
 from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.inference import Ports, Tensors, node_shapes
+from dlv.network.ops.op import op_of
+from dlv.network.order import FreeNames, reached
 from dlv.network.sizes import text
 
 SUPPORT = ("keep", "inputs")
@@ -78,7 +80,8 @@ def _path(network: Network, starts: Sequence[str], ends: Sequence[str]) -> set[s
         producers[node.name] = [name for name, _ in node.inputs]
         for name, _ in node.inputs:
             users.setdefault(name, []).append(node.name)
-    below, above = _reached(starts, users), _reached(ends, producers)
+    below = reached(starts, lambda name: users.get(name, ()))
+    above = reached(ends, lambda name: producers.get(name, ()))
     for name in ends:
         if name not in below:
             raise _no_path(starts, [name])
@@ -91,17 +94,6 @@ def _path(network: Network, starts: Sequence[str], ends: Sequence[str]) -> set[s
 def _no_path(starts: Sequence[str], ends: Sequence[str]) -> UsageError:
     a, b = (" or ".join(f"`{name}`" for name in names[:3]) for names in (starts, ends))
     return UsageError(f"no path leads from {a} to {b}", hint="dlv desc REF shows the edges")
-
-
-def _reached(names: Iterable[str], edges: Mapping[str, Sequence[str]]) -> set[str]:
-    found: set[str] = set()
-    todo = list(names)
-    while todo:
-        name = todo.pop()
-        if name not in found:
-            found.add(name)
-            todo.extend(edges.get(name, ()))
-    return found
 
 
 def _ends(node: Node, ends: Sequence[str]) -> list[Port]:
@@ -148,7 +140,7 @@ class _Cut:
 
     def _asked(self, node: Node) -> Node:
         """A size node that asks a tensor which is at hand anyway, if the length has a symbol."""
-        if node.attrs.get("kind") != "size" or node.op != "RESHAPE":
+        if node.attrs.get("kind") != "size" or not node.plumbing:
             return node
         if node.inputs[0][0] in self.path or node.inputs[0] in self.ports:
             return node
@@ -176,23 +168,19 @@ class _Cut:
                 f"the slice would need `{port[0]}` as an input, and its shape is not known",
                 hint="begin the slice at another node",
             )
-        name, count = port[0], 1
-        taken = kept | self.given | {item.name for item in self.inputs.values()}
-        while name in taken:
-            count += 1
-            name = f"{port[0]}_{count}"
-        return Input(name, shape, self._dtype(port))
+        used = kept | self.given | {item.name for item in self.inputs.values()}
+        return Input(FreeNames(used, first=2).take(port[0]), shape, self._dtype(port))
 
     def _check_cut(self, port: Port) -> None:
         """An input is one tensor."""
         node = self.wiring.nodes.get(port[0])
-        if node is not None and gives_number(node):
+        if node is not None and op_of(node).gives_number(node):
             raise UsageError(
                 f"the slice would need `{port[0]}` as an input, which is a number, no tensor",
                 hint="begin the slice at another node",
             )
         for reader in self.wiring.readers(port):
-            if picks(reader) and reader.name in self.path:
+            if reader.picks and reader.name in self.path:
                 raise UsageError(
                     f"a slice cannot begin at `{reader.name}`",
                     why=f"it takes one of the outputs of `{port[0]}`",

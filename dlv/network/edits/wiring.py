@@ -11,25 +11,6 @@ from dlv.network.graph import Network, Node, Port
 from dlv.network.inference import Ports, Tensors, node_shapes
 from dlv.network.sizes import Shape
 
-# Recorded operations of which a plain number comes out, by how their names begin.
-_NUMBERS = (
-    *("operator.", "_operator.", "math.", "builtins.", "torch.sym_"),
-    *("aten.sym_", "aten.item.", "aten._local_scalar_dense."),
-)
-
-
-def gives_number(node: Node) -> bool:
-    """Whether a plain number comes out, no tensor."""
-    if node.op == "RESHAPE":
-        return node.attrs.get("kind") in ("size", "arithmetic")
-    op = (node.source or {}).get("op")
-    return node.op == "OP" and isinstance(op, str) and op.startswith(_NUMBERS)
-
-
-def picks(node: Node) -> bool:
-    """Whether it takes one of several outputs of another node."""
-    return node.op == "RESHAPE" and node.attrs.get("kind") == "getitem"
-
 
 @dataclass(frozen=True)
 class Edit:
@@ -100,7 +81,7 @@ class Wiring:
         for user in self.users(name):
             for producer, port in user.inputs:
                 if producer == name:
-                    if picks(user):
+                    if user.picks:
                         found.setdefault(user.attrs["index"], {})[user.name, 0] = None
                     else:
                         found.setdefault(port, {})[name, port] = None

@@ -10,7 +10,8 @@ from dlv.network.drawing import operation_text
 from dlv.network.graph import Network, Node, Port, plain
 from dlv.network.inference import Tensors
 from dlv.network.likeness.alignment import Alignment, align_normal
-from dlv.network.likeness.normal import Normal, commutes, turned
+from dlv.network.likeness.normal import Normal, turned
+from dlv.network.ops.op import op_of
 from dlv.network.sizes import Shape
 
 # What an attribute may not be told as.
@@ -242,7 +243,7 @@ def _pair_changes(
     changes = _changes(a, b, alike and (same_shape or not a.plumbing))
     came = [(names(name), port) for name, port in before.sources(a)]
     comes: list[tuple[str | None, int]] = [*after.sources(b)]
-    if commutes(a) and commutes(b):
+    if op_of(a).commutes and op_of(b).commutes:
         came, comes = sorted(came, key=repr), sorted(comes, key=repr)
     if came != comes:
         changes.append(Change("inputs", _ports(a.inputs), _ports(b.inputs)))
@@ -260,12 +261,12 @@ def _changes(old: Node, new: Node, alike: bool) -> list[Change]:
     if old.name != new.name:
         changes.append(Change("name", old.name, new.name))
     same_kind = (old.op, old.variant) == (new.op, new.variant)
-    if not same_kind or (old.op == "OP" and operation_text(old) != operation_text(new)):
+    if not same_kind or (op_of(old).raw and operation_text(old) != operation_text(new)):
         changes.append(Change("op", operation_text(old), operation_text(new), alike))
         return changes
-    if old.op == "OP" and _arguments(old) != _arguments(new):
+    if op_of(old).raw and _arguments(old) != _arguments(new):
         changes.append(Change("arguments", _arguments(old), _arguments(new)))
-    if old.op == "NORM" and old.params.keys() != new.params.keys():
+    if op_of(old).scales and old.params.keys() != new.params.keys():
         changes.append(Change("tensors", sorted(old.params), sorted(new.params)))
     for name in dict.fromkeys([*old.attrs, *new.attrs]):
         a, b = plain(old.attrs.get(name)), plain(new.attrs.get(name))

@@ -6,7 +6,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from dlv.network.graph import Network, Node, Port
-from dlv.network.likeness.normal import Normal, commutes
+from dlv.network.likeness.normal import Normal
+from dlv.network.ops.op import op_of
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def _ends(walk: _Walk, one: Port, other: Port) -> tuple[Port, Port] | None:
         source = side.network.data_of(port)
         known = source is not None and source[0] in side.network
         nodes.append(side.network.node(source[0]) if known and source else None)
-    softmax = [node is not None and node.op == "SOFTMAX" for node in nodes]
+    softmax = [node is not None and op_of(node).shares for node in nodes]
     if softmax[0] != softmax[1]:
         place = 0 if softmax[0] else 1
         node, (_, only) = nodes[place], walk.sides()[place]
@@ -111,7 +112,7 @@ def _step(walk: _Walk, one: Port, other: Port) -> bool:
         source = side.network.data_of(port)
         while source is not None and source[0] in side.network:
             node = side.network.node(source[0])
-            if node.op != "DROPOUT" or not node.inputs:
+            if not op_of(node).dropout or not node.inputs:
                 break
             chain.append(node)
             source = side.network.data_of(node.inputs[0])
@@ -149,7 +150,7 @@ def _dropouts(walk: _Walk, ours: Sequence[Node], theirs: Sequence[Node]) -> bool
 
 def _inputs(walk: _Walk, node: Node, theirs: Node) -> list[tuple[Port, Port]]:
     a, b = walk.old.data_inputs(node), walk.new.data_inputs(theirs)
-    if not commutes(node):
+    if not op_of(node).commutes:
         return list(zip(a, b, strict=True))
     # By what they compute; of several that compute the same, as they are paired already.
     keys = [(walk.old.input_hash(node, port, walk.hashes[0]), port) for port in a]

@@ -7,25 +7,24 @@ over: none of that changes what is computed.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from typing import Any
 
-from dlv.canonical import dumps
-from dlv.network.edits.axes import (
-    Axes,
-    Axis,
-    axis_length,
-    feature_axis,
-    network_axes,
-    parameter_axes,
-)
+from dlv.network.edits.axes import network_axes
 from dlv.network.graph import Network, Node, Port, plain
 from dlv.network.inference import Ports, Tensors, node_shapes
-from dlv.network.sizes import Dim, Shape, window
+from dlv.network.ops.axes import (
+    Axes,
+    axis_key,
+    axis_length,
+    factors,
+    feature_axis,
+    named_axis,
+)
+from dlv.network.ops.op import op_of
+from dlv.network.sizes import Shape
 
 _STORAGE = ("layout", "channels")
-_SHAPING = ("flatten", "view", "reshape", "squeeze", "unsqueeze", "contiguous", "getitem")
-_COMMUTING = ("ADD", "MUL")
 
 
 class Normal:
@@ -50,7 +49,8 @@ class Normal:
 
     def parameters(self, node: Node) -> dict[str, Axes]:
         """The axes of the tensors in a node's slots."""
-        return parameter_axes(node, self.inputs(node), self.axes.get(node.name, ()))
+        inputs, outputs = self.inputs(node), self.axes.get(node.name, ())
+        return op_of(node).parameter_axes(node, inputs, outputs)
 
     # Nodes
 
@@ -62,55 +62,9 @@ class Normal:
 
     def _kind(self, node: Node) -> Hashable:
         attrs = {k: v for k, v in node.attrs.items() if k not in _STORAGE}
-        variant = node.variant
-        given = self.inputs(node)
-        first = given[0] if given else None
-        if node.op == "OP":
-            source = dict(node.source or {})
-            return ("OP", source.get("op"), dumps([source.get("args"), source.get("kwargs")]))
-        if node.op == "RESHAPE":
-            kind = attrs["kind"]
-            if kind in _SHAPING:
-                return ("RESHAPE", "shaping")
-            return ("RESHAPE", *_items(attrs))
-        if node.op == "POOL" and first is not None:
-            variant, attrs = self._pool(node, attrs, first)
-        if node.op in ("NORM", "SOFTMAX", "CONCAT") and first is not None:
-            attrs["axis"] = _named(first, attrs["axis"], node.variant in ("LAYER", "RMS"))
-        if node.op in ("CONV", "DECONV"):
-            pairs = zip(attrs["kernel"], attrs["dilation"], strict=True)
-            attrs["dilation"] = tuple(1 if kernel == 1 else each for kernel, each in pairs)
-        if node.op in _COMMUTING and attrs["shape"] is not None:
-            axes = self.parameters(node).get("value")
-            if axes is not None:
-                attrs["shape"] = tuple(sorted(filter(None, map(self._factors, axes)), key=repr))
+        outputs = self.axes.get(node.name, ())
+        variant, attrs = op_of(node).comparable(node, attrs, self.inputs(node), outputs)
         return (node.op, variant, *_items(attrs))
-
-    def _pool(
-        self, node: Node, attrs: dict[str, Any], first: Axes
-    ) -> tuple[str | None, dict[str, Any]]:
-        """Windows rather than sizes; a mean over the whole map as such."""
-        if node.variant == "MEAN":
-            axis = attrs["axis"]
-            places = range(len(first)) if axis is None else [a % len(first) for a in axis]
-            return "MEAN", {"axis": tuple(sorted(self._keys(first[place]) for place in places))}
-        if len(first) != len(attrs["kernel"] or attrs["size"]) + 2:
-            return node.variant, attrs
-        feature = feature_axis(node, len(first))
-        spatial = [axis for place, axis in enumerate(first) if place not in (0, feature)]
-        lengths = [axis_length(axis) for axis in spatial]
-        if attrs["size"] is not None:
-            attrs = _windows(attrs, lengths)
-        if attrs["size"] is None:
-            attrs = {**attrs, **_rounding(attrs, lengths)}
-            whole = list(attrs["kernel"]) == lengths and not any(map(any, attrs["pad"]))
-            if whole and node.variant == "AVG" and set(attrs["dilation"]) == {1}:
-                return "MEAN", {"axis": tuple(sorted(map(self._keys, spatial)))}
-        return node.variant, attrs
-
-    @staticmethod
-    def _keys(axis: Axis) -> str:
-        return "*".join(part.key for part in axis)
 
     # Edges
 
@@ -119,11 +73,11 @@ class Normal:
         axes = self.port_axes(port)
         if axes is None:
             return (self._losses(port), None)
-        dims = [self._factors(axis) for axis in axes]
+        dims = [factors(axis) for axis in axes]
         if reader is not None and "channels" in reader.attrs:
-            feature = feature_axis(reader, len(dims))
+            feature = feature_axis(reader.attrs, len(dims))
             dims = [dims[0], dims[feature], *dims[1:feature], *dims[feature + 1 :]]
-        elif reader is None or reader.op != "FULL":
+        elif reader is None or not op_of(reader).dense:
             dims = _channels_first(dims, axes)
         return (self._losses(port), tuple(dims))
 
@@ -141,19 +95,14 @@ class Normal:
                     attrs = {"kind": kind}
                 elif "axis" in attrs and node.inputs:
                     before = self.port_axes(node.inputs[0])
-                    attrs["axis"] = None if before is None else _named(before, attrs["axis"], False)
+                    axis = attrs["axis"]
+                    attrs["axis"] = None if before is None else named_axis(before, axis, False)
                 if kind != "to" or len(attrs) > 1:
                     found.append((*_items(attrs), port[1] if kind == "split" else 0))
             if not node.inputs or node.sizes_only:
                 break
             port = node.inputs[0]
         return tuple(found)
-
-    def _factors(self, axis: Axis) -> tuple[tuple[str, Hashable], ...]:
-        """An axis as the set of its factors; one that holds the batch is called so."""
-        if len(axis) == 1 and axis[0].key == "b":
-            return (("b", "batch"),)
-        return tuple(sorted((part.key, part.length) for part in axis if part.length != 1))
 
     def same_shape(self, node: Node, other: Normal, theirs: Node) -> bool:
         """Whether the outputs are equal up to storage."""
@@ -187,7 +136,7 @@ class Normal:
 
         for place, item in enumerate(network.inputs):
             axes = self.port_axes((item.name, 0))
-            dims = None if axes is None else tuple(sorted(map(self._factors, axes), key=repr))
+            dims = None if axes is None else tuple(sorted(map(factors, axes), key=repr))
             found[item.name, 0] = number(("input", place, dims, item.dtype))
         for name, digest in network.constants.items():
             found[name, 0] = number(("constant", digest))
@@ -195,11 +144,11 @@ class Normal:
             if node.plumbing:
                 continue
             before = [self.input_hash(node, port, found) for port in self.data_inputs(node)]
-            if node.op == "DROPOUT" and before:
+            if op_of(node).dropout and before:
                 source = network.data_of(node.inputs[0])
                 found[node.name, 0] = found.get(source, -1) if source else -1
                 continue
-            if node.op in _COMMUTING:
+            if op_of(node).commutes:
                 before.sort(key=repr)
             for port in range(len(self.shapes[node.name]) or 1):
                 found[node.name, port] = number((self.kind(node), tuple(before), port))
@@ -216,10 +165,6 @@ class Normal:
         return (self.signature(reader, port), -1 if source is None else found.get(source, -1))
 
 
-def commutes(node: Node) -> bool:
-    return node.op in _COMMUTING
-
-
 def _items(attrs: Mapping[str, Any]) -> tuple[tuple[str, Hashable], ...]:
     return tuple((name, _hashable(plain(value))) for name, value in sorted(attrs.items()))
 
@@ -228,64 +173,9 @@ def _hashable(value: Any) -> Hashable:
     return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 
-def _named(axes: Axes, axis: int, onwards: bool) -> Hashable:
-    """An axis by what it is made of, so that its place does not matter."""
-    if not -len(axes) <= axis < len(axes):
-        return axis
-    place = axis % len(axes)
-    chosen = axes[place:] if onwards else axes[place : place + 1]
-    return tuple(
-        sorted("*".join(sorted(part.key for part in each if part.length != 1)) for each in chosen)
-    )
-
-
-def _windows(attrs: dict[str, Any], lengths: Sequence[Dim]) -> dict[str, Any]:
-    """An adaptive pool as the windows that it has, if they are all of one size."""
-    steps = []
-    for size, have in zip(attrs["size"], lengths, strict=True):
-        if size is None:
-            steps.append(1)
-        elif isinstance(have, int) and have % size == 0:
-            steps.append(have // size)
-        else:
-            return attrs
-    return {
-        **attrs,
-        "size": None,
-        "kernel": tuple(steps),
-        "stride": tuple(steps),
-        "pad": ((0, 0),) * len(steps),
-        "dilation": (1,) * len(steps),
-    }
-
-
-def _rounding(attrs: Mapping[str, Any], lengths: Sequence[Dim]) -> dict[str, Any]:
-    """`ceil` where it matters, `count_pad` where there is something to count, strides that do."""
-    ceil = False
-    strides = []
-    names = ("kernel", "stride", "pad", "dilation")
-    for have, kernel, stride, pad, dilation in zip(
-        lengths, *(attrs[name] for name in names), strict=True
-    ):
-        if not isinstance(have, int):
-            ceil = ceil or attrs["ceil"]
-            strides.append(stride)
-            continue
-        room = have + sum(pad) - dilation * (kernel - 1) - 1
-        up = window(have, kernel, stride, pad, dilation, True) if room >= 0 else None
-        down = window(have, kernel, stride, pad, dilation, False) if room >= 0 else None
-        ceil = ceil or (attrs["ceil"] and up != down)
-        only = (up if attrs["ceil"] else down) == 1
-        strides.append(1 if only else stride)  # a single window goes nowhere
-    found: dict[str, Any] = {"ceil": ceil, "stride": tuple(strides)}
-    if "count_pad" in attrs and not ceil and not any(map(any, attrs["pad"])):
-        found["count_pad"] = True
-    return found
-
-
 def _channels_first(dims: list[Any], axes: Axes) -> list[Any]:
     """The axes of a feature map in one order, whichever it has."""
-    keys = [Normal._keys(axis) for axis in axes]
+    keys = [axis_key(axis) for axis in axes]
     places = [key[0] == "s" for key in keys]
     if len(keys) > 2 and all(places[1:-1]) and not places[-1] and not places[0]:
         return [dims[0], dims[-1], *dims[1:-1]]

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dlv.kinds import Array
-from dlv.network.graph import Node
-from dlv.network.ops.layer import Elementwise, Layer, NoRule, NotRunnable, Run, Shapes
+from dlv.network.fields import Kind
+from dlv.network.ops.axes import Attrs, PortAxes, named_axis
+from dlv.network.ops.op import Attribute, Elementwise, Node, NoRule, Run, Shapes
 from dlv.network.sizes import Shape, axis_of
 
 if TYPE_CHECKING:
     from dlv.network.bounds.ball import Ball, BallRun
+    from dlv.network.bounds.forms import Form, Passed
 
 _HALF_ROOT = math.sqrt(0.5)
 _ROOT_OF_2_OVER_PI = math.sqrt(2 / math.pi)
@@ -157,7 +159,8 @@ def _ends(curve: Curve, x: Array, radius: Array, y: Array) -> Array:
 
 
 class Relu(Elementwise):
-    op = "RELU"
+    name = "RELU"
+    attributes = (Attribute("slope", Kind.FLOAT, 0.0),)
 
     def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
         return (curve_of(node).function(run.inputs[0]),)
@@ -165,9 +168,33 @@ class Relu(Elementwise):
     def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:
         return (along(curve_of(node), run.inputs[0], run),)
 
+    def adjoint(self, node: Node, form: Form) -> Passed | None:
+        """a >= 0: a tangent below; a < 0: the chord above."""
+        if node.attrs["slope"]:
+            return None
+        import numpy as np
+
+        from dlv.network.bounds import forms
+
+        given, a = form.run.inputs[0], form.a
+        centre, far = form.of(given.centre), form.reach(given)
+        bent = np.abs(centre) < far
+        chord = (centre + far) / np.where(bent, 2 * far, 1.0)
+        slope = np.where(bent & (a < 0), chord, np.where(bent, centre >= 0, centre > 0))
+        lost = np.where(bent & (a < 0), (far - np.abs(centre)) / 2 + forms.SLACK * far, 0.0)
+        lost = lost + form.run.reference.tiny
+        return [a * slope], forms.total(np.abs(a) * lost)
+
 
 class Act(Elementwise):
-    op = "ACT"
+    name = "ACT"
+    variants = ("GELU", "SILU", "SIGMOID", "TANH", "RELU6")
+    attributes = (
+        Attribute("approximate", Kind.TEXT, "none", choices=("none", "tanh"), variants=("GELU",)),
+    )
+
+    def within_loss(self, node: Node) -> str | None:
+        return "bce" if node.variant == "SIGMOID" else None
 
     def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
         return (curve_of(node).function(run.inputs[0]),)
@@ -177,22 +204,48 @@ class Act(Elementwise):
 
 
 class Dropout(Elementwise):
-    op = "DROPOUT"
+    name = "DROPOUT"
+    attributes = (Attribute("p", Kind.FLOAT, 0.5, minimum=0, maximum=1),)
+    dropout = True
 
-    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:  # noqa: ARG002
+    def passes(self, node: Node) -> bool:
+        return True
+
+    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
         return (run.inputs[0],)
 
-    def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:  # noqa: ARG002
+    def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:
         return (run.inputs[0],)
+
+    def adjoint(self, node: Node, form: Form) -> Passed | None:
+        import numpy as np
+
+        return [form.a], np.zeros(len(form.a))
 
 
 class Softmax(Elementwise):
-    op = "SOFTMAX"
+    name = "SOFTMAX"
+    attributes = (Attribute("axis", Kind.INT, -1), Attribute("log", Kind.BOOL, False))
+
+    shares = True
+
+    def keeps_order(self, node: Node) -> bool:
+        return node.attrs.get("axis") in (-1, 1)
+
+    def within_loss(self, node: Node) -> str | None:
+        return "cross_entropy" if self.keeps_order(node) else None
 
     def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
         if inputs[0]:
             axis_of(node.attrs["axis"], len(inputs[0]), "axis")
         return (inputs[0],)
+
+    def comparable(
+        self, node: Node, attrs: Attrs, inputs: PortAxes, outputs: PortAxes
+    ) -> tuple[str | None, Attrs]:
+        if inputs and inputs[0] is not None:
+            attrs["axis"] = named_axis(inputs[0], attrs["axis"], False)
+        return node.variant, attrs
 
     def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
         x, axis = run.inputs[0], node.attrs["axis"]
@@ -248,57 +301,3 @@ def log_softmax(x: Array, axis: int) -> Array:
 
     moved = x - x.max(axis=axis, keepdims=True)
     return np.asarray(moved - np.log(np.exp(moved).sum(axis=axis, keepdims=True)), moved.dtype)
-
-
-class Loss(Layer):
-    op = "LOSS"
-
-    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:  # noqa: ARG002
-        return ((),)
-
-    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:  # noqa: ARG002
-        raise NotRunnable(
-            node,
-            "a loss is part of training, not of what a model answers",
-            hint="name another node, or an output before the loss",
-        )
-
-
-class Placeholder(Layer):
-    """INPUT: a node that stands for what a cut-off part would have given."""
-
-    op = "INPUT"
-
-    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:  # noqa: ARG002
-        shape: Shape = node.attrs["shape"]
-        return (shape,)
-
-
-class Raw(Layer):
-    """OP: an operation outside the vocabulary, known by its recorded shape alone."""
-
-    op = "OP"
-
-    def ports(self, node: Node) -> int | None:  # noqa: ARG002
-        return None
-
-    def slots(self, node: Node) -> None:  # noqa: ARG002
-        return None
-
-    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:  # noqa: ARG002
-        return (node.out_shape,)
-
-    def flops(self, node: Node, inputs: Shapes, outputs: Shapes) -> int | None:  # noqa: ARG002
-        return None
-
-    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:  # noqa: ARG002
-        source = node.source or {}
-        raise NotRunnable(
-            node,
-            f"`{source.get('op')}` of the dialect {source.get('dialect')} is outside the"
-            " vocabulary that dlv runs by itself",
-            hint="pip install 'dlv[torch]', and dlv eval --engine torch",
-        )
-
-    def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:  # noqa: ARG002
-        raise NoRule(node, "it is outside the vocabulary")

@@ -5,16 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dlv.kinds import Array
-from dlv.network.graph import Node
-from dlv.network.ops.layer import Layer, NoRule, Run, Shapes
+from dlv.network.fields import Kind
+from dlv.network.ops.axes import Axes, PortAxes
+from dlv.network.ops.op import Attribute, Node, NoRule, Op, Run, Shapes
 from dlv.network.sizes import Dim, Shape, ShapeError, broadcast, elements, same, text
 
 if TYPE_CHECKING:
     from dlv.network.bounds.ball import Ball, BallRun
 
 
-class Attention(Layer):
-    op = "ATTENTION"
+class Attention(Op):
+    name = "ATTENTION"
+    inputs = (3, 4)
+    attributes = (
+        Attribute("heads", Kind.INT, None, nullable=True, minimum=1),
+        Attribute("causal", Kind.BOOL, False),
+        Attribute("scale", Kind.FLOAT, None, nullable=True),
+        Attribute("p", Kind.FLOAT, 0.0, minimum=0, maximum=1),  # dropout of the shares
+    )
 
     def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
         query, key, value = inputs[:3]
@@ -54,7 +62,11 @@ class Attention(Layer):
         if not same(a, b):
             raise ShapeError(message, seen=f"{text(first)} and {text(second)}", wanted=str(a))
 
-    def flops(self, node: Node, inputs: Shapes, outputs: Shapes) -> int | None:  # noqa: ARG002
+    def output_axes(self, node: Node, port: int, inputs: PortAxes, shape: Shape) -> Axes | None:
+        query, value = (inputs[0], inputs[2]) if len(inputs) > 2 else (None, None)
+        return None if query is None or value is None else (*query[:-1], value[-1])
+
+    def flops(self, node: Node, inputs: Shapes, outputs: Shapes) -> int | None:
         query, key, mixed = inputs[0], inputs[1], elements(outputs[0])
         asked = elements(query)
         if asked is None or mixed is None or key is None or not isinstance(key[-2], int):

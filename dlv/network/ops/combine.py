@@ -7,16 +7,52 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dlv.kinds import Array
-from dlv.network.graph import Node
-from dlv.network.ops.layer import Layer, NoRule, Run, Shapes
+from dlv.network.fields import Kind
+from dlv.network.ops.axes import (
+    Attrs,
+    Axes,
+    Part,
+    PortAxes,
+    agrees,
+    axis_length,
+    factors,
+    named_axis,
+)
+from dlv.network.ops.op import Attribute, Node, NoRule, Op, Run, Shapes, Slot
 from dlv.network.sizes import Dim, Shape, ShapeError, axis_of, broadcast, same, text
 
 if TYPE_CHECKING:
     from dlv.network.bounds.ball import Ball, BallRun
+    from dlv.network.bounds.forms import Form, Passed
 
 
-class Concat(Layer):
-    op = "CONCAT"
+class Concat(Op):
+    name = "CONCAT"
+    inputs = (1, None)
+    attributes = (Attribute("axis", Kind.INT, 1),)
+    joins = True
+
+    def output_axes(self, node: Node, port: int, inputs: PortAxes, shape: Shape) -> Axes | None:
+        known = [axes for axes in inputs if axes is not None and len(axes) == len(shape)]
+        if not known or len(known) != len(inputs):
+            return None
+        place = node.attrs["axis"] % len(shape)
+        pieces = tuple(
+            (f"{name}:{number}", axes[place])
+            for (name, number), axes in zip(node.inputs, known, strict=True)
+        )
+        joined = (Part("c", shape[place], pieces=pieces),)
+        return (*known[0][:place], joined, *known[0][place + 1 :])
+
+    def turned(self, variant: str | None) -> bool:
+        return True
+
+    def comparable(
+        self, node: Node, attrs: Attrs, inputs: PortAxes, outputs: PortAxes
+    ) -> tuple[str | None, Attrs]:
+        if inputs and inputs[0] is not None:
+            attrs["axis"] = named_axis(inputs[0], attrs["axis"], False)
+        return node.variant, attrs
 
     def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
         known = [shape for shape in inputs if shape is not None]
@@ -67,9 +103,31 @@ class Concat(Layer):
                 found.append(np.sqrt(sum(part * part for part in parts)) * grains.RAISED)
         return (grains.settled(centre, found, box=grains.widest(balls)[1]),)
 
+    def adjoint(self, node: Node, form: Form) -> Passed | None:
+        import numpy as np
 
-class Combine(Layer):
+        given = form.run.inputs
+        axis = axis_of(node.attrs["axis"], form.a.ndim, "axis")
+        if axis == 0 or any(len(ball.centre) != len(form.output.centre) for ball in given):
+            return None
+        ends = np.cumsum([ball.centre.shape[axis] for ball in given])[:-1]
+        return np.split(form.a, ends, axis), np.zeros(len(form.a))
+
+
+class Combine(Op):
     """ADD and MUL: of tensors, or of one with a number or a stored tensor."""
+
+    inputs = (1, None)
+    # The scalar or stored side; `shape` is that of the tensor in slot `value`.
+    attributes = (
+        Attribute("const", Kind.FLOAT, None, nullable=True),
+        Attribute("shape", Kind.SHAPE, None, nullable=True),
+    )
+    slots = (Slot("value", "optional"),)
+    commutes = True
+
+    def fresh_slots(self, variant: str | None, attrs: Mapping[str, Any]) -> list[str]:
+        return [] if attrs["shape"] is None else ["value"]
 
     def arity(self, node: Node) -> tuple[int, int | None]:
         one = node.attrs["const"] is not None or "value" in node.params
@@ -90,8 +148,50 @@ class Combine(Layer):
         result = broadcast(known) if known else None
         return (None if any(shape is None for shape in inputs) else result,)
 
-    def parameter_shapes(self, node: Node, inputs: Shapes) -> Mapping[str, Shape | None]:  # noqa: ARG002
+    def parameter_shapes(self, node: Node, inputs: Shapes) -> Mapping[str, Shape | None]:
         return {"value": node.attrs["shape"]} if "value" in node.params else {}
+
+    def output_axes(self, node: Node, port: int, inputs: PortAxes, shape: Shape) -> Axes | None:
+        """The axes of the first term, but what is joined in any is told."""
+        known = [axes for axes in inputs if axes is not None and agrees(axes, shape)]
+        if not known:
+            return None
+        return tuple(
+            next((axis for axis in same if any(part.pieces for part in axis)), same[0])
+            for same in zip(*known, strict=True)
+        )
+
+    def parameter_axes(self, node: Node, inputs: PortAxes, outputs: PortAxes) -> dict[str, Axes]:
+        side = node.attrs["shape"]
+        if side is None or not outputs or outputs[0] is None or len(side) > len(outputs[0]):
+            return {}
+        pairs = zip(side, outputs[0][len(outputs[0]) - len(side) :], strict=True)
+        axes = [axis if axis_length(axis) == dim else (Part("1", dim),) for dim, axis in pairs]
+        return {"value": tuple(axes)}
+
+    def following(self, node: Node, old: Shape, new: Shape) -> dict[str, Any]:
+        """A stored side, with the axes that were as long as the input's."""
+        side, skip = node.attrs["shape"], len(old) - len(node.attrs["shape"] or ())
+        if side is None or len(old) != len(new):
+            return {}
+        if skip < 0:
+            return {"shape": side}
+        dims = (
+            new[place + skip] if dim == old[place + skip] and dim != 1 else dim
+            for place, dim in enumerate(side)
+        )
+        return {"shape": tuple(dims)}
+
+    def adopted(self, node: Node, slot: str, shape: Shape) -> dict[str, Any]:
+        return {"shape": shape}
+
+    def comparable(
+        self, node: Node, attrs: Attrs, inputs: PortAxes, outputs: PortAxes
+    ) -> tuple[str | None, Attrs]:
+        axes = self.parameter_axes(node, inputs, outputs).get("value")
+        if axes is not None:
+            attrs["shape"] = tuple(sorted(filter(None, map(factors, axes)), key=repr))
+        return node.variant, attrs
 
     def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
         return (functools.reduce(self.function, one_dtype(self._sides(node, run))),)
@@ -176,7 +276,7 @@ def one_dtype(sides: Sequence[Any]) -> list[Any]:
 
 
 class Add(Combine):
-    op = "ADD"
+    name = "ADD"
 
     def function(self, a: Array, b: Array) -> Array:
         return a + b
@@ -193,9 +293,35 @@ class Add(Combine):
 
         return rx + ry, grains.norm(x, lead) + grains.norm(y, lead), rx + ry
 
+    def adjoint(self, node: Node, form: Form) -> Passed | None:
+        import numpy as np
+
+        import dlv.network.bounds.grains as grains
+        from dlv.network.bounds.ball import UP, l2
+
+        run, a = form.run, form.a
+        shape = form.output.centre.shape
+        if any(ball.centre.shape != shape and not ball.exact for ball in run.inputs):
+            return None
+        size, extra = np.zeros(shape[0]), np.zeros(shape[0])
+        for ball in run.inputs:
+            size = size + l2(np.broadcast_to(ball.centre, shape))
+            extra = extra + ball.radius
+        terms = len(run.inputs) + 1
+        side = node.attrs["const"]
+        if "value" in node.params or side is not None:
+            value = np.asarray(run.params["value"] if "value" in node.params else side, np.float64)
+            size = size + l2(np.broadcast_to(value, shape))
+            terms += 1
+        lost = grains.slip(run.reference, terms, size, extra, form.output.centre[:1].size)
+        return [None if ball.exact else a for ball in run.inputs], l2(a) * form.of(lost) * UP
+
 
 class Mul(Combine):
-    op = "MUL"
+    name = "MUL"
+
+    def initial(self, node: Node, slot: str, shape: Sequence[int]) -> tuple[str, int]:
+        return "one", 0
 
     def function(self, a: Array, b: Array) -> Array:
         return a * b

@@ -7,22 +7,24 @@ comes the rounding of the reference, at most gamma * |W| P(|x|), and that of the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from typing import TYPE_CHECKING
 
 from dlv.kinds import Floats
-from dlv.network.graph import Node
-from dlv.network.ops.layer import NoRule
+from dlv.network.ops.op import Node, NoRule
 
 if TYPE_CHECKING:
     from dlv.network.bounds import ball as balls
+    from dlv.network.bounds.forms import Form
 
 
 # A product in binary64 loses this at most where it is below all normal numbers.
 _SMALLEST = 2.0**-1022
 # Squares of radii below this vanish.
 _VANISHING = 2.0**-500
+# Products too small to be told from 0 change a form by less than this.
+_TINY = 2.0**-900
 
 
 @dataclass(frozen=True)
@@ -182,3 +184,49 @@ def ball(
         radius = np.minimum(radius, balls.l2(found))
         found = np.minimum(found, radius.reshape(each))
     return balls.Ball(centre, radius, found, tokens)
+
+
+def unread_form(
+    node: Node, form: Form, reach: Reach, rows: Floats, patch: Floats, moved: Floats, channels: str
+) -> Floats:
+    """What unread bits and rounding take away: dW P(x_ref), and both sides' rounding of z.
+
+    `rows`: norms of the rows of Wc, by group; `patch`, `moved`: norms of what each window holds
+    of xc, and of x_ref - xc at most, by group.
+    """
+    import numpy as np
+
+    import dlv.network.ops.windows as windows
+    from dlv.network.bounds import ball as balls
+    from dlv.network.bounds import forms
+
+    run, given = form.run, form.run.inputs[0]
+    norms, bias = norms_of(node, run), run.params.get("bias")
+    alone = min(norms.dn * sqrt(reach.overlap), norms.dopn)
+    together = radii(replace(norms, opn=alone), run, reach, given.radius, bias)
+    moved = np.minimum(moved, forms.along(given.radius, moved))
+    open_rows = np.full(rows.shape, norms.dn)
+    if norms.drows is not None:
+        open_rows = norms.drows.reshape(rows.shape)
+    theirs = balls.gamma(reach.terms + 3, run.reference.unit)
+    ours = balls.gamma(reach.terms + 3, balls.UNIT)
+    small = flushed(run, reach)
+    by_moved = open_rows + theirs * (rows + open_rows) + small
+    each = moved[..., None] * by_moved + patch[..., None] * (by_moved + ours * rows)
+    single = lost(run, reach) + small * (rows + open_rows)
+    if bias is not None:
+        single += (theirs + ours) * np.abs(bias).reshape(rows.shape)
+    each = ((each + single) * balls.UP).reshape(*each.shape[:-2], -1)
+    each = windows.channels_back(each, channels)
+    return forms.least_of(form.a, form.of(each), form.of(together))
+
+
+def backwards(node: Node, form: Form, terms: int, held: int) -> Floats:
+    """What the rounding of Wc^T a takes away."""
+    from dlv.network.bounds import ball as balls
+
+    norms = norms_of(node, form.run)
+    share = balls.gamma(terms + 3, balls.UNIT) * sqrt(held) * (norms.fro + norms.dfro)
+    radius = form.of(form.run.inputs[0].radius)
+    found: Floats = (share * balls.l2(form.a) + _TINY) * radius * balls.UP
+    return found

@@ -2,23 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dlv.kinds import Array
-from dlv.network.graph import Node
-from dlv.network.ops.layer import Elementwise, NoRule, NotRunnable, Run, Shapes
+from dlv.network.fields import Kind
+from dlv.network.ops.axes import Attrs, Axes, PortAxes, named_axis
+from dlv.network.ops.op import Attribute, Elementwise, Node, NoRule, NotRunnable, Run, Shapes, Slot
 from dlv.network.sizes import Shape, ShapeError, axis_of, text
 
 if TYPE_CHECKING:
     from dlv.network.bounds.ball import Ball, BallRun
 
 Params = Mapping[str, "Array"]
+_STATISTICS = ("BATCH", "INSTANCE")
+_SCALED = ("BATCH", "LAYER", "RMS", "GROUP", "INSTANCE")
+_SHIFTED = ("BATCH", "LAYER", "GROUP", "INSTANCE")
+_TO_THE_LAST = ("LAYER", "RMS")  # over all axes from `axis` on
+_FRESH = ("BATCH", "LAYER", "GROUP")
 
 
 class Norm(Elementwise):
-    op = "NORM"
+    name = "NORM"
+    variants = ("BATCH", "LAYER", "RMS", "GROUP", "INSTANCE", "LRN")
+    attributes = (
+        Attribute("eps", Kind.FLOAT, 1e-5, minimum=0, variants=_SHIFTED),
+        # RMS without eps: the rounding unit of the dtype at hand.
+        Attribute("eps", Kind.FLOAT, None, nullable=True, minimum=0, variants=("RMS",)),
+        Attribute("axis", Kind.INT, 1, variants=("BATCH", "GROUP", "INSTANCE", "LRN")),
+        # The first of the normalised axes, which reach to the last one.
+        Attribute("axis", Kind.INT, -1, variants=_TO_THE_LAST),
+        Attribute("groups", Kind.INT, minimum=1, variants=("GROUP",)),
+        Attribute("momentum", Kind.FLOAT, 0.1, nullable=True, variants=_STATISTICS),
+        Attribute("size", Kind.INT, 5, minimum=1, variants=("LRN",)),
+        Attribute("alpha", Kind.FLOAT, 1e-4, variants=("LRN",)),
+        Attribute("beta", Kind.FLOAT, 0.75, variants=("LRN",)),
+        Attribute("k", Kind.FLOAT, 1.0, variants=("LRN",)),
+    )
+    slots = (
+        Slot("weight", "optional", variants=_SCALED, fresh=(*_FRESH, "RMS")),
+        Slot("bias", "optional", variants=_SHIFTED, fresh=_FRESH),
+        Slot("running_mean", "optional", buffer=True, variants=_STATISTICS, fresh=("BATCH",)),
+        Slot("running_var", "optional", buffer=True, variants=_STATISTICS, fresh=("BATCH",)),
+    )
     one_dtype = False
+    records_lengths = scales = True
+
+    def batch_statistics(self, node: Node) -> bool:
+        return node.variant == "BATCH"
 
     def faults(self, node: Node) -> list[str]:
         if ("running_mean" in node.params) != ("running_var" in node.params):
@@ -43,9 +74,32 @@ class Norm(Elementwise):
         wanted: Shape | None = None
         if inputs and inputs[0] is not None:
             axis = axis_of(node.attrs["axis"], len(inputs[0]), "axis")
-            end = None if node.variant in ("LAYER", "RMS") else axis + 1
+            end = None if node.variant in _TO_THE_LAST else axis + 1
             wanted = inputs[0][axis:end]
-        return {slot.name: wanted for slot in self.slots(node) or () if slot.name in node.params}
+        known = self.slots_of(node.variant, node.attrs)
+        return {slot.name: wanted for slot in known if slot.name in node.params}
+
+    def parameter_axes(self, node: Node, inputs: PortAxes, outputs: PortAxes) -> dict[str, Axes]:
+        first = inputs[0] if inputs else None
+        if first is None:
+            return {}
+        place = node.attrs["axis"] % len(first)
+        end = len(first) if node.variant in _TO_THE_LAST else place + 1
+        return {slot: tuple(first[place:end]) for slot in node.params}
+
+    def turned(self, variant: str | None) -> bool:
+        return variant not in _TO_THE_LAST
+
+    def initial(self, node: Node, slot: str, shape: Sequence[int]) -> tuple[str, int]:
+        return ("one" if slot in ("weight", "running_var") else "zero"), 0
+
+    def comparable(
+        self, node: Node, attrs: Attrs, inputs: PortAxes, outputs: PortAxes
+    ) -> tuple[str | None, Attrs]:
+        if inputs and inputs[0] is not None:
+            onwards = node.variant in _TO_THE_LAST
+            attrs["axis"] = named_axis(inputs[0], attrs["axis"], onwards)
+        return node.variant, attrs
 
     def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
         x, variant = run.inputs[0], node.variant
@@ -57,7 +111,7 @@ class Norm(Elementwise):
             return (x * scale + shift,)
         import dlv.network.ops.standardised as standardised
 
-        if variant in ("LAYER", "RMS"):
+        if variant in _TO_THE_LAST:
             import numpy as np
 
             eps = node.attrs["eps"]
@@ -87,7 +141,7 @@ class Norm(Elementwise):
         import dlv.network.ops.standardised as standardised
 
         eps = node.attrs["eps"]
-        if variant in ("LAYER", "RMS"):
+        if variant in _TO_THE_LAST:
             # Without a number it is the unit of the precision at hand: that of the reference.
             eps = 2 * run.reference.unit if eps is None else eps
             gain, bias = (run.params.get(slot) for slot in ("weight", "bias"))

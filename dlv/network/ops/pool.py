@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dlv.kinds import Array, Floats
-from dlv.network.graph import Node
+from dlv.network.fields import Kind
 from dlv.network.ops import linear
+from dlv.network.ops.axes import (
+    Attrs,
+    Axes,
+    PortAxes,
+    axis_key,
+    axis_length,
+    feature_axis,
+    map_axes,
+)
 from dlv.network.ops.conv import feature_map, spatial
-from dlv.network.ops.layer import Layer, NoRule, Run, Shapes, with_rank
+from dlv.network.ops.op import (
+    CHANNELS,
+    Attribute,
+    Default,
+    Node,
+    NoRule,
+    Op,
+    Run,
+    Shapes,
+    with_rank,
+)
 from dlv.network.ops.pooling import (
     adaptive,
     divisors,
@@ -21,14 +43,36 @@ from dlv.network.ops.pooling import (
     most_places,
 )
 from dlv.network.ops.windows import Window, overlap, sliding
-from dlv.network.sizes import Shape, axis_of, window
+from dlv.network.sizes import Dim, Shape, axis_of, window
 
 if TYPE_CHECKING:
     from dlv.network.bounds import ball as balls
+    from dlv.network.bounds.forms import Form, Passed
+
+_WINDOWED = ("MAX", "AVG")
 
 
-class Pool(Layer):
-    op = "POOL"
+def _window(name: str, kind: Kind, default: Any, minimum: int) -> Attribute:
+    return Attribute(name, kind, default, minimum=minimum, variants=_WINDOWED, unless="size")
+
+
+class Pool(Op):
+    name = "POOL"
+    variants = (*_WINDOWED, "MEAN")
+    attributes = (
+        _window("kernel", Kind.PER_AXIS, Default.REQUIRED, 1),
+        _window("stride", Kind.PER_AXIS, 1, 1),
+        _window("pad", Kind.PAIRS, 0, 0),
+        _window("dilation", Kind.PER_AXIS, 1, 1),
+        Attribute("ceil", Kind.BOOL, False, variants=_WINDOWED),
+        Attribute("count_pad", Kind.BOOL, True, variants=("AVG",)),
+        Attribute(
+            "size", Kind.PER_AXIS_OR_NULL, None, nullable=True, minimum=1, variants=_WINDOWED
+        ),
+        replace(CHANNELS, variants=_WINDOWED),
+        Attribute("axis", Kind.AXES, None, nullable=True, variants=("MEAN",)),
+        Attribute("keep", Kind.BOOL, False, variants=("MEAN",)),
+    )
 
     def ports(self, node: Node) -> int | None:
         # The positions of the largest values are a second output.
@@ -84,6 +128,49 @@ class Pool(Layer):
             )
         return feature_map(batch, depth, lengths, attrs["channels"])
 
+    def output_axes(self, node: Node, port: int, inputs: PortAxes, shape: Shape) -> Axes | None:
+        first = inputs[0] if inputs else None
+        if first is None:
+            return None
+        if node.variant != "MEAN":
+            if len(first) != len(shape):
+                return None
+            channels = first[feature_axis(node.attrs, len(shape))]
+            return map_axes(node.attrs, first[0], channels, shape)
+        axis, rank = node.attrs["axis"], len(first)
+        gone = set(range(rank)) if axis is None else {a % rank for a in axis}
+        if not node.attrs["keep"]:
+            return tuple(a for place, a in enumerate(first) if place not in gone)
+        return tuple(
+            tuple(replace(part, length=1, pieces=()) for part in a) if place in gone else a
+            for place, a in enumerate(first)
+        )
+
+    def comparable(
+        self, node: Node, attrs: Attrs, inputs: PortAxes, outputs: PortAxes
+    ) -> tuple[str | None, Attrs]:
+        """Windows rather than sizes; a mean over the whole map as such."""
+        first = inputs[0] if inputs else None
+        if first is None:
+            return node.variant, attrs
+        if node.variant == "MEAN":
+            axis = attrs["axis"]
+            places = range(len(first)) if axis is None else [a % len(first) for a in axis]
+            return "MEAN", {"axis": tuple(sorted(axis_key(first[place]) for place in places))}
+        if len(first) != len(attrs["kernel"] or attrs["size"]) + 2:
+            return node.variant, attrs
+        feature = feature_axis(node.attrs, len(first))
+        beside = [axis for place, axis in enumerate(first) if place not in (0, feature)]
+        lengths = [axis_length(axis) for axis in beside]
+        if attrs["size"] is not None:
+            attrs = _sized_windows(attrs, lengths)
+        if attrs["size"] is None:
+            attrs = {**attrs, **_rounding(attrs, lengths)}
+            whole = list(attrs["kernel"]) == lengths and not any(map(any, attrs["pad"]))
+            if whole and node.variant == "AVG" and set(attrs["dilation"]) == {1}:
+                return "MEAN", {"axis": tuple(sorted(map(axis_key, beside)))}
+        return node.variant, attrs
+
     def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
         x = run.inputs[0]
         if node.variant == "MEAN":
@@ -103,6 +190,55 @@ class Pool(Layer):
         if node.variant == "AVG":
             return (_average_ball(node, run, given, windows, first),)
         return (_largest_ball(given, windows, first),)
+
+    def adjoint(self, node: Node, form: Form) -> Passed | None:
+        if node.variant == "MEAN":
+            return _mean_adjoint(node, form)
+        return (_average_adjoint if node.variant == "AVG" else _largest_adjoint)(node, form)
+
+
+def _sized_windows(attrs: dict[str, Any], lengths: Sequence[Dim]) -> dict[str, Any]:
+    """An adaptive pool as the windows that it has, if they are all of one size."""
+    steps = []
+    for size, have in zip(attrs["size"], lengths, strict=True):
+        if size is None:
+            steps.append(1)
+        elif isinstance(have, int) and have % size == 0:
+            steps.append(have // size)
+        else:
+            return attrs
+    return {
+        **attrs,
+        "size": None,
+        "kernel": tuple(steps),
+        "stride": tuple(steps),
+        "pad": ((0, 0),) * len(steps),
+        "dilation": (1,) * len(steps),
+    }
+
+
+def _rounding(attrs: Mapping[str, Any], lengths: Sequence[Dim]) -> dict[str, Any]:
+    """`ceil` where it matters, `count_pad` where there is something to count, strides that do."""
+    ceil = False
+    strides = []
+    names = ("kernel", "stride", "pad", "dilation")
+    for have, kernel, stride, pad, dilation in zip(
+        lengths, *(attrs[name] for name in names), strict=True
+    ):
+        if not isinstance(have, int):
+            ceil = ceil or attrs["ceil"]
+            strides.append(stride)
+            continue
+        room = have + sum(pad) - dilation * (kernel - 1) - 1
+        up = window(have, kernel, stride, pad, dilation, True) if room >= 0 else None
+        down = window(have, kernel, stride, pad, dilation, False) if room >= 0 else None
+        ceil = ceil or (attrs["ceil"] and up != down)
+        only = (up if attrs["ceil"] else down) == 1
+        strides.append(1 if only else stride)  # a single window goes nowhere
+    found: dict[str, Any] = {"ceil": ceil, "stride": tuple(strides)}
+    if "count_pad" in attrs and not ceil and not any(map(any, attrs["pad"])):
+        found["count_pad"] = True
+    return found
 
 
 def _axes(node: Node, rank: int) -> tuple[int, ...]:
@@ -209,3 +345,93 @@ def _linear_ball(
         # A mean of moves is rounded itself.
         found = found * (1 + ours)
     return linear.ball(centre, radius, found)
+
+
+def _largest_adjoint(node: Node, form: Form) -> Passed | None:
+    """To the place of the centre's largest; a < 0 loses what another place may be above it."""
+    import numpy as np
+
+    from dlv.network.bounds import ball as balls
+    from dlv.network.bounds import forms
+
+    given, a = form.run.inputs[0], form.a
+    windows, first = _windows(node, given.centre)
+    centre, far = given.centre, forms.filled(given)
+    upper, lower = centre + far, centre - far
+    shape = form.output.centre.shape
+    best, chosen = np.full(shape, -np.inf), np.zeros(shape, np.int64)
+    for tap, outputs, places in _taps(windows, first):
+        better = centre[places] > best[outputs]
+        best[outputs] = np.where(better, centre[places], best[outputs])
+        chosen[outputs] = np.where(better, tap, chosen[outputs])
+    other, own = np.full(shape, -np.inf), np.full(shape, np.nan)
+    for tap, outputs, places in _taps(windows, first):
+        is_own = chosen[outputs] == tap
+        own[outputs] = np.where(is_own, lower[places], own[outputs])
+        rest = np.where(is_own, -np.inf, upper[places])
+        other[outputs] = np.maximum(other[outputs], rest)
+    alone = other == -np.inf
+    gap = np.where(alone, 0.0, other) - own
+    gap += forms.SLACK * (np.abs(np.where(alone, 0.0, other)) + np.abs(own))
+    gap = np.where(alone, 0.0, np.maximum(gap, 0.0)) + form.run.reference.tiny
+    loss = forms.total(np.where(a < 0, -a, 0.0) * form.of(gap))
+    back = np.zeros((len(a), *centre.shape[1:]))
+    mine = form.of(chosen)
+    for tap, outputs, places in _taps(windows, first):
+        back[places] += np.where(mine[outputs] == tap, a[outputs], 0.0)
+    # Windows that overlap add up, with a rounding each.
+    held = overlap(windows)
+    rounding = balls.gamma(held, balls.UNIT) * held if held > 1 else 0.0
+    return [back], loss + rounding * balls.l2(a) * form.of(given.radius) * balls.UP
+
+
+def _average_adjoint(node: Node, form: Form) -> Passed | None:
+    import numpy as np
+
+    given, a = form.run.inputs[0], form.a
+    windows, first = _windows(node, given.centre)
+    share = np.ones((1,) * a.ndim)
+    for axis, padded in enumerate(_padding(node, windows), first):
+        counts = np.maximum(divisors(*padded), 1)
+        share = share * counts.reshape([-1 if place == axis else 1 for place in range(a.ndim)])
+    back = np.zeros((len(a), *given.centre.shape[1:]))
+    for _, outputs, places in _taps(windows, first):
+        back[places] += (a / share)[outputs]
+    return [back], _of_means(form, most_places(windows), math.sqrt(overlap(windows)))
+
+
+def _mean_adjoint(node: Node, form: Form) -> Passed | None:
+    import numpy as np
+
+    given, a = form.run.inputs[0], form.a
+    shape = given.centre.shape
+    axes = _axes(node, len(shape))
+    if 0 in axes:
+        return None
+    kept = [1 if place in axes else length for place, length in enumerate(shape)]
+    terms = prod(shape[place] for place in axes)
+    back = np.broadcast_to(a.reshape(len(a), *kept[1:]) / terms, (len(a), *shape[1:]))
+    return [back], _of_means(form, terms, 1.0)
+
+
+def _of_means(form: Form, terms: int, share: float) -> Floats:
+    """Rounding of means of so many places, as a matrix of norm `share` at most, both ways."""
+    from dlv.network.bounds import ball as balls
+
+    run, given = form.run, form.run.inputs[0]
+    ours, theirs = balls.gamma(terms + 3, balls.UNIT), balls.gamma(terms + 3, run.reference.unit)
+    alone = (terms + 3) * (run.reference.tiny + 2.0**-1021) * math.sqrt(form.output.centre[:1].size)
+    size = share * (balls.l2(given.centre) * (ours + theirs) + given.radius * theirs) + alone
+    back = ours * (terms + 1) * share * given.radius
+    found: Floats = balls.l2(form.a) * form.of((size + back) * balls.UP) * balls.UP
+    return found
+
+
+def _taps(
+    windows: Sequence[Window], first: int
+) -> Iterator[tuple[int, tuple[slice, ...], tuple[slice, ...]]]:
+    """Each place within a window: its number, the windows that have it, and where it lies."""
+    before = (slice(None),) * first
+    for number, place in enumerate(product(*(each.taps() for each in windows))):
+        outputs = tuple(each for _, each, _ in place)
+        yield number, (*before, *outputs), (*before, *(each for _, _, each in place))

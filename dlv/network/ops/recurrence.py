@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from dlv.kinds import Array
-from dlv.network.ops.layer import Run
+from dlv.network.ops.op import Run
 
 
 def values(

@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from dlv.kinds import Array
-from dlv.network.graph import Node
-from dlv.network.ops.layer import Layer, Run, Shapes, with_rank
+from dlv.network.fields import Kind
+from dlv.network.ops.axes import Axes, Axis, Part, PortAxes, renamed
+from dlv.network.ops.op import BIAS, Attribute, Node, Op, Run, Shapes, Slot, with_rank
 from dlv.network.sizes import Dim, Shape, ShapeError, fits, text
 
 _GATES = {"LSTM": 4, "GRU": 3}
 
 
-class Recurrent(Layer):
-    op = "RNN"
+class Recurrent(Op):
+    name = "RNN"
+    inputs = (1, 3)
+    variants = ("LSTM", "GRU")
+    attributes = (
+        Attribute("hidden", Kind.INT, minimum=1),
+        Attribute("layers", Kind.INT, 1, minimum=1, maximum=1024),
+        Attribute("bidirectional", Kind.BOOL, False),
+        Attribute("batch_first", Kind.BOOL, False),
+        BIAS,
+        Attribute("p", Kind.FLOAT, 0.0, minimum=0, maximum=1),  # dropout between its layers
+    )
+    makes_features = recurrent = True
+
+    def slots_of(self, variant: str | None, attrs: Mapping[str, Any]) -> tuple[Slot, ...]:
+        kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        ends = ("", "_reverse") if attrs["bidirectional"] else ("",)
+        return tuple(
+            Slot(f"{kind}_l{layer}{end}", "bias" if kind.startswith("bias") else "always")
+            for layer in range(attrs["layers"])
+            for end in ends
+            for kind in kinds
+        )
 
     def arity(self, node: Node) -> tuple[int, int | None]:
         return (1, 3) if node.variant == "LSTM" else (1, 2)
@@ -43,7 +66,7 @@ class Recurrent(Layer):
         ways = 2 if attrs["bidirectional"] else 1
         gates = _GATES[node.variant or "LSTM"] * attrs["hidden"]
         result: dict[str, Shape | None] = {}
-        for slot in self.slots(node) or ():
+        for slot in self.node_slots(node) or ():
             if slot.name.startswith("bias"):
                 if attrs["bias"]:
                     result[slot.name] = (gates,)
@@ -54,7 +77,37 @@ class Recurrent(Layer):
                 result[slot.name] = (gates, below)
         return result
 
-    def flops(self, node: Node, inputs: Shapes, outputs: Shapes) -> int | None:  # noqa: ARG002
+    def output_axes(self, node: Node, port: int, inputs: PortAxes, shape: Shape) -> Axes | None:
+        first = inputs[0] if inputs else None
+        if first is None or port != 0:
+            return None
+        ways = 2 if node.attrs["bidirectional"] else 1
+        return (*first[:2], (Part("way", ways, True), Part("c", node.attrs["hidden"])))
+
+    def parameter_axes(self, node: Node, inputs: PortAxes, outputs: PortAxes) -> dict[str, Axes]:
+        first = inputs[0] if inputs else None
+        if first is None:
+            return {}
+        hidden: Axis = (Part("o.c", node.attrs["hidden"]),)
+        ways = 2 if node.attrs["bidirectional"] else 1
+        gates: Axis = (Part("gate", 4 if node.variant == "LSTM" else 3, True), *hidden)
+        found: dict[str, Axes] = {}
+        for slot in node.params:
+            if slot.startswith("bias"):
+                found[slot] = (gates,)
+            elif slot.startswith("weight_hh"):
+                found[slot] = (gates, (Part("i.c", node.attrs["hidden"]),))
+            elif slot.startswith("weight_ih_l0"):
+                found[slot] = (gates, renamed(first[-1], "i."))
+            else:
+                below = (Part("i.way", ways, True), Part("i.c", node.attrs["hidden"]))
+                found[slot] = (gates, below)
+        return found
+
+    def adopted(self, node: Node, slot: str, shape: Shape) -> dict[str, Any]:
+        return {"hidden": shape[1]} if slot.startswith("weight_hh") else {}
+
+    def flops(self, node: Node, inputs: Shapes, outputs: Shapes) -> int | None:
         shape = inputs[0]
         if shape is None or not isinstance(shape[0], int) or not isinstance(shape[1], int):
             return None

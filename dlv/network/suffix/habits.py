@@ -9,7 +9,7 @@ import numpy as np
 from dlv.kinds import Array, Floats
 from dlv.network.bounds.schedule import Inputs, Weights
 from dlv.network.forward import Forward
-from dlv.network.ops.layer import Run
+from dlv.network.ops.op import Run
 from dlv.network.program import Program, Step
 
 BATCH = 32

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dlv.kinds import Array
 from dlv.network.bounds.ball import short
 from dlv.network.bounds.schedule import Inputs, Weights
-from dlv.network.ops.layer import NoRule
+from dlv.network.ops.op import NoRule
 from dlv.network.program import Program
 from dlv.network.suffix.errors import felt, head_of, matrix_of, over_torus, pairs_of, reach
 from dlv.network.suffix.form import Parameters, Peaks, walk

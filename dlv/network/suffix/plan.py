@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.network.graph import Node, Port
-from dlv.network.ops.layer import NoRule
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import NoRule, op_of
 from dlv.network.program import Program, Step
 from dlv.network.sizes import axis_of
 from dlv.network.suffix.torus import Sides, Torus, Window
@@ -120,7 +119,7 @@ def shapes_of(program: Program, given: Mapping[str, Sequence[int]]) -> dict[Port
         (name, 0): (1, *given[name]) for name in program.given if name in given
     }
     for step in program.steps:
-        made = layer_of(step.node).shape(step.node, [shapes.get(port) for port in step.inputs])
+        made = op_of(step.node).shape(step.node, [shapes.get(port) for port in step.inputs])
         for port, shape in enumerate(made):
             if shape is None or not all(isinstance(length, int) for length in shape):
                 raise NoRule(step.node, "the shape of its result is not known")

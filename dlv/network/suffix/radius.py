@@ -19,9 +19,8 @@ from dlv.kinds import Array, Floats
 from dlv.network.bounds.ball import F64, UNIT, UP, Ball, BallRun, Norms, Reference, gamma, l2
 from dlv.network.bounds.interval import Balls
 from dlv.network.graph import Port
-from dlv.network.ops.layer import Run
 from dlv.network.ops.linear import norms_of, roundings, unread
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import Run, op_of
 from dlv.network.program import Program, Step
 from dlv.network.suffix.record import Correction, Suffix, SuffixLevel, SuffixNode
 from dlv.network.suffix.steps import Seen, addable, added, exact, plain, rounding_of
@@ -104,7 +103,7 @@ class SuffixBalls(Balls):
             centre = found[0].centre
         else:
             made = Run([given.centre], run.params, run.sizes)
-            centre = layer_of(step.node).forward(step.node, made)[0]
+            centre = op_of(step.node).forward(step.node, made)[0]
         seen = Seen.of(step, given.centre)
         reach = seen.reach(step, centre)
         bias = sqrt(reach.places) * self._bias(step, run)

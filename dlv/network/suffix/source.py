@@ -9,7 +9,7 @@ import numpy as np
 
 from dlv.kinds import Array
 from dlv.network.bounds.schedule import Weights
-from dlv.network.ops.layer import NoRule
+from dlv.network.ops.op import NoRule
 from dlv.network.program import Program, Step, params_of
 from dlv.network.suffix.errors import matrix_of
 from dlv.network.suffix.plan import Plan, Through, Told

@@ -8,11 +8,9 @@ from typing import Any
 
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.network.graph import Network, Node
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import op_of
 from dlv.network.sizes import text
-from dlv.network.torch.ops import run_of
-from dlv.network.torch.ops_norms import COUNTER
-from dlv.network.torch.ops_sequences import one_dtype
+from dlv.network.torch.ops import COUNTER, one_dtype, run_of
 from dlv.network.torch.source import kept_slots, source_run
 from dlv.network.torch.types import Call, Run, torch
 
@@ -43,7 +41,7 @@ class Plan:
 def exact(node: Node) -> bool:
     """Whether the node is run as it was exported."""
     known = node.source is not None and node.source.get("dialect") == DIALECT
-    return known and not _getitem(node)
+    return known and not node.picks
 
 
 def plan(network: Network, tensors: Iterable[str]) -> Plan:
@@ -52,7 +50,7 @@ def plan(network: Network, tensors: Iterable[str]) -> Plan:
     Nodes that nothing needs are left out, but for exported ones: they may change a buffer,
     or draw random numbers.
     """
-    order = [node for node in network.topological() if node.op != "INPUT"]
+    order = [node for node in network.topological() if not op_of(node).placeholder]
     wanted = _wanted(network, order)
     order = [node for node in order if node.name in wanted]
     _check_producers(network, order)
@@ -67,7 +65,7 @@ def plan(network: Network, tensors: Iterable[str]) -> Plan:
 def given_names(network: Network) -> list[str]:
     """What the caller hands in: the inputs, then what stands for a part that was cut off."""
     names = [item.name for item in network.inputs]
-    return names + [node.name for node in network.nodes if node.op == "INPUT"]
+    return names + [node.name for node in network.nodes if op_of(node).placeholder]
 
 
 def _wanted(network: Network, order: Sequence[Node]) -> set[str]:
@@ -107,29 +105,25 @@ def _second_outputs(network: Network, order: Sequence[Node]) -> set[str]:
     """The nodes of which more is read than the first output."""
     found = {name for name, port in network.outputs if port}
     for node in order:
-        found.update(name for name, port in node.inputs if port or _getitem(node))
+        found.update(name for name, port in node.inputs if port or node.picks)
     return found
 
 
 def _step(node: Node, tensors: set[str], positions: bool, last: tuple[str, ...]) -> Step:
     run = source_run(node) if exact(node) else run_of(node, positions=positions)
-    if node.op == "RNN":
+    if op_of(node).recurrent:
         run = one_dtype(run)
-    inputs = tuple((name, None if _getitem(node) else port) for name, port in node.inputs)
+    inputs = tuple((name, None if node.picks else port) for name, port in node.inputs)
     params = list(node.params.items())
     counter = None
     statistics = node.params.get(_STATISTICS)
-    if node.op == "NORM" and node.variant == "BATCH" and statistics is not None:
+    if op_of(node).batch_statistics(node) and statistics is not None:
         name = statistics.rpartition(".")[0]
         name = f"{name}.{COUNTER}" if name else COUNTER
         if name in tensors:
             counter = name
             params.append((COUNTER, name))
     return Step(node, run, inputs, tuple(params), counter, last)
-
-
-def _getitem(node: Node) -> bool:
-    return node.op == "RESHAPE" and node.attrs.get("kind") == "getitem"
 
 
 Tensors = Mapping[str, Any]  # name -> torch.Tensor
@@ -383,12 +377,12 @@ def _buffers(network: Network) -> set[str]:
         for slot, name in node.params.items():
             kept = network.aliases.get(name, name)
             found[kept] = found.get(kept, True) and slot in buffers
-            if slot in buffers and node.op == "OP":
+            if slot in buffers and op_of(node).raw:
                 written.add(kept)
     return written | {name for name, buffer in found.items() if buffer}
 
 
 def _buffer_slots(node: Node) -> set[str]:
-    if node.op == "OP":
+    if op_of(node).raw:
         return kept_slots(node) if exact(node) else set()
-    return {slot.name for slot in layer_of(node).slots(node) or () if slot.buffer}
+    return {slot.name for slot in op_of(node).node_slots(node) or () if slot.buffer}

@@ -6,15 +6,18 @@ import functools
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dlv.network.graph import Node
 from dlv.network.inference import attribute_faults, enough
-from dlv.network.ops.registry import layer_of
-from dlv.network.torch.ops_norms import norm
-from dlv.network.torch.ops_sequences import attention, recurrent
+from dlv.network.ops.op import op_of
 from dlv.network.torch.ops_shapes import reshape
 from dlv.network.torch.types import Call, Run, functional, refuse, torch
+from dlv.network.vocabulary import slots
+
+COUNTER = "num_batches_tracked"
+
 
 Pairs = Sequence[tuple[int, int]]
 
@@ -232,7 +235,7 @@ def _weighed(x: Any, attrs: Mapping[str, Any], convolve: Any) -> Any:
 
 def run_of(node: Node, *, positions: bool = False) -> Run:
     """What runs the node; `positions`: the second output of a POOL is read too."""
-    if node.op == "OP":
+    if op_of(node).raw:
         source = node.source or {}
         raise refuse(
             node,
@@ -244,7 +247,7 @@ def run_of(node: Node, *, positions: bool = False) -> Run:
         raise refuse(node, faults[0][1])
     if not enough(node):
         raise refuse(node, f"{len(node.inputs)} inputs are the wrong number")
-    missing = layer_of(node).required(node) - node.params.keys()
+    missing = op_of(node).required(node) - node.params.keys()
     if missing:
         raise refuse(node, f"no tensor is named for the slot {min(missing)!r}")
     if node.op == "POOL":
@@ -378,6 +381,199 @@ def _loss(node: Node) -> Run:
     if len(node.inputs) != 2:
         raise refuse(node, f"{name} takes what was computed and what was wanted")
     return lambda call: function(*call.inputs)
+
+
+def norm(node: Node) -> Run:
+    return _NORMS[str(node.variant)](node)
+
+
+def _on_axis_one(node: Node, inner: Any) -> Run:
+    """torch looks for channels on axis 1."""
+    axis = node.attrs["axis"]
+
+    def run(call: Call) -> Any:
+        x = call.inputs[0]
+        place = axis % x.dim()
+        if place == 1:
+            return inner(call, x)
+        return inner(call, x.movedim(place, 1)).movedim(1, place)
+
+    return run
+
+
+def _batch(node: Node) -> Run:
+    momentum, eps = node.attrs["momentum"], node.attrs["eps"]
+
+    def inner(call: Call, x: Any) -> Any:
+        mean = call.param("running_mean")
+        share = momentum
+        if share is None:
+            # A plain mean of all batches so far; the module has counted this one already.
+            counter = call.param(COUNTER)
+            share = 0.0 if counter is None else 1.0 / max(float(counter), 1.0)
+        return functional.batch_norm(
+            x,
+            mean,
+            call.param("running_var"),
+            call.param("weight"),
+            call.param("bias"),
+            call.training or mean is None,
+            share,
+            eps,
+        )
+
+    return _on_axis_one(node, inner)
+
+
+def _instance(node: Node) -> Run:
+    momentum, eps = node.attrs["momentum"] or 0.0, node.attrs["eps"]
+
+    def inner(call: Call, x: Any) -> Any:
+        mean = call.param("running_mean")
+        return torch.instance_norm(
+            x,
+            call.param("weight"),
+            call.param("bias"),
+            mean,
+            call.param("running_var"),
+            call.training or mean is None,
+            momentum,
+            eps,
+            torch.backends.cudnn.enabled,
+        )
+
+    return _on_axis_one(node, inner)
+
+
+def _layer(node: Node) -> Run:
+    axis, eps = node.attrs["axis"], node.attrs["eps"]
+
+    def run(call: Call) -> Any:
+        x = call.inputs[0]
+        weight, bias = call.param("weight"), call.param("bias")
+        return functional.layer_norm(x, x.shape[axis % x.dim() :], weight, bias, eps)
+
+    return run
+
+
+def _root_mean_square(node: Node) -> Run:
+    axis, eps = node.attrs["axis"], node.attrs["eps"]
+
+    def run(call: Call) -> Any:
+        x = call.inputs[0]
+        return functional.rms_norm(x, x.shape[axis % x.dim() :], call.param("weight"), eps)
+
+    return run
+
+
+def _group(node: Node) -> Run:
+    groups, eps = node.attrs["groups"], node.attrs["eps"]
+
+    def inner(call: Call, x: Any) -> Any:
+        return functional.group_norm(x, groups, call.param("weight"), call.param("bias"), eps)
+
+    return _on_axis_one(node, inner)
+
+
+def _local_response(node: Node) -> Run:
+    attrs = node.attrs
+    size, alpha, beta, k = attrs["size"], attrs["alpha"], attrs["beta"], attrs["k"]
+
+    def inner(call: Call, x: Any) -> Any:  # noqa: ARG001
+        if x.dim() < 3:  # torch wants an axis behind the channels
+            return functional.local_response_norm(x.unsqueeze(-1), size, alpha, beta, k).squeeze(-1)
+        return functional.local_response_norm(x, size, alpha, beta, k)
+
+    return _on_axis_one(node, inner)
+
+
+_NORMS = {
+    "BATCH": _batch,
+    "INSTANCE": _instance,
+    "LAYER": _layer,
+    "RMS": _root_mean_square,
+    "GROUP": _group,
+    "LRN": _local_response,
+}
+
+
+def attention(node: Node) -> Run:
+    heads, causal = node.attrs["heads"], node.attrs["causal"]
+    scale, p = node.attrs["scale"], node.attrs["p"]
+
+    def run(call: Call) -> Any:
+        query, key, value = call.inputs[:3]
+        mask = call.inputs[3] if len(call.inputs) > 3 else None
+        split = heads is not None and query.dim() == 3
+        if split:
+            query, key, value = (
+                x.unflatten(-1, (heads, -1)).transpose(1, 2) for x in (query, key, value)
+            )
+            if mask is not None and mask.dim() == 3:
+                mask = mask.unsqueeze(1)
+        if causal and mask is not None:
+            mask = _and_causal(mask, query.shape[-2], key.shape[-2])
+        shared = query.dim() >= 4 and query.shape[-3] != key.shape[-3]
+        mixed = functional.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            mask,
+            p if call.training else 0.0,
+            causal and mask is None,
+            scale=scale,
+            **({"enable_gqa": True} if shared else {}),
+        )
+        return mixed.transpose(1, 2).flatten(2) if split else mixed
+
+    return run
+
+
+def _and_causal(mask: Any, asked: Any, kept: Any) -> Any:
+    """torch takes a mask or the causal one, not both."""
+    before = torch.ones(asked, kept, dtype=torch.bool, device=mask.device).tril()
+    if mask.dtype == torch.bool:
+        return mask & before
+    return mask.masked_fill(~before, -torch.inf)
+
+
+def one_dtype(run: Run) -> Run:
+    """Start states in the dtype of the sequence: those made in forward have that of the export."""
+
+    def converted(call: Call) -> Any:
+        x, *states = call.inputs
+        return run(replace(call, inputs=[x, *(state.to(x.dtype) for state in states)]))
+
+    return converted
+
+
+def recurrent(node: Node) -> Run:
+    attrs = node.attrs
+    order = [slot.name for slot in slots(node.op, node.variant, attrs)]
+    order = [name for name in order if attrs["bias"] or not name.startswith("bias")]
+    ways = 2 if attrs["bidirectional"] else 1
+    states = 2 if node.variant == "LSTM" else 1
+    first, depth, hidden = attrs["batch_first"], attrs["layers"] * ways, attrs["hidden"]
+    aten = torch.ops.aten
+    function = aten.lstm.input if node.variant == "LSTM" else aten.gru.input
+
+    def run(call: Call) -> Any:
+        x, *given = call.inputs
+        while len(given) < states:
+            given.append(x.new_zeros(depth, x.shape[0 if first else 1], hidden))
+        return function(
+            x,
+            given if states == 2 else given[0],
+            [call.params[name] for name in order],
+            attrs["bias"],
+            attrs["layers"],
+            attrs["p"],
+            call.training,
+            attrs["bidirectional"],
+            first,
+        )
+
+    return run
 
 
 _MAKERS: Mapping[str, Callable[[Node], Run]] = {

@@ -14,6 +14,7 @@ from dlv.canonical import dumps, hash_bytes
 from dlv.errors import Conflict, UsageError
 from dlv.kinds import Array
 from dlv.network.graph import Input, Network
+from dlv.network.ops.op import op_of
 from dlv.network.sizes import same, text
 from dlv.training.config import TRAINER
 from dlv.training.trainers.datasets import Column, Data, Part, Rows, Source, Wanted
@@ -75,12 +76,9 @@ def inputs_of(network: Network) -> list[Input]:
     """What is handed to a network, and leads to its first output."""
     known = list(network.inputs)
     for node in network.nodes:
-        if node.op == "INPUT":
+        if op_of(node).placeholder:
             known.append(Input(node.name, tuple(node.attrs["shape"]), node.attrs["dtype"]))
-    used = {network.outputs[0][0]} if network.outputs else set()
-    for node in reversed(network.topological()):
-        if node.name in used:
-            used.update(name for name, _ in node.inputs)
+    used = network.needed(name for name, _ in network.outputs[:1])
     return [each for each in known if each.name in used]
 
 

@@ -15,6 +15,7 @@ import dlv.training.answers as answers
 from dlv.errors import Damaged, UsageError
 from dlv.kinds import Array
 from dlv.network.graph import Network, Node
+from dlv.network.ops.op import op_of
 from dlv.network.torch.module import build
 from dlv.network.torch.types import dtype_of, functional, torch
 from dlv.training.checkpoints import WEIGHT, Checkpoint
@@ -163,17 +164,8 @@ def scoring_part(network: Network, loss: str, dropout: dict[str, float]) -> Netw
     Scores stand before a final softmax, or sigmoid, which the loss computes itself.
     """
     port = answers.scores(network, loss)
-    wanted = {port[0]}
-    for node in reversed(network.topological()):
-        if node.name in wanted:
-            wanted.update(name for name, _ in node.inputs)
-    return replace(
-        network,
-        nodes=tuple(_dropping(n, dropout) for n in network.nodes if n.name in wanted),
-        inputs=tuple(item for item in network.inputs if item.name in wanted),
-        constants={name: h for name, h in network.constants.items() if name in wanted},
-        outputs=(port,),
-    )
+    part = network.part((port,))
+    return replace(part, nodes=tuple(_dropping(node, dropout) for node in part.nodes))
 
 
 def _dropping(node: Node, dropout: dict[str, float]) -> Node:
@@ -279,7 +271,7 @@ class Training:
         dropout = {
             node.name: share
             for node in trial.network.nodes
-            if node.op == "DROPOUT"
+            if op_of(node).dropout
             and (share := config["net"].get(node.name, {}).get("dropout", config["dropout"]))
             is not None
         }

@@ -10,8 +10,8 @@ from dlv.adapters.aten import record as aten
 from dlv.adapters.aten.network import Named, convert, name_calls
 from dlv.adapters.aten.record import Call, Given, Graph, Placeholder, Ref, Tagged, Value
 from dlv.adapters.aten.rewrite import RESPONSE_NORM, join, unfold
-from dlv.adapters.names import FreeNames
 from dlv.errors import Damaged
+from dlv.network.order import FreeNames
 
 VECTOR = Value("float32", ("s1", 4))
 

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from dlv.archiving.attempts import Attempt
 from dlv.archiving.bounding.figures import Figures, figures
-from dlv.archiving.bounding.fixing import fix, in_fixed_point, row_axis
+from dlv.archiving.bounding.fixing import fix, in_fixed_point
 from dlv.archiving.bounding.make import Centres, Model, norms_of, usable
 from dlv.archiving.bounding.view import View
 from dlv.canonical import matrix_hash
 from dlv.kinds import Piece
 from dlv.network.graph import Input, Network, Node
+from dlv.network.ops.op import op_of
 from dlv.network.program import program
 from dlv.pas.encode import encode_delta, encode_materialised
 from dlv.pas.footer import Encoding
@@ -248,8 +249,10 @@ def test_a_base_whose_own_planes_are_not_certain(shelf: Shelf) -> None:
 
 
 def test_rows_of_kernels_that_count_them_last(shelf: Shelf) -> None:
-    assert row_axis(network(layout="in_out").nodes[0]) == "last"
-    assert row_axis(network().nodes[0]) == "first"
+    node = network(layout="in_out").nodes[0]
+    assert op_of(node).row_axis(node) == "last"
+    node = network().nodes[0]
+    assert op_of(node).row_axis(node) == "first"
     array = random(1) * np.logspace(-3, 0, 80, dtype=np.float32)
     name = shelf.whole(array)
     assert shelf.fix(name, "last")

@@ -7,7 +7,7 @@ import random
 import networkx as nx
 import pytest
 
-from dlv.metadata.select.nodes import topological
+from dlv.metadata.select.nodes import places_of
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -25,9 +25,9 @@ def test_as_networkx_orders(seed: int) -> None:
     graph.add_nodes_from(range(count))
     graph.add_edges_from(edges)
     order = [*nx.lexicographical_topological_sort(graph)]
-    places = topological(count, [*edges, *edges[:2]])
+    places = places_of(count, [*edges, *edges[:2]])
     assert [order.index(pos) for pos in range(count)] == places
 
 
 def test_cycles_stand_at_the_end() -> None:
-    assert topological(4, [(0, 1), (1, 0), (2, 3)]) == [2, 3, 0, 1]
+    assert places_of(4, [(0, 1), (1, 0), (2, 3)]) == [2, 3, 0, 1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dlv.network.bounds import adjoint, adjoint_rules
 from dlv.network.bounds.adjoint import Adjoint
 from dlv.network.bounds.ball import F64, STRICT, Norms, Reference
+from dlv.network.bounds.forms import Form, Passed
 from dlv.network.bounds.interval import Balls, certain
-from dlv.network.ops.layer import NoRule
+from dlv.network.graph import Node
+from dlv.network.ops.op import NoRule
 from dlv.network.program import Program, params_of, program
+from dlv.network.vocabulary import OPS
 from tests.evaluation.progressive.random_nets import RandomNet, random_net
 from tests.evaluation.stored_models import conv, fresh, full, network_of, plain
 
@@ -172,14 +174,17 @@ def branching(seed: int) -> RandomNet:
 def test_through_a_node_of_each_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     used: set[tuple[str, str | None]] = set()
 
-    def watched(form: adjoint_rules.Form) -> adjoint_rules.Passed | None:
-        found = original(form)
-        if found is not None:
-            used.add((form.node.op, form.node.variant))
-        return found
+    def watched(original: Callable[[Node, Form], Passed | None]) -> object:
+        def adjoint(node: Node, form: Form) -> Passed | None:
+            found = original(node, form)
+            if found is not None:
+                used.add((node.op, node.variant))
+            return found
 
-    original = adjoint_rules.passed
-    monkeypatch.setattr(adjoint, "passed", watched)
+        return adjoint
+
+    for op in OPS.values():
+        monkeypatch.setattr(op, "adjoint", watched(op.adjoint))
     sure = more = 0
     for seed in range(6):
         net = branching(seed)
@@ -192,5 +197,6 @@ def test_through_a_node_of_each_kind(monkeypatch: pytest.MonkeyPatch) -> None:
                 assert not (least > true[:, top] - true[:, other]).any()
         sure += int(certain(balls, balls.balls(inputs))[1].sum())
         more += int(tight.told(inputs)[1].sum())
-    assert used >= set(adjoint_rules._RULES) - {("RESHAPE", None)}
+    assert used >= {("POOL", variant) for variant in ("MAX", "AVG", "MEAN")}
+    assert used >= {(op, None) for op in ("FULL", "CONV", "RELU", "ADD", "CONCAT", "DROPOUT")}
     assert more > 1.5 * sure

@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import dlv.network.bounds.norms as norms_module
-import dlv.network.bounds.torus_norms as torus_module
-from dlv.network.bounds.norms import level_norms, norms_of
-from dlv.network.bounds.torus_norms import TooLarge, torus_norm
+import dlv.network.bounds.norms as torus_module
+from dlv.network.bounds.norms import TooLarge, level_norms, norms_of, torus_norm
 from dlv.network.graph import Node
-from dlv.network.ops.layer import Run
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import Run, op_of
 from dlv.network.sizes import ShapeError
 from dlv.network.vocabulary import complete
 
@@ -32,7 +30,7 @@ def written_out(node: Node, weight: Array, shape: tuple[int, ...]) -> Array:
     """The layer as a matrix: what it makes of each unit vector."""
     size = int(np.prod(shape))
     units = np.eye(size).reshape(size, *shape)
-    found = layer_of(node).forward(node, Run([units], {"weight": weight}, {}))[0]
+    found = op_of(node).forward(node, Run([units], {"weight": weight}, {}))[0]
     matrix: Array = found.reshape(size, -1).T
     return matrix
 
@@ -71,7 +69,7 @@ def convolutions(draw: st.DrawFn) -> tuple[Node, Array, tuple[int, ...], np.rand
     shape = (1, *lengths, depth) if last else (1, depth, *lengths)
     node = made(op, axes, **attrs)
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    wanted = layer_of(node).parameter_shapes(node, [shape])["weight"]
+    wanted = op_of(node).parameter_shapes(node, [shape])["weight"]
     weight = rng.normal(size=tuple(n for n in wanted or () if isinstance(n, int)))
     if draw(st.booleans()):  # with a mean, the largest frequency is the lowest
         weight += 1
@@ -85,7 +83,7 @@ def test_norms_of_convolutions_are_no_less_than_the_largest_singular_value(
 ) -> None:
     node, weight, shape, rng = case
     try:
-        layer_of(node).shape(node, [shape])
+        op_of(node).shape(node, [shape])
     except ShapeError:
         return
     found = norms_of(node, weight, ("B", *shape[1:]))
@@ -228,7 +226,7 @@ def test_what_is_too_large_has_a_looser_bound(monkeypatch: pytest.MonkeyPatch) -
     rng = np.random.default_rng(5)
     weight, centre = rng.normal(size=(2, 8, 4, 3, 3))
     node = made("CONV", 2, kernel=[3, 3], out=8)
-    monkeypatch.setattr(torus_module, "MOST_PRODUCTS", 10)
+    monkeypatch.setattr(torus_module, "MOST_TORUS_PRODUCTS", 10)
     with pytest.raises(TooLarge):
         torus_norm(weight.reshape(1, 8, 4, 9), [3, 3], [5, 5], [1, 1], [1, 1])
     found, level = norms_of(node, weight, (1, 4, 5, 5)), level_norms(node, weight, centre, None)

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dlv.network.edits.axes import Axis, axis_length, network_axes, parameter_axes
+from dlv.network.edits.axes import network_axes
 from dlv.network.graph import Network
 from dlv.network.inference import input_shapes, node_shapes
 from dlv.network.json_form import read
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.axes import Axis, axis_length
+from dlv.network.ops.op import op_of
 
 Json = dict[str, Any]
 NodeOf = Callable[..., Json]
@@ -33,7 +34,7 @@ def _parameter(network: Network, name: str, slot: str = "weight") -> list[str]:
     known = network_axes(network, node_shapes(network))
     node = network.node(name)
     inputs = [known[producer][port] for producer, port in node.inputs]
-    return [_keys(axis) for axis in parameter_axes(node, inputs, known[name])[slot]]
+    return [_keys(axis) for axis in op_of(node).parameter_axes(node, inputs, known[name])[slot]]
 
 
 @pytest.fixture
@@ -188,8 +189,8 @@ def _check_parameters(network: Network) -> None:
     shapes = node_shapes(network)
     axes = network_axes(network, shapes)
     for node in network.nodes:
-        wanted = layer_of(node).parameter_shapes(node, input_shapes(node, shapes))
+        wanted = op_of(node).parameter_shapes(node, input_shapes(node, shapes))
         inputs = [axes[name][port] for name, port in node.inputs]
-        for slot, found in parameter_axes(node, inputs, axes[node.name]).items():
+        for slot, found in op_of(node).parameter_axes(node, inputs, axes[node.name]).items():
             if slot in node.params:
                 assert tuple(map(axis_length, found)) == wanted[slot]

@@ -16,7 +16,7 @@ from dlv.network.edits.slicing import slice as cut
 from dlv.network.graph import Network
 from dlv.network.inference import input_shapes, node_shapes
 from dlv.network.json_form import read
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import op_of
 from dlv.network.templates import parse
 
 Shapes = dict[str, tuple[str, tuple[int, ...]]]
@@ -55,7 +55,7 @@ def _shapes(network: Network) -> Shapes:
     known = node_shapes(network)
     found: Shapes = {}
     for node in network.nodes:
-        wanted = layer_of(node).parameter_shapes(node, input_shapes(node, known))
+        wanted = op_of(node).parameter_shapes(node, input_shapes(node, known))
         for slot, name in node.params.items():
             found[name] = "float32", tuple(d for d in wanted[slot] or () if isinstance(d, int))
     return found

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlv.network.edits.axes import Axis, Part, axis_length
 from dlv.network.edits.overlap import Run, overlap
+from dlv.network.ops.axes import Axis, Part, axis_length
 
 
 def _labels(axis: Axis) -> list[Any]:

@@ -17,7 +17,7 @@ from dlv.network.edits.slicing import slice as cut
 from dlv.network.graph import Network
 from dlv.network.inference import input_shapes, node_shapes
 from dlv.network.json_form import read
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import op_of
 from dlv.network.templates import template
 
 Json = dict[str, Any]
@@ -30,7 +30,7 @@ def _tensors(network: Network, dtype: str = "float32") -> Shapes:
     shapes = node_shapes(network)
     found: Shapes = {}
     for node in network.nodes:
-        wanted = layer_of(node).parameter_shapes(node, input_shapes(node, shapes))
+        wanted = op_of(node).parameter_shapes(node, input_shapes(node, shapes))
         for slot, name in node.params.items():
             shape = wanted[slot]
             assert shape is not None

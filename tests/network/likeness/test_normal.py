@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlv.network.edits.axes import Axes, Part
 from dlv.network.graph import Network
 from dlv.network.likeness.normal import Normal, turned
+from dlv.network.ops.axes import Axes, Part
 
 
 def _axes(*axes: str) -> Axes:

@@ -11,19 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import dlv.network.likeness.scores as scores
+import dlv.network.likeness.alignment as scores
 from dlv.network.graph import Input, Network, Node
+from dlv.network.likeness.alignment import Near, Sequencer, counted, name_score
 from dlv.network.likeness.normal import Normal
-from dlv.network.likeness.scores import Sequencer, counted, name_score
 
 IMAGE = Input("x", ("B", 1, 28, 28))
 
 
-class Alone:
-    """No neighbours."""
-
-    before: dict[str, list[Node]] = {}  # noqa: RUF012
-    behind: dict[str, list[Node]] = {}  # noqa: RUF012
+ALONE = Near({}, {})
 
 
 def _node(name: str, op: str, slope: float = 0.0) -> Node:
@@ -36,7 +32,7 @@ def _sequencer(before: Sequence[Node], after: Sequence[Node]) -> Sequencer:
         Normal(Network((IMAGE,), tuple({node.name: node for node in nodes}.values())))
         for nodes in (before, after)
     ]
-    return Sequencer(sides[0], sides[1], Alone(), Alone())
+    return Sequencer(sides[0], sides[1], ALONE, ALONE)
 
 
 nodes = st.builds(
@@ -95,12 +91,9 @@ def test_counted_names() -> None:
 
 
 def test_neighbours_speak_too() -> None:
-    class Near:
-        before = {"a": [_node("t", "ACT")]}  # noqa: RUF012
-        behind: dict[str, list[Node]] = {}  # noqa: RUF012
-
+    near = Near({"a": [_node("t", "ACT")]}, {})
     network = Normal(Network((IMAGE,), (_node("a", "RELU"), _node("b", "RELU"))))
-    sequencer = Sequencer(network, network, Near(), Near())
+    sequencer = Sequencer(network, network, near, near)
     a, b = network.network.nodes
     assert sequencer.fit(a, a) > sequencer.fit(a, b)
 

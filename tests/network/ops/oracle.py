@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from dlv.network.bounds.ball import Ball, BallRun, Reference
 from dlv.network.graph import Node
-from dlv.network.ops.layer import Run
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import Run, op_of
 from dlv.network.vocabulary import complete
 
 torch: Any = pytest.importorskip("torch", reason="torch is the oracle here")
@@ -34,7 +33,7 @@ def node_of(
 def by_numpy(
     node: Node, inputs: Sequence[Array], params: Mapping[str, Array] = NOTHING, **sizes: int
 ) -> tuple[Array, ...]:
-    return layer_of(node).forward(node, Run(inputs, params, sizes))
+    return op_of(node).forward(node, Run(inputs, params, sizes))
 
 
 def by_torch(
@@ -67,7 +66,7 @@ def bounded(
 ) -> tuple[Ball, ...]:
     run = BallRun(inputs, params, None, reference, sizes)
     with np.errstate(all="ignore"):
-        return layer_of(node).bounds(node, run)
+        return op_of(node).bounds(node, run)
 
 
 def ball(centre: Array, rows: Array, *, tokens: bool = False, box: Array | None = None) -> Ball:

@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from dlv.network.graph import Node
-from dlv.network.ops.activation import Loss, Placeholder, Raw, Relu, Softmax
-from dlv.network.ops.layer import Layer
+from dlv.network.ops.activation import Relu, Softmax
+from dlv.network.ops.op import Op
+from dlv.network.ops.outside import Loss, Placeholder, Raw
 from dlv.network.sizes import ShapeError
 
 Make = Callable[..., Node]
@@ -33,8 +34,8 @@ def test_raw_operations_have_what_was_recorded(node: Make) -> None:
     raw = node("OP", "raw", ("anything",))
     assert Raw().shape(raw, [("B", 3)]) == (None,)
     assert Raw().shape(replace(raw, out_shape=("B", 7)), [None]) == (("B", 7),)
-    layer: Layer = Raw()
-    assert layer.slots(raw) is None
+    layer: Op = Raw()
+    assert layer.node_slots(raw) is None
     assert Raw().ports(raw) is None
     assert Raw().required(raw) == frozenset()
     assert Raw().flops(raw, [], []) is None

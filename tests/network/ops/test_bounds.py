@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dlv.network.bounds.ball import F64, STRICT, Ball, Reference, point
 from dlv.network.graph import Node
-from dlv.network.ops.layer import NoRule
+from dlv.network.ops.op import NoRule
 from tests.network.ops.oracle import ball, bounded, by_torch, check, node_of, torch
 
 Array = NDArray[Any]

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from dlv.errors import UsageError
 from dlv.network.graph import Node
-from dlv.network.ops.layer import NotRunnable
-from dlv.network.vocabulary import RESHAPES, SIZE_KINDS, slots
+from dlv.network.ops.op import NotRunnable
+from dlv.network.ops.shape import SIZE_KINDS
+from dlv.network.vocabulary import OPS, slots
 from tests.network.ops.oracle import by_numpy, by_torch, node_of
 
 Array = NDArray[Any]
@@ -255,7 +256,7 @@ def test_recurrence(data: st.DataObject) -> None:
     agree(node, [x, *given_], params)
 
 
-KINDS = [each for each in RESHAPES if each not in SIZE_KINDS]
+KINDS = [each for each in OPS["RESHAPE"].kinds if each not in SIZE_KINDS]
 
 
 def move(data: st.DataObject, shape: list[int]) -> tuple[Node, list[Array]]:

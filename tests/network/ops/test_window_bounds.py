@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from dlv.network.bounds.ball import F64, STRICT, Ball, BallRun, Norms, Reference, l2, point
 from dlv.network.bounds.norms import level_norms, norms_of
 from dlv.network.graph import Node
-from dlv.network.ops.layer import NoRule, Run
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import NoRule, Run, op_of
 from dlv.network.sizes import Shape
 from dlv.network.torch.ops import run_of
 from dlv.network.torch.types import Call
@@ -110,7 +109,7 @@ class Case:
     def __init__(self, op: str, variant: str | None, seed: int, *, rows: int = 3) -> None:
         self.rng = rng = np.random.default_rng(seed)
         self.node, self.shape = some_node(op, variant, rng)
-        self.layer = layer_of(self.node)
+        self.layer = op_of(self.node)
         unread, moved = rng.choice([0.0, 1e-6, 0.01, 0.3]), rng.choice([0.0, 1e-6, 0.02, 1.0])
         self.truth: dict[str, Array] = {}
         shapes = self.layer.parameter_shapes(self.node, [("B", *self.shape)])
@@ -289,8 +288,8 @@ def test_float32_rounding_needs_its_own_term() -> None:
         STRICT,
         {},
     )
-    strict = layer_of(node).bounds(node, run)[0]
-    double = layer_of(node).bounds(node, replace(run, reference=F64))[0]
+    strict = op_of(node).bounds(node, run)[0]
+    double = op_of(node).bounds(node, replace(run, reference=F64))[0]
     said = in_torch(node, x, {"weight": weight, "bias": bias}, torch.float32)
     apart = np.linalg.norm(said - strict.centre, axis=1)
     assert (double.radius < apart).all()
@@ -303,7 +302,7 @@ def test_products_flushed_to_zero_are_counted() -> None:
     norms = norms_of(node, weight, None)
     known = Norms(norms.opn, norms.fro, norms.absmax, 0.0, 0.0)
     run = BallRun([point(x)], {"weight": weight}, known, STRICT, {})
-    found = layer_of(node).bounds(node, run)[0]
+    found = op_of(node).bounds(node, run)[0]
     assert (np.linalg.norm(found.centre, axis=1) <= found.radius).all()
 
 
@@ -314,7 +313,7 @@ def test_what_may_overflow_has_no_bound() -> None:
     known = Norms(norms.opn, norms.fro, norms.absmax, 0.0, 0.0)
     for reference, finite in ((F64, True), (STRICT, False)):
         run = BallRun([point(x)], {"weight": weight}, known, reference, {})
-        assert np.isfinite(layer_of(node).bounds(node, run)[0].radius).all() == finite
+        assert np.isfinite(op_of(node).bounds(node, run)[0].radius).all() == finite
 
 
 def test_numbers_that_are_none_never_look_certain() -> None:
@@ -327,7 +326,7 @@ def test_numbers_that_are_none_never_look_certain() -> None:
         centre[1, 0, 2, 2] = bad
         run = BallRun([Ball(centre, np.zeros(2))], {"weight": weight}, known, F64, {})
         with np.errstate(all="ignore"):
-            radius = layer_of(node).bounds(node, run)[0].radius
+            radius = op_of(node).bounds(node, run)[0].radius
         assert np.isfinite(radius[0])
         assert not radius[1] < 1e300
 
@@ -343,7 +342,7 @@ def test_rows_looked_up(seed: int, with_rows: bool) -> None:
     level = level_norms(node, weight, centre, None)
     known = Norms(1.0, 1.0, 1.0, level.dn, level.dfro, None, level.drows if with_rows else None)
     x = rng.integers(0, rows, (4, length))
-    ball = layer_of(node).bounds(node, BallRun([point(x)], {"weight": centre}, known, F64, {}))[0]
+    ball = op_of(node).bounds(node, BallRun([point(x)], {"weight": centre}, known, F64, {}))[0]
     apart = weight[x] - ball.centre
     assert (np.sqrt((apart * apart).sum((1, 2))) <= ball.radius).all()
     assert ball.tokens is not None
@@ -357,18 +356,18 @@ def test_what_has_no_rule() -> None:
     weight = {"weight": np.ones((2, 1, 2))}
     ball = point(np.ones((2, 1, 4)))
     with pytest.raises(NoRule, match="no norms"):
-        layer_of(conv).bounds(conv, BallRun([ball], weight, None, F64, {}))
+        op_of(conv).bounds(conv, BallRun([ball], weight, None, F64, {}))
     mean = made("POOL", "MEAN", 0, False, {"axis": None})
     with pytest.raises(NoRule, match="over the batch"):
-        layer_of(mean).bounds(mean, BallRun([ball], {}, None, F64, {}))
+        op_of(mean).bounds(mean, BallRun([ball], {}, None, F64, {}))
     embed = made("EMBED", None, 0, False, {"rows": 4, "out": 2})
     known = Norms(1.0, 1.0, 1.0, 0.0, 0.0)
     wide = Ball(np.ones((2, 3)), np.ones(2))
     with pytest.raises(NoRule, match="row numbers"):
-        layer_of(embed).bounds(embed, BallRun([wide], {"weight": np.ones((4, 2))}, known, F64, {}))
+        op_of(embed).bounds(embed, BallRun([wide], {"weight": np.ones((4, 2))}, known, F64, {}))
     alone = Ball(np.ones((3, 1, 4)), np.zeros(1))
     with pytest.raises(NoRule, match="no batch"):
-        layer_of(conv).bounds(conv, BallRun([alone], weight, known, F64, {}))
+        op_of(conv).bounds(conv, BallRun([alone], weight, known, F64, {}))
 
 
 def test_row_numbers_outside_are_refused() -> None:
@@ -376,7 +375,7 @@ def test_row_numbers_outside_are_refused() -> None:
     weight = np.arange(8.0).reshape(4, 2)
 
     def look(x: Array) -> Array:
-        return layer_of(embed).forward(embed, Run([x], {"weight": weight}, {}))[0]
+        return op_of(embed).forward(embed, Run([x], {"weight": weight}, {}))[0]
 
     assert np.array_equal(look(np.array([[3.0, 0.0]])), [[[6, 7], [0, 1]]])
     for bad in (-1, 4):

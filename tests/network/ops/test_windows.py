@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dlv.network.graph import Node
-from dlv.network.ops.layer import Run
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import Run, op_of
 from dlv.network.ops.windows import Axis, multiplicity
 from dlv.network.sizes import ShapeError
 from dlv.network.torch.ops import run_of
@@ -42,7 +41,7 @@ def in_torch(node: Node, x: Array, params: dict[str, Array], positions: bool = F
 
 def in_numpy(node: Node, x: Array, params: dict[str, Array], ports: Any = (0,)) -> list[Array]:
     with np.errstate(all="ignore"):
-        return list(layer_of(node).forward(node, Run([x], params, {}, ports)))
+        return list(op_of(node).forward(node, Run([x], params, {}, ports)))
 
 
 def in_any_order(rng: np.random.Generator, x: Array) -> Array:
@@ -103,7 +102,7 @@ def windows(draw: st.DrawFn, op: str) -> tuple[Node, tuple[int, ...], int]:
 
 
 def fits(node: Node, shape: tuple[int, ...]) -> bool:
-    layer = layer_of(node)
+    layer = op_of(node)
     if layer.faults(node):
         return False
     try:
@@ -114,7 +113,7 @@ def fits(node: Node, shape: tuple[int, ...]) -> bool:
 
 
 def filled(node: Node, shape: tuple[int, ...], rng: np.random.Generator) -> dict[str, Array]:
-    shapes = layer_of(node).parameter_shapes(node, [shape])
+    shapes = op_of(node).parameter_shapes(node, [shape])
     return {
         slot: rng.normal(size=tuple(n for n in wanted or () if isinstance(n, int)))
         for slot, wanted in shapes.items()
@@ -137,7 +136,7 @@ def test_values_are_torchs(op: str) -> None:
         params = filled(node, shape, rng)
         wanted = in_torch(node, x, params)[0]
         found = in_numpy(node, x, params)[0]
-        assert found.shape == layer_of(node).shape(node, [shape])[0] == wanted.shape
+        assert found.shape == op_of(node).shape(node, [shape])[0] == wanted.shape
         scale = 1 + np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0)
         assert np.allclose(found, wanted, rtol=0, atol=1e-12 * scale)
         assert found.dtype == np.float64

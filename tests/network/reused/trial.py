@@ -19,7 +19,7 @@ from dlv.network.forward import Forward
 from dlv.network.graph import Network
 from dlv.network.inference import input_shapes, node_shapes
 from dlv.network.json_form import read
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import op_of
 from dlv.network.program import program
 from tests.network.reused.changes import Changes
 from tests.network.reused.labels import expected
@@ -39,7 +39,7 @@ def tensors_of(net: Network, seed: int) -> Arrays:
     shapes = node_shapes(net)
     found: Arrays = {}
     for node in net.nodes:
-        wanted = layer_of(node).parameter_shapes(node, input_shapes(node, shapes))
+        wanted = op_of(node).parameter_shapes(node, input_shapes(node, shapes))
         for slot, name in node.params.items():
             shape = [dim for dim in wanted[slot] or () if isinstance(dim, int)]
             values = np.asarray(rng.normal(size=shape) * 0.5)

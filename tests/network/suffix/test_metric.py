@@ -19,7 +19,7 @@ from dlv.errors import Damaged
 from dlv.network.bounds.ball import F64, STRICT, Norms, Reference
 from dlv.network.bounds.interval import certain
 from dlv.network.bounds.norms import level_norms, norms_of
-from dlv.network.ops.layer import NoRule
+from dlv.network.ops.op import NoRule
 from dlv.network.program import params_of
 from dlv.network.suffix.errors import head_of
 from dlv.network.suffix.habits import habits

@@ -418,12 +418,12 @@ def test_networks_written_by_hand(name: str, plain: Any) -> None:
     """Every network of these tests runs, for two batches, and all its weights get gradients."""
     data, _ = read(plain(name))
     shapes: Any = pytest.importorskip("dlv.network.inference")
-    layers: Any = pytest.importorskip("dlv.network.ops.registry")
+    layers: Any = pytest.importorskip("dlv.network.ops.op")
     known = shapes.node_shapes(data)
     state: dict[str, Any] = {}
     for each in data.topological():
         inputs = shapes.input_shapes(each, known)
-        for slot, shape in layers.layer_of(each).parameter_shapes(each, inputs).items():
+        for slot, shape in layers.op_of(each).parameter_shapes(each, inputs).items():
             state[each.params[slot]] = torch.rand(shape) * 0.1
     made = torch_module.build(data, state, {})
     for batch in (1, 3):

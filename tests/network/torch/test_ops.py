@@ -761,12 +761,10 @@ def test_every_operation_is_there() -> None:
     from_attributes = {name for name in OPS if name not in ("INPUT", "OP")}
     ops: Any = pytest.importorskip("dlv.network.torch.ops")
     assert from_attributes == set(ops._MAKERS) | {"POOL"}
-    norms: Any = pytest.importorskip("dlv.network.torch.ops_norms")
-    assert set(OPS["NORM"].variants) == set(norms._MAKERS)
+    assert set(OPS["NORM"].variants) == set(ops._NORMS)
     assert set(OPS["ACT"].variants) == set(ops._ACTIVATIONS) | {"GELU"}
     shapes: Any = pytest.importorskip("dlv.network.torch.ops_shapes")
-    vocabulary: Any = pytest.importorskip("dlv.network.vocabulary")
-    assert set(vocabulary.RESHAPES) == set(shapes._MAKERS)
+    assert set(OPS["RESHAPE"].kinds) == set(shapes._MAKERS)
 
 
 def foreign(name: str = "n") -> Node:

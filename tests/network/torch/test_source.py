@@ -14,8 +14,8 @@ import pytest
 from dlv.adapters.aten import ops
 from dlv.adapters.onnx.writing.raw import RULES
 from dlv.errors import DlvError, UnsafeInput, UsageError
-from dlv.network.aten_names import NAMES
 from dlv.network.graph import Input, Network, Node
+from dlv.network.torch.source import NAMES
 
 torch: Any = pytest.importorskip("torch", reason="torch runs the networks: dlv[torch]")
 torch_module: Any = pytest.importorskip("dlv.network.torch.module")

@@ -13,7 +13,6 @@ from typing import BinaryIO, TypeVar
 
 import dlv.adapters.onnx.messages as messages
 from dlv.adapters.checkpoint import Beside, Tensor
-from dlv.adapters.names import FreeNames
 from dlv.adapters.onnx.graph import Graph, Item, Type, Value, Writer, merged
 from dlv.adapters.onnx.messages import Array, Operator, Place
 from dlv.adapters.onnx.recorded import dialect
@@ -35,8 +34,8 @@ from dlv.errors import DlvError, UsageError, nearest
 from dlv.network.effects import refuse_effects
 from dlv.network.graph import Network, Node, Port
 from dlv.network.inference import attribute_faults, enough
-from dlv.network.ops.layer import Shapes
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import Shapes, op_of
+from dlv.network.order import FreeNames
 from dlv.network.sizes import Shape, ShapeError, fits, text
 
 WRITERS: dict[str, Writer] = {
@@ -85,24 +84,13 @@ class Walk:
         for name in network.constants:
             if name in self.tensors:
                 self.values[name, 0] = g.tensor(name)
-        alive = self._alive(wanted)
+        alive = network.needed(name for name, _ in wanted)
         refuse_effects(network, alive)
         read = self._read(wanted, alive)
         for node in network.topological():
             if node.name in alive:
                 self._node(node, read.get(node.name, frozenset()))
         return self._outputs(wanted)
-
-    def _alive(self, wanted: Sequence[Port]) -> set[str]:
-        nodes = {node.name: node for node in reversed(self.network.nodes)}
-        alive: set[str] = set()
-        todo = [name for name, _ in wanted]
-        while todo:
-            name = todo.pop()
-            if name in nodes and name not in alive:
-                alive.add(name)
-                todo += [producer for producer, _ in nodes[name].inputs]
-        return alive
 
     def _read(self, wanted: Sequence[Port], alive: set[str]) -> dict[str, set[int]]:
         """Which outputs of each node anybody reads."""
@@ -152,7 +140,7 @@ class Walk:
     def _check_tensors(self, node: Node, inputs: Sequence[Item]) -> None:
         """What is stored is what the node takes."""
         shapes = [item.shape if isinstance(item, Value) else () for item in inputs]
-        for slot, wanted in _checked(layer_of(node).parameter_shapes, node, shapes).items():
+        for slot, wanted in _checked(op_of(node).parameter_shapes, node, shapes).items():
             tensor = self.tensors.get(self.graph.untied(node.params.get(slot, "")))
             if tensor is not None and not fits(tensor.shape, wanted):
                 raise UsageError(
@@ -181,7 +169,7 @@ class Walk:
             told = (node.out_shape,)
         elif node.op != "RESHAPE" or node.attrs["kind"] not in ("size", "arithmetic", "getitem"):
             shapes = [item.shape if isinstance(item, Value) else () for item in inputs]
-            told = _checked(layer_of(node).shape, node, shapes)
+            told = _checked(op_of(node).shape, node, shapes)
         for port, shape in enumerate(told[: len(results)]):
             item = results[port]
             if isinstance(item, Value) and not item.weak:

@@ -10,8 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlv.network.edits.regrouping import following, grouping
 from dlv.network.graph import Node
+from dlv.network.ops.op import op_of
+from dlv.network.sizes import Shape, grouping
+
+
+def _followed(node: Node, old: Shape, new: Shape) -> dict[str, Any]:
+    return op_of(node).following(node, old, new)
 
 
 @st.composite
@@ -87,7 +92,7 @@ def _view(*size: Any) -> Node:
     ],
 )
 def test_sizes_that_follow(size: Any, old: Any, new: Any, wanted: Any) -> None:
-    assert following(_view(*size), old, new) == {"size": wanted}
+    assert _followed(_view(*size), old, new) == {"size": wanted}
 
 
 @pytest.mark.parametrize(
@@ -100,5 +105,5 @@ def test_sizes_that_follow(size: Any, old: Any, new: Any, wanted: Any) -> None:
     ],
 )
 def test_sizes_that_cannot(size: Any, old: Any, new: Any) -> None:
-    found = following(_view(*size), old, new)
+    found = _followed(_view(*size), old, new)
     assert found.get("size", size) == size

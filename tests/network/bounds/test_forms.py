@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dlv.network.bounds.adjoint_rules import Form, least_of, passed, total
 from dlv.network.bounds.ball import F64, STRICT, Ball, BallRun, Norms
+from dlv.network.bounds.forms import Form, least_of, total
 from dlv.network.graph import Node
-from dlv.network.ops.layer import Run
-from dlv.network.ops.registry import layer_of
+from dlv.network.ops.op import Run, op_of
 from dlv.network.vocabulary import complete
 
 Array = NDArray[Any]
@@ -29,7 +28,7 @@ def node_of(op: str, variant: str | None = None, **attrs: Any) -> Node:
 
 
 def forward(node: Node, inputs: list[Array], params: Mapping[str, Array]) -> Array:
-    return np.asarray(layer_of(node).forward(node, Run(inputs, params, {}))[0])
+    return np.asarray(op_of(node).forward(node, Run(inputs, params, {}))[0])
 
 
 def ball_of(rng: np.random.Generator, shape: tuple[int, ...]) -> Ball:
@@ -65,7 +64,7 @@ def checked(
     run = BallRun(balls, params, norms, F64, {})
     a = rng.normal(size=(PAIRS, *centre.shape[1:])) * (rng.random((PAIRS, *centre.shape[1:])) < 0.8)
     output = Ball(centre, np.full(1, np.inf))
-    found = passed(Form(node, run, output, a, np.zeros(PAIRS, np.intp)))
+    found = op_of(node).adjoint(node, Form(run, output, a, np.zeros(PAIRS, np.intp)))
     assert found is not None
     forms, loss = found
     left = np.inf
@@ -208,7 +207,8 @@ def test_no_rule_is_none() -> None:
     ball = ball_of(np.random.default_rng(0), (3,))
     run = BallRun([ball], {}, None, STRICT, {})
     for node in (node_of("ACT", "TANH"), node_of("RELU", slope=0.1), node_of("MUL", const=2.0)):
-        assert passed(Form(node, run, ball, np.ones((1, 3)), np.zeros(1, np.intp))) is None
+        form = Form(run, ball, np.ones((1, 3)), np.zeros(1, np.intp))
+        assert op_of(node).adjoint(node, form) is None
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1.0, 1e100])

@@ -1,0 +1,100 @@
+"""INPUT, LOSS and OP: what a network itself does not compute, or not in dlv's vocabulary."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dlv.canonical import dumps
+from dlv.kinds import Array
+from dlv.network.fields import Kind
+from dlv.network.ops.axes import Attrs, PortAxes
+from dlv.network.ops.op import Attribute, Node, NoRule, NotRunnable, Op, Run, Shapes
+from dlv.network.sizes import Shape
+
+if TYPE_CHECKING:
+    from dlv.network.bounds.ball import Ball, BallRun
+
+# Recorded operations of which a plain number comes out, by how their names begin.
+_NUMBERS = (
+    *("operator.", "_operator.", "math.", "builtins.", "torch.sym_"),
+    *("aten.sym_", "aten.item.", "aten._local_scalar_dense."),
+)
+
+
+class Loss(Op):
+    """LOSS: part of training, not of what a model answers."""
+
+    name = "LOSS"
+    inputs = (1, None)
+    attributes = (Attribute("name", Kind.TEXT, ""),)
+    always_needed = True
+
+    def passes(self, node: Node) -> bool:
+        return True
+
+    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
+        return ((),)
+
+    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
+        raise NotRunnable(
+            node,
+            "a loss is part of training, not of what a model answers",
+            hint="name another node, or an output before the loss",
+        )
+
+
+class Placeholder(Op):
+    """INPUT: a node that stands for what a cut-off part would have given."""
+
+    name = "INPUT"
+    inputs = (0, 0)
+    attributes = (Attribute("shape", Kind.SHAPE), Attribute("dtype", Kind.DTYPE, "float32"))
+    placeholder = True
+
+    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
+        shape: Shape = node.attrs["shape"]
+        return (shape,)
+
+
+class Raw(Op):
+    """OP: an operation outside the vocabulary, known by its recorded shape alone."""
+
+    name = "OP"
+    inputs = (0, None)
+    variants = ("raw",)
+    raw = True
+
+    def gives_number(self, node: Node) -> bool:
+        called = (node.source or {}).get("op")
+        return isinstance(called, str) and called.startswith(_NUMBERS)
+
+    def comparable(
+        self, node: Node, attrs: Attrs, inputs: PortAxes, outputs: PortAxes
+    ) -> tuple[str | None, Attrs]:
+        source = dict(node.source or {})
+        call = dumps([source.get("args"), source.get("kwargs")])
+        return source.get("op"), {"call": call}
+
+    def ports(self, node: Node) -> int | None:
+        return None
+
+    def node_slots(self, node: Node) -> None:
+        return None
+
+    def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
+        return (node.out_shape,)
+
+    def flops(self, node: Node, inputs: Shapes, outputs: Shapes) -> int | None:
+        return None
+
+    def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
+        source = node.source or {}
+        raise NotRunnable(
+            node,
+            f"`{source.get('op')}` of the dialect {source.get('dialect')} is outside the"
+            " vocabulary that dlv runs by itself",
+            hint="pip install 'dlv[torch]', and dlv eval --engine torch",
+        )
+
+    def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:
+        raise NoRule(node, "it is outside the vocabulary")
