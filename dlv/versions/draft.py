@@ -18,7 +18,14 @@ from dlv.errors import Conflict, UsageError
 from dlv.kinds import Raw
 from dlv.metadata.metrics import Summary
 from dlv.metadata.staged import StagedFile
-from dlv.objects.manifest import FileEntry, Manifest, NetworkReference, Parent, SeriesReference
+from dlv.objects.manifest import (
+    Constant,
+    FileEntry,
+    Manifest,
+    NetworkReference,
+    Parent,
+    SeriesReference,
+)
 from dlv.repository.git_files import FileStore, Source
 from dlv.repository.handle import Repository
 from dlv.weights.snapshots import WeightFile, Weights
@@ -62,7 +69,7 @@ class Found:
 
     where: str
     network: Network
-    constants: list[dict[str, Any]]
+    constants: list[Constant]
 
 
 @dataclass
@@ -79,7 +86,7 @@ def take_network(where: str, opened: Checkpoint, writer: Writer, store: Store) -
     if opened.network is None:
         return None
     given = {tensor.name: tensor for tensor in opened.constants}
-    constants = []
+    constants: list[Constant] = []
     for name, digest in opened.network.constants.items():
         if name in given:
             constants.append(_store(given[name], digest, where, writer))
@@ -98,7 +105,7 @@ def take_network(where: str, opened: Checkpoint, writer: Writer, store: Store) -
     return Found(where, replace(opened.network, constant_shapes=shapes), constants)
 
 
-def _store(tensor: Tensor, digest: str, where: str, writer: Writer) -> dict[str, Any]:
+def _store(tensor: Tensor, digest: str, where: str, writer: Writer) -> Constant:
     made = writer.add(tensor.dtype, tensor.shape, tensor.read())
     if made != digest:
         raise Conflict(

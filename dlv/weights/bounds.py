@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice, product
-from typing import Any, Protocol
+from itertools import chain, islice, product
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 
@@ -24,18 +24,19 @@ from dlv.metadata import bounds as rows
 from dlv.metadata.database import Database
 from dlv.network.bounds.ball import Norms
 from dlv.objects.manifest import Manifest, Snapshot
-from dlv.objects.record import Reader, check_format, natural
-from dlv.pas.deltas.links import chain
+from dlv.objects.record import Hash, Natural, Place, as_json, check_format
+from dlv.objects.record import decode as decode_record
+from dlv.pas.deltas.links import chain as chain_of
 from dlv.pas.footer import MAX_PLANES, Encoding
 from dlv.weights.bounds_columns import columns
 from dlv.weights.bounds_columns import rows as rows_of
-from dlv.weights.bounds_norms import MOST, NodeNorms, node_json, read_node
 
 Lookup = Callable[[str], Encoding | None]
 
 FORMAT, ROWS = "dlv/bounds/2", "dlv/bounds/1"
 KIND = "bounds"
 REFERENCES = ("f64", "strict")
+_HEX = set("0123456789abcdef")
 _PREFIX = 8  # digits of a hash that a record has at least
 _TRIES = 256
 
@@ -60,6 +61,56 @@ class BoundMatrix:
     encoding: str | None
 
 
+MOST = 1 << 20  # rows, matrices, levels of a schedule: no record has more
+
+
+def _is_norm(value: float) -> bool:
+    return math.copysign(1, value) > 0 and not value < 0
+
+
+def _are_few(values: Sequence[object]) -> bool:
+    return len(values) <= MOST
+
+
+Norm = Annotated[float, _is_norm]
+Planes = Annotated[int, range(MAX_PLANES + 1).__contains__]
+RowNorms = Annotated[tuple[Norm, ...], _are_few]
+
+
+@dataclass(frozen=True)
+class LevelNorms:
+    """Of dW, what the first `planes` planes do not tell of the weight.
+
+    `dopn`, if there is one, bounds it as an operator on inputs of the record's size.
+    """
+
+    planes: Annotated[int, range(1, MAX_PLANES).__contains__]
+    dn: Norm
+    dfro: Norm
+    drows: RowNorms | None = None
+    dopn: Norm | None = None
+
+
+@dataclass(frozen=True)
+class NodeNorms:
+    """Of the weight W of a linear node, batch normalisation folded in.
+
+    `opn` bounds it as an operator on inputs of the record's size, `opn_any` on those of any size.
+    """
+
+    name: str
+    opn: Norm
+    opn_any: Norm
+    fro: Norm
+    absmax: Norm
+    finite: bool
+    rows: RowNorms | None = None
+    levels: tuple[LevelNorms, ...] = ()
+
+    def level(self, planes: int) -> LevelNorms | None:
+        return next((level for level in self.levels if level.planes == planes), None)
+
+
 @dataclass(frozen=True)
 class NoRecord:
     """Why nothing is known of a snapshot's bounds."""
@@ -76,30 +127,22 @@ class Record:
     `weights`: the hash of all matrices and encodings; None: each matrix has its own.
     """
 
-    network: str
-    input: tuple[tuple[int, ...], ...]
+    network: Hash
+    input: tuple[tuple[Natural, ...], ...]
     matrices: tuple[BoundMatrix, ...]
     nodes: tuple[NodeNorms, ...]
-    schedule: tuple[Mapping[str, int], ...]
+    schedule: Annotated[tuple[dict[str, Planes], ...], _are_few]
     helps: Mapping[str, bool]
-    suffix: Mapping[str, Any] | None = None
+    suffix: dict[str, Any] | None = None
     writer: str = WRITER
-    weights: str | None = None
+    weights: Hash | None = None
 
     def encode(self) -> bytes:
-        record = {
-            "format": ROWS,
-            "writer": self.writer,
-            "network": self.network,
-            "input": [list(shape) for shape in self.input],
-            "matrices": [vars(matrix) for matrix in self.matrices],
-            "nodes": [node_json(node) for node in self.nodes],
-            "schedule": [dict(level) for level in self.schedule],
-            "helps": dict(self.helps),
-            "suffix": None if self.suffix is None else dict(self.suffix),
-        }
-        if self.weights is not None:
-            record = columns({**record, "format": FORMAT, "weights": self.weights})
+        record = {"format": ROWS, **as_json(self)}
+        if self.weights is None:
+            del record["weights"]
+        else:
+            record = columns({**record, "format": FORMAT})
         return dumps(record)
 
     @cached_property
@@ -213,7 +256,7 @@ def weights_id(held: Sequence[tuple[str, str]], lookup: Lookup) -> str:
 def encoding_id(matrix: str, lookup: Lookup) -> str:
     """The hash of how a matrix is stored, its chain of bases included; codecs do not count."""
     found: str | None = None
-    for link in reversed(chain(matrix, lookup)):
+    for link in reversed(chain_of(matrix, lookup)):
         delta = None if link.delta is None else dict(link.delta)
         found = hash_of({"layout": dict(link.layout), "delta": delta, "base": found})
     assert found is not None
@@ -277,76 +320,73 @@ def pinned(db: Database, store: Store, besides: Iterable[str] = ()) -> set[str]:
 
 def decode(data: bytes, what: str = "bounds record") -> Record:
     """Read a record strictly."""
-    value = loads(data, what)
-    whole = isinstance(value, dict) and value.get("format") == ROWS
-    if not whole:
-        check_format(value, FORMAT, what)
-        value = rows_of(value, what)
-    keys = "format writer network input matrices nodes schedule helps suffix"
-    top = Reader(value, what, keys if whole else f"{keys} weights")
-    matrices = tuple(
-        BoundMatrix(
-            row.take("name", str),
-            row.take("hash", str, is_hash if whole else _is_prefix),
-            row.take("encoding", str, is_hash) if whole else None,
-        )
-        for row in top.each("matrices", "name hash encoding")
-    )
-    nodes = tuple(
-        read_node(row)
-        for row in top.each("nodes", "name opn opn_any fro absmax finite rows levels")
-    )
-    _once(top, "matrices", [matrix.name for matrix in matrices])
-    _once(top, "nodes", [node.name for node in nodes])
-    found = Record(
-        network=top.take("network", str, is_hash),
-        input=tuple(_shape(top, shape) for shape in top.take("input", list)),
-        matrices=matrices,
-        nodes=nodes,
-        schedule=_schedule(top, [matrix.name for matrix in matrices]),
-        helps=_helps(top),
-        suffix=top.optional("suffix", dict),
-        writer=top.take("writer", str),
-        weights=None if whole else top.take("weights", str, is_hash),
-    )
-    found.__dict__["hash"] = hash_bytes(data)  # a text is canonical, and encoding it takes longer
-    return found
+    json = loads(data, what)
+    place = Place(what, json.get("writer") if isinstance(json, dict) else None)
+    in_columns = not isinstance(json, dict) or json.get("format") != ROWS
+    if in_columns:
+        check_format(json, FORMAT, what)
+        json = rows_of(json, what)
+    elif "weights" in json:
+        raise place.newer("the key `weights`")
+    else:
+        json["weights"] = None
+    del json["format"]
+    record = decode_record(Record, json, place)
+    if in_columns and record.weights is None:
+        raise place.damaged("`weights` is not str")
+    _check_matrices(place, record)
+    _check_unique(place, "nodes", [node.name for node in record.nodes])
+    for index, node in enumerate(record.nodes):
+        _check_node(place.inner(f"nodes[{index}]"), node)
+    _check_schedule(place, record)
+    if unknown := sorted(set(record.helps) - set(REFERENCES)):
+        raise place.newer(f"the reference `{unknown[0]}`")
+    if set(record.helps) != set(REFERENCES):
+        raise place.damaged("`helps` does not say yes or no of each reference")
+    record.__dict__["hash"] = hash_bytes(data)  # a text is canonical, and encoding it takes longer
+    return record
 
 
-def _is_prefix(text: str) -> bool:
-    return _PREFIX <= len(text) <= 64 and not set(text) - set("0123456789abcdef")
+def _check_matrices(place: Place, record: Record) -> None:
+    _check_unique(place, "matrices", [matrix.name for matrix in record.matrices])
+    for matrix in record.matrices:
+        if record.weights is None:
+            allowed = is_hash(matrix.hash) and is_hash(matrix.encoding)
+        else:
+            allowed = _PREFIX <= len(matrix.hash) <= 64 and not set(matrix.hash) - _HEX
+        if not allowed:
+            raise place.damaged(f"`{matrix.name}` has a hash that is not allowed")
 
 
-def _shape(top: Reader, shape: Any) -> tuple[int, ...]:
-    if not isinstance(shape, list) or not all(map(natural, shape)):
-        raise top.damaged("`input` holds what is no shape")
-    return tuple(shape)
-
-
-def _schedule(top: Reader, names: Iterable[str]) -> tuple[Mapping[str, int], ...]:
-    """Levels that read more each time, and at last something."""
-    found: list[Mapping[str, int]] = []
-    wanted = set(names)
-    for level in top.take("schedule", list, lambda levels: 0 < len(levels) <= MOST):
-        if not isinstance(level, dict) or set(level) != wanted:
-            raise top.damaged("a level of `schedule` does not name just the matrices")
-        if not all(natural(planes) and planes <= MAX_PLANES for planes in level.values()):
-            raise top.damaged("`schedule` holds an impossible number of planes")
-        if found and (level == found[-1] or any(level[name] < found[-1][name] for name in wanted)):
-            raise top.damaged("a level of `schedule` does not read more than the one before")
-        found.append(level)
-    return tuple(found)
-
-
-def _helps(top: Reader) -> Mapping[str, bool]:
-    found = top.take("helps", dict)
-    if unknown := sorted(set(found) - set(REFERENCES)):
-        raise top.newer(f"the reference `{unknown[0]}`")
-    if set(found) != set(REFERENCES) or not all(isinstance(v, bool) for v in found.values()):
-        raise top.damaged("`helps` does not say yes or no of each reference")
-    return found
-
-
-def _once(top: Reader, key: str, names: Sequence[str]) -> None:
+def _check_unique(place: Place, key: str, names: Sequence[str]) -> None:
     if len(set(names)) != len(names):
-        raise top.damaged(f"`{key}` has a name twice")
+        raise place.damaged(f"`{key}` has a name twice")
+
+
+def _check_node(place: Place, node: NodeNorms) -> None:
+    depths = [level.planes for level in node.levels]
+    if depths != sorted(set(depths)):
+        raise place.damaged("its levels are not in order")
+    rows = [r for r in (node.rows, *(level.drows for level in node.levels)) if r is not None]
+    if len({len(norms) for norms in rows}) > 1:
+        raise place.damaged("its norms of rows are of different lengths")
+    if node.finite:
+        norms = [node.opn, node.opn_any, node.fro, node.absmax, *chain.from_iterable(rows)]
+        for level in node.levels:
+            norms += [level.dn, level.dfro, 0.0 if level.dopn is None else level.dopn]
+        if not all(map(math.isfinite, norms)):
+            raise place.damaged("it is finite, and a norm of it is not")
+
+
+def _check_schedule(place: Place, record: Record) -> None:
+    """Refuse levels that do not read more each time, and at last something."""
+    names = {matrix.name for matrix in record.matrices}
+    if not record.schedule:
+        raise place.damaged("`schedule` has a value that is not allowed")
+    before: Mapping[str, int] | None = None
+    for level in record.schedule:
+        if set(level) != names:
+            raise place.damaged("a level of `schedule` does not name just the matrices")
+        if before and (level == before or any(level[name] < before[name] for name in names)):
+            raise place.damaged("a level of `schedule` does not read more than the one before")
+        before = level

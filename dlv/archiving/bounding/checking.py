@@ -15,8 +15,7 @@ from dlv.network.suffix.fits import misfits
 from dlv.network.suffix.metric import faults
 from dlv.network.suffix.record import suffix_from_json
 from dlv.objects.manifest import Manifest
-from dlv.weights.bounds import KIND, Record, decode, hashes_of
-from dlv.weights.bounds_norms import NodeNorms
+from dlv.weights.bounds import KIND, NodeNorms, Record, decode, hashes_of
 from dlv.weights.store import MatrixStore
 
 

@@ -13,7 +13,7 @@ from dlv.network.bounds.ball import short
 from dlv.network.bounds.norms import level_norms, norms_of
 from dlv.network.graph import Node
 from dlv.network.sizes import Shape
-from dlv.weights.bounds_norms import LevelNorms, NodeNorms
+from dlv.weights.bounds import LevelNorms, NodeNorms
 
 MOST_ROWS = 1 << 17  # norms of more rows would make a record as large as what it spares
 

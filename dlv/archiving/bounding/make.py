@@ -25,8 +25,7 @@ from dlv.network.suffix.tuning import Tuning
 from dlv.objects.manifest import Manifest
 from dlv.pas.layouts.registry import bits_after
 from dlv.pas.level import Level
-from dlv.weights.bounds import Record, named
-from dlv.weights.bounds_norms import NodeNorms
+from dlv.weights.bounds import NodeNorms, Record, named
 
 KEPT = 256 << 20  # bytes of centres that are held while a schedule is looked for
 
