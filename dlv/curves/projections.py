@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 
 import dlv.weights.arrays as arrays
-import dlv.weights.catalogue as catalogue
 from dlv.events.formats.pbtxt import quoted
 from dlv.network.graph import Network
 from dlv.objects.manifest import Manifest
-from dlv.weights.store import MatrixStore
+from dlv.weights.store import MatrixStore, stored_network
 
 OPS = ("EMBED", "FULL")  # a row of their weights stands for a thing, or for a neuron
 ROWS = 2000  # of a matrix, at equal distances
@@ -41,7 +40,7 @@ def write_projection(folder: Path, manifest: Manifest, store: MatrixStore, room:
     reference = manifest.network
     if reference is None or manifest.own is None:
         return 0
-    network = catalogue.network(store, reference.id)
+    network = stored_network(store, reference.id)
     config = ""
     written = 0
     for matrix in _matrices(manifest, network):

@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -15,6 +15,22 @@ from typing import BinaryIO
 import dlv.disk.durable as durable
 from dlv.canonical import hasher
 from dlv.errors import Conflict, StorageError, UnsafeInput
+
+
+def cache(environ: Mapping[str, str]) -> Path:
+    """What can be made again."""
+    return _folder(environ, "XDG_CACHE_HOME", ".cache")
+
+
+def state(environ: Mapping[str, str]) -> Path:
+    """What one would miss, but can do without: a history of what was typed."""
+    return _folder(environ, "XDG_STATE_HOME", ".local/state")
+
+
+def _folder(environ: Mapping[str, str], variable: str, usual: str) -> Path:
+    home = Path(environ.get("HOME") or "~").expanduser()
+    return Path(environ.get(variable) or home / usual) / "dlv"
+
 
 MAX_BYTES = 4096
 _DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9]|conin\$|conout\$) *(\..*)?\Z")

@@ -16,10 +16,10 @@ from safetensors.numpy import load_file, save_file
 
 import dlv.disk.durable as durable
 import dlv.versions.add as adding
+import dlv.versions.add as staging
 import dlv.versions.checkout as checkouts
 import dlv.versions.commit as committing
 import dlv.versions.copying as copying
-import dlv.versions.staging as staging
 import dlv.weights.snapshots as snapshots
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.archiving.budgets import Policy

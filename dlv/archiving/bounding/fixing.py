@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dlv.archiving.attempts import Attempt
 from dlv.archiving.bounding.view import View
+from dlv.archiving.tryouts import Attempt
 from dlv.canonical import hash_bytes
 from dlv.kinds import Raw
 from dlv.network.graph import Node

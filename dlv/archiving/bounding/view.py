@@ -9,7 +9,7 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from dlv.archiving.attempts import Attempt, Place
+from dlv.archiving.tryouts import Attempt, Place
 from dlv.errors import Damaged, StorageError
 from dlv.kinds import Array, Piece, Raw
 from dlv.pas.coders.codecs import codec_of

@@ -11,7 +11,6 @@ from typing import Any
 
 import dlv.objects.manifest as manifests
 import dlv.repository.environment as environment
-import dlv.repository.lineage as lineage
 import dlv.versions.carrying as carrying
 import dlv.versions.version as version
 import dlv.weights.snapshots as snapshots
@@ -26,7 +25,8 @@ from dlv.objects.manifest import FileEntry, Manifest, NetworkReference, Parent
 from dlv.repository.git_files import FileStore
 from dlv.repository.handle import Repository
 from dlv.versions.carrying import Held
-from dlv.versions.publishing import NewVersion, publish
+from dlv.versions.commit import NewVersion, publish
+from dlv.versions.history import lossy_note
 from dlv.weights.snapshots import WeightFile, Weights
 from dlv.weights.store import MatrixStore
 from dlv.weights.writer import WeightWriter
@@ -118,7 +118,7 @@ def _sources(
             raise NotFound(f"the version {id_[:12]} is not there any more", hint="ask again")
         manifest = repository.manifest(id_)
         held = carrying.of_version(manifest, row.label, store)
-        lossy = lineage.lossy(repository.database, row) if held.tensors else None
+        lossy = lossy_note(repository.database, row) if held.tensors else None
         notes += [] if lossy is None else [lossy]
         found[id_] = _Source(row.label, manifest, held, *files_of(repository, manifest, name))
     return found, notes

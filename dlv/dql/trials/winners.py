@@ -15,7 +15,6 @@ import dlv.events.formats.series as curves
 import dlv.repository.environment as environment
 import dlv.training.checkpoints as checkpoints
 import dlv.versions.version as version
-import dlv.weights.catalogue as catalogue
 from dlv.adapters import settings
 from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.canonical import timestamp
@@ -31,9 +30,9 @@ from dlv.objects.manifest import Manifest, NetworkReference, Parent, SeriesRefer
 from dlv.repository.handle import Repository
 from dlv.training.ledger.ledger import Ledger
 from dlv.training.trial_files import TrialFiles
-from dlv.versions.publishing import NewVersion, publish
+from dlv.versions.commit import NewVersion, publish
 from dlv.weights.snapshots import WeightFile, Weights, store_snapshots
-from dlv.weights.store import MatrixStore
+from dlv.weights.store import MatrixStore, summary_of
 from dlv.weights.writer import PackRecord, WeightWriter
 
 VERB = "evaluate"
@@ -227,7 +226,7 @@ def _series(
         steps, values = [at for at, _ in points], [value for _, value in points]
         scalars = Scalars("", tag, steps, [0.0] * len(points), values)
         digest = curves.encode(scalars, writer.add_object)
-        summary = catalogue.summary_of(scalars, digest)
+        summary = summary_of(scalars, digest)
         found.append((SeriesReference("", tag, digest), summary))
     return found
 

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dlv.archiving.attempts import Attempt
-from dlv.archiving.bounding.figures import Figures, figures
 from dlv.archiving.bounding.fixing import fix, in_fixed_point, row_axis
-from dlv.archiving.bounding.make import Centres, Model, norms_of, usable
+from dlv.archiving.bounding.make import Centres, Figures, Model, figures, node_norms_of, usable
 from dlv.archiving.bounding.view import View
+from dlv.archiving.tryouts import Attempt
 from dlv.canonical import matrix_hash
 from dlv.kinds import Piece
 from dlv.network.graph import Input, Network, Node
@@ -109,7 +108,7 @@ def check(shelf: Shelf, name: str, array: Array, depths: tuple[int, ...]) -> lis
     """The norms at each depth, held against SVDs of what a reader sees."""
     assert usable(shelf.view, name) == depths
     made = Model(program(network()), {"w": name}, {"w": ("float32", SHAPE)})
-    (node,) = norms_of(made, Centres(made, shelf.view), {"w": depths}, {"x": (80,)})
+    (node,) = node_norms_of(made, Centres(made, shelf.view), {"w": depths}, {"x": (80,)})
     found = []
     for level in node.levels:
         near = shelf.view.level(name, level.planes)
@@ -196,7 +195,7 @@ def test_numbers_that_are_not_finite_stay(shelf: Shelf, value: float) -> None:
     name = shelf.whole(array)
     assert not shelf.fix(name)
     made = Model(program(network()), {"w": name}, {"w": ("float32", SHAPE)})
-    (node,) = norms_of(made, Centres(made, shelf.view), {"w": (1,)}, {"x": (80,)})
+    (node,) = node_norms_of(made, Centres(made, shelf.view), {"w": (1,)}, {"x": (80,)})
     assert not node.finite
     assert node.levels == ()
 
