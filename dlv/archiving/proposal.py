@@ -1,4 +1,7 @@
-"""`archive --explain`: how a matrix would be stored, what else was tried, and why not that."""
+"""A storage plan for a repository: the graph measured, the user's budgets, a solver's answer.
+
+`archive --explain` shows it for a matrix: how it would be stored, and what else was tried.
+"""
 
 from __future__ import annotations
 

@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Literal, Protocol, Self
+from typing import IO, Any, Literal, Self
 
 from dlv.canonical import WRITER, dumps, hash_bytes
 from dlv.disk.durable import storage_error
@@ -43,14 +42,6 @@ IN_MEMORY = 8 << 20  # of chunks; more goes to the disk
 BLOCK = 1 << 20
 
 
-class File(Protocol):
-    """Where chunks lie, read at any place."""
-
-    def seek(self, offset: int, whence: int = 0, /) -> int: ...
-
-    def read(self, size: int = -1, /) -> bytes: ...
-
-
 @dataclass(frozen=True)
 class Place:
     """A part of an encoding, and where its bytes are."""
@@ -72,7 +63,7 @@ class Place:
             *(self.codec, self.raw, self.blake3, self.offset + moved, self.length),
         ]
 
-    def part(self, file: File) -> Part | None:
+    def part(self, file: IO[bytes]) -> Part | None:
         """With its bytes; None if they are not there."""
         file.seek(self.offset)
         data = file.read(self.length)
@@ -96,9 +87,16 @@ class Attempt:
             IN_MEMORY, dir=str(folder)
         )
 
-    def make(self, encode: Callable[[Attempt], Encoding]) -> Self:
-        self.encoding = encode(self)
-        return self
+    @classmethod
+    def of(cls, folder: Path, encode: Callable[[Attempt], Encoding]) -> Self:
+        """Encode into a new attempt, which the caller closes."""
+        attempt = cls(folder)
+        try:
+            attempt.encoding = encode(attempt)
+        except BaseException:
+            attempt.close()
+            raise
+        return attempt
 
     def put(self, part: Part) -> None:
         encoded = part.encoded
@@ -156,12 +154,7 @@ class Attempt:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -373,12 +366,7 @@ class Tryouts:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _encode(self, choice: Choice, encoding: Encoding) -> Attempt:
@@ -401,7 +389,7 @@ class Tryouts:
                 anew=attempt.anew,
             )
 
-        return _attempt(self._folder, encode)
+        return Attempt.of(self._folder, encode)
 
     def _keep(self, choice: Choice, tried: Tried, attempt: Attempt) -> None:
         """Note the size; and the bytes, if no smaller encoding of the matrix is known."""
@@ -479,15 +467,6 @@ class Tryouts:
                 yield line
 
 
-def _attempt(folder: Path, encode: Callable[[Attempt], Encoding]) -> Attempt:
-    attempt = Attempt(folder)
-    try:
-        return attempt.make(encode)
-    except BaseException:
-        attempt.close()
-        raise
-
-
 def _materialised(target: Raw, encoding: Encoding, folder: Path) -> Attempt:
     """A matrix on its own: in fixed point where it can be, if that is smaller."""
     given = (target, encoding.dtype, encoding.shape, encoding.matrix)
@@ -498,7 +477,7 @@ def _materialised(target: Raw, encoding: Encoding, folder: Path) -> Attempt:
     for layout in layouts:
         encode = partial(encode_materialised, *given, layout=layout, effort="small")
         try:
-            made = _attempt(folder, lambda to, encode=encode: encode(put=to.put))  # type: ignore[misc]
+            made = Attempt.of(folder, lambda to, encode=encode: encode(put=to.put))  # type: ignore[misc]
         except BaseException:
             if best is not None:
                 best.close()

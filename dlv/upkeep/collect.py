@@ -42,154 +42,6 @@ from dlv.upkeep.restoring import Restored
 from dlv.upkeep.retention import Choice, Policy
 from dlv.weights.store import MatrixStore
 
-TRIAL = "trial.json"
-# A query writes the folders first, and then enters its trials into the ledger.
-SHORTEST_GRACE = datetime.timedelta(hours=1)
-
-
-@dataclass(frozen=True)
-class Unneeded:
-    """A folder, or a file of data, that may go, with what it takes."""
-
-    path: Path
-    bytes: int
-
-
-def unneeded_trials(
-    repository: Repository, grace: datetime.timedelta
-) -> tuple[list[Unneeded], str | None]:
-    """What nobody has touched for the time of grace, of no run or stopped in all of them.
-
-    Where that cannot be known nothing may go, and the second tells why.
-    """
-    folder = repository.trials_folder
-    if not folder.is_dir():
-        return [], None
-    needed: set[str] = set()
-    if repository.trials_path.exists():
-        try:
-            with trials.open_store(repository) as store:
-                needed = store.needed()
-        except DlvError as error:
-            return [], ": ".join(filter(None, (error.message, error.why)))
-    latest = (moment_of(timestamp()) - max(grace, SHORTEST_GRACE)).timestamp()
-    found = []
-    for path in sorted(folder.iterdir()):
-        if path.is_dir() and not path.is_symlink() and path.name not in (*needed, trials.EXTRACTED):
-            found += _untouched(path, latest)
-    gone = {each.path.name for each in found}
-    staying = [path for path in folder.iterdir() if is_hash(path.name) and path.name not in gone]
-    return found + _unread(folder / trials.EXTRACTED, staying, latest), None
-
-
-def _unread(data: Path, staying: Sequence[Path], latest: float) -> list[Unneeded]:
-    """Files taken out of versions that none of these trials is trained on."""
-    files = [path for path in sorted(data.iterdir()) if path.is_file()] if data.is_dir() else []
-    try:
-        read = {name for path in staying for name in _read_by(path)} if files else set()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return []  # of a trial that cannot be read nobody knows what it reads
-    return [each for path in files if path.name not in read for each in _untouched(path, latest)]
-
-
-def _read_by(trial: Path) -> list[str]:
-    """Names of the files that a trial finds its data in."""
-    if not (trial / TRIAL).exists():
-        return []
-    record = json.loads((trial / TRIAL).read_bytes())["record"]
-    return [Path(path).name for path in record.get("paths", {}).values()]
-
-
-def _untouched(path: Path, latest: float) -> list[Unneeded]:
-    with suppress(FileNotFoundError):  # whoever made it has just given it its name
-        touched, size = _extent(path)
-        return [Unneeded(path, size)] if touched < latest else []
-    return []
-
-
-def _extent(place: Path) -> tuple[float, int]:
-    """When a file, or anything in a folder, was written last; and the bytes."""
-    status = place.lstat()
-    touched, size = status.st_mtime, 0 if place.is_dir() else status.st_size
-    for path in place.rglob("*"):
-        with suppress(FileNotFoundError):  # of a trial that somebody is training
-            status = path.lstat()
-            touched, size = max(touched, status.st_mtime), size + status.st_size
-    return touched, size
-
-
-def discard_trials(repository: Repository, found: Sequence[Unneeded]) -> None:
-    """Out of sight first: half a folder would be taken for a trial."""
-    for each in found:
-        aside = repository.tmp / f"trial-{os.urandom(8).hex()}"
-        durable.move_all([(each.path, aside)])
-        if aside.is_dir():
-            shutil.rmtree(aside, ignore_errors=True)
-        else:
-            aside.unlink(missing_ok=True)
-
-
-DEAD = 0.5  # a pack of which a larger part is not needed is written again
-LEAST = 4096  # bytes that must become free, or it is not worth a new pack
-
-
-def mostly_dead(marked: Marked) -> list[Sparse]:
-    return [pack for pack in marked.sparse if pack.size - pack.live > max(LEAST, DEAD * pack.size)]
-
-
-def unused(marked: Marked) -> int:
-    """Bytes that nobody needs in packs that stay as they are."""
-    gone = {pack.name for pack in mostly_dead(marked)}
-    found = (pack.size - pack.live for pack in marked.sparse if pack.name not in gone)
-    return sum(size for size in found if size > LEAST)  # footers take something, too
-
-
-def batches(packs: Sequence[Sparse]) -> list[list[Sparse]]:
-    """So many at a time as make one or a few new packs."""
-    found: list[list[Sparse]] = []
-    size = 0
-    for pack in packs:
-        if not found or size + pack.live > reencode.BATCH:
-            found.append([])
-            size = 0
-        found[-1].append(pack)
-        size += pack.live
-    return found
-
-
-def rewrite(
-    repository: Repository,
-    marked: Marked,
-    packs: Sequence[Sparse],
-    author: str,
-    advance: Callable[[int], None],
-) -> int:
-    """Write, read back, switch the index: bytes of new packs. The caller holds `writing()`."""
-    db = repository.database
-    needed = collected.objects_in(db, marked.chunks)
-    matrices: dict[str, None] = {}
-    objects: dict[tuple[str, str], None] = {}
-    for sparse in packs:
-        with Pack(durable.path_of(repository.packs, sparse.name, SUFFIX)) as pack:
-            empty = [row.matrix for row in pack.encodings if row.empty]
-        held, others = storage.used_in(db, sparse.name)
-        matrices |= dict.fromkeys(m for m in [*held, *empty] if m in marked.matrices)
-        objects |= dict.fromkeys(other for other in others if other in needed)
-    with closing(MatrixStore.of(repository)) as store:
-        with Packing(store) as packing:
-            for name in matrices:
-                encoding = store.encoding(name)
-                if encoding is not None:
-                    packing.carry(encoding)
-            for kind, name in objects:
-                packing.carry_object(kind, name)
-            made = packing.finish(lambda names: superseded.intend(repository, names))
-        reencode.verify(repository, store, made, advance)
-        what = f"{len(packs)} pack{'s' if len(packs) > 1 else ''} without what gc takes"
-        reencode.switch(repository, store, made, author, what)
-    return sum(pack.bytes for pack in made)
-
-
 GRACE = datetime.timedelta(days=14)
 
 
@@ -456,3 +308,151 @@ def _delete(repository: Repository, request: Request, outcome: Collected) -> Non
     for place in outcome.deleted:
         quarantine.discard(place)
     outcome.deleted = before + outcome.deleted
+
+
+TRIAL = "trial.json"
+# A query writes the folders first, and then enters its trials into the ledger.
+SHORTEST_GRACE = datetime.timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Unneeded:
+    """A folder, or a file of data, that may go, with what it takes."""
+
+    path: Path
+    bytes: int
+
+
+def unneeded_trials(
+    repository: Repository, grace: datetime.timedelta
+) -> tuple[list[Unneeded], str | None]:
+    """What nobody has touched for the time of grace, of no run or stopped in all of them.
+
+    Where that cannot be known nothing may go, and the second tells why.
+    """
+    folder = repository.trials_folder
+    if not folder.is_dir():
+        return [], None
+    needed: set[str] = set()
+    if repository.trials_path.exists():
+        try:
+            with trials.open_store(repository) as store:
+                needed = store.needed()
+        except DlvError as error:
+            return [], ": ".join(filter(None, (error.message, error.why)))
+    latest = (moment_of(timestamp()) - max(grace, SHORTEST_GRACE)).timestamp()
+    found = []
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and not path.is_symlink() and path.name not in (*needed, trials.EXTRACTED):
+            found += _untouched(path, latest)
+    gone = {each.path.name for each in found}
+    staying = [path for path in folder.iterdir() if is_hash(path.name) and path.name not in gone]
+    return found + _unread(folder / trials.EXTRACTED, staying, latest), None
+
+
+def _unread(data: Path, staying: Sequence[Path], latest: float) -> list[Unneeded]:
+    """Files taken out of versions that none of these trials is trained on."""
+    files = [path for path in sorted(data.iterdir()) if path.is_file()] if data.is_dir() else []
+    try:
+        read = {name for path in staying for name in _read_by(path)} if files else set()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return []  # of a trial that cannot be read nobody knows what it reads
+    return [each for path in files if path.name not in read for each in _untouched(path, latest)]
+
+
+def _read_by(trial: Path) -> list[str]:
+    """Names of the files that a trial finds its data in."""
+    if not (trial / TRIAL).exists():
+        return []
+    record = json.loads((trial / TRIAL).read_bytes())["record"]
+    return [Path(path).name for path in record.get("paths", {}).values()]
+
+
+def _untouched(path: Path, latest: float) -> list[Unneeded]:
+    with suppress(FileNotFoundError):  # whoever made it has just given it its name
+        touched, size = _extent(path)
+        return [Unneeded(path, size)] if touched < latest else []
+    return []
+
+
+def _extent(place: Path) -> tuple[float, int]:
+    """When a file, or anything in a folder, was written last; and the bytes."""
+    status = place.lstat()
+    touched, size = status.st_mtime, 0 if place.is_dir() else status.st_size
+    for path in place.rglob("*"):
+        with suppress(FileNotFoundError):  # of a trial that somebody is training
+            status = path.lstat()
+            touched, size = max(touched, status.st_mtime), size + status.st_size
+    return touched, size
+
+
+def discard_trials(repository: Repository, found: Sequence[Unneeded]) -> None:
+    """Out of sight first: half a folder would be taken for a trial."""
+    for each in found:
+        aside = repository.tmp / f"trial-{os.urandom(8).hex()}"
+        durable.move_all([(each.path, aside)])
+        if aside.is_dir():
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            aside.unlink(missing_ok=True)
+
+
+DEAD = 0.5  # a pack of which a larger part is not needed is written again
+LEAST = 4096  # bytes that must become free, or it is not worth a new pack
+
+
+def mostly_dead(marked: Marked) -> list[Sparse]:
+    return [pack for pack in marked.sparse if pack.size - pack.live > max(LEAST, DEAD * pack.size)]
+
+
+def unused(marked: Marked) -> int:
+    """Bytes that nobody needs in packs that stay as they are."""
+    gone = {pack.name for pack in mostly_dead(marked)}
+    found = (pack.size - pack.live for pack in marked.sparse if pack.name not in gone)
+    return sum(size for size in found if size > LEAST)  # footers take something, too
+
+
+def batches(packs: Sequence[Sparse]) -> list[list[Sparse]]:
+    """So many at a time as make one or a few new packs."""
+    found: list[list[Sparse]] = []
+    size = 0
+    for pack in packs:
+        if not found or size + pack.live > reencode.BATCH:
+            found.append([])
+            size = 0
+        found[-1].append(pack)
+        size += pack.live
+    return found
+
+
+def rewrite(
+    repository: Repository,
+    marked: Marked,
+    packs: Sequence[Sparse],
+    author: str,
+    advance: Callable[[int], None],
+) -> int:
+    """Write, read back, switch the index: bytes of new packs. The caller holds `writing()`."""
+    db = repository.database
+    needed = collected.objects_in(db, marked.chunks)
+    matrices: dict[str, None] = {}
+    objects: dict[tuple[str, str], None] = {}
+    for sparse in packs:
+        with Pack(durable.path_of(repository.packs, sparse.name, SUFFIX)) as pack:
+            empty = [row.matrix for row in pack.encodings if row.empty]
+        held, others = storage.used_in(db, sparse.name)
+        matrices |= dict.fromkeys(m for m in [*held, *empty] if m in marked.matrices)
+        objects |= dict.fromkeys(other for other in others if other in needed)
+    with closing(MatrixStore.of(repository)) as store:
+        with Packing(store) as packing:
+            for name in matrices:
+                encoding = store.encoding(name)
+                if encoding is not None:
+                    packing.carry(encoding)
+            for kind, name in objects:
+                packing.carry_object(kind, name)
+            made = packing.finish(lambda names: superseded.intend(repository, names))
+        reencode.verify(repository, store, made, advance)
+        what = f"{len(packs)} pack{'s' if len(packs) > 1 else ''} without what gc takes"
+        reencode.switch(repository, store, made, author, what)
+    return sum(pack.bytes for pack in made)

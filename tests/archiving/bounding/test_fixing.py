@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -25,6 +25,7 @@ from dlv.pas.layouts.fixed import Fixed
 from dlv.pas.layouts.registry import default_layout
 from dlv.pas.layouts.segments import Layout
 from dlv.pas.level import Level, Unusable
+from dlv.weights.store import MatrixStore
 
 Array = NDArray[Any]
 SHAPE = (24, 80)
@@ -54,10 +55,10 @@ class Shelf:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.view = View(Nothing())
+        self.view = View(cast(MatrixStore, Nothing()))
 
     def put(self, encode: Callable[..., Encoding], *given: Any, **more: Any) -> None:
-        self.view.put(Attempt(self.folder).make(lambda made: encode(*given, made.put, **more)))
+        self.view.put(Attempt.of(self.folder, lambda made: encode(*given, made.put, **more)))
 
     def whole(self, array: Array, layout: Layout | None = None) -> str:
         name = name_of(array)
