@@ -17,10 +17,11 @@ from dlv.kinds import Piece, Raw
 from dlv.metadata import matrices, storage
 from dlv.metadata.database import Database
 from dlv.metadata.matrices import PackIndex
+from dlv.pas.chunks import SUFFIX
 from dlv.pas.encode import Encoded, Part, encode_elements, encode_object
 from dlv.pas.footer import Encoding, pieces_of
 from dlv.pas.layouts.registry import default_layout
-from dlv.pas.packs import MAX_OBJECT_CHUNK, SUFFIX, Pack
+from dlv.pas.packs import MAX_OBJECT_CHUNK, Pack
 from dlv.pas.spool import BUFFER, Owner, Pending, lane_of
 from dlv.repository.handle import Repository
 from dlv.weights.store import MatrixStore, gone

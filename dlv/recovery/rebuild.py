@@ -20,9 +20,10 @@ from dlv.metadata import collected, dump, facts, matrices, versions
 from dlv.metadata.database import Database
 from dlv.objects.fact import Fact, decode_fact
 from dlv.objects.manifest import Manifest, decode
+from dlv.pas.chunks import SUFFIX
 from dlv.pas.deltas.links import link_of
 from dlv.pas.footer import Encoding, Footer, pieces_of
-from dlv.pas.packs import SUFFIX, Pack
+from dlv.pas.packs import Pack
 from dlv.repository.change_marks import Standing
 from dlv.repository.handle import HEAD, NEXT, Repository, read_object, stored
 from dlv.weights.store import MatrixStore, insert_version, stored_network, stored_summary

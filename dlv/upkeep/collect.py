@@ -34,7 +34,8 @@ from dlv.canonical import is_hash, moment_of, timestamp
 from dlv.errors import DlvError, StorageError
 from dlv.metadata import collected, dump, storage
 from dlv.metadata.facts import newest
-from dlv.pas.packs import SUFFIX, Pack
+from dlv.pas.chunks import SUFFIX
+from dlv.pas.packs import Pack
 from dlv.repository.handle import Repository
 from dlv.repository.quarantine import Place
 from dlv.upkeep.mark import Hidden, Marked, Roots, Sparse

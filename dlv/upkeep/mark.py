@@ -21,7 +21,8 @@ from dlv.metadata import collected, dump, facts, matrices, usage, versions
 from dlv.metadata.database import Database
 from dlv.metadata.usage import Holding, Need
 from dlv.metadata.versions import SnapshotRow, Version
-from dlv.pas.packs import SUFFIX, Pack
+from dlv.pas.chunks import SUFFIX
+from dlv.pas.packs import Pack
 from dlv.repository.handle import Repository
 from dlv.versions.reachable import needs, skeletons
 from dlv.weights.store import MatrixStore

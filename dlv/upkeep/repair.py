@@ -25,8 +25,9 @@ from dlv.kinds import Piece, Raw
 from dlv.metadata import bounds, collected, dump, matrices, storage, versions
 from dlv.metadata.matrices import PackIndex
 from dlv.objects.manifest import Manifest
+from dlv.pas.chunks import SUFFIX
 from dlv.pas.footer import Encoding
-from dlv.pas.packs import SUFFIX, Pack
+from dlv.pas.packs import Pack
 from dlv.repository.handle import Repository
 from dlv.upkeep.check import Progress, Report
 from dlv.upkeep.copies import Copies, mend_files

@@ -15,11 +15,12 @@ from dlv.canonical import hash_bytes, matrix_hash, matrix_hasher
 from dlv.disk.durable import READ_SIZE, TemporaryFile, publish_all
 from dlv.errors import Conflict, DlvError
 from dlv.kinds import Piece, Raw
+from dlv.pas.chunks import SUFFIX
 from dlv.pas.encode import Encoded, encode_elements, encode_object
 from dlv.pas.footer import Encoding, Footer
 from dlv.pas.layouts.segments import default_layout, element_bytes, matrix_bytes
 from dlv.pas.layouts.table import Coding, Finder
-from dlv.pas.packs import MAX_OBJECT_CHUNK, SUFFIX
+from dlv.pas.packs import MAX_OBJECT_CHUNK
 from dlv.pas.spool import BUFFER, Owner, Pending, Spool, lane_of
 
 
