@@ -48,7 +48,7 @@ def read_settings(path: str | None, settings: Sequence[str]) -> Asked:
             raise UsageError(f"`{item}` is not of the form K=V", hint="--set data.scale=1/255")
         _put(found, key.strip(), value(text.strip()))
     return Asked(
-        data=Settings.of(found.get("data", {})),
+        data=Settings.from_table(found.get("data", {})),
         input_data=_text(found, "input_data"),
         batch=_count(found, "batch_size"),
         precision=_one_of(found, "precision", PRECISIONS),

@@ -13,8 +13,8 @@ from typing import BinaryIO
 import numpy as np
 
 import dlv.disk.user_files as user_files
+from dlv.adapters import npz as npy
 from dlv.adapters.data.columns import Column, Held
-from dlv.adapters.numpy import npy
 from dlv.errors import Conflict, UsageError
 from dlv.evaluation.answers import OPEN, Evaluation
 from dlv.evaluation.rows import Rows

@@ -15,7 +15,7 @@ import dlv.versions.history as lineage
 import dlv.weights.inventory as inventory
 import dlv.weights.reading.interval_statistics as interval_statistics
 import dlv.weights.statistics as weight_statistics
-from dlv.adapters.checkpoint import ITEM_BYTES
+from dlv.dtypes import ITEM_BYTES
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.metadata import metrics
 from dlv.metadata.metrics import Summary as Metric
