@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 import dlv.versions.add as adding
+import dlv.versions.add as staging
 import dlv.versions.commit as committing
-import dlv.versions.staging as staging
 from dlv.adapters import network_json, safetensors
 from dlv.adapters.checkpoint import Tensor
 from dlv.network.verify import verify

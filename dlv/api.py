@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Self
 import dlv.repository.revisions as revisions
 import dlv.versions.add as adding
 import dlv.versions.commit as committing
-import dlv.versions.live_model as live_model
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.config import WAIT, Config
 from dlv.disk.locks import SECONDS, Patience
@@ -23,9 +22,9 @@ from dlv.metadata.staged import StagedFile
 from dlv.objects.manifest import check_name
 from dlv.repository.handle import Repository
 from dlv.runs import Run, Spool
+from dlv.versions.add import Request as AddRequest
 from dlv.versions.commit import Committed
-from dlv.versions.live_model import unwrapped
-from dlv.versions.staging import Request as AddRequest
+from dlv.versions.draft import network_of, unwrapped, weights_of
 from dlv.versions.version import Version, author
 
 if TYPE_CHECKING:
@@ -219,7 +218,7 @@ class Repo:
         """
         spool = Spool(self.repository.path)
         try:
-            spool.save(live_model.weights_of(model), None, in_order=True)
+            spool.save(weights_of(model), None, in_order=True)
             made = self._commit(
                 message or f"logged {type(model).__name__}",
                 name=name,
@@ -227,7 +226,7 @@ class Repo:
                 parameters=parameters or {},
                 series=[_series(tag, points) for tag, points in (metrics or {}).items()],
                 **self._line(name, parents),
-                network=live_model.network_of(model, example),
+                network=network_of(model, example),
             )
         finally:
             spool.discard()

@@ -14,13 +14,13 @@ from typing import Any, Generic, Self, SupportsFloat, TypeVar
 
 import dlv.disk.paths as paths
 import dlv.disk.user_files as user_files
-import dlv.versions.live_model as live_model
 import dlv.weights.arrays as arrays
 from dlv.adapters import registry
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.errors import DlvError, UsageError
 from dlv.events.formats.series import Scalars
 from dlv.metadata.staged import StagedFile
+from dlv.versions.draft import network_of, weights_of
 
 
 class Spool:
@@ -119,7 +119,7 @@ class Run(Generic[V]):
         `in_order` keeps the order of the names, and which of them share their elements.
         """
         if not isinstance(weights, Mapping):  # a module itself
-            weights, in_order = live_model.weights_of(weights), True
+            weights, in_order = weights_of(weights), True
         self._spool.save(weights, self._next(step), in_order=in_order)
 
     def forget(self, step: int) -> None:
@@ -131,9 +131,9 @@ class Run(Generic[V]):
 
         `example` is what the module is called with: a tensor, a tuple, or a dict of arguments.
         """
-        self._spool.save(live_model.weights_of(model), self._next(step), in_order=True)
+        self._spool.save(weights_of(model), self._next(step), in_order=True)
         if not self._described:
-            self.network, self._described = live_model.network_of(model, example), True
+            self.network, self._described = network_of(model, example), True
 
     def _next(self, step: int | None) -> int:
         if step is not None:

@@ -36,8 +36,8 @@ from dlv.archiving.archive import Archived, archive
 from dlv.archiving.budgets import Policy
 from dlv.archiving.proposal import Request as ArchiveRequest
 from dlv.repository.handle import Repository
+from dlv.versions.add import Request as AddRequest
 from dlv.versions.commit import Request
-from dlv.versions.staging import Request as AddRequest
 
 # How long one example takes says nothing on a busy machine.
 hypothesis.settings.register_profile("dlv", deadline=None)

@@ -20,7 +20,7 @@ import dlv.versions.add as adding
 import dlv.versions.commit as committing
 from dlv.network.verify import verify
 from dlv.repository.handle import Repository
-from dlv.versions.staging import Request
+from dlv.versions.add import Request
 
 DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits"
 RUNS = {"base": 6, "head": 2, "five": 3, "reseed": 2}

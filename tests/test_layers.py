@@ -96,7 +96,7 @@ HOMES = {
 # No numpy in these, nor in anything that they import when they are loaded.
 WITHOUT_NUMPY = (
     "cli.py errors.py config.py repository/handle.py repository/revisions.py"
-    " versions/staging.py versions/status.py versions/history.py"
+    " versions/add.py versions/status.py versions/history.py"
     " terminal/output.py terminal/table.py terminal/completion.py metadata/ commands/"
     " network/graph.py network/selector.py network/templates.py network/edits/edit.py"
     " adapters/detect.py dql/words/ast.py dql/words/parser.py dql/bind/queries.py"

@@ -10,16 +10,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import IO, Any, Literal, Self
 
-from dlv.archiving.attempts import Attempt, Place
 from dlv.canonical import WRITER, dumps, hash_bytes
 from dlv.disk.durable import storage_error
 from dlv.errors import StorageError
@@ -28,6 +27,7 @@ from dlv.pas.coders import small
 from dlv.pas.coders.codecs import choose
 from dlv.pas.encode import (
     SMALL,
+    Encoded,
     Part,
     encode_delta,
     encode_materialised,
@@ -37,6 +37,126 @@ from dlv.pas.footer import Encoding
 from dlv.pas.layouts.fixed import Fixed
 from dlv.pas.layouts.registry import default_layout
 from dlv.pas.layouts.segments import Layout, split_matrix
+
+IN_MEMORY = 8 << 20  # of chunks; more goes to the disk
+BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Place:
+    """A part of an encoding, and where its bytes are."""
+
+    kind: str
+    plane: int | None
+    start: int
+    count: int
+    codec: Any
+    raw: int
+    blake3: str
+    offset: int
+    length: int
+
+    def row(self, moved: int) -> list[Any]:
+        """As notes list it, `moved` bytes further on."""
+        return [
+            *(self.kind, self.plane, self.start, self.count),
+            *(self.codec, self.raw, self.blake3, self.offset + moved, self.length),
+        ]
+
+    def part(self, file: IO[bytes]) -> Part | None:
+        """With its bytes; None if they are not there."""
+        file.seek(self.offset)
+        data = file.read(self.length)
+        while len(data) < self.length and (more := file.read(self.length - len(data))):
+            data += more  # a file system may give only part of it
+        if len(data) != self.length or hash_bytes(data) != self.blake3:
+            return None
+        encoded = Encoded(self.codec, data, self.raw, self.blake3)
+        return Part(self.kind, self.plane, self.start, self.count, encoded)
+
+
+class Attempt:
+    """Takes the parts of an encoding as they are made, and gives them back."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.places: list[Place] = []
+        self.encoding: Encoding | None = None
+        self.stored = 0
+        self._file: IO[bytes] = tempfile.SpooledTemporaryFile(  # noqa: SIM115
+            IN_MEMORY, dir=str(folder)
+        )
+
+    @classmethod
+    def of(cls, folder: Path, encode: Callable[[Attempt], Encoding]) -> Self:
+        """Encode into a new attempt, which the caller closes."""
+        attempt = cls(folder)
+        try:
+            attempt.encoding = encode(attempt)
+        except BaseException:
+            attempt.close()
+            raise
+        return attempt
+
+    def put(self, part: Part) -> None:
+        encoded = part.encoded
+        self.places.append(
+            Place(
+                *(part.kind, part.plane, part.start, part.count, encoded.codec, encoded.raw),
+                *(encoded.blake3, self.stored, len(encoded.data)),
+            )
+        )
+        try:
+            self._file.write(encoded.data)
+        except OSError as error:
+            raise storage_error("write in", self.folder, error) from error
+        self.stored += len(encoded.data)
+
+    def anew(self) -> None:
+        """Forget what was put so far."""
+        self.places.clear()
+        self.stored = 0
+        try:
+            self._file.seek(0)
+            self._file.truncate()
+        except OSError as error:
+            raise storage_error("write in", self.folder, error) from error
+
+    def parts(self) -> Iterator[Part]:
+        """All of them again, one at a time."""
+        for place in self.places:
+            part = self.read(place)
+            if part is None:
+                raise StorageError(
+                    f"what was written in {self.folder} does not read back",
+                    why="the disk or the memory of this machine is at fault",
+                )
+            yield part
+
+    def read(self, place: Place) -> Part | None:
+        """One of the parts with its bytes; None if they do not read back."""
+        try:
+            return place.part(self._file)
+        except OSError as error:
+            raise storage_error("read in", self.folder, error) from error
+
+    def copy(self, descriptor: int) -> None:
+        """All bytes to the end of another file."""
+        self._file.seek(0)
+        while block := self._file.read(BLOCK):
+            view = memoryview(block)
+            while len(view):
+                view = view[os.write(descriptor, view) :]
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
 
 Kind = Literal["materialise", "xor", "sub", "context"]
 
@@ -246,12 +366,7 @@ class Tryouts:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _encode(self, choice: Choice, encoding: Encoding) -> Attempt:
@@ -274,7 +389,7 @@ class Tryouts:
                 anew=attempt.anew,
             )
 
-        return _attempt(self._folder, encode)
+        return Attempt.of(self._folder, encode)
 
     def _keep(self, choice: Choice, tried: Tried, attempt: Attempt) -> None:
         """Note the size; and the bytes, if no smaller encoding of the matrix is known."""
@@ -352,15 +467,6 @@ class Tryouts:
                 yield line
 
 
-def _attempt(folder: Path, encode: Callable[[Attempt], Encoding]) -> Attempt:
-    attempt = Attempt(folder)
-    try:
-        return attempt.make(encode)
-    except BaseException:
-        attempt.close()
-        raise
-
-
 def _materialised(target: Raw, encoding: Encoding, folder: Path) -> Attempt:
     """A matrix on its own: in fixed point where it can be, if that is smaller."""
     given = (target, encoding.dtype, encoding.shape, encoding.matrix)
@@ -371,7 +477,7 @@ def _materialised(target: Raw, encoding: Encoding, folder: Path) -> Attempt:
     for layout in layouts:
         encode = partial(encode_materialised, *given, layout=layout, effort="small")
         try:
-            made = _attempt(folder, lambda to, encode=encode: encode(put=to.put))  # type: ignore[misc]
+            made = Attempt.of(folder, lambda to, encode=encode: encode(put=to.put))  # type: ignore[misc]
         except BaseException:
             if best is not None:
                 best.close()

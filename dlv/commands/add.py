@@ -70,7 +70,7 @@ def run(
         call.output.message(f"running {code}, which takes some seconds")
     with call.progress("reading") as bar:
         import dlv.versions.add as adding
-        import dlv.versions.staging as staging
+        import dlv.versions.add as staging
 
         added = adding.add(
             call.repository,

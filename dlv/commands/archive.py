@@ -89,7 +89,7 @@ def run(call: Invocation, refs: tuple[str, ...], **given: Any) -> None:
     options = {name: given[name] for name in _ASKED.split()}
     asked = planning.request(call, refs, scheme=given["retrieval"], **options)
     if given["explain"] is not None:
-        import dlv.archiving.explain as explain
+        import dlv.archiving.proposal as explain
 
         found = explain.explain(call.repository, asked, given["explain"], progress=call.progress)
         document, blocks = view.explained(found)

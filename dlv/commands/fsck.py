@@ -53,7 +53,7 @@ def run(
         mended = None
         if repair:
             import dlv.upkeep.repair as repairing
-            import dlv.upkeep.repairing.small_files as small_files
+            import dlv.upkeep.small_files as small_files
 
             path = None if source is None else call.directory / source
             small = small_files.mend(repository)  # first: settings may be among them

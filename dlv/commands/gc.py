@@ -64,8 +64,8 @@ def run(
         call.output.hint("versions are removed as before gc; dlv undo --list shows how to go on")
         return
     import dlv.upkeep.collect as collect
-    import dlv.upkeep.collecting.policy as policies
-    import dlv.upkeep.collecting.roots as roots
+    import dlv.upkeep.mark as roots
+    import dlv.upkeep.retention as policies
 
     request = collect.Request(
         roots.duration(grace if grace is not None else str(call.config.get("gc.grace"))),

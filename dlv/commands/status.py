@@ -89,7 +89,7 @@ def _rows(found: Status) -> list[tuple[str, str, str, str, str]]:
         what = change.problem or f"{file.role}{step}"
         following = _COMMIT
         if change.problem:
-            import dlv.versions.staging as staging
+            import dlv.versions.add as staging
 
             gone = change.problem.startswith("gone")
             following = "dlv add --remove {}" if gone else staging.again(file, "{}")

@@ -15,7 +15,6 @@ import dlv.curves.frozen as frozen_curves
 import dlv.curves.ingest as ingest
 import dlv.curves.projections as projections
 import dlv.repository.revisions as revisions
-import dlv.weights.catalogue as catalogue
 from dlv.curves.network_graphs import graph_nodes
 from dlv.curves.restart_views import advice, under
 from dlv.curves.store import LIVE, CurveStore, curves_of
@@ -37,7 +36,7 @@ from dlv.metadata import curve_writing as rows
 from dlv.metadata import versions
 from dlv.metadata.versions import Version
 from dlv.repository.handle import Repository
-from dlv.weights.store import MatrixStore
+from dlv.weights.store import MatrixStore, stored_network
 
 RELOAD = 5.0  # seconds between two looks for what is new
 PATIENCE = 3.0  # seconds of the first look that somebody waits for
@@ -268,7 +267,7 @@ class VersionsBoard(Board):
             return
         plugin, content = (TAGGED, TAGGED_CONTENT) if own else (PLUGIN, b"")
         with closing(MatrixStore.of(self._repository)) as objects:
-            network = catalogue.network(objects, manifest.network.id)
+            network = stored_network(objects, manifest.network.id)
         batch = Batch()
         blob = graph_def(graph_nodes(network))
         batch.add(

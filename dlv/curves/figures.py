@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from operator import gt
 
 import dlv.repository.revisions as revisions
-import dlv.weights.catalogue as catalogue
 from dlv.canonical import NON_FINITE, float_of
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.events.formats.series import ADVICE, Scalars
@@ -18,7 +17,7 @@ from dlv.metadata.database import Database
 from dlv.metadata.metrics import Summary, summarise
 from dlv.metadata.versions import Version
 from dlv.repository.handle import Repository
-from dlv.weights.store import MatrixStore
+from dlv.weights.store import MOST_POINTS, MatrixStore, stored_series, summary_of
 
 CURVE = 16  # points of the small curve
 
@@ -67,7 +66,7 @@ def curves(
     tested: dict[tuple[str, str], Scalars] = {}
     for version in {r.version.id: r.version for r in found}.values():
         for scalars in evaluations(db, version):
-            summary = catalogue.summary_of(scalars, "")
+            summary = summary_of(scalars, "")
             tested[version.id, summary.name] = scalars
             rows.append((version, summary))
     if series:
@@ -84,10 +83,10 @@ def curves(
     for version, summary in rows:
         points = None
         known = policy == "marked" or not summary.hash  # its figures are what is asked for
-        if whole or steps or not known or (courses and summary.n <= catalogue.MOST_POINTS):
+        if whole or steps or not known or (courses and summary.n <= MOST_POINTS):
             points = tested.get((version.id, summary.name))
             if points is None or summary.hash:
-                points = catalogue.series(store, summary.hash, policy)
+                points = stored_series(store, summary.hash, policy)
             if restarts is None and any(map(gt, points.steps, points.steps[1:])):
                 back.append(f"`{summary.name}` of {version.label}")
             if steps is not None:

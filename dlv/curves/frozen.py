@@ -22,8 +22,7 @@ from dlv.metadata.metrics import Summary, summarise
 from dlv.metadata.versions import Version
 from dlv.objects.manifest import Manifest
 from dlv.repository.handle import Repository
-from dlv.weights.catalogue import Objects
-from dlv.weights.store import MatrixStore
+from dlv.weights.store import MatrixStore, Objects
 
 BATCH = 16 << 20
 REPOSITORY = ""  # the experiment of committed versions

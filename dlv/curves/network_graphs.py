@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import dlv.weights.catalogue as catalogue
 from dlv.events.formats.pbtxt import GraphNode
 from dlv.network.graph import Network, Node, Port
+from dlv.weights.store import node_figures
 
 MANY = 5  # of one operation in one scope are drawn as one
 _KINDS = (bool, int, float, str, list, tuple)
@@ -16,7 +16,7 @@ _KINDS = (bool, int, float, str, list, tuple)
 
 def graph_nodes(network: Network) -> Iterator[GraphNode]:
     """Inputs, constants, then the layers in their order; `block.0.conv` becomes a nested name."""
-    figures = catalogue.node_figures(network)
+    figures = node_figures(network)
     names = _nested(network)
     ops = _told_apart(network, names)
 

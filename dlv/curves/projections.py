@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 
 import dlv.weights.arrays as arrays
-import dlv.weights.catalogue as catalogue
 from dlv.events.formats.pbtxt import quoted
 from dlv.network.graph import Network
 from dlv.network.ops.op import op_of
 from dlv.objects.manifest import Manifest
-from dlv.weights.store import MatrixStore
+from dlv.weights.store import MatrixStore, stored_network
 
 ROWS = 2000  # of a matrix, at equal distances
 VALUES = 2_000_000  # of all matrices of a board: they are written as text
@@ -41,7 +40,7 @@ def write_projection(folder: Path, manifest: Manifest, store: MatrixStore, room:
     reference = manifest.network
     if reference is None or manifest.own is None:
         return 0
-    network = catalogue.network(store, reference.id)
+    network = stored_network(store, reference.id)
     config = ""
     written = 0
     for matrix in _matrices(manifest, network):

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 import dlv.disk.durable as durable
 import dlv.disk.locks as locks
-import dlv.disk.rights as rights
 from dlv.disk.locks import Patience
 from dlv.disk.mounts import network_disk
 from dlv.events.formats import chunks
@@ -38,7 +37,7 @@ class CurveStore:
     def open(cls, path: Path, patience: Patience | None = None) -> CurveStore:
         """Of a repository this is `.dlv/live.db`; made if it is not there."""
         made = cls(open_curves(path, wal=not network_disk(path.parent), patience=patience))
-        rights.inherit(*(f"{path}{end}" for end in ("", "-wal", "-shm")))
+        durable.inherit_rights(*(f"{path}{end}" for end in ("", "-wal", "-shm")))
         return made
 
     def close(self) -> None:

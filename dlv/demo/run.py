@@ -19,8 +19,8 @@ from dlv.errors import Conflict
 from dlv.metadata import versions
 from dlv.metadata.versions import Version
 from dlv.repository.handle import Repository
+from dlv.versions.add import Request as AddRequest
 from dlv.versions.commit import Committed
-from dlv.versions.staging import Request as AddRequest
 
 TAG = "candidate"
 NEXT_STEP = 700

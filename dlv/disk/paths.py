@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -174,3 +174,18 @@ def hash_file(
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
         raise Conflict(f"{path} is being written to", hint="add it again when it is complete")
     return running.hexdigest(), after
+
+
+def cache(environ: Mapping[str, str]) -> Path:
+    """What can be made again."""
+    return _folder(environ, "XDG_CACHE_HOME", ".cache")
+
+
+def state(environ: Mapping[str, str]) -> Path:
+    """What one would miss, but can do without: a history of what was typed."""
+    return _folder(environ, "XDG_STATE_HOME", ".local/state")
+
+
+def _folder(environ: Mapping[str, str], variable: str, usual: str) -> Path:
+    home = Path(environ.get("HOME") or "~").expanduser()
+    return Path(environ.get(variable) or home / usual) / "dlv"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import dlv.disk.folders as folders
+import dlv.disk.paths as folders
 import dlv.dql.execute as execute
 from dlv.dql.outcome import (
     Explained,

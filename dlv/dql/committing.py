@@ -14,11 +14,9 @@ from typing import Any
 import dlv.events.formats.series as curves
 import dlv.objects.manifest as manifests
 import dlv.repository.environment as environment
-import dlv.repository.lineage as lineage
 import dlv.training.checkpoints as checkpoints
 import dlv.versions.carrying as carrying
 import dlv.versions.version as version
-import dlv.weights.catalogue as catalogue
 import dlv.weights.snapshots as snapshots
 from dlv.adapters import settings
 from dlv.adapters.checkpoint import Checkpoint, Tensor
@@ -37,9 +35,10 @@ from dlv.repository.handle import Repository
 from dlv.training.ledger.ledger import Ledger
 from dlv.training.trial_files import TrialFiles
 from dlv.versions.carrying import Held
-from dlv.versions.publishing import NewVersion, publish
+from dlv.versions.commit import NewVersion, publish
+from dlv.versions.history import lossy_note
 from dlv.weights.snapshots import WeightFile, Weights, store_snapshots
-from dlv.weights.store import MatrixStore
+from dlv.weights.store import MatrixStore, summary_of
 from dlv.weights.writer import PackRecord, WeightWriter
 
 FORMAT = "safetensors"  # in which a checkout writes weights that came from no file
@@ -132,7 +131,7 @@ def _sources(
             raise NotFound(f"the version {id_[:12]} is not there any more", hint="ask again")
         manifest = repository.manifest(id_)
         held = carrying.of_version(manifest, row.label, store)
-        lossy = lineage.lossy(repository.database, row) if held.tensors else None
+        lossy = lossy_note(repository.database, row) if held.tensors else None
         notes += [] if lossy is None else [lossy]
         found[id_] = _Source(row.label, manifest, held, *files_of(repository, manifest, name))
     return found, notes
@@ -400,7 +399,7 @@ def _series(
         steps, values = [at for at, _ in points], [value for _, value in points]
         scalars = Scalars("", tag, steps, [0.0] * len(points), values)
         digest = curves.encode(scalars, writer.add_object)
-        summary = catalogue.summary_of(scalars, digest)
+        summary = summary_of(scalars, digest)
         found.append((SeriesReference("", tag, digest), summary))
     return found
 

@@ -83,13 +83,11 @@ class Points:
         wanted = next((each for each in summaries if each.name == name), None)
         if wanted is None:
             return {}
-        import dlv.weights.catalogue as catalogue
+        import dlv.weights.store as weights
 
         if self._store is None:
-            import dlv.weights.store as weights
-
             self._store = weights.MatrixStore.of(self._repository)
-        points = catalogue.series(self._store, wanted.hash)
+        points = weights.stored_series(self._store, wanted.hash)
         return dict(zip(points.steps, points.values, strict=True))
 
 
@@ -308,12 +306,10 @@ class _Run:
         self.made.append((made, {origin.version: origin for origin in found}))
         last = work is self.bound.derivations[-1] and self.bound.evaluation is None
         if not last or self.bound.query is not None:
-            import dlv.weights.catalogue as catalogue
+            import dlv.weights.store as weights
 
             derived = [
-                DerivedNetwork(
-                    model.source_id, model.network, catalogue.node_figures(model.network)
-                )
+                DerivedNetwork(model.source_id, model.network, weights.node_figures(model.network))
                 for model in made.models
             ]
             self.batches.append(insert_derived(self.repository.database, derived))

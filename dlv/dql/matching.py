@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
-import dlv.weights.catalogue as catalogue
 from dlv.dql.bind.bound import Chosen
 from dlv.metadata.networks import NodeFigures
 from dlv.metadata.select.relations import (
@@ -32,6 +31,7 @@ from dlv.network.graph import Network, Node
 from dlv.network.graph import plain as written
 from dlv.network.patterns import attributes_of
 from dlv.network.selector import searching
+from dlv.weights.store import node_figures
 
 Attribute = Callable[[str], Any]
 
@@ -275,7 +275,7 @@ class Layers:
 
     @cached_property
     def _figures(self) -> Mapping[str, NodeFigures]:
-        return catalogue.node_figures(self.network)
+        return node_figures(self.network)
 
 
 def caught(pattern: Any, text: str) -> dict[int, str] | None:

@@ -12,7 +12,6 @@ from numpy.typing import DTypeLike
 
 import dlv.repository.revisions as revisions
 import dlv.weights.arrays as arrays
-import dlv.weights.catalogue as catalogue
 import dlv.weights.inventory as inventory
 from dlv.dtypes import tensor_bytes
 from dlv.errors import NotFound, UsageError, nearest
@@ -22,7 +21,7 @@ from dlv.network.graph import Network
 from dlv.network.program import Program, program
 from dlv.objects.manifest import Manifest, Snapshot
 from dlv.repository.handle import Repository
-from dlv.weights.store import MatrixStore
+from dlv.weights.store import MatrixStore, stored_network
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class Model:
                 hint=f"dlv desc {version.label}",
             )
         store = MatrixStore.of(repository)
-        network = catalogue.network(store, manifest.network.id)
+        network = stored_network(store, manifest.network.id)
         held = {matrix.name: matrix for matrix in inventory.matrices(manifest, index)}
         tensors = {name: (each.dtype, each.shape) for name, each in held.items()}
         _check_nodes(network, until, version.label)

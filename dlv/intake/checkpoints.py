@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import dlv.repository.environment as environment
-import dlv.versions.staging as staging
+import dlv.versions.add as staging
 import dlv.weights.snapshots as snapshots
 from dlv.canonical import timestamp
 from dlv.errors import Conflict, UsageError
@@ -18,7 +18,7 @@ from dlv.metadata.staged import StagedFile
 from dlv.metadata.versions import Version
 from dlv.objects.manifest import Manifest, Parent, Snapshot, TensorEntry, check_name
 from dlv.repository.handle import Repository
-from dlv.versions.publishing import NewVersion, publish
+from dlv.versions.commit import NewVersion, publish
 from dlv.weights.snapshots import WeightFile, Weights
 from dlv.weights.store import MatrixStore
 from dlv.weights.writer import WeightWriter
@@ -68,7 +68,7 @@ def import_checkpoints(repository: Repository, request: Request) -> Imported:
     if versions.by_tag(db, request.name) is not None:
         raise Conflict(f"`{request.name}` is a tag already", hint="choose another name")
     asked = staging.Request(role="snapshot", optimizer=request.optimizer)
-    added = staging.add(repository.root, request.here, request.files, asked)
+    added = staging.examine(repository.root, request.here, request.files, asked)
     if not added.files:
         why = "; ".join(f"{path}: {reason}" for path, reason in added.skipped[:3]) or None
         raise UsageError("there are no checkpoints in what was named", why=why)

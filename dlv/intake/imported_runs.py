@@ -9,8 +9,8 @@ from dlv.canonical import timestamp
 from dlv.metadata import versions
 from dlv.objects.manifest import Manifest
 from dlv.repository.handle import Change, Repository
+from dlv.versions.commit import NewVersion, publish
 from dlv.versions.draft import Draft
-from dlv.versions.publishing import NewVersion, publish
 from dlv.weights.writer import PackRecord
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from dlv.canonical import WRITER, dumps, hash_bytes, is_hash, is_time, loads
+from dlv.canonical import WRITER, dumps, hash_bytes, is_hash
 from dlv.objects.manifest import NAME
-from dlv.objects.record import Reader, as_json, check_format, natural, whole
+from dlv.objects.record import Hash, Time, Word, as_json, decode, natural, parse, whole
 
 FORMAT = "dlv/fact/1"
 KINDS = (
@@ -28,12 +28,12 @@ KINDS = (
 class Fact:
     """What is true of a version but not part of its content: a number, a tag, a removal."""
 
-    kind: str
+    kind: Annotated[str, Word(KINDS.__contains__)]
     subject: str | None
     author: str
-    created: str
+    created: Time
     data: dict[str, Any]
-    replaces: str | None = None
+    replaces: Hash | None = None
     writer: str = WRITER
 
     def encode(self) -> bytes:
@@ -46,19 +46,15 @@ class Fact:
 
 def decode_fact(data: bytes, what: str = "fact") -> Fact:
     """Read a fact strictly; an unknown kind was written by a newer dlv."""
-    value = loads(data, what)
-    check_format(value, FORMAT, what)
-    reader = Reader(value, what, "format writer kind subject author created replaces data")
-    fact = Fact(
-        kind=reader.one_of("kind", KINDS),
-        subject=reader.optional("subject", str),
-        author=reader.take("author", str),
-        created=reader.take("created", str, is_time),
-        data=reader.take("data", dict),
-        replaces=reader.optional("replaces", str, is_hash),
-        writer=reader.take("writer", str),
-    )
-    _check_fact(fact, reader)
+    record, place = parse(data, FORMAT, what)
+    fact = decode(Fact, record, place)
+    if fact.kind in _OF_ID and not is_hash(fact.subject):
+        raise place.damaged("`subject` is not an id")
+    if (fact.subject is None) != (fact.kind == "archive"):
+        raise place.damaged(f"`subject` does not fit the kind {fact.kind}")
+    check = _DATA.get(fact.kind)
+    if check is not None and not check(fact.data):
+        raise place.damaged(f"`data` does not fit the kind {fact.kind}")
     return fact
 
 
@@ -98,13 +94,3 @@ _DATA: Mapping[str, Callable[[dict[str, Any]], bool]] = {
     "remote-head": lambda data: natural(data.get("seq")) and is_hash(data.get("hash")),
 }
 _OF_ID = ("number", "removal", "undo", "evaluation", "card")
-
-
-def _check_fact(fact: Fact, reader: Reader) -> None:
-    if fact.kind in _OF_ID and not is_hash(fact.subject):
-        raise reader.damaged("`subject` is not an id")
-    if (fact.subject is None) != (fact.kind == "archive"):
-        raise reader.damaged(f"`subject` does not fit the kind {fact.kind}")
-    check = _DATA.get(fact.kind)
-    if check is not None and not check(fact.data):
-        raise reader.damaged(f"`data` does not fit the kind {fact.kind}")

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
-from dlv.canonical import WRITER, dumps, hash_bytes, is_hash, is_time, loads
+from dlv.canonical import WRITER, dumps, hash_bytes, is_hash
 from dlv.dtypes import DTYPES
 from dlv.errors import UsageError
-from dlv.objects.record import Reader, as_json, check_format, natural, whole
+from dlv.objects.record import Hash, Natural, Place, Time, Whole, Word, as_json, parse
+from dlv.objects.record import decode as decode_record
 
 FORMAT = "dlv/manifest/1"
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*\Z")
 ROLES = ("weight", "buffer", "optimizer", "extra")
 PARENT_KINDS = ("commit", "copy", "slice", "construct", "evaluate", "scheme", "import")
-_GIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?\Z")
 
 
 def check_name(name: str) -> None:
@@ -31,25 +32,38 @@ def check_name(name: str) -> None:
         raise UsageError(f"`{name}` cannot be a name", why="64 hex digits are always an id")
 
 
+_Git = Annotated[str, re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?\Z").match]
+_Dtype = Annotated[str, Word(lambda dtype: dtype.startswith("raw:") or dtype in DTYPES)]
+
+
 @dataclass(frozen=True)
 class Parent:
-    id: str
-    kind: str = "commit"
+    id: Hash
+    kind: Annotated[str, Word(PARENT_KINDS.__contains__)] = "commit"
+
+
+class Constant(TypedDict):
+    """A constant of the network and its matrix."""
+
+    name: str
+    dtype: _Dtype
+    shape: list[Natural]
+    hash: Hash
 
 
 @dataclass(frozen=True)
 class NetworkReference:
-    id: str
+    id: Hash
     origin: dict[str, Any]
-    constants: list[dict[str, Any]] = field(default_factory=list)
+    constants: list[Constant] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class TensorEntry:
     name: str
-    dtype: str
-    shape: tuple[int, ...]
-    role: str = "weight"
+    dtype: _Dtype
+    shape: tuple[Natural, ...]
+    role: Annotated[str, Word(ROLES.__contains__)] = "weight"
     tied: str | None = None
 
 
@@ -59,43 +73,53 @@ class Container:
 
     path: str
     format: str
-    bytes: int
-    blake3: str | None
-    skeleton: str | None
-    tensors: tuple[int, ...]
+    bytes: Natural
+    blake3: Hash | None
+    skeleton: Hash | None
+    tensors: tuple[Natural, ...]  # indices into those of the manifest
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    step: int | None
-    hashes: tuple[str | None, ...]
+    """The matrices of all tensors at one step, in the order of the manifest's tensors."""
+
+    step: Whole | None
+    hashes: tuple[Hash | None, ...]
     containers: tuple[Container, ...] = ()
-    sources: tuple[str | None, ...] | None = None
+    sources: tuple[Hash | None, ...] | None = None
 
 
 @dataclass(frozen=True)
 class SeriesReference:
     run: str
     tag: str
-    hash: str
+    hash: Hash
 
 
 @dataclass(frozen=True)
 class FileEntry:
     path: str
     role: str
-    mode: str
-    bytes: int
-    blake3: str
-    git: str
+    mode: Annotated[str, ("100644", "100755").__contains__]
+    bytes: Natural
+    blake3: Hash
+    git: _Git
+
+
+@dataclass(frozen=True)
+class _Files:
+    """The key `files` of a manifest."""
+
+    tree: _Git | None
+    entries: tuple[FileEntry, ...]
 
 
 @dataclass(frozen=True)
 class Manifest:
-    name: str
+    name: Annotated[str, NAME.match]
     message: str
     author: str
-    created: str
+    created: Time
     parents: tuple[Parent, ...] = ()
     network: NetworkReference | None = None
     tensors: tuple[TensorEntry, ...] = ()
@@ -147,133 +171,32 @@ class Manifest:
 
 def decode(data: bytes, what: str = "manifest") -> Manifest:
     """Read a manifest strictly: canonical bytes, every key, every type, every range."""
-    value = loads(data, what)
-    check_format(value, FORMAT, what)
-    reader = Reader(
-        value,
-        what,
-        "format writer name message author created parents network tensors snapshots own scheme "
-        "hyperparameters series files derivation environment",
-    )
-    tensors = tuple(_tensor(item) for item in reader.each("tensors", "name dtype shape role tied"))
-    names = {tensor.name for tensor in tensors}
-    if len(names) != len(tensors):
-        raise reader.damaged("two tensors have one name")
-    if not all(tensor.tied is None or tensor.tied in names for tensor in tensors):
-        raise reader.damaged("a tensor is tied to one that is not there")
-    snapshots = tuple(
-        _snapshot(item, len(tensors))
-        for item in reader.each("snapshots", "step hashes sources containers")
-    )
-    own = reader.optional("own", int, lambda value: 0 <= value < len(snapshots))
-    files = reader.inner("files", "tree entries")
-    entries = tuple(_file(e) for e in files.each("entries", "path role mode bytes blake3 git"))
-    if len({entry.path for entry in entries}) != len(entries):
-        raise files.damaged("two files have one path")
-    series = tuple(
-        SeriesReference(
-            item.take("run", str), item.take("tag", str), item.take("hash", str, is_hash)
-        )
-        for item in reader.each("series", "run tag hash")
-    )
-    if len({(reference.run, reference.tag) for reference in series}) != len(series):
-        raise reader.damaged("two series have one name")
-    return Manifest(
-        name=reader.take("name", str, NAME.match),
-        message=reader.take("message", str),
-        author=reader.take("author", str),
-        created=reader.take("created", str, is_time),
-        parents=tuple(
-            Parent(item.take("id", str, is_hash), item.one_of("kind", PARENT_KINDS))
-            for item in reader.each("parents", "id kind")
-        ),
-        network=_network(reader),
-        tensors=tensors,
-        snapshots=snapshots,
-        own=own,
-        scheme=reader.optional("scheme", dict),
-        hyperparameters=reader.take("hyperparameters", dict),
-        series=series,
-        tree=files.optional("tree", str, _GIT.match),
-        files=entries,
-        derivation=reader.optional("derivation", dict),
-        environment=reader.take("environment", dict),
-        writer=reader.take("writer", str),
-    )
+    record, place = parse(data, FORMAT, what)
+    files = decode_record(_Files, record.pop("files", None), place.inner("files"))
+    manifest = decode_record(Manifest, record, place, tree=files.tree, files=files.entries)
+    _check_unique(place, "tensors have one name", [tensor.name for tensor in manifest.tensors])
+    _check_unique(place, "files have one path", [entry.path for entry in manifest.files])
+    _check_unique(place, "series have one name", [(s.run, s.tag) for s in manifest.series])
+    names = {tensor.name for tensor in manifest.tensors}
+    if not all(tensor.tied is None or tensor.tied in names for tensor in manifest.tensors):
+        raise place.damaged("a tensor is tied to one that is not there")
+    for index, snapshot in enumerate(manifest.snapshots):
+        _check_snapshot(place.inner(f"snapshots[{index}]"), snapshot, len(names))
+    if manifest.own is not None and not 0 <= manifest.own < len(manifest.snapshots):
+        raise place.damaged("`own` has a value that is not allowed")
+    return manifest
 
 
-def _tensor(item: Reader) -> TensorEntry:
-    return TensorEntry(
-        name=item.take("name", str),
-        dtype=_dtype(item),
-        shape=_shape(item),
-        role=item.one_of("role", ROLES),
-        tied=item.optional("tied", str),
-    )
+def _check_unique(place: Place, what: str, names: Sequence[object]) -> None:
+    if len(set(names)) != len(names):
+        raise place.damaged(f"two {what}")
 
 
-def _dtype(item: Reader) -> str:
-    dtype = item.take("dtype", str)
-    return dtype if dtype.startswith("raw:") else item.one_of("dtype", DTYPES)
-
-
-def _shape(item: Reader) -> tuple[int, ...]:
-    return tuple(item.take("shape", list, lambda sizes: all(natural(size) for size in sizes)))
-
-
-def _hashes(item: Reader, key: str, count: int) -> tuple[str | None, ...]:
-    hashes = item.take(key, list)
-    if len(hashes) != count or not all(value is None or is_hash(value) for value in hashes):
-        raise item.damaged(f"`{key}` does not name one matrix per tensor")
-    return tuple(hashes)
-
-
-def _snapshot(item: Reader, count: int) -> Snapshot:
-    containers = []
-    for part in item.each("containers", "path format bytes blake3 skeleton tensors"):
-        indices = part.take("tensors", list)
-        if not all(natural(index) and index < count for index in indices):
-            raise part.damaged("`tensors` points outside the list of tensors")
-        containers.append(
-            Container(
-                path=part.take("path", str),
-                format=part.take("format", str),
-                bytes=part.take("bytes", int, natural),
-                blake3=part.optional("blake3", str, is_hash),
-                skeleton=part.optional("skeleton", str, is_hash),
-                tensors=tuple(indices),
-            )
-        )
-    return Snapshot(
-        step=item.optional("step", int, whole),
-        hashes=_hashes(item, "hashes", count),
-        containers=tuple(containers),
-        sources=None if item.value["sources"] is None else _hashes(item, "sources", count),
-    )
-
-
-def _network(reader: Reader) -> NetworkReference | None:
-    if reader.value["network"] is None:
-        return None
-    item = reader.inner("network", "id origin constants")
-    constants = [
-        {
-            "name": part.take("name", str),
-            "dtype": _dtype(part),
-            "shape": list(_shape(part)),
-            "hash": part.take("hash", str, is_hash),
-        }
-        for part in item.each("constants", "name dtype shape hash")
-    ]
-    return NetworkReference(item.take("id", str, is_hash), item.take("origin", dict), constants)
-
-
-def _file(item: Reader) -> FileEntry:
-    return FileEntry(
-        path=item.take("path", str),
-        role=item.take("role", str),
-        mode=item.take("mode", str, ("100644", "100755").__contains__),
-        bytes=item.take("bytes", int, natural),
-        blake3=item.take("blake3", str, is_hash),
-        git=item.take("git", str, _GIT.match),
-    )
+def _check_snapshot(place: Place, snapshot: Snapshot, tensors: int) -> None:
+    for key, hashes in (("hashes", snapshot.hashes), ("sources", snapshot.sources)):
+        if hashes is not None and len(hashes) != tensors:
+            raise place.damaged(f"`{key}` does not name one matrix per tensor")
+    for index, container in enumerate(snapshot.containers):
+        if not all(tensor < tensors for tensor in container.tensors):
+            inner = place.inner(f"containers[{index}]")
+            raise inner.damaged("`tensors` points outside the list of tensors")

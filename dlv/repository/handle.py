@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import dlv.disk.durable as durable
 import dlv.disk.locks as locks
-import dlv.disk.rights as rights
 import dlv.repository.format as repository_format
 from dlv.canonical import dumps, hash_bytes
 from dlv.disk.mounts import network_disk
@@ -123,7 +122,7 @@ class Repository:
         a `group` or with `all`: so are all files then, and those to come."""
         found, new = cls._made(directory)
         if shared is not None:
-            rights.share(found.path, others=shared == "all")
+            durable.share_rights(found.path, others=shared == "all")
         return found, new
 
     @classmethod
@@ -149,7 +148,7 @@ class Repository:
         new = not path.exists()
         durable.make_directory(path)
         if new:
-            rights.begin(path)
+            durable.limit_rights(path)
         for name in _FOLDERS:
             durable.make_directory(path / name)
         for name in (GC_LOCK, "files.lock"):
@@ -167,7 +166,7 @@ class Repository:
             )
         wal = not network_disk(path)
         Database(repository.database_file, wal=wal, create=not filled).close()
-        rights.inherit(repository.database_file)
+        durable.inherit_rights(repository.database_file)
         # Last: only now is it a repository.
         repository_format.write_format(path)
         return repository, new
@@ -255,7 +254,7 @@ class Repository:
         try:
             try:
                 descriptor = os.open(self.path / name, os.O_RDWR | os.O_CREAT, 0o666)
-                rights.inherit(self.path / name)
+                durable.inherit_rights(self.path / name)
             except PermissionError:  # of another user; to lock it, it need not be written
                 descriptor = os.open(self.path / name, os.O_RDONLY)
         except OSError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dlv.disk.rights as rights
+import dlv.disk.durable as durable
 from dlv.disk.mounts import network_disk
 from dlv.errors import StorageError
 from dlv.metadata.trials import Trials
@@ -21,5 +21,5 @@ def open_store(repository: Repository) -> Trials:
             hint="evaluate in a clone on a local disk, and push the versions that it makes",
         )
     store = Trials(repository.trials_path, patience=repository.patience)
-    rights.inherit(*(f"{repository.trials_path}{end}" for end in ("", "-wal", "-shm")))
+    durable.inherit_rights(*(f"{repository.trials_path}{end}" for end in ("", "-wal", "-shm")))
     return store

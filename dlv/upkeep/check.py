@@ -15,7 +15,7 @@ import dlv.recovery.rebuild as rebuilding
 import dlv.repository.git_files as files
 import dlv.repository.handle as repositories
 import dlv.repository.revisions as revisions
-import dlv.upkeep.repairing.small_files as small_files
+import dlv.upkeep.small_files as small_files
 import dlv.versions.reachable as reachable
 from dlv.canonical import hash_bytes, hasher
 from dlv.disk.paths import open_regular

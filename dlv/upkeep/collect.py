@@ -8,33 +8,40 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from collections.abc import Sequence
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import dlv.disk.unfinished as unfinished
+import dlv.archiving.reencode as reencode
+import dlv.disk.durable as durable
+import dlv.disk.user_files as unfinished
 import dlv.recovery.compare as comparing
 import dlv.recovery.superseded as superseded
 import dlv.repository.ballast as ballast
 import dlv.repository.quarantine as quarantine
-import dlv.upkeep.collecting.mark as marking
-import dlv.upkeep.collecting.policy as policies
-import dlv.upkeep.collecting.rewrite as rewriting
-import dlv.upkeep.collecting.roots as finding
-import dlv.upkeep.collecting.trials as trials
+import dlv.training.trials as trials
+import dlv.upkeep.mark as finding
+import dlv.upkeep.mark as marking
 import dlv.upkeep.restoring as restoring
+import dlv.upkeep.retention as policies
 from dlv.archiving.proposal import Progress
-from dlv.canonical import moment_of, timestamp
-from dlv.errors import StorageError
+from dlv.archiving.reencode import Packing
+from dlv.canonical import is_hash, moment_of, timestamp
+from dlv.errors import DlvError, StorageError
 from dlv.metadata import collected, dump, usage
 from dlv.metadata.facts import newest
+from dlv.pas.chunks import SUFFIX
+from dlv.pas.packs import Pack
 from dlv.repository.handle import Repository
 from dlv.repository.quarantine import Place
-from dlv.upkeep.collecting.mark import Marked
-from dlv.upkeep.collecting.policy import Choice, Policy
-from dlv.upkeep.collecting.roots import Hidden, Roots
-from dlv.upkeep.collecting.trials import Unneeded
+from dlv.upkeep.mark import Hidden, Marked, Roots, Sparse
 from dlv.upkeep.restoring import Restored
+from dlv.upkeep.retention import Choice, Policy
+from dlv.weights.store import MatrixStore
 
 GRACE = datetime.timedelta(days=14)
 
@@ -114,7 +121,7 @@ def plan(repository: Repository, request: Request) -> Collected:
         outcome.count(marked)
         outcome.after = usage.size_of_packs(db)
         _sort_places(repository, outcome, request)
-        outcome.trials, outcome.trials_stay = trials.unneeded(repository, request.grace)
+        outcome.trials, outcome.trials_stay = unneeded_trials(repository, request.grace)
         outcome.parts = _unfinished(repository)
         if not request.grace and outcome.moved:
             # What moves now is deleted at once.
@@ -146,12 +153,12 @@ def collect(repository: Repository, request: Request, *, progress: Progress) -> 
             db = repository.database
             repository.marks.sweep(dump.committed_facts(db) | collected.numbered(db))
         _delete(repository, request, outcome)
-        if rewriting.mostly_dead(marked):
+        if mostly_dead(marked):
             _count_rewriting(outcome, marked)
             _rewrite(repository, request, outcome, progress)
             _delete(repository, request, outcome)
-        outcome.trials, outcome.trials_stay = trials.unneeded(repository, request.grace)
-        trials.discard(repository, outcome.trials)
+        outcome.trials, outcome.trials_stay = unneeded_trials(repository, request.grace)
+        discard_trials(repository, outcome.trials)
         outcome.parts = _unfinished(repository)
         unfinished.remove(path for path, _ in outcome.parts)
         outcome.after = usage.size_of_packs(repository.database)
@@ -184,11 +191,11 @@ def _hide(
 def _tell(outcome: Collected, roots: Roots, marked: Marked) -> None:
     outcome.due = [(hidden, marked.bytes[at]) for at, hidden in enumerate(roots.due)]
     outcome.waiting = roots.waiting
-    outcome.unused = rewriting.unused(marked)
+    outcome.unused = unused(marked)
 
 
 def _count_rewriting(outcome: Collected, marked: Marked) -> None:
-    found = rewriting.mostly_dead(marked)
+    found = mostly_dead(marked)
     sizes = sum(pack.size for pack in found), sum(pack.live for pack in found)
     outcome.rewritten = (len(found), *sizes)
 
@@ -276,10 +283,10 @@ def _rewrite(
         with repository.writing():
             roots = finding.roots(repository.database, repository.head, request.grace)
             marked = marking.mark(repository, roots)
-            packs = rewriting.mostly_dead(marked)
+            packs = mostly_dead(marked)
             with progress("rewrite", sum(pack.live for pack in packs)) as bar:
-                for batch in rewriting.batches(packs):
-                    rewriting.rewrite(repository, marked, batch, request.author, bar.advance)
+                for batch in batches(packs):
+                    rewrite(repository, marked, batch, request.author, bar.advance)
     except StorageError as error:
         outcome.stuck = error.why or error.message
         outcome.rewritten = (0, 0, 0)
@@ -302,3 +309,151 @@ def _delete(repository: Repository, request: Request, outcome: Collected) -> Non
     for place in outcome.deleted:
         quarantine.discard(place)
     outcome.deleted = before + outcome.deleted
+
+
+TRIAL = "trial.json"
+# A query writes the folders first, and then enters its trials into the ledger.
+SHORTEST_GRACE = datetime.timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Unneeded:
+    """A folder, or a file of data, that may go, with what it takes."""
+
+    path: Path
+    bytes: int
+
+
+def unneeded_trials(
+    repository: Repository, grace: datetime.timedelta
+) -> tuple[list[Unneeded], str | None]:
+    """What nobody has touched for the time of grace, of no run or stopped in all of them.
+
+    Where that cannot be known nothing may go, and the second tells why.
+    """
+    folder = repository.trials_folder
+    if not folder.is_dir():
+        return [], None
+    needed: set[str] = set()
+    if repository.trials_path.exists():
+        try:
+            with trials.open_store(repository) as store:
+                needed = store.needed()
+        except DlvError as error:
+            return [], ": ".join(filter(None, (error.message, error.why)))
+    latest = (moment_of(timestamp()) - max(grace, SHORTEST_GRACE)).timestamp()
+    found = []
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and not path.is_symlink() and path.name not in (*needed, trials.EXTRACTED):
+            found += _untouched(path, latest)
+    gone = {each.path.name for each in found}
+    staying = [path for path in folder.iterdir() if is_hash(path.name) and path.name not in gone]
+    return found + _unread(folder / trials.EXTRACTED, staying, latest), None
+
+
+def _unread(data: Path, staying: Sequence[Path], latest: float) -> list[Unneeded]:
+    """Files taken out of versions that none of these trials is trained on."""
+    files = [path for path in sorted(data.iterdir()) if path.is_file()] if data.is_dir() else []
+    try:
+        read = {name for path in staying for name in _read_by(path)} if files else set()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return []  # of a trial that cannot be read nobody knows what it reads
+    return [each for path in files if path.name not in read for each in _untouched(path, latest)]
+
+
+def _read_by(trial: Path) -> list[str]:
+    """Names of the files that a trial finds its data in."""
+    if not (trial / TRIAL).exists():
+        return []
+    record = json.loads((trial / TRIAL).read_bytes())["record"]
+    return [Path(path).name for path in record.get("paths", {}).values()]
+
+
+def _untouched(path: Path, latest: float) -> list[Unneeded]:
+    with suppress(FileNotFoundError):  # whoever made it has just given it its name
+        touched, size = _extent(path)
+        return [Unneeded(path, size)] if touched < latest else []
+    return []
+
+
+def _extent(place: Path) -> tuple[float, int]:
+    """When a file, or anything in a folder, was written last; and the bytes."""
+    status = place.lstat()
+    touched, size = status.st_mtime, 0 if place.is_dir() else status.st_size
+    for path in place.rglob("*"):
+        with suppress(FileNotFoundError):  # of a trial that somebody is training
+            status = path.lstat()
+            touched, size = max(touched, status.st_mtime), size + status.st_size
+    return touched, size
+
+
+def discard_trials(repository: Repository, found: Sequence[Unneeded]) -> None:
+    """Out of sight first: half a folder would be taken for a trial."""
+    for each in found:
+        aside = repository.tmp / f"trial-{os.urandom(8).hex()}"
+        durable.move_all([(each.path, aside)])
+        if aside.is_dir():
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            aside.unlink(missing_ok=True)
+
+
+DEAD = 0.5  # a pack of which a larger part is not needed is written again
+LEAST = 4096  # bytes that must become free, or it is not worth a new pack
+
+
+def mostly_dead(marked: Marked) -> list[Sparse]:
+    return [pack for pack in marked.sparse if pack.size - pack.live > max(LEAST, DEAD * pack.size)]
+
+
+def unused(marked: Marked) -> int:
+    """Bytes that nobody needs in packs that stay as they are."""
+    gone = {pack.name for pack in mostly_dead(marked)}
+    found = (pack.size - pack.live for pack in marked.sparse if pack.name not in gone)
+    return sum(size for size in found if size > LEAST)  # footers take something, too
+
+
+def batches(packs: Sequence[Sparse]) -> list[list[Sparse]]:
+    """So many at a time as make one or a few new packs."""
+    found: list[list[Sparse]] = []
+    size = 0
+    for pack in packs:
+        if not found or size + pack.live > reencode.BATCH:
+            found.append([])
+            size = 0
+        found[-1].append(pack)
+        size += pack.live
+    return found
+
+
+def rewrite(
+    repository: Repository,
+    marked: Marked,
+    packs: Sequence[Sparse],
+    author: str,
+    advance: Callable[[int], None],
+) -> int:
+    """Write, read back, switch the index: bytes of new packs. The caller holds `writing()`."""
+    db = repository.database
+    needed = collected.objects_in(db, marked.chunks)
+    matrices: dict[str, None] = {}
+    objects: dict[tuple[str, str], None] = {}
+    for sparse in packs:
+        with Pack(durable.path_of(repository.packs, sparse.name, SUFFIX)) as pack:
+            empty = [row.matrix for row in pack.encodings if row.empty]
+        held, others = usage.used_in(db, sparse.name)
+        matrices |= dict.fromkeys(m for m in [*held, *empty] if m in marked.matrices)
+        objects |= dict.fromkeys(other for other in others if other in needed)
+    with closing(MatrixStore.of(repository)) as store:
+        with Packing(store) as packing:
+            for name in matrices:
+                encoding = store.encoding(name)
+                if encoding is not None:
+                    packing.carry(encoding)
+            for kind, name in objects:
+                packing.carry_object(kind, name)
+            made = packing.finish(lambda names: superseded.intend(repository, names))
+        reencode.verify(repository, store, made, advance)
+        what = f"{len(packs)} pack{'s' if len(packs) > 1 else ''} without what gc takes"
+        reencode.switch(repository, store, made, author, what)
+    return sum(pack.bytes for pack in made)

@@ -1,21 +1,65 @@
-"""`add`: record files for the next commit, or that tracked ones are to leave it."""
+"""`add`: what a file is and whether it can be read; it is recorded for the next commit."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import dlv.disk.durable as durable
 import dlv.disk.paths as paths
-import dlv.versions.staging as staging
-from dlv.adapters import exported
-from dlv.canonical import hash_bytes
-from dlv.errors import UsageError
+from dlv.adapters import checkpoint, exported, registry, steps
+from dlv.canonical import dumps, float_of, hash_bytes
+from dlv.disk.ignore import walk
+from dlv.disk.user_files import is_part
+from dlv.errors import Conflict, Damaged, DlvError, NotFound, UnsafeInput, UsageError, nearest
 from dlv.metadata import networks, staged, versions
 from dlv.metadata.staged import StagedFile
 from dlv.repository.handle import Repository
-from dlv.versions.staging import Added, Request
+
+if TYPE_CHECKING:
+    from dlv.adapters import hf
+    from dlv.events.formats.series import Scalars
+
+ROLES = ("weights", "snapshot", "network", "config", "log", "data", "file")
+LARGE_FILE = 100 << 20
+# Up to these sizes `add` reads all data to find damage; in larger files the commit finds it.
+READ_FILE, READ_ALL = 8 << 20, 16 << 20
+RUNS = ".dlv/runs"
+_HELD = ("keras", "hdf5")
+_CONFIG_NAME = re.compile(
+    r"(^|[._-])(config|conf|cfg|hparams?|hyper_?param\w*|params?|args?|arguments|settings?)([._-]|$)",
+    re.IGNORECASE,
+)
+
+
+@dataclass
+class Request:
+    """What the user asked `add` for."""
+
+    role: str | None = None
+    format: str | None = None
+    step: int | None = None
+    optimizer: str = "keep"
+    network: str | None = None  # FILE.py:FACTORY, code that makes the model
+    input_shapes: Sequence[str] = ()
+    step_column: str | None = None
+    time_column: str | None = None
+    progress: Callable[[int], None] = lambda _: None
+    known: Callable[[str], bool] = lambda _: False  # whether some version has this network
+
+
+@dataclass
+class Added:
+    """What is to be staged, and what was passed over with the reason."""
+
+    files: list[StagedFile] = field(default_factory=list)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    read: int = 0  # bytes of weights that were read to find damage
 
 
 def add(repository: Repository, here: Path, given: Sequence[str], request: Request) -> Added:
@@ -24,7 +68,7 @@ def add(repository: Repository, here: Path, given: Sequence[str], request: Reque
         raise UsageError("--input-shape belongs to --network", hint="--network train.py:make_model")
     db = repository.database
     known = replace(request, known=lambda net: networks.find(db, net) is not None)
-    added = staging.add(repository.root, here, given, known)
+    added = examine(repository.root, here, given, known)
     if request.network is not None:
         made, notes = _export(repository, here, request.network, request.input_shapes)
         added.files.append(made)
@@ -43,16 +87,16 @@ class Removed:
 
 def remove(repository: Repository, here: Path, given: Sequence[str]) -> Removed:
     """Mark tracked files as removed; what was only staged is taken back."""
-    names = [staging.relative(repository.root, Path(here, name), here) for name in given]
+    names = [relative(repository.root, Path(here, name), here) for name in given]
     waiting = [file.path for file in staged.everything(repository.database)]
     tracked = tracked_paths(repository)
     marks = []
     back = [path for path in waiting for name in names if _below(path, name)]
     for name in names:
         if any(_below(path, name) for path in tracked):
-            marks += list(staging.removals(tracked, [name]))
+            marks += list(removals(tracked, [name]))
         elif not any(_below(path, name) for path in waiting):
-            list(staging.removals([*tracked, *waiting], [name]))  # says what was meant
+            list(removals([*tracked, *waiting], [name]))  # says what was meant
     with repository.writing(), repository.database.atomic():
         staged.drop(repository.database, back)
         staged.insert_staged(repository.database, marks)
@@ -86,7 +130,7 @@ def _export(
         )
     folder = repository.path / "runs" / "networks"
     folder.mkdir(parents=True, exist_ok=True)
-    name = f"{staging.relative(repository.root, Path(here, file), here)}:{factory}"
+    name = f"{relative(repository.root, Path(here, file), here)}:{factory}"
     target = folder / f"{hash_bytes(name.encode())[:16]}{exported.SUFFIX}"
     lengths = [",".join(map(str, _shape(text))) for text in shapes]
     with durable.TemporaryFile(repository.tmp, suffix=exported.SUFFIX) as made:
@@ -118,3 +162,377 @@ def _shape(text: str) -> tuple[int, ...]:
 def _put(repository: Repository, files: Sequence[StagedFile]) -> None:
     with repository.writing(), repository.database.atomic():
         staged.insert_staged(repository.database, files)
+
+
+def examine(root: Path, here: Path, given: Sequence[str], request: Request) -> Added:
+    """Look at every file that was named, or lies in a folder that was named; nothing is copied."""
+    from dlv.adapters import detect
+
+    added = Added()
+    if request.format is not None and request.format not in detect.ROLES:
+        raise UsageError(
+            f"no format is called `{request.format}`",
+            why="known are " + ", ".join(sorted(detect.ROLES)),
+            did_you_mean=nearest(request.format, detect.ROLES),
+        )
+    from dlv.adapters import hf
+
+    for argument in given:
+        start = Path(here, argument)
+        if start.is_dir():
+            found = list(walk(root, start))
+            told = None if request.role or request.format else hf.advise(found)
+            added.warnings += told.warnings if told else []
+            before = len(added.files)
+            for path in found:
+                advice = told.files.get(path, hf.Advice()) if told else hf.Advice()
+                _add_found(root, path, start.parent, request, added, advice)
+            if request.role is None:
+                _one_network(added, before)
+        elif start.exists():
+            if is_part(start.name):
+                raise UsageError(
+                    f"{argument} is a file that dlv is writing, or had not come to the end of",
+                    hint="dlv gc removes what a killed command has left",
+                )
+            try:
+                added.files.append(_examine(root, start, start.parent, request, added, named=True))
+            except DlvError as error:
+                if start.name not in error.message:  # of several files: which one
+                    error.message = f"{argument}: {error.message}"
+                raise
+        else:
+            siblings = os.listdir(start.parent) if start.parent.is_dir() else []
+            raise NotFound(
+                f"there is no file `{argument}`", did_you_mean=nearest(start.name, siblings)
+            )
+    if request.step is not None and len(added.files) > 1:
+        weights = [file for file in added.files if file.role in ("weights", "snapshot")]
+        if len({Path(file.path).parent for file in weights}) > 1:
+            raise UsageError(
+                "--step names the step of one snapshot", why=f"{len(weights)} were given"
+            )
+    sources: dict[str, str] = {}
+    for file in added.files:
+        source = sources.setdefault(file.path, file.source)
+        if os.path.realpath(source) != os.path.realpath(file.source):
+            raise Conflict(
+                f"{source} and {file.source} would both be `{file.path}`",
+                hint="add them one after the other, or copy them into the project",
+            )
+    paths.check_together(sources)
+    return added
+
+
+def _one_network(added: Added, first: int) -> None:
+    """Of several networks in a folder one is the version's, the others are plain files."""
+    places = [i for i in range(first, len(added.files)) if added.files[i].role == "network"]
+    # A network for use comes before one for training, which has no inputs of its own.
+    places.sort(key=lambda i: ("deploy" not in added.files[i].path, added.files[i].path))
+    for place in places[1:]:
+        other = added.files[place]
+        added.files[place] = replace(other, role="file")
+        added.warnings.append(
+            f"{other.path} is a plain file, as {added.files[places[0]].path} is the network;"
+            f" dlv add {other.path} makes it that"
+        )
+
+
+def _add_found(
+    root: Path, path: Path, above: Path, request: Request, added: Added, advice: hf.Advice
+) -> None:
+    """A file of a folder: what cannot be taken in is passed over, and said."""
+    if advice.skip is not None:
+        added.skipped.append((relative(root, path, above), advice.skip))
+        return
+    try:
+        asked = request if advice.role is None else replace(request, role=advice.role)
+        named = advice.role is not None
+        added.files.append(_examine(root, path, above, asked, added, named=named))
+    except Conflict:
+        raise
+    except DlvError as error:
+        added.skipped.append((relative(root, path, above), _reason(error)))
+
+
+def _reason(error: DlvError) -> str:
+    return f"{error.message}: {error.why}" if error.why else error.message
+
+
+def relative(root: Path, path: Path, above: Path) -> str:
+    """The path in the version: from the project's folder, or from what was named outside it."""
+    full = Path(os.path.realpath(path.parent)) / path.name
+    if full.is_relative_to(root / RUNS):
+        # What a run that was killed has left: named as it would have been committed.
+        return Path(*full.relative_to(root / RUNS).parts[1:]).as_posix()
+    if full.is_relative_to(root):
+        return full.relative_to(root).as_posix()
+    return path.relative_to(above).as_posix()
+
+
+def _examine(
+    root: Path, path: Path, above: Path, request: Request, added: Added, *, named: bool
+) -> StagedFile:
+    from dlv.adapters import detect
+
+    name = paths.check(relative(root, path, above))
+    found = request.format or detect.detect(str(path))
+    role = request.role or _role(found, path, named=named)
+    step = request.step
+    options: dict[str, Any] = {}
+    if role in ("weights", "snapshot"):
+        options = {"optimizer": request.optimizer, "own": request.role == "weights"}
+        step = _check_weights(path, name, found, replace(request, step=step), options, added)
+    elif role == "network":
+        from dlv.adapters import network_json
+
+        found = found if found in registry.READERS else network_json.FORMAT
+        opened = open_network(path, found)
+        opened.close()
+        added.warnings += [f"{name}: {note}" for note in opened.notes]
+        if not _holds(opened, path, name, found, request, added):
+            raise UsageError(added.warnings.pop(), hint=f"dlv add {name} --as weights")
+    elif role == "config":
+        read_config(path, found)
+    elif role == "log" and found == detect.EVENTS:
+        _check_events(path, name, added)
+    elif role == "log":
+        from dlv.adapters import logs as metric_logs
+
+        log = metric_logs.read(
+            str(path), request.step_column, request.time_column, _log_format(found)
+        )
+        added.warnings += [f"{name}: {note}" for note in log.notes]
+        options = {"step": request.step_column, "time": request.time_column}
+    elif not named and path.stat().st_size > LARGE_FILE:
+        raise UsageError(
+            f"{name} is large and of no format that dlv knows", hint=f"dlv add {name} --as file"
+        )
+    digest, status = paths.hash_file(path, request.progress)
+    return StagedFile(
+        path=name,
+        source=str(path.absolute()),
+        role=role,
+        format=found,
+        step=step,
+        bytes=status.st_size,
+        mtime_ns=status.st_mtime_ns,
+        hash=digest,
+        options=options,
+    )
+
+
+def _role(found: str, path: Path, *, named: bool) -> str:
+    from dlv.adapters import detect
+
+    role = detect.role_of(found)
+    if role == "weights" and not named and found not in registry.READERS and found != "pickle":
+        return "file"
+    # Not every JSON file of a project says how the model was trained.
+    says = found == "caffe_solver" or _CONFIG_NAME.search(path.stem)
+    if role == "config" and not named and not says:
+        return "file"
+    if found == "npz" and detect.is_data_set(str(path)):
+        return "data"
+    return role
+
+
+def _check_events(path: Path, name: str, added: Added) -> None:
+    """That it is an event file; what else is in it the commit will see."""
+    import dlv.events.logs.migrate as migrate
+
+    found = migrate.read(path)
+    next(iter(found), None)
+    if found.status == "foreign":
+        raise Damaged(
+            f"{name} is not an event file",
+            why=found.error,
+            hint=f"dlv add {name} --as file keeps it as a plain file",
+        )
+    if found.status == "damaged" and found.error is not None:
+        added.warnings.append(f"{name}: {found.error}")
+
+
+def _check_weights(
+    path: Path, name: str, found: str, request: Request, options: dict[str, Any], added: Added
+) -> int | None:
+    """Open it as the commit will, so that what cannot be read is refused now."""
+    opened = open_weights(path, found, str(options["optimizer"]))
+    try:
+        if not opened.tensors:
+            raise UsageError(f"{name} holds no tensors", hint=f"dlv add {name} --as file")
+        _read_little(opened, added)
+        added.warnings += [f"{name}: {note}" for note in opened.notes]
+        if opened.beside:
+            found_there = {each: os.stat(each) for each in opened.beside}
+            options["beside"] = {
+                each: [status.st_size, status.st_mtime_ns] for each, status in found_there.items()
+            }
+        if not _holds(opened, path, name, found, request, added):
+            options["network"] = False
+        step = steps.step_of(name) if request.step is None else request.step
+        return opened.step if step is None else step
+    finally:
+        opened.close()
+
+
+def _holds(
+    opened: checkpoint.Checkpoint, path: Path, name: str, kind: str, request: Request, added: Added
+) -> bool:
+    """Compare the network of a file with its own framework; return whether it may be used."""
+    if opened.network is None or kind not in _HELD or request.known(opened.network.id):
+        return True
+    from dlv.adapters.keras.check import beside
+
+    verdict = beside.held_against(opened, path, kind)
+    added.warnings += [f"{name}: {text}" for text in (verdict.refused, verdict.note) if text]
+    return verdict.refused is None
+
+
+def opened(file: StagedFile) -> checkpoint.Checkpoint:
+    """A staged file of weights, without a network that was found not to hold."""
+    found = open_weights(Path(file.source), file.format, str(file.options.get("optimizer", "keep")))
+    return found if file.options.get("network", True) else replace(found, network=None)
+
+
+def _read_little(opened: checkpoint.Checkpoint, added: Added) -> None:
+    """Verify the checksums of a small file by reading it."""
+    size = sum(tensor.nbytes for tensor in opened.tensors if tensor.tied is None)
+    if size <= READ_FILE and added.read + size <= READ_ALL:
+        added.read += size
+        for tensor in opened.tensors:
+            for _ in tensor.parts():
+                pass
+
+
+def open_weights(path: Path, format_: str, optimizer: str = "keep") -> checkpoint.Checkpoint:
+    """Open a weight file with the adapter of its format."""
+    adapter = registry.adapter(format_)
+    try:
+        if format_ == "pt":
+            from dlv.adapters.torch import reader as torch
+
+            return torch.open(str(path), optimizer=optimizer)
+        return adapter.open(str(path))
+    except UnsafeInput as error:
+        error.hint = error.hint or f"dlv add {path.name} --as file keeps it without reading it"
+        raise
+
+
+def open_network(path: Path, format_: str) -> checkpoint.Checkpoint:
+    """Open a file for the network in it."""
+    if format_ == exported.FORMAT:
+        return exported.open(str(path))
+    from dlv.adapters import network_json
+
+    if format_ == network_json.FORMAT:
+        network, notes = network_json.open(str(path))
+        return checkpoint.Checkpoint(format_, [], notes=notes, network=network)
+    opened = registry.adapter(format_).open(str(path))
+    if opened.network is None:
+        opened.close()
+        raise UsageError(
+            f"{path.name} describes no network",
+            why=f"it holds {format_} weights alone",
+            hint=f"dlv add {path.name}",
+        )
+    return opened
+
+
+def removals(entries: Sequence[str], given: Sequence[str]) -> Iterator[StagedFile]:
+    """Marks that tracked files are to leave the next version."""
+    for name in given:
+        prefix = name.rstrip("/")
+        whole = prefix in ("", ".")
+        matching = [p for p in entries if whole or p == prefix or p.startswith(prefix + "/")]
+        if not matching:
+            raise NotFound(f"`{name}` is not in the version", did_you_mean=nearest(prefix, entries))
+        for path in matching:
+            yield StagedFile(path=path, source="", role="removed", format="")
+
+
+def again(file: StagedFile, path: str | None = None) -> str:
+    """The command that stages it once more; `path` as the user would type it."""
+    if file.format == exported.FORMAT:
+        return f"dlv add --network {file.path} --input-shape SHAPE"
+    return f"dlv add {path or file.path}"
+
+
+def changed(staged: StagedFile) -> str | None:
+    """Why a staged file is no longer what was added; None if it is. Size and time only."""
+    for path, look in staged.looks.items():
+        what = "it" if path == staged.source else Path(path).name
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            return f"{what} is gone"
+        if (status.st_size, status.st_mtime_ns) != look:
+            return f"{what} was written to"
+    return None
+
+
+def _log_format(found: str) -> str | None:
+    return found if found in ("csv", "jsonl", "trainer_state", "json") else None
+
+
+def read_log(path: Path, run: str, options: Mapping[str, Any]) -> list[Scalars]:
+    """The metric series of a log, in the order of its columns."""
+    import dlv.events.formats.series as curves
+    from dlv.adapters import logs as metric_logs
+
+    format_ = _log_format(str(options.get("format")))
+    log = metric_logs.read(str(path), options.get("step"), options.get("time"), format_)
+    return [
+        curves.Scalars(run, tag, column.steps, column.walls, column.values)
+        for tag, column in log.columns.items()
+    ]
+
+
+def read_config(path: Path, format_: str) -> Mapping[str, Any]:
+    """The hyperparameters of a file; a format that `add` recorded counts, if it is of these."""
+    from dlv.adapters import settings
+
+    known = format_ if format_ in settings.MOST_BYTES else None
+    return settings.flatten(settings.read(str(path), known))
+
+
+def read_metrics(path: Path) -> tuple[list[Scalars], list[str]]:
+    """Single values from a settings file, a series of one point each; keys that are no numbers."""
+    from dlv.adapters import settings
+
+    values = settings.flatten(settings.read(str(path)))
+    numbers = {
+        key: number for key, value in values.items() if (number := _number(value)) is not None
+    }
+    if not numbers:
+        raise UsageError(
+            f"{path} holds no metrics", why='numbers under names are wanted: {"accuracy": 0.98}'
+        )
+    import dlv.events.formats.series as curves
+
+    series = [curves.Scalars("", key, [0], [0.0], [number]) for key, number in numbers.items()]
+    return series, [key for key in values if key not in numbers]
+
+
+def parameters(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Hyperparameters that were given as Python values."""
+    if not values:
+        return {}
+    try:
+        from dlv.adapters import settings
+
+        found = settings.flatten(dict(values))
+        dumps(found)
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise UsageError(
+            "a hyperparameter cannot be kept",
+            why=str(error),
+            hint="numbers of 64 bits, texts, booleans, None, and lists or tables of them",
+        ) from error
+    return dict(found)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, str):
+        return float_of(value) if value in ("NaN", "Infinity", "-Infinity") else None
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import dlv.disk.paths as paths
-import dlv.versions.staging as staging
+import dlv.versions.add as staging
 from dlv.adapters import detect, registry, steps
 from dlv.errors import DlvError, UnsafeInput
 from dlv.metadata.staged import StagedFile

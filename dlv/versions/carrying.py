@@ -8,7 +8,6 @@ from functools import cached_property
 
 import dlv.network.edits.reuse as reuse
 import dlv.versions.derive as derive
-import dlv.weights.catalogue as catalogue
 import dlv.weights.inventory as inventory
 import dlv.weights.snapshots as snapshots
 from dlv.adapters.checkpoint import Tensor
@@ -17,7 +16,7 @@ from dlv.network.edits.reuse import Plan
 from dlv.network.graph import Network
 from dlv.network.inference import Tensors
 from dlv.objects.manifest import FileEntry, Manifest
-from dlv.weights.store import MatrixStore
+from dlv.weights.store import MatrixStore, stored_network
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ def of_version(
             hint="dlv add NETWORK and dlv commit give it one; dlv copy alone takes the files",
         )
     tensors = _tensors(manifest, snapshot, store) if weights else []
-    network = catalogue.network(store, manifest.network.id)
+    network = stored_network(store, manifest.network.id)
     used = {name for node in network.nodes for name in node.params.values()}
     # What the weights' file alone knows to be one matrix is resized as one.
     ties = {

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import dlv.objects.manifest as manifests
 import dlv.repository.ballast as ballast
 import dlv.repository.environment as environment
 import dlv.repository.revisions as revisions
-import dlv.versions.staging as staging
+import dlv.versions.add as staging
 from dlv.canonical import timestamp
 from dlv.errors import Conflict, Damaged, NotFound, UnsafeInput, UsageError
-from dlv.metadata import facts, staged, versions
+from dlv.metadata import facts, matrices, staged, versions
+from dlv.metadata.metrics import Summary
 from dlv.metadata.staged import StagedFile
 from dlv.metadata.versions import Version
 from dlv.objects.manifest import Manifest, Parent
 from dlv.repository.handle import Change, Repository
 from dlv.versions.draft import Draft, Request, prove, store_draft, store_files, without_collected
-from dlv.versions.publishing import NewVersion, publish
-from dlv.weights.store import MatrixStore
+from dlv.weights.store import MatrixStore, insert_version
 from dlv.weights.writer import PackRecord, WeightWriter
+
+if TYPE_CHECKING:
+    from dlv.network.graph import Network
+    from dlv.weights.writer import PackRecord
+
 
 __all__ = ["Committed", "Request", "commit"]
 
@@ -266,3 +272,45 @@ def _insert(change: Change, draft: Draft, made: Manifest, packs: Sequence[PackRe
     change.set_head(made.id)
     change.set_next(None)
     return version.number
+
+
+@dataclass(frozen=True)
+class NewVersion:
+    """A version whose manifest is written and which no catalogue knows yet."""
+
+    manifest: Manifest
+    network: Network | None = None
+    summaries: Sequence[Summary] = ()
+
+
+def publish(
+    change: Change,
+    packs: Iterable[PackRecord],
+    ready: Iterable[NewVersion],
+    *,
+    skip_known: bool = False,
+) -> list[Version]:
+    """Insert all rows: the commit of the change is the moment from which the versions exist.
+
+    Return the versions that are new, numbered in this order. One that another process made
+    meanwhile is a conflict, or passed over with `skip_known`. The summary of the change names
+    the first and the last.
+    """
+    db = change.db
+    matrices.insert_packs(db, [(pack.hash, pack.bytes, pack.footer) for pack in packs])
+    published: list[Version] = []
+    for new in ready:
+        manifest = new.manifest
+        if versions.by_id(db, manifest.id) is not None:
+            if skip_known:
+                continue
+            raise Conflict("this very version exists already", why=manifest.id[:12])
+        number = versions.next_number(db, manifest.name)
+        insert_version(db, manifest, new.network, new.summaries, number=number)
+        change.record("number", manifest.id, {"name": manifest.name, "number": number})
+        version = versions.by_id(db, manifest.id)
+        assert version is not None
+        published.append(version)
+    labels = [version.label for version in published]
+    change.summary = " to ".join(dict.fromkeys([*labels[:1], *labels[-1:]]))
+    return published

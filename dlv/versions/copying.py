@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-import dlv.repository.lineage as lineage
 import dlv.repository.revisions as revisions
 import dlv.versions.delivery as delivery
 import dlv.weights.snapshots as snapshots
@@ -21,6 +20,7 @@ from dlv.objects.manifest import Manifest, check_name
 from dlv.repository.handle import Repository
 from dlv.repository.revisions import Reference
 from dlv.versions.delivery import CheckedOut, Request, Target
+from dlv.versions.history import lossy_note
 from dlv.versions.working import Tracked
 from dlv.weights.store import MatrixStore
 
@@ -66,7 +66,7 @@ def copy(
     folder = repository.root if request.to is None else Path(request.here, request.to)
     here = folder.resolve() == repository.root.resolve()
     result = Copied(found.version, folder, notes=list(found.notes))
-    lossy = lineage.lossy(repository.database, found.version) if request.weights else None
+    lossy = lossy_note(repository.database, found.version) if request.weights else None
     result.notes += [] if lossy is None else [lossy]
     if instructions:
         targets = _edited(repository, manifest, found, request, instructions, result)

@@ -6,9 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import dlv.repository.lineage as lineage
 import dlv.repository.revisions as revisions
-import dlv.weights.catalogue as catalogue
 import dlv.weights.inventory as inventory
 from dlv.errors import Damaged, DlvError, UsageError
 from dlv.events.formats import heads
@@ -22,10 +20,10 @@ from dlv.network.graph import Network
 from dlv.network.summary import Summary
 from dlv.objects.manifest import Manifest, Snapshot
 from dlv.repository.handle import Repository
-from dlv.repository.lineage import Parent
+from dlv.versions.history import Parent, parents_of
 from dlv.weights.inventory import Matrix
 from dlv.weights.reading.approximation import Bounds, NoBounds, Reading
-from dlv.weights.store import MatrixStore
+from dlv.weights.store import MOST_POINTS, MatrixStore, stored_network, stored_series
 
 if TYPE_CHECKING:
     from dlv.weights.reading.interval_statistics import StatisticsBounds
@@ -152,7 +150,7 @@ def describe(
     index = manifest.own if found.snapshot is None else found.snapshot.index
     store = MatrixStore.of(repository)
     held = inventory.matrices(manifest, index)
-    network = None if manifest.network is None else catalogue.network(store, manifest.network.id)
+    network = None if manifest.network is None else stored_network(store, manifest.network.id)
     distinct = {digest for s in manifest.snapshots for digest in s.hashes if digest is not None}
     stored = matrices.stored_of(db, distinct)
     rows = versions.snapshots(db, version.key)
@@ -161,7 +159,7 @@ def describe(
         version=version,
         manifest=manifest,
         snapshot=None if index is None else manifest.snapshots[index],
-        parents=lineage.parents(db, version),
+        parents=parents_of(db, version),
         network=network,
         summary=_summary(network, held),
         matrices=held,
@@ -202,10 +200,10 @@ def _curves(
     found: dict[str, Sequence[float]] = {}
     lost = []
     for item in listed:
-        if item.n > catalogue.MOST_POINTS:
+        if item.n > MOST_POINTS:
             continue
         try:
-            found[item.name] = catalogue.series(store, item.hash).values
+            found[item.name] = stored_series(store, item.hash).values
         except Damaged as error:
             lost.append(f"the curve of {item.name} is not shown: {error.message} (dlv fsck)")
     return found, tuple(lost)

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-import dlv.repository.lineage as lineage
 import dlv.repository.revisions as revisions
-import dlv.versions.matrix_pairs as matrix_pairs
-import dlv.weights.catalogue as catalogue
+import dlv.versions.derive as derive
+import dlv.versions.history as lineage
 import dlv.weights.inventory as inventory
+import dlv.weights.reading.interval_statistics as interval_statistics
+import dlv.weights.statistics as weight_statistics
 from dlv.dtypes import ITEM_BYTES
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.metadata import metrics
@@ -25,41 +26,12 @@ from dlv.network.likeness.comparison import Comparison, Layer, Turn
 from dlv.objects.manifest import FileEntry, Manifest
 from dlv.repository.git_files import FileStore
 from dlv.repository.handle import Repository
-from dlv.repository.lineage import Relation
-from dlv.versions.matrix_pairs import MatrixPair as MatrixPair
+from dlv.versions.history import Relation
 from dlv.weights.inventory import MODEL_ROLES, Matrix
-from dlv.weights.store import MatrixStore
-
-MOST_BYTES = 1 << 20  # difflib takes too long over more
-MOST_LINES = 20_000
-
-
-class LineCounts(NamedTuple):
-    added: int
-    removed: int
-
-
-def count_lines(old: bytes, new: bytes) -> LineCounts | None:
-    """Lines added and removed; None of what is no text, or too long to compare."""
-    if old == new:
-        return LineCounts(0, 0)
-    if max(len(old), len(new)) > MOST_BYTES or b"\0" in old or b"\0" in new:
-        return None
-    before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
-    head = 0
-    while head < min(len(before), len(after)) and before[head] == after[head]:
-        head += 1
-    before, after = before[head:], after[head:]
-    while before and after and before[-1] == after[-1]:
-        before.pop()
-        after.pop()
-    if len(before) + len(after) > MOST_LINES:
-        return None
-    kept = sum(
-        block.size for block in difflib.SequenceMatcher(None, before, after).get_matching_blocks()
-    )
-    return LineCounts(len(after) - kept, len(before) - kept)
-
+from dlv.weights.reading.approximation import Bounds, NoBounds, Reading
+from dlv.weights.reading.interval_statistics import DifferenceBounds
+from dlv.weights.statistics import Difference
+from dlv.weights.store import MatrixStore, stored_network
 
 SECTIONS = ("structure", "matrices", "params", "metrics", "files")
 ABSENT: Any = object()  # what stands for a value in a version that does not have it
@@ -197,7 +169,7 @@ def _side(repository: Repository, store: MatrixStore, text: str, notes: list[str
         found.version,
         manifest,
         step,
-        None if reference is None else catalogue.network(store, reference.id),
+        None if reference is None else stored_network(store, reference.id),
         inventory.matrices(manifest, None if row is None else row.index),
         found.version.label + ("" if step is None else f"/{step}"),
     )
@@ -282,7 +254,7 @@ def _against(
             roles = {matrix.role for matrix in (old, new) if matrix is not None}
             if everything or roles & {*MODEL_ROLES}:
                 turn = _turn(structure, old, new)
-                found.append(matrix_pairs.compared(store, old, new, turn, planes, progress))
+                found.append(compared(store, old, new, turn, planes, progress))
             else:
                 hidden += old is None or new is None or old.hash != new.hash
     return Against(
@@ -345,3 +317,131 @@ def _lines(store: FileStore, values: Sequence[Any]) -> Iterator[LineCounts | Non
             continue
         before, after = (b"" if entry is ABSENT else store.read(entry) for entry in (first, value))
         yield count_lines(before, after)
+
+
+@dataclass(frozen=True)
+class MatrixPair:
+    """A matrix on both sides, or on one; `difference` where the elements can be compared.
+
+    `turned`: the new one's elements lie in another order, and were compared in the old one's.
+    """
+
+    old: Matrix | None
+    new: Matrix | None
+    difference: Difference | None = None
+    turned: bool = False
+    bounds: DifferenceBounds | None = None  # of the difference, where only some planes were read
+    reading: Reading | None = None
+
+    @property
+    def name(self) -> str:
+        matrix = self.new or self.old
+        assert matrix is not None
+        return matrix.name if self.old is None else self.old.name
+
+    @property
+    def status(self) -> str:
+        if self.old is None or self.new is None:
+            return "added" if self.old is None else "removed"
+        if self.turned:
+            same = self.difference is not None and not self.difference.changed
+            return "rearranged" if same and self.old.dtype == self.new.dtype else "changed"
+        if self.old.hash != self.new.hash:
+            return "changed"
+        return "unchanged" if self.old.name == self.new.name else "renamed"
+
+
+def compared(
+    store: MatrixStore,
+    old: Matrix | None,
+    new: Matrix | None,
+    turn: Turn | None,
+    planes: int | None,
+    progress: Callable[[int], None],
+) -> MatrixPair:
+    """How the two are apart; with `planes` only bounds of that, if the planes tell no more."""
+    reading = None
+    if planes is not None and old is not None and new is not None and _bounded(old, new, turn):
+        a, b = (Bounds(store, matrix.hash, planes) for matrix in (old, new))
+        bounds = None
+        while bounds is None and not (a.exact and b.exact):
+            try:
+                bounds = interval_statistics.difference(a, b, same=old.dtype != new.dtype)
+            except NoBounds as error:  # of one side, which is read whole then
+                a, b = (x.exactly(error.why) if x is error.bounds else x for x in (a, b))
+        reading = a.reading.and_(b.reading)
+        if bounds is not None:
+            progress((old.nbytes or 0) + (new.nbytes or 0))
+            return MatrixPair(old, new, bounds=bounds, reading=reading)
+    apart = _difference(store, old, new, turn, progress)
+    turned = turn is not None and apart is not None
+    return MatrixPair(old, new, apart, turned, reading=reading)
+
+
+def _bounded(old: Matrix, new: Matrix, turn: Turn | None) -> bool:
+    """Whether bounds of the two can be compared; what was turned may be equal, so it is read."""
+    return (
+        turn is None
+        and old.hash != new.hash
+        and old.shape == new.shape
+        and old.elements > 0
+        and all(
+            weight_statistics.understood(matrix.dtype) and not matrix.dtype.startswith("complex")
+            for matrix in (old, new)
+        )
+    )
+
+
+def _difference(
+    store: MatrixStore,
+    old: Matrix | None,
+    new: Matrix | None,
+    turn: Turn | None,
+    progress: Callable[[int], None],
+) -> Difference | None:
+    """The two are read only if their hashes differ and their elements correspond."""
+    if old is None or new is None:
+        return None
+    if turn is None and (old.hash == new.hash or old.shape != new.shape):
+        return None
+    known = [weight_statistics.understood(matrix.dtype) for matrix in (old, new)]
+    if old.dtype != new.dtype and not all(known):
+        return None
+    before, after = store.matrix(old.hash), store.matrix(new.hash)
+    if not all(known) and len(before) != len(after):
+        return None
+    if turn is not None:
+        after = derive.turned(new.dtype, after, *turn)
+    progress((old.nbytes or 0) + (new.nbytes or 0))
+    return weight_statistics.difference(old.dtype, before, new.dtype, after)
+
+
+MOST_BYTES = 1 << 20  # difflib takes too long over more
+MOST_LINES = 20_000
+
+
+class LineCounts(NamedTuple):
+    added: int
+    removed: int
+
+
+def count_lines(old: bytes, new: bytes) -> LineCounts | None:
+    """Lines added and removed; None of what is no text, or too long to compare."""
+    if old == new:
+        return LineCounts(0, 0)
+    if max(len(old), len(new)) > MOST_BYTES or b"\0" in old or b"\0" in new:
+        return None
+    before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
+    head = 0
+    while head < min(len(before), len(after)) and before[head] == after[head]:
+        head += 1
+    before, after = before[head:], after[head:]
+    while before and after and before[-1] == after[-1]:
+        before.pop()
+        after.pop()
+    if len(before) + len(after) > MOST_LINES:
+        return None
+    kept = sum(
+        block.size for block in difflib.SequenceMatcher(None, before, after).get_matching_blocks()
+    )
+    return LineCounts(len(after) - kept, len(before) - kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -9,21 +10,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import dlv.disk.paths as paths
-import dlv.versions.staging as staging
-import dlv.weights.catalogue as catalogue
+import dlv.versions.add as staging
 import dlv.weights.snapshots as snapshots
 from dlv.adapters import exported
 from dlv.adapters.checkpoint import Checkpoint, Tensor
-from dlv.errors import Conflict, UsageError
+from dlv.errors import Conflict, DlvError, UsageError
 from dlv.kinds import Raw
 from dlv.metadata.metrics import Summary
 from dlv.metadata.staged import StagedFile
-from dlv.objects.manifest import FileEntry, Manifest, NetworkReference, Parent, SeriesReference
+from dlv.objects.manifest import (
+    Constant,
+    FileEntry,
+    Manifest,
+    NetworkReference,
+    Parent,
+    SeriesReference,
+)
 from dlv.repository.git_files import FileStore, Source
 from dlv.repository.handle import Repository
 from dlv.weights.snapshots import WeightFile, Weights
+from dlv.weights.store import stored_network, stored_summary, summary_of
 
 if TYPE_CHECKING:
+    from dlv.adapters.checkpoint import Checkpoint
     from dlv.curves.event_logs import EventLogs
     from dlv.events.formats.series import Scalars
     from dlv.network.graph import Network
@@ -33,6 +42,7 @@ if TYPE_CHECKING:
     from dlv.weights.rounding import Tally
     from dlv.weights.store import MatrixStore
     from dlv.weights.writer import WeightWriter
+
 
 Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
 MOST_WARNINGS = 8
@@ -62,7 +72,7 @@ class Found:
 
     where: str
     network: Network
-    constants: list[dict[str, Any]]
+    constants: list[Constant]
 
 
 @dataclass
@@ -79,7 +89,7 @@ def take_network(where: str, opened: Checkpoint, writer: Writer, store: Store) -
     if opened.network is None:
         return None
     given = {tensor.name: tensor for tensor in opened.constants}
-    constants = []
+    constants: list[Constant] = []
     for name, digest in opened.network.constants.items():
         if name in given:
             constants.append(_store(given[name], digest, where, writer))
@@ -98,7 +108,7 @@ def take_network(where: str, opened: Checkpoint, writer: Writer, store: Store) -
     return Found(where, replace(opened.network, constant_shapes=shapes), constants)
 
 
-def _store(tensor: Tensor, digest: str, where: str, writer: Writer) -> dict[str, Any]:
+def _store(tensor: Tensor, digest: str, where: str, writer: Writer) -> Constant:
     made = writer.add(tensor.dtype, tensor.shape, tensor.read())
     if made != digest:
         raise Conflict(
@@ -143,7 +153,7 @@ def carry_network(reference: NetworkReference, shapes: Shapes, store: Store) -> 
     """The parent's network stays as long as it still describes the weights."""
     import dlv.network.verify as verification
 
-    network = catalogue.network(store, reference.id)
+    network = stored_network(store, reference.id)
     problems = verification.verify(network, shapes) if shapes else []
     errors = [problem for problem in problems if problem.severity == "error"]
     if errors:
@@ -471,7 +481,7 @@ def _put_series(
         newer |= {(run, row.tag) for _, run, row in events}
         for reference in draft.base.series:
             if (reference.run, reference.tag) not in newer:
-                draft.series.append((reference, catalogue.summary(store, reference.hash)))
+                draft.series.append((reference, stored_summary(store, reference.hash)))
     names: set[tuple[str, str]] = set()
     for run, tag in [(s.run, s.tag) for s in found] + [(run, row.tag) for _, run, row in events]:
         if (run, tag) in names:
@@ -486,7 +496,7 @@ def _put_series(
     for scalars in found:
         digest = curves.encode(scalars, writer.add_object)
         reference = SeriesReference(scalars.run, scalars.tag, digest)
-        draft.series.append((reference, catalogue.summary_of(scalars, digest)))
+        draft.series.append((reference, summary_of(scalars, digest)))
     for log, run, row in events:
         digest, summary = log.freeze(row, run, writer.add_object)
         draft.series.append((SeriesReference(run, row.tag, digest), summary))
@@ -538,3 +548,43 @@ def store_files(repository: Repository, draft: Draft, name: str) -> None:
     with repository.alone("files.lock"):
         store = FileStore(repository.files_git)
         draft.tree, draft.files = store.store(sources, kept, name)
+
+
+def weights_of(model: Any) -> dict[str, Any]:
+    """The tensors of its state dict, in its order, without what parallel training puts before."""
+    state_dict = getattr(unwrapped(model), "state_dict", None)
+    if not callable(state_dict):
+        raise UsageError(f"{type(model).__name__} is no torch module", why="it has no state_dict()")
+    # Modules may keep other things beside tensors.
+    return {name: value for name, value in state_dict().items() if hasattr(value, "detach")}
+
+
+def network_of(model: Any, example: Any) -> Checkpoint | None:
+    """Its network and constants; None, and a warning that says why, where there is none to get.
+
+    What goes wrong here is no reason to lose the weights.
+    """
+    try:
+        import dlv.adapters.aten.live as torch_export
+
+        return torch_export.trace(model, example)
+    except DlvError as error:
+        why = error.message if error.why is None else f"{error.message} ({error.why})"
+    except Exception as error:  # the model's own code is run
+        why = f"{type(error).__name__}: {error}"
+    warnings.warn(
+        f"{type(model).__name__} is kept without its network: {why}", UserWarning, stacklevel=4
+    )
+    return None
+
+
+def unwrapped(model: Any) -> Any:
+    """Without the wrappers of torch.compile and of data-parallel training, whose names differ."""
+    for _ in range(8):
+        if type(model).__name__ in ("DataParallel", "DistributedDataParallel"):
+            model = model.module
+        elif hasattr(model, "_orig_mod"):
+            model = model._orig_mod
+        else:
+            break
+    return model

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import dlv.repository.revisions as revisions
-import dlv.weights.catalogue as catalogue
 import dlv.weights.inventory as inventory
 import dlv.weights.rounding as rounding
 import dlv.weights.snapshots as snapshots
@@ -20,9 +19,9 @@ from dlv.metadata.versions import Version
 from dlv.objects.manifest import Container, Manifest, Parent, Snapshot
 from dlv.pas.layouts.schemes import Fit, Scheme, parse
 from dlv.repository.handle import Repository
-from dlv.versions.publishing import NewVersion, publish
+from dlv.versions.commit import NewVersion, publish
 from dlv.weights.snapshots import Weights
-from dlv.weights.store import MatrixStore
+from dlv.weights.store import MatrixStore, stored_network
 from dlv.weights.writer import PackRecord, WeightWriter
 
 KIND = "scheme"
@@ -241,7 +240,7 @@ def _insert(
     summary: str,
 ) -> Version:
     store = MatrixStore.of(repository)
-    network = None if made.network is None else catalogue.network(store, made.network.id)
+    network = None if made.network is None else stored_network(store, made.network.id)
     store.close()
     with repository.change("scheme", author) as change:
         (child,) = publish(change, packs, [NewVersion(made, network)])

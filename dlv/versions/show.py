@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-import dlv.repository.lineage as lineage
 import dlv.repository.revisions as revisions
 import dlv.weights.arrays as arrays
 import dlv.weights.inventory as inventory
@@ -21,8 +20,8 @@ from dlv.pas.deltas.links import chain
 from dlv.pas.footer import Encoding
 from dlv.repository.git_files import FileStore
 from dlv.repository.handle import Repository, read_object
-from dlv.repository.lineage import Parent
 from dlv.repository.revisions import Reference
+from dlv.versions.history import Parent, parents_of
 from dlv.weights.inventory import Matrix
 from dlv.weights.store import MatrixStore
 
@@ -60,7 +59,7 @@ def show(repository: Repository, found: Reference) -> Shown:
         figures = None if version.network is None else networks.find(db, version.network)
         network = None if figures is None else networks.figures(db, figures)
         summaries = metrics.of_version(db, version.key)
-        parents = list(lineage.parents(db, version))
+        parents = list(parents_of(db, version))
         head = repository.head == version.id
     manifest = repository.manifest(version.id)
     index = manifest.own if found.snapshot is None else found.snapshot.index

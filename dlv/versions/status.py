@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import dlv.disk.unfinished as unfinished
+import dlv.disk.user_files as unfinished
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.disk.ignore import walk
 from dlv.metadata import staged, versions

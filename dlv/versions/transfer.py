@@ -13,9 +13,7 @@ from typing import Any, BinaryIO, cast
 import dlv.disk.paths as paths
 import dlv.disk.user_files as user_files
 import dlv.network.verify as verification
-import dlv.repository.lineage as lineage
 import dlv.repository.revisions as revisions
-import dlv.weights.catalogue as catalogue
 import dlv.weights.reading.retrieval as retrieval
 import dlv.weights.snapshots as snapshots
 from dlv.adapters import network_json, registry
@@ -29,8 +27,9 @@ from dlv.metadata.versions import Version
 from dlv.network.graph import Network
 from dlv.objects.manifest import Container, Manifest, Snapshot
 from dlv.repository.handle import Repository
+from dlv.versions.history import lossy_note
 from dlv.weights.reading.retrieval import Source
-from dlv.weights.store import MatrixStore
+from dlv.weights.store import MatrixStore, stored_network
 
 _BY_SUFFIX = {
     ".safetensors": "safetensors",
@@ -113,7 +112,7 @@ def export(repository: Repository, request: Request) -> Exported:
     needs = [digest for i in _order(manifest, chosen, format_) if (digest := snapshot.hashes[i])]
     source = retrieval.Ahead(store, needs, request.jobs, request.progress)
     notes = list(found.notes)
-    lossy = lineage.lossy(repository.database, found.version)
+    lossy = lossy_note(repository.database, found.version)
     notes += [] if lossy is None else [lossy]
     batch = Batch(Folder(request.out.parent))
     with source, batch, contextlib.ExitStack() as stack:
@@ -256,7 +255,7 @@ def _free(request: Request) -> None:
 def _network(manifest: Manifest, store: MatrixStore) -> Network | None:
     if manifest.network is None:
         return None
-    found = catalogue.network(store, manifest.network.id)
+    found = stored_network(store, manifest.network.id)
     return replace(found, origin=manifest.network.origin)
 
 

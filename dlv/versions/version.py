@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import dlv.repository.revisions as revisions
 import dlv.weights.arrays as arrays
-import dlv.weights.catalogue as catalogue
 import dlv.weights.reading.retrieval as retrieval
 from dlv.config import Config, check
 from dlv.errors import NotFound, nearest
@@ -22,7 +21,7 @@ from dlv.objects.manifest import Manifest, Snapshot
 from dlv.repository.git_files import FileStore
 from dlv.repository.handle import Repository
 from dlv.weights.reading.reader import Reader
-from dlv.weights.store import MatrixStore
+from dlv.weights.store import MatrixStore, stored_network, stored_series
 
 if TYPE_CHECKING:
     from dlv.curves.logged import Curves
@@ -193,7 +192,7 @@ class Version:
     @cached_property
     def network(self) -> Network | None:
         reference = self.manifest.network
-        return None if reference is None else catalogue.network(self._store, reference.id)
+        return None if reference is None else stored_network(self._store, reference.id)
 
     def torch_state_dict(self) -> dict[str, Any]:
         """The model's tensors as torch has them, in the dtypes and the order that were stored."""
@@ -290,7 +289,7 @@ class Version:
             shown = f"{reference.run}/{reference.tag}" if reference.run else reference.tag
             if name in (shown, reference.tag):
                 policy = str(check("curves.restarts", restarts, ""))
-                return catalogue.series(self._store, reference.hash, policy)
+                return stored_series(self._store, reference.hash, policy)
         raise NotFound(
             f"{self.row.label} has no series `{name}`", did_you_mean=nearest(name, self.metrics)
         )

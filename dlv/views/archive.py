@@ -7,8 +7,7 @@ from typing import Any
 
 from dlv.archiving.archive import Archived
 from dlv.archiving.budgets import seconds
-from dlv.archiving.explain import Explained
-from dlv.archiving.proposal import Timing
+from dlv.archiving.proposal import Explained, Timing
 from dlv.terminal.output import Block, Fields, Heading
 from dlv.terminal.table import Bytes, Cell, Column, Id, Number, Table, Text
 

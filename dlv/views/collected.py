@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import dlv.upkeep.collecting.roots as roots
+import dlv.upkeep.mark as roots
 from dlv.repository.quarantine import Place
 from dlv.terminal.output import Block, Fields, Line
 from dlv.terminal.table import Bytes, Cell, Column, Id, Items, Table, Text, Time
 from dlv.upkeep.collect import Collected
-from dlv.upkeep.collecting.roots import Hidden
+from dlv.upkeep.mark import Hidden
 from dlv.upkeep.restoring import Restored
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import dlv.views.differences as differences
-import dlv.weights.catalogue as catalogue
 import dlv.weights.inventory as inventory
 from dlv.dql.outcome import Model, Networks
 from dlv.metadata import versions
@@ -17,12 +16,12 @@ from dlv.network.edits.wiring import Edit
 from dlv.network.inference import Tensors
 from dlv.network.likeness import comparison
 from dlv.repository.handle import Repository
-from dlv.repository.lineage import Relation
 from dlv.terminal.output import Block, Heading, Verbatim
 from dlv.terminal.table import Cell, Column, Id, Items, Table, Text
 from dlv.versions.diff import Against, Diff, Side
+from dlv.versions.history import Relation
 from dlv.views.values import Screen, percent, plural
-from dlv.weights.store import MatrixStore
+from dlv.weights.store import MatrixStore, stored_network
 
 _FOLLOWING = ("follow", "prune", "rename")  # what other changes bring with them
 
@@ -165,7 +164,7 @@ def _against_source(
     manifest = repository.manifest(version.id)
     if manifest.network is None:
         return None
-    network = catalogue.network(store, manifest.network.id)
+    network = stored_network(store, manifest.network.id)
     matrices = inventory.matrices(manifest, None)
     old = Side(version, manifest, None, network, matrices, version.label)
     new = Side(version, manifest, None, model.network, matrices, model.committed or found.name)

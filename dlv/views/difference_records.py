@@ -11,8 +11,7 @@ from dlv.network.graph import plain
 from dlv.network.likeness.comparison import Change, Layer, Pair
 from dlv.terminal.output import Verbatim
 from dlv.terminal.table import Cell, Column, Number, Table
-from dlv.versions.diff import ABSENT, Diff, Row
-from dlv.versions.matrix_pairs import MatrixPair
+from dlv.versions.diff import ABSENT, Diff, MatrixPair, Row
 from dlv.views.differences import delta, kind_of
 from dlv.views.structure import structure_rows
 from dlv.views.values import setting, shape

@@ -22,8 +22,7 @@ from dlv.terminal.table import (
     human_bytes,
     outwards,
 )
-from dlv.versions.diff import ABSENT, Diff, Row
-from dlv.versions.matrix_pairs import MatrixPair
+from dlv.versions.diff import ABSENT, Diff, MatrixPair, Row
 from dlv.views.structure import Hidden, equal_text, structure_rows, structure_title
 from dlv.views.values import percent, plural, setting, shape
 from dlv.weights.inventory import Matrix

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from dlv.metadata.metrics import Summary
-from dlv.repository.lineage import Parent
 from dlv.terminal.output import Block, Fields, Heading
 from dlv.terminal.table import Bytes, Cell, Column, Count, Id, Items, Number, Table, Text, Time
+from dlv.versions.history import Parent
 from dlv.versions.show import Shown, ShownMatrix
 from dlv.views.values import setting, shape
 

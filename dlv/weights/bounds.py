@@ -7,45 +7,37 @@ once one of them has changed. `dlv/bounds/1`, which earlier versions wrote, is r
 from __future__ import annotations
 
 import math
+from base64 import b64decode, b64encode
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice, product
-from typing import Any, Protocol
+from itertools import chain, islice, product
+from typing import Annotated, Any
 
 import numpy as np
 
 from dlv.canonical import WRITER, dumps, hash_bytes, hash_of, is_hash, loads
 from dlv.errors import Damaged, DlvError
-from dlv.kinds import Raw
 from dlv.metadata import bounds as rows
 from dlv.metadata.database import Database
 from dlv.network.bounds.ball import Norms
 from dlv.objects.manifest import Manifest, Snapshot
-from dlv.objects.record import Reader, check_format, natural
-from dlv.pas.deltas.links import chain
+from dlv.objects.record import Hash, Natural, Place, as_json, check_format
+from dlv.objects.record import decode as decode_record
+from dlv.pas.deltas.links import chain as chain_of
 from dlv.pas.footer import MAX_PLANES, Encoding
-from dlv.weights.bounds_columns import columns
-from dlv.weights.bounds_columns import rows as rows_of
-from dlv.weights.bounds_norms import MOST, NodeNorms, node_json, read_node
+from dlv.weights.store import Objects
 
 Lookup = Callable[[str], Encoding | None]
 
 FORMAT, ROWS = "dlv/bounds/2", "dlv/bounds/1"
 KIND = "bounds"
 REFERENCES = ("f64", "strict")
+_HEX = set("0123456789abcdef")
 _PREFIX = 8  # digits of a hash that a record has at least
 _TRIES = 256
-
-
-class Store(Protocol):
-    """Where matrices and named objects are read; a MatrixStore."""
-
-    def encoding(self, matrix: str) -> Encoding | None: ...
-
-    def object(self, kind: str, name: str) -> Raw: ...
 
 
 @dataclass(frozen=True)
@@ -58,6 +50,56 @@ class BoundMatrix:
     name: str
     hash: str
     encoding: str | None
+
+
+MOST = 1 << 20  # rows, matrices, levels of a schedule: no record has more
+
+
+def _is_norm(value: float) -> bool:
+    return math.copysign(1, value) > 0 and not value < 0
+
+
+def _are_few(values: Sequence[object]) -> bool:
+    return len(values) <= MOST
+
+
+Norm = Annotated[float, _is_norm]
+Planes = Annotated[int, range(MAX_PLANES + 1).__contains__]
+RowNorms = Annotated[tuple[Norm, ...], _are_few]
+
+
+@dataclass(frozen=True)
+class LevelNorms:
+    """Of dW, what the first `planes` planes do not tell of the weight.
+
+    `dopn`, if there is one, bounds it as an operator on inputs of the record's size.
+    """
+
+    planes: Annotated[int, range(1, MAX_PLANES).__contains__]
+    dn: Norm
+    dfro: Norm
+    drows: RowNorms | None = None
+    dopn: Norm | None = None
+
+
+@dataclass(frozen=True)
+class NodeNorms:
+    """Of the weight W of a linear node, batch normalisation folded in.
+
+    `opn` bounds it as an operator on inputs of the record's size, `opn_any` on those of any size.
+    """
+
+    name: str
+    opn: Norm
+    opn_any: Norm
+    fro: Norm
+    absmax: Norm
+    finite: bool
+    rows: RowNorms | None = None
+    levels: tuple[LevelNorms, ...] = ()
+
+    def level(self, planes: int) -> LevelNorms | None:
+        return next((level for level in self.levels if level.planes == planes), None)
 
 
 @dataclass(frozen=True)
@@ -76,30 +118,22 @@ class Record:
     `weights`: the hash of all matrices and encodings; None: each matrix has its own.
     """
 
-    network: str
-    input: tuple[tuple[int, ...], ...]
+    network: Hash
+    input: tuple[tuple[Natural, ...], ...]
     matrices: tuple[BoundMatrix, ...]
     nodes: tuple[NodeNorms, ...]
-    schedule: tuple[Mapping[str, int], ...]
+    schedule: Annotated[tuple[dict[str, Planes], ...], _are_few]
     helps: Mapping[str, bool]
-    suffix: Mapping[str, Any] | None = None
+    suffix: dict[str, Any] | None = None
     writer: str = WRITER
-    weights: str | None = None
+    weights: Hash | None = None
 
     def encode(self) -> bytes:
-        record = {
-            "format": ROWS,
-            "writer": self.writer,
-            "network": self.network,
-            "input": [list(shape) for shape in self.input],
-            "matrices": [vars(matrix) for matrix in self.matrices],
-            "nodes": [node_json(node) for node in self.nodes],
-            "schedule": [dict(level) for level in self.schedule],
-            "helps": dict(self.helps),
-            "suffix": None if self.suffix is None else dict(self.suffix),
-        }
-        if self.weights is not None:
-            record = columns({**record, "format": FORMAT, "weights": self.weights})
+        record = {"format": ROWS, **as_json(self)}
+        if self.weights is None:
+            del record["weights"]
+        else:
+            record = columns({**record, "format": FORMAT})
         return dumps(record)
 
     @cached_property
@@ -213,7 +247,7 @@ def weights_id(held: Sequence[tuple[str, str]], lookup: Lookup) -> str:
 def encoding_id(matrix: str, lookup: Lookup) -> str:
     """The hash of how a matrix is stored, its chain of bases included; codecs do not count."""
     found: str | None = None
-    for link in reversed(chain(matrix, lookup)):
+    for link in reversed(chain_of(matrix, lookup)):
         delta = None if link.delta is None else dict(link.delta)
         found = hash_of({"layout": dict(link.layout), "delta": delta, "base": found})
     assert found is not None
@@ -233,7 +267,7 @@ def hashes_of(manifest: Manifest, snapshot: Snapshot) -> dict[str, str]:
 
 
 def record_of(
-    db: Database, store: Store, manifest: Manifest, snapshot: Snapshot
+    db: Database, store: Objects, manifest: Manifest, snapshot: Snapshot
 ) -> Record | NoRecord:
     """The record of a snapshot that holds for how it is stored now, or why there is none.
 
@@ -256,7 +290,7 @@ def record_of(
     return NoRecord(why)
 
 
-def pinned(db: Database, store: Store, besides: Iterable[str] = ()) -> set[str]:
+def pinned(db: Database, store: Objects, besides: Iterable[str] = ()) -> set[str]:
     """The matrices whose encodings records hold for, and their bases: none of them may change.
 
     `besides`: records that do not count, since they are about to be replaced.
@@ -277,76 +311,227 @@ def pinned(db: Database, store: Store, besides: Iterable[str] = ()) -> set[str]:
 
 def decode(data: bytes, what: str = "bounds record") -> Record:
     """Read a record strictly."""
-    value = loads(data, what)
-    whole = isinstance(value, dict) and value.get("format") == ROWS
-    if not whole:
-        check_format(value, FORMAT, what)
-        value = rows_of(value, what)
-    keys = "format writer network input matrices nodes schedule helps suffix"
-    top = Reader(value, what, keys if whole else f"{keys} weights")
-    matrices = tuple(
-        BoundMatrix(
-            row.take("name", str),
-            row.take("hash", str, is_hash if whole else _is_prefix),
-            row.take("encoding", str, is_hash) if whole else None,
-        )
-        for row in top.each("matrices", "name hash encoding")
-    )
-    nodes = tuple(
-        read_node(row)
-        for row in top.each("nodes", "name opn opn_any fro absmax finite rows levels")
-    )
-    _once(top, "matrices", [matrix.name for matrix in matrices])
-    _once(top, "nodes", [node.name for node in nodes])
-    found = Record(
-        network=top.take("network", str, is_hash),
-        input=tuple(_shape(top, shape) for shape in top.take("input", list)),
-        matrices=matrices,
-        nodes=nodes,
-        schedule=_schedule(top, [matrix.name for matrix in matrices]),
-        helps=_helps(top),
-        suffix=top.optional("suffix", dict),
-        writer=top.take("writer", str),
-        weights=None if whole else top.take("weights", str, is_hash),
-    )
-    found.__dict__["hash"] = hash_bytes(data)  # a text is canonical, and encoding it takes longer
-    return found
+    json = loads(data, what)
+    place = Place(what, json.get("writer") if isinstance(json, dict) else None)
+    in_columns = not isinstance(json, dict) or json.get("format") != ROWS
+    if in_columns:
+        check_format(json, FORMAT, what)
+        json = rows_of(json, what)
+    elif "weights" in json:
+        raise place.newer("the key `weights`")
+    else:
+        json["weights"] = None
+    del json["format"]
+    record = decode_record(Record, json, place)
+    if in_columns and record.weights is None:
+        raise place.damaged("`weights` is not str")
+    _check_matrices(place, record)
+    _check_unique(place, "nodes", [node.name for node in record.nodes])
+    for index, node in enumerate(record.nodes):
+        _check_node(place.inner(f"nodes[{index}]"), node)
+    _check_schedule(place, record)
+    if unknown := sorted(set(record.helps) - set(REFERENCES)):
+        raise place.newer(f"the reference `{unknown[0]}`")
+    if set(record.helps) != set(REFERENCES):
+        raise place.damaged("`helps` does not say yes or no of each reference")
+    record.__dict__["hash"] = hash_bytes(data)  # a text is canonical, and encoding it takes longer
+    return record
 
 
-def _is_prefix(text: str) -> bool:
-    return _PREFIX <= len(text) <= 64 and not set(text) - set("0123456789abcdef")
+def _check_matrices(place: Place, record: Record) -> None:
+    _check_unique(place, "matrices", [matrix.name for matrix in record.matrices])
+    for matrix in record.matrices:
+        if record.weights is None:
+            allowed = is_hash(matrix.hash) and is_hash(matrix.encoding)
+        else:
+            allowed = _PREFIX <= len(matrix.hash) <= 64 and not set(matrix.hash) - _HEX
+        if not allowed:
+            raise place.damaged(f"`{matrix.name}` has a hash that is not allowed")
 
 
-def _shape(top: Reader, shape: Any) -> tuple[int, ...]:
-    if not isinstance(shape, list) or not all(map(natural, shape)):
-        raise top.damaged("`input` holds what is no shape")
-    return tuple(shape)
-
-
-def _schedule(top: Reader, names: Iterable[str]) -> tuple[Mapping[str, int], ...]:
-    """Levels that read more each time, and at last something."""
-    found: list[Mapping[str, int]] = []
-    wanted = set(names)
-    for level in top.take("schedule", list, lambda levels: 0 < len(levels) <= MOST):
-        if not isinstance(level, dict) or set(level) != wanted:
-            raise top.damaged("a level of `schedule` does not name just the matrices")
-        if not all(natural(planes) and planes <= MAX_PLANES for planes in level.values()):
-            raise top.damaged("`schedule` holds an impossible number of planes")
-        if found and (level == found[-1] or any(level[name] < found[-1][name] for name in wanted)):
-            raise top.damaged("a level of `schedule` does not read more than the one before")
-        found.append(level)
-    return tuple(found)
-
-
-def _helps(top: Reader) -> Mapping[str, bool]:
-    found = top.take("helps", dict)
-    if unknown := sorted(set(found) - set(REFERENCES)):
-        raise top.newer(f"the reference `{unknown[0]}`")
-    if set(found) != set(REFERENCES) or not all(isinstance(v, bool) for v in found.values()):
-        raise top.damaged("`helps` does not say yes or no of each reference")
-    return found
-
-
-def _once(top: Reader, key: str, names: Sequence[str]) -> None:
+def _check_unique(place: Place, key: str, names: Sequence[str]) -> None:
     if len(set(names)) != len(names):
-        raise top.damaged(f"`{key}` has a name twice")
+        raise place.damaged(f"`{key}` has a name twice")
+
+
+def _check_node(place: Place, node: NodeNorms) -> None:
+    depths = [level.planes for level in node.levels]
+    if depths != sorted(set(depths)):
+        raise place.damaged("its levels are not in order")
+    rows = [r for r in (node.rows, *(level.drows for level in node.levels)) if r is not None]
+    if len({len(norms) for norms in rows}) > 1:
+        raise place.damaged("its norms of rows are of different lengths")
+    if node.finite:
+        norms = [node.opn, node.opn_any, node.fro, node.absmax, *chain.from_iterable(rows)]
+        for level in node.levels:
+            norms += [level.dn, level.dfro, 0.0 if level.dopn is None else level.dopn]
+        if not all(map(math.isfinite, norms)):
+            raise place.damaged("it is finite, and a norm of it is not")
+
+
+def _check_schedule(place: Place, record: Record) -> None:
+    """Refuse levels that do not read more each time, and at last something."""
+    names = {matrix.name for matrix in record.matrices}
+    if not record.schedule:
+        raise place.damaged("`schedule` has a value that is not allowed")
+    before: Mapping[str, int] | None = None
+    for level in record.schedule:
+        if set(level) != names:
+            raise place.damaged("a level of `schedule` does not name just the matrices")
+        if before and (level == before or any(level[name] < before[name] for name in names)):
+            raise place.damaged("a level of `schedule` does not read more than the one before")
+        before = level
+
+
+Json = dict[str, Any]
+
+ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+_PLACES = {letter: place for place, letter in enumerate(ALPHABET)}
+_MIDDLE = 32
+_BASIS = 4  # directions are told in steps of 1/32
+_NODE = ("opn", "opn_any", "fro", "absmax", "finite")
+_LEVEL = ("dn", "dfro", "dopn")
+
+
+def columns(record: Json) -> Json:
+    """The keys `matrices`, `nodes`, `schedule` and `suffix` of a record, by columns."""
+    names = [each["name"] for each in record["matrices"]]
+    return {
+        **record,
+        "matrices": {"names": names, "hashes": [each["hash"] for each in record["matrices"]]},
+        "nodes": _nodes(record["nodes"]),
+        "schedule": [
+            "".join(ALPHABET[level[name]] for name in names) for level in record["schedule"]
+        ],
+        "suffix": None if record["suffix"] is None else _suffix(record["suffix"]),
+    }
+
+
+def rows_of(record: Json, what: str) -> Json:
+    """The inverse; Damaged where it is not what `columns` makes."""
+    try:
+        found = _rows_of(record)
+        same = columns(found) == record
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise Damaged(f"{what} is malformed", why=repr(error), hint="dlv fsck") from error
+    if not same:
+        raise Damaged(f"{what} is malformed", why="its columns do not agree", hint="dlv fsck")
+    return found
+
+
+def _rows_of(record: Json) -> Json:
+    held = record["matrices"]
+    names = held["names"]
+    matrices = [
+        {"name": name, "hash": prefix, "encoding": None}
+        for name, prefix in zip(names, held["hashes"], strict=True)
+    ]
+    schedule = [
+        {name: _PLACES[letter] for name, letter in zip(names, level, strict=True)}
+        for level in record["schedule"]
+    ]
+    suffix = None if record["suffix"] is None else _suffix_rows(record["suffix"])
+    return {
+        **record,
+        "matrices": matrices,
+        "nodes": _node_rows(record["nodes"]),
+        "schedule": schedule,
+        "suffix": suffix,
+    }
+
+
+def _nodes(nodes: Sequence[Json]) -> Json:
+    depths = sorted({level["planes"] for node in nodes for level in node["levels"]})
+    levels = []
+    for planes in depths:
+        at = [next((e for e in n["levels"] if e["planes"] == planes), None) for n in nodes]
+        level: Json = {key: [None if e is None else e[key] for e in at] for key in _LEVEL}
+        level["there"] = [e is not None for e in at]
+        level["drows"] = [None if e is None else e["drows"] for e in at]
+        levels.append({"planes": planes, **level})
+    return {
+        "name": [node["name"] for node in nodes],
+        "rows": [node["rows"] for node in nodes],
+        "levels": levels,
+        **{key: [node[key] for node in nodes] for key in _NODE},
+    }
+
+
+def _node_rows(nodes: Json) -> list[Json]:
+    found = []
+    for at, name in enumerate(nodes["name"]):
+        levels = [
+            {"planes": e["planes"], "drows": e["drows"][at], **{k: e[k][at] for k in _LEVEL}}
+            for e in nodes["levels"]
+            if e["there"][at]
+        ]
+        node = {key: nodes[key][at] for key in _NODE}
+        found.append({"name": name, "rows": nodes["rows"][at], "levels": levels, **node})
+    return found
+
+
+def _suffix(suffix: Json) -> Json:
+    """Of the nodes with a weight the numbers of channels as letters, the levels by their depth."""
+    nodes: Mapping[str, Json] = suffix["nodes"]
+    weighed = {name: node for name, node in nodes.items() if "a" in node}
+    depths = sorted({level["planes"] for node in weighed.values() for level in node["levels"]})
+    levels = []
+    for planes in depths:
+        found = {
+            name: level
+            for name, node in weighed.items()
+            for level in node["levels"]
+            if level["planes"] == planes
+        }
+        corrected = {
+            name: {k: v for k, v in level.items() if k not in ("planes", "dn")}
+            for name, level in found.items()
+            if "correction" in level
+        }
+        dn = [found[name]["dn"] if name in found else None for name in sorted(weighed)]
+        levels.append({"planes": planes, "dn": dn, "corrections": corrected})
+    return {
+        **suffix,
+        "nodes": {
+            "names": sorted(nodes),
+            "reach": [nodes[name]["reach"] for name in sorted(nodes)],
+            "weights": sorted(weighed),
+            "a": [_letters(weighed[name]["a"]) for name in sorted(weighed)],
+            "basis": [_letters(weighed[name]["basis"], _BASIS) for name in sorted(weighed)],
+            "levels": levels,
+        },
+        "p": {key: _letters(text) for key, text in suffix["p"].items()},
+    }
+
+
+def _suffix_rows(suffix: Json) -> Json:
+    held = suffix["nodes"]
+    nodes: dict[str, Json] = {
+        name: {"reach": reach} for name, reach in zip(held["names"], held["reach"], strict=True)
+    }
+    for at, name in enumerate(held["weights"]):
+        levels = [
+            {"planes": e["planes"], "dn": e["dn"][at], **e["corrections"].get(name, {})}
+            for e in held["levels"]
+            if e["dn"][at] is not None
+        ]
+        a, basis = _text(held["a"][at]), _text(held["basis"][at], _BASIS)
+        nodes[name] |= {"a": a, "basis": basis, "levels": levels}
+    p = {key: _text(letters) for key, letters in suffix["p"].items()}
+    return {**suffix, "nodes": nodes, "p": p}
+
+
+def _letters(text: str, step: int = 1) -> str:
+    """A letter for each of the bytes that base64 spreads over several: -32 .. 31 steps."""
+    found = []
+    for byte in b64decode(text, validate=True):
+        place, rest = divmod((byte + 128) % 256 - 128, step)
+        if rest or not -_MIDDLE <= place < _MIDDLE:
+            raise ValueError(f"the number {byte} has no letter")
+        found.append(ALPHABET[place + _MIDDLE])
+    return "".join(found)
+
+
+def _text(letters: str, step: int = 1) -> str:
+    data = bytes((_PLACES[letter] - _MIDDLE) * step % 256 for letter in letters)
+    return b64encode(data).decode("ascii")

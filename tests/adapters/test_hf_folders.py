@@ -12,12 +12,12 @@ import pytest
 
 import dlv.api as api
 import dlv.versions.add as adding
+import dlv.versions.add as staging
 import dlv.versions.checkout as checkouts
 import dlv.versions.commit as committing
-import dlv.versions.staging as staging
 from dlv.repository.handle import Repository
+from dlv.versions.add import Added
 from dlv.versions.commit import Request
-from dlv.versions.staging import Added
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 os.environ["HF_HUB_OFFLINE"] = "1"

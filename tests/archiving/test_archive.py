@@ -18,8 +18,7 @@ import dlv.recovery.superseded as superseded
 import dlv.upkeep.check as check
 from dlv.archiving.archive import Archived, archive
 from dlv.archiving.budgets import Policy
-from dlv.archiving.explain import explain
-from dlv.archiving.proposal import Bar, Request
+from dlv.archiving.proposal import Bar, Request, explain
 from dlv.canonical import matrix_hash
 from dlv.errors import Damaged, DlvError, NotFound
 from dlv.metadata import matrices, usage, versions
@@ -300,7 +299,7 @@ def test_what_does_not_read_back_is_not_switched_to(
             file.write(b"\xff\x00\xff\x00")
         return paths
 
-    monkeypatch.setattr("dlv.weights.pack_files.publish_all", spoil)
+    monkeypatch.setattr("dlv.weights.writer.publish_all", spoil)
     with pytest.raises(Damaged):
         run(repository)
     monkeypatch.undo()

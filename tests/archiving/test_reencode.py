@@ -14,8 +14,7 @@ import dlv.disk.durable as durable
 import dlv.recovery.rebuild as rebuilding
 import dlv.recovery.superseded as superseded
 import dlv.upkeep.check as check
-from dlv.archiving.packing import Packing
-from dlv.archiving.reencode import Work, carry_out, work
+from dlv.archiving.reencode import Packing, Work, carry_out, work
 from dlv.archiving.tryouts import Choice, Tryouts
 from dlv.canonical import matrix_hash
 from dlv.metadata import matrices, usage

@@ -16,10 +16,10 @@ import dlv.disk.locks as locks
 import dlv.recovery.superseded as superseded
 import dlv.upkeep.check as check
 from dlv.archiving.archive import Archived, archive
-from dlv.archiving.attempts import Attempt
 from dlv.archiving.budgets import Policy
 from dlv.archiving.planning import _Room
 from dlv.archiving.proposal import Bar, Request
+from dlv.archiving.tryouts import Attempt
 from dlv.canonical import WRITER
 from dlv.errors import Conflict, Damaged, StorageError
 from dlv.repository.handle import Repository

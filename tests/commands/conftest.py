@@ -38,9 +38,9 @@ import dlv.cli as cli
 import dlv.versions.add as adding
 import dlv.versions.commit as committing
 from dlv.repository.handle import Repository
+from dlv.versions.add import Request as AddRequest
 from dlv.versions.commit import Committed
 from dlv.versions.commit import Request as CommitRequest
-from dlv.versions.staging import Request as AddRequest
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 SCHEMAS = Path(cli.__file__).parent / "schemas"

@@ -19,7 +19,7 @@ from hypothesis.extra import numpy as arrays
 from safetensors.numpy import save_file
 
 import dlv.cli as cli
-import dlv.versions.staging as staging
+import dlv.versions.add as staging
 from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.torch import reader as torch_writer
 

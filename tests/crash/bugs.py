@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import dlv.archiving.packing as packing
+import dlv.archiving.reencode as packing
 import dlv.archiving.reencode as reencode
 import dlv.disk.durable as durable
 import dlv.disk.user_files as user_files
@@ -22,7 +22,7 @@ import dlv.repository.git_files as files
 import dlv.repository.handle as repositories
 import dlv.repository.quarantine as quarantine
 import dlv.upkeep.collect as collect
-import dlv.weights.pack_files as pack_files
+import dlv.weights.writer as pack_files
 import dlv.weights.writer as weight_writer
 from dlv.canonical import hash_bytes
 from dlv.errors import Conflict

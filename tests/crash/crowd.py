@@ -27,9 +27,9 @@ import dlv.recovery.rebuild as rebuild
 import dlv.repository.tags as tags
 import dlv.repository.undo as undo
 import dlv.upkeep.collect as collecting
+import dlv.versions.add as staging
 import dlv.versions.commit as committing
 import dlv.versions.remove as remove
-import dlv.versions.staging as staging
 from dlv.archiving import proposal
 from dlv.archiving.budgets import Policy
 from dlv.errors import Conflict, NotFound, UnsafeInput
@@ -63,7 +63,7 @@ def files(root: Path, who: int, turn: int) -> list[str]:
 
 
 def commit(repository: Repository, who: int, turn: int) -> None:
-    added = staging.add(
+    added = staging.examine(
         repository.root, repository.root, files(repository.root, who, turn), staging.Request()
     )
     name = NAMES[(who + turn) % len(NAMES)]

@@ -23,7 +23,7 @@ from typing import Any
 
 import dlv.api as api
 import dlv.cli as cli
-import dlv.disk.unfinished as unfinished
+import dlv.disk.user_files as unfinished
 from dlv.canonical import hash_bytes
 from dlv.metadata import facts, matrices, versions
 from dlv.metadata.database import SCHEMA_VERSION, Database

@@ -8,11 +8,11 @@ from typing import Any
 
 import dlv.adapters.data.parts as data_parts
 import dlv.archiving.bounding.fixing as fixing
-import dlv.archiving.packing as packing
+import dlv.archiving.reencode as packing
 import dlv.archiving.reencode as reencode
 import dlv.training.workers.pool as pool
 import dlv.training.workers.worker as worker
-import dlv.upkeep.collecting.rewrite as rewriting
+import dlv.upkeep.collect as rewriting
 from dlv.events.logs import migrate
 from dlv.metadata.trials import Trials
 from dlv.pas.spool import BUFFER

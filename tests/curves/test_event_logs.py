@@ -22,9 +22,9 @@ from dlv.errors import Conflict, Damaged, UsageError
 from dlv.metadata import metrics, versions
 from dlv.metadata.versions import Version
 from dlv.repository.handle import Repository
+from dlv.versions.add import Request as AddRequest
 from dlv.versions.commit import Committed, Request, commit
 from dlv.versions.remove import remove
-from dlv.versions.staging import Request as AddRequest
 from dlv.versions.version import Version as Shown
 from tests import event_bytes as logs
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import dlv.disk.folders as folders
+import dlv.disk.paths as folders
 
 
 def test_as_the_environment_says() -> None:

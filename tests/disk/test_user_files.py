@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import dlv.disk.durable as durable
-import dlv.disk.unfinished as unfinished
+import dlv.disk.user_files as unfinished
 import dlv.disk.user_files as user_files
 from dlv.disk.paths import Folder
 from dlv.disk.user_files import Batch

@@ -18,7 +18,7 @@ from dlv.metadata.metrics import Summary, summarise
 from dlv.network.graph import Network
 from dlv.objects.fact import Fact
 from dlv.objects.manifest import Manifest, NetworkReference, Parent
-from dlv.weights.catalogue import node_figures
+from dlv.weights.store import node_figures
 from tests.dql import brute_networks
 from tests.dql.brute_model import Graph, Repository, Series, Version
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dlv.weights.catalogue import node_figures
+from dlv.weights.store import node_figures
 from tests.dql.brute_force import run
 from tests.dql.brute_model import Graph, Repository, Series, Version
 from tests.dql.brute_networks import crossed, network, node, torch_like

@@ -14,12 +14,11 @@ from safetensors.numpy import load_file, save_file
 import dlv.repository.undo as undoing
 import dlv.upkeep.check as checking
 import dlv.versions.add as adding
+import dlv.versions.add as staging
 import dlv.versions.checkout as checkouts
 import dlv.versions.commit as storing
 import dlv.versions.copying as copying
 import dlv.versions.lossy as lossy
-import dlv.versions.staging as staging
-import dlv.weights.catalogue as catalogue
 from dlv.dql import committing, deriving
 from dlv.dql.bind.bound import Delete, Derivation, Set
 from dlv.dql.outcome import Networks
@@ -29,7 +28,7 @@ from dlv.metadata.versions import Version
 from dlv.network.edits.instructions import Instructions
 from dlv.objects.manifest import Parent
 from dlv.repository.handle import Repository
-from dlv.weights.store import MatrixStore
+from dlv.weights.store import MatrixStore, insert_version, stored_network
 from tests.dql import work
 from tests.dql.work import construct, insert, making, nodes
 
@@ -115,7 +114,7 @@ class TestVersion:
         assert manifest.series == ()
         assert [entry.path for entry in manifest.files] == ["config.json", "train.py"]
         assert repository.head == head
-        network = catalogue.network(MatrixStore.of(repository), manifest.network.id)
+        network = stored_network(MatrixStore.of(repository), manifest.network.id)
         assert network == model.network
 
     def test_how_it_was_made_stands_in_it(self, repository: Repository) -> None:
@@ -217,7 +216,7 @@ class TestSeveral:
         assert "live" not in states
 
     def test_all_or_none(self, repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-        real, calls = catalogue.insert, []
+        real, calls = insert_version, []
 
         def failing(*args: Any, **given: Any) -> int:
             calls.append(args)
@@ -225,7 +224,7 @@ class TestSeveral:
                 raise DlvError("no more")
             return real(*args, **given)
 
-        monkeypatch.setattr(catalogue, "insert", failing)
+        monkeypatch.setattr("dlv.versions.commit.insert_version", failing)
         with pytest.raises(DlvError, match="no more"):
             into(repository, "net@1", SEVERAL)
         monkeypatch.undo()

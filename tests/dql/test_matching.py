@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import dlv.weights.catalogue as catalogue
 from dlv.dql import matching
 from dlv.dql.bind.bound import Chosen
 from dlv.dql.matching import Layers
@@ -31,6 +30,7 @@ from dlv.metadata.select.relations import (
 from dlv.network.graph import Input, Network, Node
 from dlv.network.patterns import Pattern
 from dlv.network.selector import selector
+from dlv.weights.store import node_figures
 from tests.dql import brute_networks, brute_nodes, work
 from tests.dql.brute_model import Graph
 from tests.dql.work import NEXT, NEXT_RAW, PREV, nodes
@@ -90,7 +90,7 @@ def _network(lot: Random) -> Network:
 
 
 def _agree(network: Network, lot: Random) -> None:
-    graph = Graph(network, catalogue.node_figures(network))
+    graph = Graph(network, node_figures(network))
     layers = Layers(network)
     for _ in range(20):
         wanted, trailers = _path(lot)

@@ -29,8 +29,7 @@ from dlv.pas.layouts.registry import default_layout
 from dlv.pas.layouts.segments import Layout
 from dlv.pas.level import Level, level
 from dlv.pas.packs import PackWriter
-from dlv.weights.bounds import KIND, BoundMatrix, Record, encoding_id
-from dlv.weights.bounds_norms import LevelNorms, NodeNorms
+from dlv.weights.bounds import KIND, BoundMatrix, LevelNorms, NodeNorms, Record, encoding_id
 from dlv.weights.store import MatrixStore
 from tests.memory_index import MemoryIndex
 

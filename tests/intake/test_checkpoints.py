@@ -12,8 +12,8 @@ from safetensors.numpy import load_file, save_file
 
 import dlv.intake.checkpoints as intake
 import dlv.versions.add as adding
+import dlv.versions.add as staging
 import dlv.versions.checkout as checkouts
-import dlv.versions.staging as staging
 from dlv.adapters.torch import reader as torch
 from dlv.errors import Conflict, NotFound, UnsafeInput, UsageError
 from dlv.intake.checkpoints import Imported, Request

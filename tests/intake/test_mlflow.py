@@ -16,9 +16,9 @@ import dlv.disk.durable as durable
 import dlv.intake.mlflow as intake
 import dlv.repository.tags as tagging
 import dlv.repository.undo as undoing
+import dlv.versions.add as staging
 import dlv.versions.checkout as checkouts
 import dlv.versions.remove as removing
-import dlv.versions.staging as staging
 from dlv.errors import Conflict, Damaged, NotFound, StorageError, UsageError
 from dlv.intake.imported_runs import Imported
 from dlv.intake.mlflow import Request

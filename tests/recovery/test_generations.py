@@ -18,7 +18,7 @@ from dlv.archiving.tryouts import Choice
 from dlv.metadata import usage
 from dlv.pas.chunks import SUFFIX
 from dlv.pas.footer import Chunk, Encoding, Footer
-from dlv.recovery.generations import Found, left_out
+from dlv.recovery.rebuild import Found, superseded_matrices
 from dlv.repository.handle import Repository
 from dlv.weights.store import MatrixStore
 
@@ -90,7 +90,7 @@ def test_an_older_encoding_where_a_pack_of_the_newer_is_damaged(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Planes in packs of their own, one of them lost: the rest of them is no use."""
-    monkeypatch.setattr("dlv.archiving.packing.Packing.__init__.__kwdefaults__", {"buffer": 4000})
+    monkeypatch.setattr("dlv.archiving.reencode.Packing.__init__.__kwdefaults__", {"buffer": 4000})
     before = content(repository)
     first, second, third = names(repository)
     again(repository, (third, second, "sub"), (second, first, "sub"))
@@ -140,11 +140,11 @@ def _pack(name: str, *deltas: tuple[str, str | None]) -> Found:
 )
 def test_no_circle_where_there_is_a_way_out(generations: Any, expected: list[set[str]]) -> None:
     found = [[_pack(str(age), *deltas)] for age, deltas in enumerate(generations)]
-    assert left_out(found) == expected
+    assert superseded_matrices(found) == expected
 
 
 def test_an_encoding_that_is_not_whole_does_not_count() -> None:
     torn = _pack("0", ("a", None))
     torn = Found("0", 100, Footer("dlv", torn.footer.encodings, ()))
-    assert left_out([[torn], [_pack("1", ("a", None))]]) == [{"a"}, set()]
-    assert left_out([[torn]]) == [set()]
+    assert superseded_matrices([[torn], [_pack("1", ("a", None))]]) == [{"a"}, set()]
+    assert superseded_matrices([[torn]]) == [set()]

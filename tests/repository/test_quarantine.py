@@ -8,7 +8,7 @@ import pytest
 
 import dlv.disk.durable as durable
 import dlv.repository.quarantine as quarantine
-import dlv.upkeep.repairing.small_files as small_files
+import dlv.upkeep.small_files as small_files
 from dlv.errors import NotFound
 from dlv.repository.handle import Repository
 

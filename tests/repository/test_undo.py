@@ -23,7 +23,7 @@ from dlv.errors import Conflict, NotFound, UnsafeInput
 from dlv.metadata import facts, staged, versions
 from dlv.metadata.database import Database
 from dlv.repository.handle import Repository
-from dlv.versions.staging import Request as AddRequest
+from dlv.versions.add import Request as AddRequest
 
 AUTHOR = "Ada <ada@example.org>"
 NAMES = ("net", "wide", "best")

@@ -25,7 +25,7 @@ from dlv.errors import Conflict, Damaged, NotFound, StorageError, UnsafeInput
 from dlv.metadata import dump, matrices, usage, versions
 from dlv.repository.handle import Repository
 from dlv.upkeep.collect import Collected, Request
-from dlv.upkeep.collecting.policy import Best, Policy
+from dlv.upkeep.retention import Best, Policy
 from dlv.weights.store import MatrixStore
 
 Make = Callable[..., str]

@@ -13,15 +13,14 @@ import pytest
 from safetensors.numpy import save
 
 import dlv.versions.add as adding
-import dlv.versions.staging as staging
+import dlv.versions.add as staging
 from dlv.canonical import hash_bytes
 from dlv.errors import Conflict, NotFound, UnsafeInput, UsageError
 from dlv.metadata import staged
 from dlv.repository.handle import Repository
-from dlv.versions.add import Removed
+from dlv.versions.add import Added, Removed, Request
 from dlv.versions.commit import Request as CommitRequest
 from dlv.versions.commit import commit
-from dlv.versions.staging import Added, Request
 
 
 class Desk:

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import dlv.versions.add as adding
+import dlv.versions.add as staging
 import dlv.versions.commit as committing
-import dlv.versions.staging as staging
 from dlv.adapters import registry
 from dlv.adapters.archive import read_directory
 from dlv.adapters.source import Source

@@ -12,9 +12,9 @@ from safetensors.numpy import load_file, save_file
 
 import dlv.upkeep.check as checking
 import dlv.versions.add as adding
+import dlv.versions.add as staging
 import dlv.versions.checkout as checkouts
 import dlv.versions.commit as committing
-import dlv.versions.staging as staging
 from dlv.adapters import npz, safetensors
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.errors import Conflict, UsageError

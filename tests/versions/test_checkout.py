@@ -16,10 +16,10 @@ from safetensors.numpy import load_file, save_file
 
 import dlv.disk.durable as durable
 import dlv.versions.add as adding
+import dlv.versions.add as staging
 import dlv.versions.checkout as checkouts
 import dlv.versions.commit as committing
 import dlv.versions.copying as copying
-import dlv.versions.staging as staging
 import dlv.weights.snapshots as snapshots
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.archiving.budgets import Policy
@@ -501,7 +501,7 @@ def test_one_matrix_at_a_time(
             yield name, data
             del data
 
-    monkeypatch.setattr("dlv.weights.store.read_together", together)
+    monkeypatch.setattr("dlv.pas.read.read_together", together)
     checkout(repository, "lenet@1", to=Path("out"), format=format_)
     assert len(alive) == 3  # one is the same in both snapshots
     assert most == 1
@@ -553,7 +553,7 @@ def test_a_chain_of_snapshots_is_read_once(
         return real(descriptor, size, row, what)
 
     monkeypatch.setattr("dlv.weights.store.read_stored", noted)
-    monkeypatch.setattr("dlv.pas.packs.read_stored", noted)
+    monkeypatch.setattr("dlv.pas.chunks.read_stored", noted)
     checkout(repository, "net", to=Path("out"), jobs=jobs)
     for step in range(12):
         path = f"ckpt-{step}.safetensors"

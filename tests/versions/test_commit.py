@@ -29,8 +29,8 @@ from dlv.events.formats.series import Scalars
 from dlv.metadata import facts, metrics, staged, versions
 from dlv.objects.manifest import Manifest
 from dlv.repository.handle import Repository
+from dlv.versions.add import Request as AddRequest
 from dlv.versions.commit import Committed, Request
-from dlv.versions.staging import Request as AddRequest
 from dlv.weights.store import MatrixStore
 from tests import onnx_models
 

@@ -14,8 +14,8 @@ import dlv.disk.durable as durable
 import dlv.versions.add as adding
 import dlv.versions.commit as committing
 from dlv.repository.handle import Repository
+from dlv.versions.add import Request as AddRequest
 from dlv.versions.commit import Request
-from dlv.versions.staging import Request as AddRequest
 
 
 class Beside(durable.Failpoints):

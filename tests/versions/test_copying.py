@@ -12,9 +12,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import dlv.versions.add as adding
+import dlv.versions.add as staging
 import dlv.versions.commit as committing
 import dlv.versions.copying as copying
-import dlv.versions.staging as staging
 import dlv.weights.snapshots as snapshots
 from dlv.adapters import network_json
 from dlv.adapters.checkpoint import Checkpoint
@@ -24,8 +24,8 @@ from dlv.network.edits.instructions import Instructions
 from dlv.objects.manifest import Parent
 from dlv.repository.handle import Repository
 from dlv.versions.copying import Copied, Request
-from dlv.weights.catalogue import network as stored_network
 from dlv.weights.store import MatrixStore
+from dlv.weights.store import stored_network as stored_network
 
 CommitModel = Callable[..., str]
 WIDER = Instructions(set=["conv.out=6"])

@@ -16,13 +16,13 @@ import dlv.pas.layouts.schemes as schemes
 import dlv.repository.undo as undoing
 import dlv.upkeep.check as checking
 import dlv.versions.add as adding
+import dlv.versions.add as staging
 import dlv.versions.checkout as checkouts
 import dlv.versions.commit as committing
 import dlv.versions.diff as diffing
 import dlv.versions.lossy as lossy
 import dlv.versions.remove as removing
 import dlv.versions.show as showing
-import dlv.versions.staging as staging
 import dlv.versions.status as statuses
 import dlv.versions.transfer as transfer
 from dlv.canonical import matrix_hash

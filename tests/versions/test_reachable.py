@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dlv.events.formats.series import Scalars, encode
 from dlv.objects.manifest import (
+    Constant,
     Container,
     Manifest,
     NetworkReference,
@@ -24,7 +25,7 @@ def test_everything_that_a_manifest_names() -> None:
         return name
 
     head = encode(Scalars("", "loss", range(5000), [0.0] * 5000, [1.0] * 5000), add)
-    constant = {"name": "c", "dtype": "float32", "shape": [1], "hash": "d" * 64}
+    constant: Constant = {"name": "c", "dtype": "float32", "shape": [1], "hash": "d" * 64}
     containers = [Container("p", "npz", 1, None, skeleton, ()) for skeleton in SKELETONS]
     manifest = Manifest(
         *("net", "message", "Ada", "2026-06-15T12:00:00.000000Z"),

@@ -16,9 +16,9 @@ from safetensors.numpy import save_file
 
 import dlv.upkeep.collect as collecting
 import dlv.versions.add as adding
+import dlv.versions.add as staging
 import dlv.versions.checkout as checkout
 import dlv.versions.commit as committing
-import dlv.versions.staging as staging
 import dlv.versions.status as status
 from dlv.adapters import detect
 from dlv.adapters.checkpoint import Beside, Checkpoint, Tensor

@@ -12,10 +12,9 @@ import pytest
 
 import dlv.upkeep.check as checking
 import dlv.versions.add as adding
+import dlv.versions.add as staging
 import dlv.versions.commit as committing
 import dlv.versions.draft as structure
-import dlv.versions.staging as staging
-import dlv.weights.catalogue as catalogue
 from dlv.adapters import exported, safetensors
 from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.canonical import matrix_hash
@@ -25,7 +24,7 @@ from dlv.network.verify import Problem
 from dlv.network.vocabulary import complete
 from dlv.objects.manifest import Manifest
 from dlv.repository.handle import Repository
-from dlv.weights.store import MatrixStore
+from dlv.weights.store import MatrixStore, stored_network
 
 WEIGHT = np.arange(12, dtype="f4").reshape(3, 4)
 BIAS = np.ones(3, "f4")
@@ -95,7 +94,7 @@ def test_a_given_network_with_its_constants(repository: Repository) -> None:
         {"name": "shift", "dtype": "float32", "shape": [3], "hash": DIGEST}
     ]
     store = MatrixStore.of(repository)
-    assert catalogue.network(store, reference.id) == replace(network(), origin=None)
+    assert stored_network(store, reference.id) == replace(network(), origin=None)
     assert bytes(store.matrix(DIGEST)) == CONSTANT
 
 

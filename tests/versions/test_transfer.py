@@ -13,8 +13,8 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import dlv.versions.add as adding
+import dlv.versions.add as staging
 import dlv.versions.commit as committing
-import dlv.versions.staging as staging
 import dlv.versions.transfer as transfer
 import dlv.weights.snapshots as snapshots
 from dlv.adapters.checkpoint import Tensor

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dlv.disk.paths as paths
-import dlv.versions.staging as staging
+import dlv.versions.add as staging
 import dlv.versions.working as working
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.canonical import hash_bytes, matrix_hash

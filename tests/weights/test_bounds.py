@@ -17,8 +17,15 @@ from dlv.canonical import dumps, hash_of
 from dlv.errors import Damaged, NewerFormat
 from dlv.network.suffix.record import suffix_from_json
 from dlv.pas.footer import Encoding
-from dlv.weights.bounds import BoundMatrix, Record, decode, encoding_id, named
-from dlv.weights.bounds_norms import LevelNorms, NodeNorms
+from dlv.weights.bounds import (
+    BoundMatrix,
+    LevelNorms,
+    NodeNorms,
+    Record,
+    decode,
+    encoding_id,
+    named,
+)
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
 

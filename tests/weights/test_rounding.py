@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-import dlv.versions.staging as staging
+import dlv.versions.add as staging
 import dlv.weights.rounding as rounding
 from dlv.adapters import registry
 from dlv.adapters.checkpoint import Checkpoint, Tensor

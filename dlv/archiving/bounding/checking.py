@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import dlv.weights.catalogue as catalogue
-from dlv.archiving.bounding.make import Centres, Model, norms_of, usable
+from dlv.archiving.bounding.make import Centres, Model, node_norms_of, usable
 from dlv.archiving.bounding.view import View
 from dlv.errors import DlvError
 from dlv.metadata import bounds
@@ -15,9 +14,8 @@ from dlv.network.suffix.fits import misfits
 from dlv.network.suffix.metric import faults
 from dlv.network.suffix.record import suffix_from_json
 from dlv.objects.manifest import Manifest
-from dlv.weights.bounds import KIND, Record, decode, hashes_of
-from dlv.weights.bounds_norms import NodeNorms
-from dlv.weights.store import MatrixStore
+from dlv.weights.bounds import KIND, NodeNorms, Record, decode, hashes_of
+from dlv.weights.store import MatrixStore, stored_network
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ def _fault(store: MatrixStore, manifest: Manifest, record: Record) -> str | None
     hashes = hashes_of(manifest, manifest.snapshots[manifest.own])
     if record.stale(manifest.network.id, hashes, store.encoding) is not None:
         return None
-    model = Model.of(manifest, catalogue.network(store, manifest.network.id), hashes)
+    model = Model.of(manifest, stored_network(store, manifest.network.id), hashes)
     view = View(store)
     why = _shape_fault(model, view, record) or _norms_fault(model, view, record)
     return why or _suffix_fault(model, view, record)
@@ -96,7 +94,7 @@ def _norms_fault(model: Model, view: View, record: Record) -> str | None:
                 return f"node `{node.name}`: {level.planes} planes bound nothing"
     shapes = dict(zip(model.program.given, record.input, strict=True))
     centres = Centres(model, view)
-    for found in norms_of(model, centres, depths, shapes, raised=False):
+    for found in node_norms_of(model, centres, depths, shapes, raised=False):
         stored = record.node(found.name)
         why = None if stored is None else _below(stored, found)
         if why is not None:

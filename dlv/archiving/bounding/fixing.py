@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from dlv.archiving.attempts import Attempt
 from dlv.archiving.bounding.view import View
+from dlv.archiving.tryouts import Attempt
 from dlv.canonical import hash_bytes
 from dlv.kinds import Raw
 from dlv.pas.coders.small import SMALL
 from dlv.pas.deltas.links import MAX_CHAIN, chain, link_of
-from dlv.pas.encode import Put, encode_delta, encode_materialised
+from dlv.pas.encode import encode_delta, encode_materialised
 from dlv.pas.floats import words_in
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.fixed import DTYPES, Fixed
 from dlv.pas.layouts.halved import Halved
-from dlv.pas.layouts.segments import Ieee
+from dlv.pas.layouts.segments import Ieee, Layout
 from dlv.pas.level import Level, numbers_of
 from dlv.weights.store import MatrixStore
 
@@ -61,7 +61,8 @@ def fix(view: View, matrix: str, rows: str, bases: Iterable[str], folder: Path) 
         return False
     best = _materialised(raw, encoding, layout, folder)
     off = _off(view, best, raw)
-    centred = _zero_centred(best)
+    assert best.encoding is not None
+    centred = replace(best.encoding, layout={**best.encoding.layout, "zero_centre": True})
     if _off(view, best, raw, centred) < BETTER * off:
         best.encoding = centred
         off = _off(view, best, raw)
@@ -86,18 +87,7 @@ def part(view: View, store: MatrixStore, matrices: Iterable[str], folder: Path) 
     if sum(chunks.values()) <= CROWDED * sum(each.nbytes or 0 for each in small.values()):
         return
     for matrix, encoding in small.items():
-        view.put(_alone(view.raw(matrix), encoding, folder))
-
-
-def _alone(raw: Raw, encoding: Encoding, folder: Path) -> Attempt:
-    def encode(put: Put) -> Encoding:
-        return encode_materialised(
-            *(raw, encoding.dtype, encoding.shape, encoding.matrix, put),
-            layout=Ieee(),
-            effort="small",
-        )
-
-    return _attempt(folder, encode)
+        view.put(_materialised(view.raw(matrix), encoding, Ieee(), folder))
 
 
 def halved(view: View, matrix: str, folder: Path) -> Attempt:
@@ -108,15 +98,19 @@ def halved(view: View, matrix: str, folder: Path) -> Attempt:
     return _materialised(view.raw(matrix), encoding, layout, folder)
 
 
-def _materialised(raw: Raw, encoding: Encoding, layout: Fixed, folder: Path) -> Attempt:
-    def encode(put: Put) -> Encoding:
+def _materialised(raw: Raw, encoding: Encoding, layout: Layout, folder: Path) -> Attempt:
+    def encode(attempt: Attempt) -> Encoding:
         return encode_materialised(
-            *(raw, encoding.dtype, encoding.shape, encoding.matrix, put),
+            raw,
+            encoding.dtype,
+            encoding.shape,
+            encoding.matrix,
+            attempt.put,
             layout=layout,
             effort="small",
         )
 
-    return _attempt(folder, encode)
+    return Attempt.of(folder, encode)
 
 
 def _against(
@@ -139,29 +133,21 @@ def _against(
     layout = Fixed(rows, link.layout.zero_centre, shared.exponents, side)
     under = view.raw(base)
 
-    def encode(put: Put) -> Encoding:
+    def encode(attempt: Attempt) -> Encoding:
         return encode_delta(
             "xor",
-            *(raw, under, encoding.dtype, encoding.shape, encoding.matrix, base, put),
+            raw,
+            under,
+            encoding.dtype,
+            encoding.shape,
+            encoding.matrix,
+            base,
+            attempt.put,
             layout=layout,
             effort="small",
         )
 
-    return _attempt(folder, encode)
-
-
-def _attempt(folder: Path, encode: Callable[[Put], Encoding]) -> Attempt:
-    attempt = Attempt(folder)
-    try:
-        return attempt.make(lambda made: encode(made.put))
-    except BaseException:
-        attempt.close()
-        raise
-
-
-def _zero_centred(attempt: Attempt) -> Encoding:
-    assert attempt.encoding is not None
-    return replace(attempt.encoding, layout={**attempt.encoding.layout, "zero_centre": True})
+    return Attempt.of(folder, encode)
 
 
 def _off(view: View, attempt: Attempt, raw: Raw, encoding: Encoding | None = None) -> float:

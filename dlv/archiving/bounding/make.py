@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from dlv.archiving.bounding.figures import Figures, figures
+import numpy as np
+
 from dlv.archiving.bounding.view import View
 from dlv.errors import NotFound, UsageError
 from dlv.kinds import Array
-from dlv.network.bounds.ball import Norms
+from dlv.network.bounds.ball import Norms, short
+from dlv.network.bounds.norms import level_norms, norms_of
 from dlv.network.bounds.schedule import Schedule, Stored, Weights, blind, schedule
-from dlv.network.graph import Network
+from dlv.network.graph import Network, Node
 from dlv.network.inference import node_shapes
 from dlv.network.ops.op import NoRule, op_of
 from dlv.network.program import Program, Step, params_of
@@ -25,8 +28,60 @@ from dlv.network.suffix.tuning import Tuning
 from dlv.objects.manifest import Manifest
 from dlv.pas.layouts.registry import bits_after
 from dlv.pas.level import Level
-from dlv.weights.bounds import Record, named
-from dlv.weights.bounds_norms import NodeNorms
+from dlv.weights.bounds import LevelNorms, NodeNorms, Record, named
+
+MOST_ROWS = 1 << 17  # norms of more rows would make a record as large as what it spares
+
+
+@dataclass(frozen=True)
+class Figures:
+    """`shape`: of the node's input. `rows`: whether norms of rows are wanted too.
+
+    `raised`: against rounding, as a record stores them; else as they come out.
+    """
+
+    shape: Shape | None
+    rows: bool
+    raised: bool = True
+
+    def cut(self, value: float, digits: int) -> float:
+        """To few digits, upwards: a record is read before anything else."""
+        return short(value, digits) if self.raised else value
+
+
+def figures(
+    node: Node, weight: Array, centres: Iterable[tuple[int, Array]], wanted: Figures
+) -> NodeNorms:
+    """Of a weight, and of what each (planes, centre) leaves open of it."""
+    whole = norms_of(node, weight, wanted.shape, raised=wanted.raised)
+    if not whole.finite:
+        infinite = (math.inf, math.inf, math.inf, math.inf)
+        return NodeNorms(node.name, *infinite, False)
+    levels = []
+    for planes, centre in centres:
+        found = level_norms(node, weight, centre, wanted.shape, raised=wanted.raised)
+        dn, dfro = wanted.cut(found.dn, 4), wanted.cut(found.dfro, 4)
+        dopn = None
+        if math.isfinite(found.dopn) and not op_of(node).dense:
+            dopn = wanted.cut(found.dopn, 4)
+        levels.append(LevelNorms(planes, dn, dfro, _rows(found.drows, wanted), dopn))
+    rows = _rows(whole.rows, wanted)
+    opn, opn_any = wanted.cut(whole.opn, 5), wanted.cut(whole.opn_any, 5)
+    return NodeNorms(
+        *(node.name, opn, opn_any, wanted.cut(whole.fro, 8), wanted.cut(whole.absmax, 5)),
+        finite=True,
+        rows=rows,
+        levels=tuple(level for level in levels if math.isfinite(level.dn)),
+    )
+
+
+def _rows(found: Array | None, wanted: Figures) -> tuple[float, ...] | None:
+    """To few digits, upwards: there are many, and they are looked at one by one."""
+    if found is None or not wanted.rows or len(found) > MOST_ROWS:
+        return None
+    values: list[float] = np.asarray(found, np.float64).tolist()
+    return tuple(map(short, values)) if wanted.raised else tuple(values)
+
 
 KEPT = 256 << 20  # bytes of centres that are held while a schedule is looked for
 
@@ -115,7 +170,7 @@ def make_record(
     shapes = {name: tuple(rows[name].shape[1:]) for name in model.program.given}
     depths = {name: usable(view, model.hash(name)) for name in model.program.matrices}
     centres = Centres(model, view)
-    nodes = list(norms_of(model, centres, depths, shapes))
+    nodes = list(node_norms_of(model, centres, depths, shapes))
     stored = {
         name: _stored(view, model.hash(name), depths.get(name, ()))
         for name in model.program.tensors
@@ -174,7 +229,7 @@ def usable(view: View, matrix: str) -> tuple[int, ...]:
     return tuple(found)
 
 
-def norms_of(
+def node_norms_of(
     model: Model,
     centres: Centres,
     depths: Mapping[str, Sequence[int]],

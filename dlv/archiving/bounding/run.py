@@ -11,13 +11,12 @@ import dlv.archiving.reencode as reencode
 import dlv.recovery.compare as comparing
 import dlv.recovery.superseded as superseded
 import dlv.repository.revisions as revisions
-import dlv.weights.catalogue as catalogue
 from dlv.archiving.bounding.calibration import Asked, rows_for
 from dlv.archiving.bounding.fixing import fix, halved, part
 from dlv.archiving.bounding.make import Made, Model, make_record
 from dlv.archiving.bounding.view import View
-from dlv.archiving.packing import Packing
 from dlv.archiving.proposal import Progress
+from dlv.archiving.reencode import Packing
 from dlv.archiving.tryouts import Choice
 from dlv.errors import Damaged, NotFound, StorageError, UsageError
 from dlv.kinds import Array
@@ -30,7 +29,7 @@ from dlv.objects.manifest import Manifest
 from dlv.pas.footer import Encoding
 from dlv.repository.handle import Repository
 from dlv.weights.bounds import KIND, Record, decode, hashes_of, pinned, record_of
-from dlv.weights.store import MatrixStore
+from dlv.weights.store import MatrixStore, stored_network
 from dlv.weights.writer import PackRecord
 
 Advance = Callable[[int], None]
@@ -300,7 +299,7 @@ def _one(
     snapshot = manifest.snapshots[manifest.own]
     store = MatrixStore.of(repository)
     model = Model.of(
-        manifest, catalogue.network(store, manifest.network.id), hashes_of(manifest, snapshot)
+        manifest, stored_network(store, manifest.network.id), hashes_of(manifest, snapshot)
     )
     db = repository.database
     held = {model.hash(name) for name in model.program.tensors}

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 
-from dlv.archiving.attempts import Attempt, Place
+from dlv.archiving.tryouts import Attempt, Place
 from dlv.errors import Damaged, StorageError
 from dlv.kinds import Array, Piece, Raw
 from dlv.pas.coders.codecs import codec_of
@@ -17,6 +16,7 @@ from dlv.pas.footer import Encoding
 from dlv.pas.level import Level, Unusable, level, needed
 from dlv.pas.read import ALL, read_matrix
 from dlv.weights.arrays import to_array
+from dlv.weights.store import MatrixStore
 
 
 @dataclass(frozen=True)
@@ -27,24 +27,10 @@ class _FreshPiece(Piece):
     place: Place
 
 
-class Store(Protocol):
-    """What a view is laid over: a MatrixStore, or another view."""
-
-    def encoding(self, matrix: str) -> Encoding | None: ...
-
-    def chunks(self, matrix: str) -> Sequence[Piece]: ...
-
-    def stored(self, piece: Piece) -> Raw: ...
-
-    def read(self, piece: Piece) -> Raw: ...
-
-    def object(self, kind: str, name: str) -> Raw: ...
-
-
 class View:
     """Reads matrices and their first planes, from packs or from what was made since."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: MatrixStore | View) -> None:
         self._store = store
         self.made: dict[str, Attempt] = {}
         self._encodings: dict[str, Encoding] = {}
@@ -119,10 +105,5 @@ class View:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: Any) -> None:
         self.close()

@@ -113,7 +113,7 @@ class Session:
     """Queries asked in one way: with these parameters, printed in this form."""
 
     def __init__(self, call: Invocation, how: str, **asked: Any) -> None:
-        import dlv.disk.folders as folders
+        import dlv.disk.paths as folders
         from dlv.dql.outcome import QueryOptions
 
         self.call = call
@@ -210,7 +210,7 @@ class Session:
             )
             return [(each.text, each.replaced, each.kind) for each in found]
 
-        import dlv.disk.folders as folders
+        import dlv.disk.paths as folders
         import dlv.terminal.prompt as prompt
 
         typing = prompt.Typing(

@@ -164,6 +164,6 @@ class Invocation:
 
 def open_weights(format_: str, path: Path) -> Checkpoint:
     """Open a file of the working folder to compare its weights: few commands come to it."""
-    import dlv.versions.staging as staging
+    import dlv.versions.add as staging
 
     return staging.open_weights(path, format_)

@@ -16,8 +16,8 @@ from dlv.errors import DlvError
 from dlv.network.graph import Input, Network, Node
 from dlv.network.program import program
 from dlv.repository.handle import Repository
+from dlv.versions.add import Request as AddRequest
 from dlv.versions.commit import Request
-from dlv.versions.staging import Request as AddRequest
 from tests.archiving.bounding.nets import MLP, digits, trained
 from tests.archiving.bounding.test_run import model, version
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dlv.archiving.attempts import Attempt
-from dlv.archiving.bounding.figures import Figures, figures
 from dlv.archiving.bounding.fixing import fix, in_fixed_point
-from dlv.archiving.bounding.make import Centres, Model, norms_of, usable
+from dlv.archiving.bounding.make import Centres, Figures, Model, figures, node_norms_of, usable
 from dlv.archiving.bounding.view import View
+from dlv.archiving.tryouts import Attempt
 from dlv.canonical import matrix_hash
 from dlv.kinds import Piece
 from dlv.network.graph import Input, Network, Node
@@ -27,6 +26,7 @@ from dlv.pas.layouts.fixed import Fixed
 from dlv.pas.layouts.registry import default_layout
 from dlv.pas.layouts.segments import Layout
 from dlv.pas.level import Level, Unusable
+from dlv.weights.store import MatrixStore
 
 Array = NDArray[Any]
 SHAPE = (24, 80)
@@ -56,10 +56,10 @@ class Shelf:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.view = View(Nothing())
+        self.view = View(cast(MatrixStore, Nothing()))
 
     def put(self, encode: Callable[..., Encoding], *given: Any, **more: Any) -> None:
-        self.view.put(Attempt(self.folder).make(lambda made: encode(*given, made.put, **more)))
+        self.view.put(Attempt.of(self.folder, lambda made: encode(*given, made.put, **more)))
 
     def whole(self, array: Array, layout: Layout | None = None) -> str:
         name = name_of(array)
@@ -110,7 +110,7 @@ def check(shelf: Shelf, name: str, array: Array, depths: tuple[int, ...]) -> lis
     """The norms at each depth, held against SVDs of what a reader sees."""
     assert usable(shelf.view, name) == depths
     made = Model(program(network()), {"w": name}, {"w": ("float32", SHAPE)})
-    (node,) = norms_of(made, Centres(made, shelf.view), {"w": depths}, {"x": (80,)})
+    (node,) = node_norms_of(made, Centres(made, shelf.view), {"w": depths}, {"x": (80,)})
     found = []
     for level in node.levels:
         near = shelf.view.level(name, level.planes)
@@ -197,7 +197,7 @@ def test_numbers_that_are_not_finite_stay(shelf: Shelf, value: float) -> None:
     name = shelf.whole(array)
     assert not shelf.fix(name)
     made = Model(program(network()), {"w": name}, {"w": ("float32", SHAPE)})
-    (node,) = norms_of(made, Centres(made, shelf.view), {"w": (1,)}, {"x": (80,)})
+    (node,) = node_norms_of(made, Centres(made, shelf.view), {"w": (1,)}, {"x": (80,)})
     assert not node.finite
     assert node.levels == ()
 

@@ -18,12 +18,11 @@ import dlv.disk.durable as durable
 import dlv.recovery.rebuild as rebuilding
 import dlv.repository.revisions as revisions
 import dlv.upkeep.check as check
-import dlv.weights.catalogue as catalogue
 from dlv.archiving.archive import Archived
 from dlv.archiving.bounding.make import Model
 from dlv.archiving.bounding.run import Outcome, write_bounds
 from dlv.archiving.bounding.view import View
-from dlv.archiving.packing import Packing
+from dlv.archiving.reencode import Packing
 from dlv.canonical import matrix_hash
 from dlv.errors import UsageError
 from dlv.metadata import bounds
@@ -37,7 +36,7 @@ from dlv.pas.level import Level
 from dlv.repository.handle import Repository
 from dlv.versions.remove import remove
 from dlv.weights.bounds import NoRecord, Record, hashes_of, named, pinned, record_of
-from dlv.weights.store import MatrixStore
+from dlv.weights.store import MatrixStore, stored_network
 from tests.archiving.bounding.nets import MLP, digits, trained
 
 Array = NDArray[Any]
@@ -71,7 +70,7 @@ def model(repository: Repository, reference: str) -> Model:
     manifest = version(repository, reference)
     assert manifest.network is not None
     assert manifest.own is not None
-    network = catalogue.network(MatrixStore.of(repository), manifest.network.id)
+    network = stored_network(MatrixStore.of(repository), manifest.network.id)
     return Model.of(manifest, network, hashes_of(manifest, manifest.snapshots[manifest.own]))
 
 

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 import dlv.archiving.bounding.run as bounding
 import dlv.versions.add as adding
+import dlv.versions.add as staging
 import dlv.versions.commit as committing
-import dlv.versions.staging as staging
 from benchmarks.progressive.completions import Cells, Layout
 from dlv.adapters import network_json, safetensors
 from dlv.adapters.checkpoint import Tensor

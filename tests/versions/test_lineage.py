@@ -9,7 +9,7 @@ import pytest
 from dlv.metadata import versions
 from dlv.metadata.versions import Version
 from dlv.repository.handle import Repository
-from dlv.repository.lineage import Parent, parents, relation
+from dlv.versions.history import Parent, parents_of, relation
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +36,10 @@ def _version(repository: Repository, label: str) -> Version:
 
 def test_parents(repository: Repository) -> None:
     child = _version(repository, "b@1")
-    (parent,) = parents(repository.database, child)
+    (parent,) = parents_of(repository.database, child)
     assert (parent.id, parent.kind, parent.label) == (*child.parents[0], "a@1")
     lost = replace(child, parents=(("0" * 64, "copy"),))
-    assert parents(repository.database, lost) == (Parent("0" * 64, "copy", None),)
+    assert parents_of(repository.database, lost) == (Parent("0" * 64, "copy", None),)
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,11 @@ import dlv.recovery.rebuild as rebuilding
 import dlv.training.trials as store_of
 import dlv.upkeep.check as check
 import dlv.upkeep.collect as collecting
-import dlv.upkeep.collecting.trials as trials
 from dlv.errors import StorageError
 from dlv.repository.handle import Repository
 from dlv.training.ledger.ledger import Claim, Ledger, NewTrial, Owner
 from dlv.training.ledger.settling import Budget
+from dlv.upkeep.collect import unneeded_trials
 
 NAMES = [f"{n}" * 64 for n in range(3)]
 RULE = {"rule": "top", "k": 1, "metric": "loss", "direction": "min", "step": 2}
@@ -194,7 +194,7 @@ def test_a_ledger_that_cannot_be_read_stops_nothing_else(repository: Repository)
     repository.trials_path.unlink()
     with store_of.open_store(repository) as store:
         store._do("PRAGMA user_version = 99")
-    _, why = trials.unneeded(repository, NOW)
+    _, why = unneeded_trials(repository, NOW)
     assert why is not None
     assert "was written by a newer dlv" in why
 
@@ -227,10 +227,10 @@ def test_not_on_a_network_disk(repository: Repository, monkeypatch: pytest.Monke
         store_of.open_store(repository)
     assert caught.value.exit_code == 8
     assert not repository.trials_path.exists()
-    found, why = trials.unneeded(repository, NOW)
+    found, why = unneeded_trials(repository, NOW)
     assert [each.path.name for each in found] == NAMES  # of no run
     assert why is None
     repository.trials_path.touch()
-    found, why = trials.unneeded(repository, NOW)
+    found, why = unneeded_trials(repository, NOW)
     assert found == []
     assert "lies on a network disk" in (why or "")

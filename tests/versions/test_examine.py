@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-import dlv.versions.staging as staging
+import dlv.versions.add as staging
 from dlv.canonical import dumps
 from dlv.errors import DlvError, NotFound, UnsafeInput, UsageError
 from dlv.metadata.staged import StagedFile
-from dlv.versions.staging import Request
+from dlv.versions.add import Request
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_open_weights(root: Path) -> None:
 def test_unsafe_weights_have_a_way_out(root: Path) -> None:
     (root / "m.pt").write_bytes(b"\x80\x02cos\nsystem\nq\x00X\x02\x00\x00\x00idq\x01\x85q\x02R.")
     with pytest.raises(UnsafeInput) as found:
-        staging.add(root, root, ["m.pt"], Request(role="weights"))
+        staging.examine(root, root, ["m.pt"], Request(role="weights"))
     assert found.value.hint
 
 
@@ -128,14 +128,14 @@ def test_the_step_of_a_file(root: Path) -> None:
         ("b.safetensors", from_file, 0, 0),
     ):
         save_file({"w": np.ones(1, "f4")}, root / name, metadata)
-        [file] = staging.add(root, root, [name], Request(step=asked)).files
+        [file] = staging.examine(root, root, [name], Request(step=asked)).files
         assert file.step == wanted, (name, metadata, asked)
 
 
 def test_progress_is_told(root: Path) -> None:
     (root / "a.txt").write_bytes(b"x" * 1000)
     seen: list[int] = []
-    staging.add(root, root, ["a.txt"], Request(progress=seen.append))
+    staging.examine(root, root, ["a.txt"], Request(progress=seen.append))
     assert sum(seen) == 1000
 
 
@@ -144,7 +144,7 @@ def test_what_a_folder_holds_is_judged_one_by_one(root: Path) -> None:
     (root / "config.json").write_text('{"a": 1,,}')
     (root / "log.csv").write_text("step,loss\nx,y\n")
     (root / "w.npz").write_bytes(b"PK\x03\x04broken")
-    added = staging.add(root, root, ["."], Request())
+    added = staging.examine(root, root, ["."], Request())
     assert "good.json" in [file.path for file in added.files]
     passed_over = dict(added.skipped)
     assert "w.npz" in passed_over
@@ -176,10 +176,10 @@ def test_what_a_folder_holds_is_judged_one_by_one(root: Path) -> None:
 )
 def test_which_json_is_a_config(root: Path, stem: str, config: bool) -> None:
     (root / f"{stem}.json").write_text('{"lr": 0.1}')
-    [file] = staging.add(root, root, ["."], Request()).files
+    [file] = staging.examine(root, root, ["."], Request()).files
     assert file.role == ("config" if config else "file")
     # Whoever names it means it.
-    [file] = staging.add(root, root, [f"{stem}.json"], Request()).files
+    [file] = staging.examine(root, root, [f"{stem}.json"], Request()).files
     assert file.role == "config"
 
 

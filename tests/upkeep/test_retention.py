@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-import dlv.upkeep.collecting.policy as policy
+import dlv.upkeep.retention as policy
 from dlv.errors import UsageError
 from dlv.repository.handle import Repository
-from dlv.upkeep.collecting.policy import Best, Policy
+from dlv.upkeep.retention import Best, Policy
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import datetime
 import pytest
 
 import dlv.repository.undo as undo
-import dlv.upkeep.collecting.roots as roots
+import dlv.upkeep.mark as roots
 import dlv.versions.remove as remove
 from dlv.errors import UsageError
 from dlv.metadata import collected

@@ -6,13 +6,13 @@ import math
 
 import pytest
 
-import dlv.weights.catalogue as catalogue
 from dlv.canonical import dumps, hash_bytes
 from dlv.errors import Damaged, DlvError
 from dlv.events.formats.series import Scalars, encode
 from dlv.network.graph import Input, Network, Node
 from dlv.network.vocabulary import complete
 from dlv.pas.footer import Encoding
+from dlv.weights.store import node_figures, stored_network, stored_series, summary_of
 
 
 class Objects(dict[str, bytes]):
@@ -41,7 +41,7 @@ NETWORK = Network(
 def test_networks_come_back_under_their_name() -> None:
     objects = Objects()
     assert objects.add("network", dumps(NETWORK.canonical())) == NETWORK.id
-    assert catalogue.network(objects, NETWORK.id) == NETWORK
+    assert stored_network(objects, NETWORK.id) == NETWORK
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_networks_come_back_under_their_name() -> None:
 def test_what_is_not_that_network(data: bytes) -> None:
     objects = Objects({f"network {NETWORK.id}": data})
     with pytest.raises(DlvError) as found:
-        catalogue.network(objects, NETWORK.id)
+        stored_network(objects, NETWORK.id)
     assert isinstance(found.value, Damaged)
 
 
@@ -60,9 +60,9 @@ def test_series_and_their_summaries() -> None:
         "run", "loss", range(5000), [0.0] * 5000, [*map(float, range(4999)), math.nan]
     )
     digest = encode(scalars, objects.add)
-    found = catalogue.series(objects, digest)
+    found = stored_series(objects, digest)
     assert (found.run, found.tag, len(found)) == ("run", "loss", 5000)
-    summary = catalogue.summary_of(found, digest)
+    summary = summary_of(found, digest)
     assert (summary.name, summary.hash, summary.n) == ("run/loss", digest, 5000)
     assert (str(summary.last), summary.max, summary.nonfinite) == ("nan", 4998.0, 1)
 
@@ -70,18 +70,18 @@ def test_series_and_their_summaries() -> None:
 def test_figures_count_parameters() -> None:
     attrs = complete("FULL", None, {"out": 3}, params={"weight": "w", "bias": "b"})
     node = Node("fc", "FULL", None, attrs, (("x", 0),), {"weight": "w", "bias": "b"})
-    figures = catalogue.node_figures(Network((Input("x", ("B", 4)),), (node,), (("fc", 0),)))
+    figures = node_figures(Network((Input("x", ("B", 4)),), (node,), (("fc", 0),)))
     assert {name: f.parameters for name, f in figures.items()} == {"fc": 15}
-    assert {f.parameters for f in catalogue.node_figures(NETWORK).values()} == {0}
+    assert {f.parameters for f in node_figures(NETWORK).values()} == {0}
 
 
 def test_figures() -> None:
-    figures = catalogue.node_figures(NETWORK)
+    figures = node_figures(NETWORK)
     assert {name: tuple(f.out_shape or ()) for name, f in figures.items()} == {
         "a": ("B", 4),
         "b": ("B", 4),
     }
     cyclic = Network((), (Node("a", "RELU", None, {"slope": 0.0}, (("a", 0),)),), (("a", 0),))
-    assert catalogue.node_figures(cyclic) == {}
+    assert node_figures(cyclic) == {}
     unknown = Network((), (Node("a", "RELU", None, {"slope": 0.0}, (("gone", 0),)),), ())
-    catalogue.node_figures(unknown)  # says what it can, and does not fail
+    node_figures(unknown)  # says what it can, and does not fail

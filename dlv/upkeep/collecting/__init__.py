@@ -1,1 +1,0 @@
-"""What gc takes: `roots` and `mark` find what is needed, `policy` says what else stays."""

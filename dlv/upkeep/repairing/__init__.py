@@ -1,1 +1,0 @@
-"""fsck --repair: the same bytes found elsewhere, or set aside."""
