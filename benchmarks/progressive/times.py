@@ -72,7 +72,7 @@ def _progressive(given: Given) -> None:
 
 def _plain(given: Given) -> None:
     x, _, model = given
-    plain.evaluate(model, _rows(model, x), plain.Options(precision="float64"))
+    plain.evaluate_fully(model, _rows(model, x), plain.Options(precision="float64"))
 
 
 def _rows(model: Model, x: Array) -> Rows:

@@ -17,23 +17,23 @@ import dlv.disk.children as children
 import dlv.evaluation.imported as imported
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.adapters.onnx import files
-from dlv.evaluation.imported import there
+from dlv.evaluation.imported import runners
 
-_MOST_SECONDS = 120
-_NOT = "the network was not compared with the file"
+_CHILD_SECONDS = 120
+_NOT_COMPARED = "the network was not compared with the file"
 
 
-def checked(path: str, opened: Checkpoint, known: set[str]) -> tuple[Checkpoint, list[str]]:
+def keep_agreeing_apart(path: str, opened: Checkpoint, known: set[str]) -> tuple[Checkpoint, list[str]]:
     """As `imported.checked`."""
-    if opened.network is None or opened.network.id in known or not there():
+    if opened.network is None or opened.network.id in known or not runners():
         return opened, []
-    found = _asked(path)
+    found = _child_findings(path)
     if isinstance(found, str):
-        return opened, [f"{_NOT}: {found}"]
-    return follow(path, opened, known, found)
+        return opened, [f"{_NOT_COMPARED}: {found}"]
+    return reopened(path, opened, known, found)
 
 
-def follow(
+def reopened(
     path: str, opened: Checkpoint, known: set[str], found: Mapping[str, Any]
 ) -> tuple[Checkpoint, list[str]]:
     """Open the file again as the comparison requires."""
@@ -47,7 +47,7 @@ def follow(
     return opened, list(found["notes"])
 
 
-def _asked(path: str) -> dict[str, Any] | str:
+def _child_findings(path: str) -> dict[str, Any] | str:
     """Return the findings of the child process, or the reason why there are none."""
     command = children.python("dlv.evaluation.apart", str(Path(path).absolute()))
     try:
@@ -56,10 +56,10 @@ def _asked(path: str) -> dict[str, Any] | str:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            timeout=_MOST_SECONDS,
+            timeout=_CHILD_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        return f"it took more than {_MOST_SECONDS} s"
+        return f"it took more than {_CHILD_SECONDS} s"
     except OSError as error:
         return f"Python does not start: {error.strerror}"
     if done.returncode == -signal.SIGINT:
@@ -74,15 +74,15 @@ def _asked(path: str) -> dict[str, Any] | str:
         return "no answer came"
 
 
-def answer(path: str) -> dict[str, Any]:
+def findings(path: str) -> dict[str, Any]:
     """Return the findings that the child process prints."""
     opened = files.open(path)
     raw: set[str] = set()
-    opened, notes = imported.checked(path, opened, set(), raw)
+    opened, notes = imported.keep_agreeing(path, opened, set(), raw)
     kept = opened.network is not None
     opened.close()
     return {"raw": sorted(raw), "network": kept, "notes": notes}
 
 
 def main() -> None:
-    print(json.dumps(answer(sys.argv[1])))
+    print(json.dumps(findings(sys.argv[1])))

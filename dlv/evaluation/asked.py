@@ -19,7 +19,7 @@ CODE = "python:"
 
 
 @dataclass(frozen=True)
-class Asked:
+class EvalSettings:
     """None: not said."""
 
     data: Settings = field(default_factory=Settings)
@@ -30,7 +30,7 @@ class Asked:
     top_k: int | None = None
 
 
-def read_settings(path: str | None, settings: Sequence[str]) -> Asked:
+def read_settings(path: str | None, settings: Sequence[str]) -> EvalSettings:
     """A file, and what `K=V` change of it; later ones win."""
     found: dict[str, Any] = {}
     if path is not None:
@@ -46,8 +46,8 @@ def read_settings(path: str | None, settings: Sequence[str]) -> Asked:
         key, equals, text = item.partition("=")
         if not equals or not key.strip():
             raise UsageError(f"`{item}` is not of the form K=V", hint="--set data.scale=1/255")
-        _put(found, key.strip(), value(text.strip()))
-    return Asked(
+        _set(found, key.strip(), value(text.strip()))
+    return EvalSettings(
         data=Settings.of(found.get("data", {})),
         input_data=_text(found, "input_data"),
         batch=_count(found, "batch_size"),
@@ -74,7 +74,7 @@ def _tables(found: dict[str, Any], path: str) -> dict[str, Any]:
     return {**found, "data": dict(data)}
 
 
-def _put(found: dict[str, Any], key: str, given: Any) -> None:
+def _set(found: dict[str, Any], key: str, given: Any) -> None:
     if key.startswith("data."):
         name, _, rest = key.removeprefix("data.").partition(".")
         data = found.setdefault("data", {})

@@ -38,7 +38,7 @@ def calibrated(model: Model, rows: Rows, settings: Settings) -> Answers:
     """
     planes = planes_of(model, intervals=True)
     levels = Levels(model.program, planes, rows, settings)
-    schedule = levels.worthwhile(depths_of(model.program, planes))
+    schedule = levels.worthwhile(_calibrated_depths(model.program, planes))
     if not schedule:
         raise NoBounds("its first planes take as many bytes as all of it")
     inputs = first_row(model.network, rows, settings)
@@ -50,7 +50,7 @@ def calibrated(model: Model, rows: Rows, settings: Settings) -> Answers:
     return found
 
 
-def depths_of(program: Program, planes: Planes) -> list[dict[str, int]]:
+def _calibrated_depths(program: Program, planes: Planes) -> list[dict[str, int]]:
     """A depth for every tensor, one plane more each time; small ones whole from the start."""
     whole = {name: planes.planes(name) for name in planes.names}
     costs = {name: planes.cost({name: most}) for name, most in whole.items()}

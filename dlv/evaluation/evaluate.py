@@ -24,7 +24,7 @@ from dlv.evaluation.calibrated import calibrated
 from dlv.evaluation.model import Model
 from dlv.evaluation.plain import Kept, Options, classes_of
 from dlv.evaluation.progressive import progressive
-from dlv.evaluation.rows import Rows, wanted
+from dlv.evaluation.rows import Rows, wanted_inputs
 from dlv.network.inference import node_shapes
 from dlv.repository.handle import Change, Repository
 
@@ -183,7 +183,7 @@ def evaluate(repository: Repository, request: Request) -> Evaluated:
     )
     references, named = list(request.words), request.data
     if request.arrays is None and named is None:
-        references, named = given_data.split(repository, request.words, request.directory)
+        references, named = given_data.split_words(repository, request.words, request.directory)
     if request.activations and len(references) != 1:
         raise UsageError("--activations is about one version")
     options = Options(
@@ -194,8 +194,8 @@ def evaluate(repository: Repository, request: Request) -> Evaluated:
     )
     for path, suffixes in ((request.out, (".npz",)), (request.labels_out, _LABELS)):
         if path is not None:
-            written.check(request.directory / path, suffixes, force=request.force)
-    source = given_data.Given("arrays", arrays=request.arrays)
+            written.check_output(request.directory / path, suffixes, force=request.force)
+    source = given_data.DataSource("arrays", arrays=request.arrays)
     if request.arrays is None:
         named = named or asked.input_data
         source = given_data.find_data(repository, named, references, request.directory)
@@ -203,10 +203,10 @@ def evaluate(repository: Repository, request: Request) -> Evaluated:
     opened: dict[tuple[Wanted, ...], Data] = {}
     prepared: list[tuple[Model, Rows]] = []
     for model in models:  # what does not fit is said before anything is computed
-        needs = tuple(wanted(model.program))
+        needs = tuple(wanted_inputs(model.program))
         try:
             if needs not in opened:
-                opened[needs] = given_data.open_given(
+                opened[needs] = given_data.open_source(
                     repository, source, asked.data, needs, request.directory
                 )
             rows = Rows(model.program, opened[needs])
@@ -224,11 +224,11 @@ def evaluate(repository: Repository, request: Request) -> Evaluated:
             results.append(_one(model, rows, request, options, kept))
             if kept is not None and request.out is not None:
                 files.append(request.directory / request.out)
-                written.activations(files[-1], kept.columns, until)
+                written.write_activations(files[-1], kept.columns, until)
             model.store.close()
         if request.labels_out is not None:
             files.append(request.directory / request.labels_out)
-            written.labels(files[-1], results, prepared[-1][1], until)
+            written.write_labels(files[-1], results, prepared[-1][1], until)
         until = until.pop_all()
     notes = [note for model in models for note in model.notes]
     notes += [note for each in opened.values() for note in each.notes]
@@ -247,7 +247,7 @@ def _one(
 
     options = replace(options, watch=lambda w: watch(w.done, w.bytes_read))
     if request.progressive is None:
-        found = plain.evaluate(model, rows, options, kept)
+        found = plain.evaluate_fully(model, rows, options, kept)
     else:
         found = _progressive(model, rows, request, options, watch)
     if request.confusion:
@@ -306,7 +306,7 @@ def _progressive(
             nothing.fallback = error.why
             return _of_answers(model, rows, nothing, options.top_k)
         precision = "float32" if request.strict else "float64"
-        found = plain.evaluate(model, rows, replace(options, precision=precision, engine="numpy"))
+        found = plain.evaluate_fully(model, rows, replace(options, precision=precision, engine="numpy"))
         found.reference, found.fallback = reference, error.why
         return found
     return _of_answers(model, rows, answers, options.top_k)
@@ -334,5 +334,5 @@ def _of_answers(model: Model, rows: Rows, answers: Answers, top_k: int) -> Evalu
     shape = node_shapes(model.network, dict(model.shapes)).get(model.program.scores[0], (None,))[0]
     last = shape[-1] if shape else None
     found.class_count = last if isinstance(last, int) else int(np.max(answers.labels)) + 1
-    plain.judge(found, rows)
+    plain.set_accuracy(found, rows)
     return found

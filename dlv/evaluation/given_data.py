@@ -22,7 +22,7 @@ ROLE = "data"
 
 
 @dataclass(frozen=True)
-class Given:
+class DataSource:
     """`where` as it is opened; `entry`, `arrays`: a stored file or the data itself instead."""
 
     where: str
@@ -30,7 +30,7 @@ class Given:
     arrays: Any = None
 
 
-def split(
+def split_words(
     repository: Repository, words: Sequence[str], directory: Path
 ) -> tuple[list[str], str | None]:
     """The references and DATA: the last word, if it is a file, a folder, `REF:FILE` or code."""
@@ -54,14 +54,14 @@ def split(
 
 def find_data(
     repository: Repository, named: str | None, references: Sequence[str], directory: Path
-) -> Given:
+) -> DataSource:
     """What was named, or else the one data set that was added with the versions."""
     if named is not None:
         if not named.startswith(CODE) and not (directory / named).exists() and ":" in named:
             entry = _file(repository, named)
             if entry is not None:
-                return Given(named, entry)
-        return Given(named)
+                return DataSource(named, entry)
+        return DataSource(named)
     stored: dict[str, tuple[str, FileEntry]] = {}
     for reference in references:
         version = revisions.resolve(repository.database, reference).version
@@ -69,7 +69,7 @@ def find_data(
             if entry.role == ROLE:
                 stored.setdefault(entry.blake3, (f"{version.label}:{entry.path}", entry))
     if len(stored) == 1:
-        return Given(*next(iter(stored.values())))
+        return DataSource(*next(iter(stored.values())))
     names = [name for name, _ in stored.values()]
     example = f"dlv eval {references[0]} {names[0] if names else 'test.npz'}"
     raise UsageError(
@@ -80,9 +80,9 @@ def find_data(
     )
 
 
-def open_given(
+def open_source(
     repository: Repository,
-    data: Given,
+    data: DataSource,
     settings: Settings,
     wanted: Sequence[Wanted],
     directory: Path,

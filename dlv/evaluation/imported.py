@@ -30,7 +30,7 @@ Values = dict[str, Array]
 RUNTIME, REFERENCE = "onnxruntime", "onnx"
 
 
-def there() -> list[str]:
+def runners() -> list[str]:
     """The packages that can run a file, the quicker one first."""
     return [name for name in (RUNTIME, REFERENCE) if importlib.util.find_spec(name) is not None]
 
@@ -97,7 +97,7 @@ class _Fault:
     what: Difference
 
 
-def checked(
+def keep_agreeing(
     path: str, opened: Checkpoint, known: set[str], raw: set[str] | None = None
 ) -> tuple[Checkpoint, list[str]]:
     """Return the file with a network that agrees with it, or without one, and notes.
@@ -110,7 +110,7 @@ def checked(
     raw = set() if raw is None else raw
     if opened.network is None or opened.network.id in known:
         return opened, notes
-    while opened.network is not None and opened.format == FORMAT and there():
+    while opened.network is not None and opened.format == FORMAT and runners():
         fault, note = _compared(path, opened, opened.network)
         if note is not None:
             notes.append(note)
@@ -118,11 +118,11 @@ def checked(
             break
         named = _operator(path, opened, opened.network, fault, raw)
         if named is None or named[0] in raw or len(raw) == _MOST_RAW:
-            notes.append(f"kept without a network: {_told(fault, named)}")
+            notes.append(f"kept without a network: {_difference_note(fault, named)}")
             opened.network, opened.constants = None, []
             break
         raw.add(named[0])
-        notes.append(f"{named[1]} is kept as it is in the file: {_told(fault, named)}")
+        notes.append(f"{named[1]} is kept as it is in the file: {_difference_note(fault, named)}")
         opened.close()
         opened = files.open(path, raw=frozenset(raw))
     if opened.network is not None:
@@ -130,7 +130,7 @@ def checked(
     return opened, notes
 
 
-def _told(fault: _Fault, named: tuple[str, str, Difference] | None) -> str:
+def _difference_note(fault: _Fault, named: tuple[str, str, Difference] | None) -> str:
     where = f"the output {fault.what}" if named is None else f"first {named[2]}, made by {named[1]}"
     return f"{fault.engine} would compute something else than the file; {where}"
 
@@ -192,7 +192,7 @@ def _tries() -> Iterator[tuple[int, int]]:
 
 def _first(path: str) -> Original:
     failed: Exception | None = None
-    for name in there():
+    for name in runners():
         try:
             return Original(path, name)
         except Exception as error:  # the other one may know the operators
@@ -205,7 +205,7 @@ def _confirmed(
     path: str, inputs: Values, names: Sequence[str], got: Mapping[str, Array], most: float
 ) -> bool:
     """Whether onnx itself computes what the engine did: then it is onnxruntime that differs."""
-    if there() != [RUNTIME, REFERENCE]:
+    if runners() != [RUNTIME, REFERENCE]:
         return False
     try:
         wanted = Original(path, REFERENCE)(inputs)
@@ -280,13 +280,13 @@ def _operator(
     path: str, opened: Checkpoint, network: Network, fault: _Fault, raw: Collection[str]
 ) -> tuple[str, str, Difference] | None:
     """The value of the file from which on they differ, with the kind of its operator."""
-    if REFERENCE not in there():
+    if REFERENCE not in runners():
         return None  # nothing can ask the file for values within it
     alive = {node.name for node in engines.cut(network, network.outputs).nodes}
     values = {k: v for k, v in files.values(path, raw).items() if v[0][0] in alive}
     ports = [(name, port) for name, (port, _) in values.items()]
     try:
-        original = Original(path, there()[0], list(values))
+        original = Original(path, runners()[0], list(values))
         for inputs, _ in _again(path, network):
             wanted = original(inputs)
             for engine in _offered(opened, network, ports, fault.engine):

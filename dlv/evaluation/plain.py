@@ -78,7 +78,7 @@ class Tally:
             return
         if self.top_k > 1:
             found.sets = np.concatenate(self.sets)
-        judge(found, self.rows)
+        set_accuracy(found, self.rows)
         if self.rows.has_labels:
             found.metrics["loss"] = self.loss / found.rows
 
@@ -103,7 +103,7 @@ def classes_of(shape: tuple[int, ...], rows: Rows, top_k: int = 1) -> int | None
     return None
 
 
-def judge(found: Evaluation, rows: Rows) -> None:
+def set_accuracy(found: Evaluation, rows: Rows) -> None:
     """Accuracy out of labels and sets; between two ends where rows are open."""
     if not rows.has_labels:
         return
@@ -158,7 +158,7 @@ PRECISIONS = {"float64": "f64", "float32": "float32"}  # and what their labels a
 
 
 @dataclass(frozen=True)
-class Watched:
+class Progress:
     """How far it is, for a progress bar."""
 
     rows: int
@@ -174,7 +174,7 @@ class Options:
     engine: str = "numpy"
     batch: int = BATCH
     top_k: int = 1
-    watch: Callable[[Watched], None] = lambda _: None
+    watch: Callable[[Progress], None] = lambda _: None
 
 
 @dataclass
@@ -196,7 +196,7 @@ class Kept:
         self.columns[name].add(found)
 
 
-def evaluate(model: Model, rows: Rows, options: Options, kept: Kept | None = None) -> Evaluation:
+def evaluate_fully(model: Model, rows: Rows, options: Options, kept: Kept | None = None) -> Evaluation:
     """Labels and figures of every row, from all of the weights."""
     planes = Planes(model.store, model.hashes, model.aliases)
     found = Evaluation(
@@ -208,7 +208,7 @@ def evaluate(model: Model, rows: Rows, options: Options, kept: Kept | None = Non
     )
     for name in planes.names:
         planes.read({name: planes.planes(name)})
-        options.watch(Watched(rows.count, 0, planes.bytes_read))
+        options.watch(Progress(rows.count, 0, planes.bytes_read))
 
     tensor = tensors_of(model, planes)
     made = engines.engine(options.engine, model.program, tensor, options.precision)
@@ -221,7 +221,7 @@ def evaluate(model: Model, rows: Rows, options: Options, kept: Kept | None = Non
             assert kept is not None
             kept.add(name, port, computed, batch.count)
         done += batch.count
-        options.watch(Watched(rows.count, done, planes.bytes_read))
+        options.watch(Progress(rows.count, done, planes.bytes_read))
     tally.finish(found)
     found.classes = rows.data.classes
     found.bytes_read = found.bytes_whole = planes.bytes_read

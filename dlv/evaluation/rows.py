@@ -34,7 +34,7 @@ class Batch:
         return len(next(iter(self.inputs.values())))
 
 
-def wanted(program: Program) -> list[Wanted]:
+def wanted_inputs(program: Program) -> list[Wanted]:
     """What must be given for a program."""
     return [Wanted(name, _without_batch(taken.shape)) for name, taken in _inputs(program).items()]
 

@@ -24,7 +24,7 @@ Until = ExitStack | None  # as `user_files.replacing` has it
 _ROWS = 1 << 14
 
 
-def check(path: Path, suffixes: Sequence[str], *, force: bool) -> None:
+def check_output(path: Path, suffixes: Sequence[str], *, force: bool) -> None:
     """Before anything is computed: whether a file of that name may be written."""
     if path.suffix.lower() not in suffixes:
         raise UsageError(
@@ -37,7 +37,7 @@ def check(path: Path, suffixes: Sequence[str], *, force: bool) -> None:
         raise UsageError(f"there is no folder {path.parent}")
 
 
-def labels(path: Path, found: Sequence[Evaluation], rows: Rows, until: Until = None) -> None:
+def write_labels(path: Path, found: Sequence[Evaluation], rows: Rows, until: Until = None) -> None:
     """A row for each example: its number, its own label, the label that each version gave."""
     if not all(each.class_count for each in found):
         raise UsageError("there are no labels to write", why="the network predicts values")
@@ -46,13 +46,13 @@ def labels(path: Path, found: Sequence[Evaluation], rows: Rows, until: Until = N
             _csv(out, found, rows)
     else:
         with user_files.replacing(path, until=until) as out:
-            npz(out, _label_columns(found, rows))
+            write_npz(out, _label_columns(found, rows))
 
 
-def activations(path: Path, columns: Mapping[str, Column], until: Until = None) -> None:
+def write_activations(path: Path, columns: Mapping[str, Column], until: Until = None) -> None:
     """An array for each node, a row for each example."""
     with user_files.replacing(path, until=until) as out:
-        npz(out, columns)
+        write_npz(out, columns)
 
 
 def _csv(out: BinaryIO, found: Sequence[Evaluation], rows: Rows) -> None:
@@ -105,7 +105,7 @@ class _Cut:
         return self._column.read(start, stop)
 
 
-def npz(out: BinaryIO, columns: Mapping[str, Column]) -> None:
+def write_npz(out: BinaryIO, columns: Mapping[str, Column]) -> None:
     """What `numpy.savez` would write, some rows at a time."""
     with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as target:
         for name, column in columns.items():

@@ -339,7 +339,7 @@ def _agreeing(draft: Draft, file: StagedFile, opened: Checkpoint) -> Checkpoint:
         import dlv.evaluation.apart as apart
 
         draft.agreed |= {draft.base.network.id} if draft.base and draft.base.network else set()
-        opened, notes = apart.checked(file.source, opened, draft.agreed)
+        opened, notes = apart.keep_agreeing_apart(file.source, opened, draft.agreed)
         draft.warnings += [f"{file.path}: {note}" for note in notes]
     return opened
 

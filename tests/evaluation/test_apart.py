@@ -30,7 +30,7 @@ def relu() -> onnx.ModelProto:
 
 def test_a_right_network(tmp_path: Path) -> None:
     path, known = file(tmp_path, relu()), set[str]()
-    opened, notes = apart.checked(path, files.open(path), known)
+    opened, notes = apart.keep_agreeing_apart(path, files.open(path), known)
     assert opened.network is not None
     assert (notes, known) == ([], {opened.network.id})
     opened.close()
@@ -40,7 +40,7 @@ def test_what_ends_the_other_process_does_not_end_this_one(tmp_path: Path) -> No
     """onnxruntime divides by the strides before it looks at them."""
     made = model([op("Conv", "x w", strides=[0, 0])], {"x": [1, 1, 4, 4]}, {"w": array(1, 1, 3, 3)})
     path = file(tmp_path, made)
-    opened, notes = apart.checked(path, files.open(path), set())
+    opened, notes = apart.keep_agreeing_apart(path, files.open(path), set())
     assert opened.network is not None
     assert len(notes) == 1
     assert notes[0].startswith("the network was not compared with the file")
@@ -66,7 +66,7 @@ def test_odd_answers(
 
     monkeypatch.setattr(children, "run", ended)
     path = file(tmp_path, relu())
-    opened, [note] = apart.checked(path, files.open(path), set())
+    opened, [note] = apart.keep_agreeing_apart(path, files.open(path), set())
     assert opened.network is not None
     assert note.endswith(why)
     opened.close()
@@ -78,12 +78,12 @@ def test_what_is_found_there_is_done_here(tmp_path: Path, monkeypatch: pytest.Mo
 
     path = file(tmp_path, relu())
     monkeypatch.setitem(network.RULES, "Relu", wrong)
-    found = apart.answer(path)
+    found = apart.findings(path)
     assert (found["raw"], found["network"]) == (["y"], True)
-    opened, notes = apart.follow(path, files.open(path), set(), found)
+    opened, notes = apart.reopened(path, files.open(path), set(), found)
     assert words(opened.network) == ["FULL", "onnx:Relu"]  # type: ignore[arg-type]
     assert notes == found["notes"]
-    opened, _ = apart.follow(path, opened, set(), {**found, "network": False})
+    opened, _ = apart.reopened(path, opened, set(), {**found, "network": False})
     assert opened.network is None
     assert len(opened.tensors) == 1
     assert np.frombuffer(opened.tensors[0].read(), np.float32).shape == (24,)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import dlv.evaluation.calibrated as calibrated_module
 from dlv.evaluation.answers import OPEN, Answers, NoBounds, Settings
-from dlv.evaluation.calibrated import COMPLETIONS, LEAST, Completions, calibrated, depths_of
+from dlv.evaluation.calibrated import COMPLETIONS, LEAST, Completions, calibrated, _calibrated_depths
 from dlv.evaluation.planes import Planes
 from dlv.evaluation.progressive import planes_of
 from dlv.network.forward import Forward
@@ -150,7 +150,7 @@ def test_depths(tmp_path: Path) -> None:
     network, tensors, x, _ = trained("mlp")
     model = stored_model(tmp_path, network, tensors, x=x)
     planes = planes_of(model)
-    found = depths_of(model.program, planes)
+    found = _calibrated_depths(model.program, planes)
     assert [each["fc1.weight"] for each in found] == [1, 2, 3]
     assert all(each["fc1.bias"] == planes.planes("fc1.bias") for each in found)
 

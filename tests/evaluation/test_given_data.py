@@ -12,7 +12,7 @@ import pytest
 import dlv.api as api
 from dlv.api import Repo
 from dlv.errors import NotFound, UsageError
-from dlv.evaluation.given_data import find_data, split
+from dlv.evaluation.given_data import find_data, split_words
 
 
 @pytest.fixture
@@ -50,17 +50,17 @@ def test_the_last_word(
 ) -> None:
     here = repo.repository.root
     (here / "folder").mkdir()
-    assert split(repo.repository, words, here) == (references, data)
+    assert split_words(repo.repository, words, here) == (references, data)
 
 
 def test_a_file_that_is_missing(repo: Repo) -> None:
     here = repo.repository.root
     (here / "test.csv").touch()
     with pytest.raises(NotFound, match=r"no file tset\.csv") as error:
-        split(repo.repository, ["net", "tset.csv"], here)
+        split_words(repo.repository, ["net", "tset.csv"], here)
     assert error.value.did_you_mean == ["test.csv"]
     with pytest.raises(NotFound, match=r"no file `c\.npz`") as error:
-        split(repo.repository, ["net", "net@1:c.npz"], here)
+        split_words(repo.repository, ["net", "net@1:c.npz"], here)
     assert error.value.did_you_mean[0] == "net@1:a.npz"
 
 

@@ -41,7 +41,7 @@ def check(tmp_path: Path) -> Callable[[onnx.ModelProto], tuple[Network | None, l
     def run(made: onnx.ModelProto) -> tuple[Network | None, list[str]]:
         path = tmp_path / "m.onnx"
         path.write_bytes(made.SerializeToString())
-        opened, notes = imported.checked(str(path), files.open(str(path)), set())
+        opened, notes = imported.keep_agreeing(str(path), files.open(str(path)), set())
         opened.close()
         return opened.network, notes
 
@@ -164,9 +164,9 @@ def test_networks_that_agreed_are_not_tried_again(
     path = tmp_path / "m.onnx"
     path.write_bytes(net().SerializeToString())
     known: set[str] = set()
-    imported.checked(str(path), files.open(str(path)), known)
+    imported.keep_agreeing(str(path), files.open(str(path)), known)
     monkeypatch.setattr(imported, "_compared", None)
-    opened, notes = imported.checked(str(path), files.open(str(path)), known)
+    opened, notes = imported.keep_agreeing(str(path), files.open(str(path)), known)
     assert opened.network is not None
     assert notes == []
 

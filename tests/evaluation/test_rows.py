@@ -14,7 +14,7 @@ from dlv.adapters.data.columns import Held
 from dlv.adapters.data.sets import Data, open_data
 from dlv.adapters.data.settings import Settings
 from dlv.errors import UsageError
-from dlv.evaluation.rows import Rows, wanted
+from dlv.evaluation.rows import Rows, wanted_inputs
 from dlv.network.graph import Input, Network, Node
 from dlv.network.program import Program, program
 from dlv.network.vocabulary import complete
@@ -100,7 +100,7 @@ def test_the_hint_is_right() -> None:
 
 
 def test_what_is_wanted() -> None:
-    found = wanted(taking(Input("a", ("B", 4, "T")), Input("b", ("B", 4, "T"))))
+    found = wanted_inputs(taking(Input("a", ("B", 4, "T")), Input("b", ("B", 4, "T"))))
     assert [(each.name, each.shape) for each in found] == [("a", (4, None)), ("b", (4, None))]
 
 
@@ -135,7 +135,7 @@ def test_what_is_large_is_never_held(tmp_path: Path, packed: bool) -> None:
     steps = taking(Input("x", ("B", 500)))
     tracemalloc.start()
     try:
-        data = open_data(str(tmp_path / "d.npz"), Settings(), wanted(steps))
+        data = open_data(str(tmp_path / "d.npz"), Settings(), wanted_inputs(steps))
         total = sum(batch.inputs["x"][:, 0].sum() for batch in Rows(steps, data).batches(64))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
