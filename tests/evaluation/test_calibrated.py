@@ -10,11 +10,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import dlv.evaluation.calibrated as calibrated_module
+import dlv.evaluation.progressive as calibrated_module
 from dlv.evaluation.answers import OPEN, Answers, NoBounds, Settings
-from dlv.evaluation.calibrated import COMPLETIONS, LEAST, Completions, calibrated, _calibrated_depths
 from dlv.evaluation.planes import Planes
-from dlv.evaluation.progressive import planes_of
+from dlv.evaluation.progressive import (
+    COMPLETIONS,
+    LEAST,
+    Completions,
+    _calibrated_depths,
+    calibrated,
+    planes_of,
+)
 from dlv.network.forward import Forward
 from tests.evaluation.stored_models import (
     SmallRows,

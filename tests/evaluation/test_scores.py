@@ -14,8 +14,8 @@ from dlv.adapters.data.columns import Held
 from dlv.adapters.data.sets import Data
 from dlv.errors import UsageError
 from dlv.evaluation.answers import Evaluation
-from dlv.evaluation.plain import Tally, classes_of, confusion, cross_entropy, set_accuracy
-from dlv.evaluation.rows import Rows
+from dlv.evaluation.data import Rows
+from dlv.evaluation.evaluate import Tally, classes_of, confusion, cross_entropy, set_accuracy
 from dlv.network.graph import Input, Network, Node
 from dlv.network.program import program
 from dlv.network.vocabulary import complete
