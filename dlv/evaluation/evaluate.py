@@ -53,20 +53,10 @@ from dlv.network.sizes import text
 from dlv.repository.handle import Change, Repository
 
 Labels = NDArray[np.int64]
-
-
 MOST_CONFUSED = 4096  # classes
-
-
 PRECISIONS = {"float64": "f64", "float32": "float32"}  # and what their labels are called
-
-
 KIND = "evaluation"
-
-
 CALIBRATED = "calibrated"
-
-
 _LABELS = (".csv", ".npz")
 
 

@@ -8,8 +8,7 @@ from typing import Any, Protocol
 from dlv.canonical import HASH
 from dlv.errors import Damaged, NewerFormat
 from dlv.kinds import Raw
-from dlv.pas.coders.context import AboveCodec, ContextCodec, ContextPacked, ContextZstd
-from dlv.pas.coders.rans import ContextRans
+from dlv.pas.coders.context import AboveCodec, ContextCodec, ContextPacked, ContextRans, ContextZstd
 from dlv.pas.coders.zstd import ZstdCodec
 
 
