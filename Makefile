@@ -9,6 +9,8 @@ BENCH := .venv/.bench
 PYTEST := $(BIN)/python -m pytest
 # A plain path instead of an import hook, which every start of dlv would have to load.
 EDITABLE := --config-settings editable_mode=compat
+# The demo and the tests start dlv thousands of times: its compiled modules are kept, as a user's are.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo test test-slow reliability fuzz bench paper lint format docs golden clean
 

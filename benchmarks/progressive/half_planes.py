@@ -27,7 +27,8 @@ from benchmarks.storage.stores import DLV, run
 from dlv.archiving.bounding import run as halving
 from dlv.archiving.bounding.calibration import Asked
 from dlv.archiving.bounding.run import Request, bound
-from dlv.pas.packs import SUFFIX, Pack
+from dlv.pas.chunks import SUFFIX
+from dlv.pas.packs import Pack
 from dlv.repository.handle import Repository
 from dlv.weights.bounds import KIND
 

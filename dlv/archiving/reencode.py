@@ -17,8 +17,9 @@ from dlv.kinds import Piece
 from dlv.metadata import matrices, storage
 from dlv.metadata.database import Database
 from dlv.metadata.matrices import PackIndex
+from dlv.pas.chunks import SUFFIX
 from dlv.pas.footer import Encoding, pieces_of
-from dlv.pas.packs import SUFFIX, Pack
+from dlv.pas.packs import Pack
 from dlv.repository.handle import Repository
 from dlv.weights.store import MatrixStore, gone
 from dlv.weights.writer import PackRecord

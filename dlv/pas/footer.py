@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dlv.canonical import HASH, dumps, loads
 from dlv.errors import Damaged, NewerFormat
 from dlv.kinds import EncodingRow, Piece
+from dlv.pas.chunks import MATRIX_KINDS, OBJECT_KINDS, Config, covered
 from dlv.pas.coders.contexts import Scales
 from dlv.pas.deltas.difference import delta_of
 from dlv.pas.deltas.predictors import side_length
@@ -22,11 +23,6 @@ MAX_NUMBER = 1 << 62
 MAX_RANK = 64
 MAX_PLANES = 64
 
-# Kinds whose members are indices into `encodings`, and kinds whose members are hashes.
-MATRIX_KINDS = ("plane", "side")
-OBJECT_KINDS = ("table", "network", "series", "points", "blob", "file", "skeleton", "bounds")
-
-Config = Mapping[str, Any]
 Member = tuple[int | str, int, int]
 
 
@@ -325,13 +321,3 @@ def _side_lengths(layout: Layout, encoding: Encoding) -> list[int] | None:
     if encoding.nbytes is None:
         return None
     return [plain, plain + Scales.nbytes(word_shape(encoding.shape, words_of(encoding.dtype)[1]))]
-
-
-def covered(pieces: Sequence[tuple[int, int]]) -> int | None:
-    """Where pieces (start, length) end that lie end to end from 0; None if they do not."""
-    end = 0
-    for start, count in sorted(pieces):
-        if start != end:
-            return None
-        end += count
-    return end

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.kinds import Floats, Piece, Raw
+from dlv.pas.chunks import ChunkSource
 from dlv.pas.deltas.difference import mapped, stretched, unmapped
 from dlv.pas.deltas.links import Link, Lookup, chain, is_context, link_of, links_of
 from dlv.pas.floats import balanced, exponents, format_of, ordered, unordered
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.fixed import EMPTY, Fixed, Halved, Leading, leading_bits
 from dlv.pas.layouts.segments import OPAQUE, SEGMENT, Layout, Words
-from dlv.pas.packs import ChunkSource
 from dlv.pas.read import ALL, Builder, PlaneDecoder, check_hash, exponents_of, far_scales, ranges
 
 WHOLE = 1 << 53  # beyond, float64 does not hold every integer

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from dlv.canonical import dumps, matrix_hasher
 from dlv.errors import Damaged, StorageError
 from dlv.kinds import Piece, Raw
+from dlv.pas.chunks import ChunkSource, join_pieces
 from dlv.pas.coders.codecs import context_codec_of
 from dlv.pas.coders.context import AboveCodec, ContextCodec, ContextRans
 from dlv.pas.coders.contexts import Scales, numbers
@@ -37,7 +38,6 @@ from dlv.pas.deltas.predictors import predictors_of
 from dlv.pas.floats import exponents, format_of
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.segments import SEGMENT, UNSIGNED, Words, element_bytes, raw_of
-from dlv.pas.packs import ChunkSource, join_pieces
 
 
 class PlaneDecoder:

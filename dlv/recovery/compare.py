@@ -23,8 +23,9 @@ from dlv.kinds import Piece
 from dlv.metadata import dump
 from dlv.metadata.database import Database
 from dlv.objects.fact import Fact
+from dlv.pas.chunks import SUFFIX
 from dlv.pas.footer import pieces_of
-from dlv.pas.packs import SUFFIX, Pack
+from dlv.pas.packs import Pack
 from dlv.recovery.catalogue_log import Log
 from dlv.recovery.rebuild import Filled
 from dlv.repository.change_marks import Standing

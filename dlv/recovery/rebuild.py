@@ -22,7 +22,8 @@ from dlv.metadata import collected, dump, facts, matrices, versions
 from dlv.metadata.database import Database
 from dlv.objects.fact import Fact, decode_fact
 from dlv.objects.manifest import Manifest, decode
-from dlv.pas.packs import SUFFIX, Pack
+from dlv.pas.chunks import SUFFIX
+from dlv.pas.packs import Pack
 from dlv.recovery.generations import Found
 from dlv.repository.change_marks import Standing
 from dlv.repository.handle import HEAD, NEXT, Repository, read_object, stored

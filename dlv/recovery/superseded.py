@@ -14,7 +14,7 @@ import dlv.repository.quarantine as quarantine
 from dlv.canonical import dumps, is_hash
 from dlv.errors import Conflict
 from dlv.metadata import matrices
-from dlv.pas.packs import SUFFIX
+from dlv.pas.chunks import SUFFIX
 from dlv.repository.handle import Repository
 
 INTENT = "archive.json"

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import dlv.archiving.bounding.checking as checking
 import dlv.disk.durable as durable
 import dlv.recovery.compare as comparing
 import dlv.recovery.rebuild as rebuilding
@@ -21,12 +20,12 @@ import dlv.versions.reachable as reachable
 from dlv.canonical import hash_bytes, hasher
 from dlv.disk.paths import open_regular
 from dlv.errors import Damaged, DlvError, NewerFormat
-from dlv.metadata import dump, facts, versions
+from dlv.metadata import bounds, dump, facts, versions
 from dlv.metadata.database import Database
 from dlv.metadata.matrices import PackIndex
 from dlv.metadata.versions import Version
 from dlv.objects.manifest import Manifest
-from dlv.pas.packs import SUFFIX, open_pack, read_exactly
+from dlv.pas.chunks import SUFFIX, open_pack, read_exactly
 from dlv.recovery.catalogue_log import Log
 from dlv.recovery.rebuild import Filled
 from dlv.repository.change_marks import Standing
@@ -292,6 +291,10 @@ class _Objects:
 
     def _bounds(self, *, quick: bool) -> None:
         """Records of bounds: readable, and no norm below what it is of."""
+        if not bounds.stored(self.db):
+            return
+        import dlv.archiving.bounding.checking as checking
+
         held = [(row.label, manifest) for row, manifest in self.held]
         for found in checking.check(self.db, self.store, held, quick=quick):
             self.report.count("bounds")

@@ -21,7 +21,7 @@ import dlv.upkeep.repairing.contents as contents
 from dlv.errors import Damaged, DlvError, UsageError
 from dlv.metadata import dump, versions
 from dlv.objects.manifest import Manifest
-from dlv.pas.packs import SUFFIX
+from dlv.pas.chunks import SUFFIX
 from dlv.repository.handle import Repository
 from dlv.upkeep.check import Progress, Report
 from dlv.upkeep.repairing.copies import Copies, mend_files

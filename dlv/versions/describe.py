@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dlv.repository.lineage as lineage
 import dlv.repository.revisions as revisions
 import dlv.weights.catalogue as catalogue
 import dlv.weights.inventory as inventory
-import dlv.weights.reading.interval_statistics as interval_statistics
-import dlv.weights.statistics as weight_statistics
 from dlv.errors import Damaged, DlvError, UsageError
 from dlv.events.formats import heads
 from dlv.events.formats.logged_hyperparameters import PLUGIN
@@ -27,9 +25,13 @@ from dlv.repository.handle import Repository
 from dlv.repository.lineage import Parent
 from dlv.weights.inventory import Matrix
 from dlv.weights.reading.approximation import Bounds, NoBounds, Reading
-from dlv.weights.reading.interval_statistics import StatisticsBounds
-from dlv.weights.statistics import Statistics
 from dlv.weights.store import MatrixStore
+
+if TYPE_CHECKING:
+    from dlv.weights.reading.interval_statistics import StatisticsBounds
+    from dlv.weights.statistics import Statistics
+
+    _Figures = tuple[Statistics | None, StatisticsBounds | None, Reading | None]
 
 
 @dataclass(frozen=True)
@@ -209,11 +211,11 @@ def _curves(
     return found, tuple(lost)
 
 
-_Figures = tuple[Statistics | None, StatisticsBounds | None, Reading | None]
-
-
 def _figures(store: MatrixStore, asked: Matrix, planes: int | None) -> _Figures:
     """Exact figures, or bounds from the first planes where these are not all there is."""
+    import dlv.weights.reading.interval_statistics as interval_statistics
+    import dlv.weights.statistics as weight_statistics
+
     reading = None
     if planes is not None and weight_statistics.understood(asked.dtype) and asked.elements:
         found = Bounds(store, asked.hash, planes)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from dlv.terminal.table import Cell, Count, Range
 from dlv.views.values import percent
-from dlv.weights.reading.approximation import Reading
-from dlv.weights.reading.interval_statistics import (
-    Counts,
-    DifferenceBounds,
-    Interval,
-    StatisticsBounds,
-)
+
+if TYPE_CHECKING:
+    from dlv.weights.reading.approximation import Reading
+    from dlv.weights.reading.interval_statistics import (
+        Counts,
+        DifferenceBounds,
+        Interval,
+        StatisticsBounds,
+    )
 
 
 def interval(held: Interval | None) -> Cell:
@@ -63,6 +66,6 @@ def reading_lines(readings: Sequence[Reading]) -> list[str]:
     """One line on all that was read in part, if anything was."""
     if not readings:
         return []
-    total = functools.reduce(Reading.and_, readings)
+    total = functools.reduce(lambda one, other: one.and_(other), readings)
     lie = "" if total.exact else "; the exact figures lie within these"
     return [f"read: {planes_read(total)}{lie}"]

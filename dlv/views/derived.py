@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import dlv.views.differences as differences
@@ -22,18 +21,10 @@ from dlv.repository.lineage import Relation
 from dlv.terminal.output import Block, Heading, Verbatim
 from dlv.terminal.table import Cell, Column, Id, Items, Table, Text
 from dlv.versions.diff import Against, Diff, Side
-from dlv.views.values import percent, plural
+from dlv.views.values import Screen, percent, plural
 from dlv.weights.store import MatrixStore
 
 _FOLLOWING = ("follow", "prune", "rename")  # what other changes bring with them
-
-
-@dataclass(frozen=True)
-class Screen:
-    """What the drawing may take."""
-
-    width: int | None
-    ascii_only: bool
 
 
 def document(found: Networks) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dlv.views.bounds as bounds
 from dlv.network.graph import plain
@@ -17,7 +17,9 @@ from dlv.views.differences import delta, kind_of
 from dlv.views.structure import structure_rows
 from dlv.views.values import setting, shape
 from dlv.weights.inventory import Matrix
-from dlv.weights.reading.interval_statistics import DifferenceBounds
+
+if TYPE_CHECKING:
+    from dlv.weights.reading.interval_statistics import DifferenceBounds
 
 _FIGURES = ("elements", "changed", "l2", "relative_l2", "max_abs", "nonfinite")
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import dlv.views.bounds as bounds
 from dlv.terminal.output import Block, Fields, Output
 from dlv.terminal.table import Bytes, Cell, Column, Count, Id, Items, Number, Table, Text
 from dlv.versions.describe import Description
 from dlv.views.values import percent, shape
-from dlv.weights.reading.interval_statistics import Counts, HistogramBounds
-from dlv.weights.statistics import Histogram, Statistics
+
+if TYPE_CHECKING:
+    from dlv.weights.reading.interval_statistics import HistogramBounds
+    from dlv.weights.statistics import Histogram, Statistics
 
 _FIGURES = ("min", "max", "mean", "std", "L2", "zeros")
 _BAR = 32  # columns of the longest one
@@ -97,6 +100,8 @@ def _figures(found: Statistics) -> dict[str, Cell]:
 
 def _histogram(found: Histogram | HistogramBounds, output: Output) -> Table:
     """Bars; of what may or may not lie in a bin in a lighter shade."""
+    from dlv.weights.reading.interval_statistics import Counts
+
     edges = found.edges()
     counts = [one if isinstance(one, Counts) else Counts(one, one) for one in found.counts]
     most = max(count.high for count in counts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dlv.views.queried as queried
 from dlv.dql.outcome import Defined, Explained, Networks, Outcome, Trials
@@ -12,9 +12,7 @@ from dlv.metadata.saved import SavedQuery
 from dlv.repository.handle import Repository
 from dlv.terminal.output import Block, Line, Verbatim
 from dlv.terminal.table import Cell, Column, Table, Text, Time
-
-if TYPE_CHECKING:
-    from dlv.views.derived import Screen
+from dlv.views.values import Screen
 
 STREAMED = ("jsonl", "csv", "ids")
 
@@ -213,9 +211,7 @@ def screen_of(terminal: bool, width: int, boxes: bool) -> Screen | None:
     """What a drawing may take; None where nobody looks at one."""
     if not terminal:
         return None
-    import dlv.views.derived as derived
-
-    return derived.Screen(width, not boxes)
+    return Screen(width, not boxes)
 
 
 def saved(found: Sequence[SavedQuery]) -> tuple[dict[str, Any], Table]:

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dlv.network.sizes import text as shape_text
 from dlv.terminal.table import Cell, Number, Text
+
+
+@dataclass(frozen=True)
+class Screen:
+    """What a drawing may take of the terminal: columns, and letters outside ASCII."""
+
+    width: int | None
+    ascii_only: bool
 
 
 def shape(sizes: Sequence[Any] | None) -> str:

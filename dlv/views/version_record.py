@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlv.network import json_form
 from dlv.network.graph import Network
 from dlv.versions.describe import Description
 from dlv.weights.inventory import Matrix
-from dlv.weights.reading.interval_statistics import StatisticsBounds
+
+if TYPE_CHECKING:
+    from dlv.weights.reading.interval_statistics import StatisticsBounds
 
 
 def document(found: Description) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from dlv.disk.durable import TemporaryFile, publish_all
+from dlv.pas.chunks import SUFFIX
 from dlv.pas.footer import Encoding, Footer
-from dlv.pas.packs import SUFFIX
 from dlv.pas.spool import Spool
 
 

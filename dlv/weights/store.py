@@ -7,7 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from dlv.canonical import WRITER, hash_bytes
 from dlv.disk.durable import path_of
@@ -15,11 +15,11 @@ from dlv.errors import Damaged
 from dlv.kinds import EncodingRow, Piece, Raw
 from dlv.metadata.database import Database
 from dlv.metadata.matrices import PackIndex
-from dlv.pas.deltas.links import chain
-from dlv.pas.footer import Encoding
-from dlv.pas.level import Level, Unusable, level
-from dlv.pas.packs import SUFFIX, ChunkSource, join_pieces, open_pack, read_chunk, read_stored
-from dlv.pas.read import read_matrix, read_planes, read_slice, read_together
+from dlv.pas.chunks import SUFFIX, ChunkSource, join_pieces, open_pack, read_chunk, read_stored
+
+if TYPE_CHECKING:
+    from dlv.pas.footer import Encoding
+    from dlv.pas.level import Level, Unusable
 
 T = TypeVar("T")
 
@@ -89,6 +89,8 @@ class MatrixStore:
 
     def encoding(self, matrix: str) -> Encoding | None:
         """How a matrix is stored; None if it is not."""
+        from dlv.pas.footer import Encoding
+
         row = self.index.encoding(matrix)
         if row is None:
             return None
@@ -102,18 +104,26 @@ class MatrixStore:
 
     def matrix(self, matrix: str) -> Raw:
         """The bytes of a matrix, checked against its name."""
+        from dlv.pas.read import read_matrix
+
         return self._again(lambda: read_matrix(matrix, self.encoding, self))
 
     def planes(self, matrix: str, count: int) -> list[Raw]:
         """The first `count` planes of a matrix."""
+        from dlv.pas.read import read_planes
+
         return self._again(lambda: read_planes(matrix, count, self.encoding, self))
 
     def slice(self, matrix: str, start: int, count: int) -> Raw:
         """The bytes of `count` elements from `start`; only what holds them is read."""
+        from dlv.pas.read import read_slice
+
         return self._again(lambda: read_slice(matrix, start, count, self.encoding, self))
 
     def together(self, wanted: Iterable[str]) -> Iterator[tuple[str, Raw]]:
         """Several matrices, what their deltas share decoded once; each holds until the next."""
+        from dlv.pas.read import read_together
+
         rest = dict.fromkeys(wanted)
         left = TURNS
         while True:
@@ -136,6 +146,8 @@ class MatrixStore:
         span: tuple[int, int] | None = None,
     ) -> Level | Unusable:
         """Bounds of a matrix's numbers from the first planes of it and of its bases."""
+        from dlv.pas.level import level
+
         return self._again(lambda: level(matrix, planes, self.encoding, source or self, span))
 
     def object(self, kind: str, name: str) -> Raw:
@@ -173,6 +185,8 @@ class MatrixStore:
 
     def pieces_behind(self, matrix: str) -> list[Piece]:
         """All pieces needed to read a matrix, those of its delta bases and of tables too."""
+        from dlv.pas.deltas.links import chain
+
         links = chain(matrix, self.encoding)
         pieces = [piece for link in links for piece in self.index.chunks(link.matrix)]
         tables = dict.fromkeys(str(p.codec["table"]) for p in pieces if "table" in p.codec)

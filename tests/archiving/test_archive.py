@@ -24,8 +24,9 @@ from dlv.canonical import matrix_hash
 from dlv.errors import Damaged, DlvError, NotFound
 from dlv.metadata import matrices, storage, versions
 from dlv.metadata.matrices import PackIndex
+from dlv.pas.chunks import SUFFIX
 from dlv.pas.footer import Encoding
-from dlv.pas.packs import SUFFIX, Pack
+from dlv.pas.packs import Pack
 from dlv.pas.storage_graph import plan_of, read_problem
 from dlv.repository.handle import Repository
 from dlv.versions.remove import remove

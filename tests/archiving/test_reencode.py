@@ -20,10 +20,10 @@ from dlv.archiving.tryouts import Choice, Tryouts
 from dlv.canonical import matrix_hash
 from dlv.metadata import matrices, storage, usage
 from dlv.metadata.matrices import PackIndex
+from dlv.pas.chunks import SUFFIX
 from dlv.pas.coders.small import encode_small
 from dlv.pas.encode import Part
 from dlv.pas.footer import Encoding
-from dlv.pas.packs import SUFFIX
 from dlv.repository.handle import Repository
 from dlv.versions.remove import remove
 from dlv.weights.store import MatrixStore

@@ -28,7 +28,7 @@ from dlv.canonical import hash_bytes
 from dlv.errors import Conflict
 from dlv.metadata import collected, leaving, matrices, storage, usage
 from dlv.metadata.database import Database
-from dlv.pas.packs import SUFFIX
+from dlv.pas.chunks import SUFFIX
 
 BUGS: dict[str, Callable[[], None]] = {}
 

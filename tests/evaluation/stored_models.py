@@ -22,13 +22,14 @@ from dlv.evaluation.data import Batch
 from dlv.network.graph import Network
 from dlv.network.program import Program, Step, params_of, program
 from dlv.network.torch.module import build
+from dlv.pas.chunks import SUFFIX
 from dlv.pas.encode import Part, encode_delta, encode_materialised, encode_object
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.fixed import Fixed
 from dlv.pas.layouts.registry import default_layout
 from dlv.pas.layouts.segments import Layout
 from dlv.pas.level import Level, level
-from dlv.pas.packs import SUFFIX, PackWriter
+from dlv.pas.packs import PackWriter
 from dlv.weights.bounds import KIND, BoundMatrix, Record, encoding_id
 from dlv.weights.bounds_norms import LevelNorms, NodeNorms
 from dlv.weights.store import MatrixStore

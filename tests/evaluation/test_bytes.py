@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dlv.evaluation.evaluate as evaluate
-import dlv.pas.packs as packs
+import dlv.pas.chunks as chunks
 from dlv.archiving.bounding.calibration import Asked
 from dlv.archiving.bounding.run import Request as BoundRequest
 from dlv.archiving.bounding.run import bound
@@ -51,13 +51,13 @@ def folder(
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
-    original = packs.read_exactly
+    original = chunks.read_exactly
 
     def counted(descriptor: int, length: int, offset: int, what: str) -> bytes:
         found.append(length)
         return original(descriptor, length, offset, what)
 
-    monkeypatch.setattr(packs, "read_exactly", counted)
+    monkeypatch.setattr(chunks, "read_exactly", counted)
     return found
 
 

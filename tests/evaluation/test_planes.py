@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dlv.evaluation.planes as planes_module
-import dlv.pas.packs as packs
+import dlv.pas.chunks as chunks
 from dlv.errors import Damaged
 from dlv.evaluation.planes import Moved, Planes
 from dlv.pas.footer import Encoding
@@ -35,7 +35,7 @@ class Reads:
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
     found = Reads()
-    original = packs.read_exactly
+    original = chunks.read_exactly
 
     def counted(descriptor: int, length: int, offset: int, what: str) -> bytes:
         found.bytes += length
@@ -43,7 +43,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
         found.places += ((length, offset),)
         return original(descriptor, length, offset, what)
 
-    monkeypatch.setattr(packs, "read_exactly", counted)
+    monkeypatch.setattr(chunks, "read_exactly", counted)
     return found
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import dlv.evaluation.progressive as progressive_module
-import dlv.pas.packs as packs
+import dlv.pas.chunks as chunks
 from benchmarks.progressive.completions import Cells
 from dlv.evaluation.answers import OPEN, Answers, NoBounds, Progress, Settings
 from dlv.evaluation.planes import Planes
@@ -67,13 +67,13 @@ def consistent(found: Answers, rows: int) -> None:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Lengths of what the pack reader was asked for."""
     found: list[int] = []
-    original = packs.read_exactly
+    original = chunks.read_exactly
 
     def counted(descriptor: int, length: int, offset: int, what: str) -> bytes:
         found.append(length)
         return original(descriptor, length, offset, what)
 
-    monkeypatch.setattr(packs, "read_exactly", counted)
+    monkeypatch.setattr(chunks, "read_exactly", counted)
     return found
 
 

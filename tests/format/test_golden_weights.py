@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from dlv.canonical import matrix_hash
+from dlv.pas.chunks import join_pieces, read_stored
 from dlv.pas.coders import compiled
 from dlv.pas.coders.contexts import SEGMENT
 from dlv.pas.layouts.segments import WORDS, element_bytes
-from dlv.pas.packs import Pack, join_pieces, read_stored
+from dlv.pas.packs import Pack
 from dlv.pas.read import read_matrix, read_planes, read_slice
 from tests.memory_index import MemoryIndex
 

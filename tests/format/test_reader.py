@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlv.pas.coders.codecs import CODECS, CONTEXT_CODECS
+from dlv.pas.chunks import MATRIX_KINDS, OBJECT_KINDS
+from dlv.pas.coders.codecs import CODECS, context_codecs
 from dlv.pas.deltas.difference import DELTAS
 from dlv.pas.deltas.predictors import PREDICTORS
-from dlv.pas.footer import MATRIX_KINDS, OBJECT_KINDS
 from dlv.pas.layouts.registry import LAYOUTS
 from dlv.pas.packs import Pack
 from dlv.repository.handle import Repository
@@ -192,7 +192,14 @@ def test_packs_from_before_do_not_disturb_it(written: Path, tmp_path: Path) -> N
 
 def test_the_text_names_everything() -> None:
     text = (HERE.parents[1] / "docs" / "format.md").read_text(encoding="utf-8")
-    configs = {**LAYOUTS, **CODECS, **CONTEXT_CODECS, "context-above": None, **DELTAS, **PREDICTORS}
+    configs = {
+        **LAYOUTS,
+        **CODECS,
+        **context_codecs(),
+        "context-above": None,
+        **DELTAS,
+        **PREDICTORS,
+    }
     for name in configs:
         assert f'{{"id": "{name}"' in text, name
     for kind in (*MATRIX_KINDS, *OBJECT_KINDS):

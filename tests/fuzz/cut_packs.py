@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
+from dlv.pas.chunks import read_stored
 from dlv.pas.deltas.difference import base_of
 from dlv.pas.footer import Chunk, Footer
-from dlv.pas.packs import Pack, PackWriter, read_stored
+from dlv.pas.packs import Pack, PackWriter
 
 _MOST = 1 << 18  # bytes that a pack decodes to: else one input takes as long as hundreds
 

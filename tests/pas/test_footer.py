@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from dlv.canonical import dumps
 from dlv.errors import Damaged, NewerFormat
-from dlv.pas.footer import covered, parse, pieces_of
+from dlv.pas.chunks import covered
+from dlv.pas.footer import parse, pieces_of
 
 if TYPE_CHECKING:
     from tests.pas.conftest import SmallPack

@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 
 from dlv.canonical import dumps, hash_bytes
 from dlv.errors import Damaged, DlvError, NewerFormat, StorageError
+from dlv.pas.chunks import join_pieces, read_exactly, read_stored
 from dlv.pas.footer import pieces_of
-from dlv.pas.packs import Pack, PackWriter, join_pieces, read_exactly, read_stored
+from dlv.pas.packs import Pack, PackWriter
 from dlv.pas.read import read_matrix
 from tests.memory_index import MemoryIndex
 

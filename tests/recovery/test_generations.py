@@ -16,8 +16,8 @@ import dlv.upkeep.check as check
 from dlv.archiving.proposal import Request, Trials
 from dlv.archiving.tryouts import Choice
 from dlv.metadata import storage
+from dlv.pas.chunks import SUFFIX
 from dlv.pas.footer import Chunk, Encoding, Footer
-from dlv.pas.packs import SUFFIX
 from dlv.recovery.generations import Found, left_out
 from dlv.repository.handle import Repository
 from dlv.weights.store import MatrixStore

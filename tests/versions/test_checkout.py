@@ -35,8 +35,8 @@ from dlv.errors import (
 from dlv.metadata import facts, staged, versions
 from dlv.metadata.database import Database
 from dlv.objects.manifest import Container, Manifest, Snapshot, TensorEntry
+from dlv.pas.chunks import read_stored
 from dlv.pas.deltas.links import chain
-from dlv.pas.packs import read_stored
 from dlv.pas.read import read_together
 from dlv.repository.handle import Repository
 from dlv.versions.checkout import CheckedOut, Request

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dlv.canonical import HASH
 from dlv.errors import Damaged, NewerFormat
 from dlv.kinds import Raw
-from dlv.pas.coders.context import AboveCodec, ContextCodec, ContextPacked, ContextRans, ContextZstd
 from dlv.pas.coders.zstd import ZstdCodec
+
+if TYPE_CHECKING:
+    from dlv.pas.coders.context import ContextCodec
 
 
 class RawCodec:
@@ -59,12 +62,8 @@ CODECS: dict[str, tuple[Callable[[Config], Codec], frozenset[str]]] = {
     "zstd": (lambda _: ZstdCodec(), frozenset({"id"})),
 }
 
-# id -> codec for digits in contexts, made from checked values, and the keys of its config.
-CONTEXT_CODECS: dict[str, tuple[Callable[..., ContextCodec], tuple[str, ...]]] = {
-    "context-packed": (ContextPacked, ("lo", "scale")),
-    "context-rans": (ContextRans, ("lo", "scale", "table")),
-    "context-zstd": (ContextZstd, ("lo", "scale")),
-}
+# Codecs that need contexts to decode; their code needs numpy and is loaded for planes only.
+CONTEXT_IDS = {"context-above", "context-packed", "context-rans", "context-zstd"}
 MAX_LO = 127
 
 _RAW = RawCodec()
@@ -77,7 +76,7 @@ _TEXT = ZstdCodec("text")
 def codec_of(config: Config) -> Codec:
     """The codec that a config names."""
     name = str(config.get("id"))
-    if name in CONTEXT_CODECS or name == AboveCodec.codec_id:
+    if name in CONTEXT_IDS:
         raise Damaged(f"a chunk of codec {name!r} stands where no contexts are")
     made = CODECS.get(name)
     if made is None or set(config) != made[1]:
@@ -87,9 +86,21 @@ def codec_of(config: Config) -> Codec:
     return made[0](config)
 
 
+@cache
+def context_codecs() -> dict[str, tuple[Callable[..., ContextCodec], tuple[str, ...]]]:
+    """Codecs for digits in contexts by id, made from checked values; the keys of their config."""
+    from dlv.pas.coders.context import ContextPacked, ContextRans, ContextZstd
+
+    return {
+        "context-packed": (ContextPacked, ("lo", "scale")),
+        "context-rans": (ContextRans, ("lo", "scale", "table")),
+        "context-zstd": (ContextZstd, ("lo", "scale")),
+    }
+
+
 def context_codec_of(config: Config) -> ContextCodec | None:
     """The context codec that a config names; None for an id that needs no contexts."""
-    made = CONTEXT_CODECS.get(str(config.get("id")))
+    made = context_codecs().get(str(config.get("id")))
     if made is None:
         return None
     make, keys = made

@@ -15,6 +15,7 @@ from functools import cached_property
 
 from dlv.errors import Damaged, StorageError
 from dlv.kinds import Piece, Raw
+from dlv.pas.chunks import ChunkSource, in_order, join_pieces, share
 from dlv.pas.coders.codecs import codec_of, context_codec_of
 from dlv.pas.coders.context import AboveCodec
 from dlv.pas.coders.contexts import Scales
@@ -30,7 +31,6 @@ from dlv.pas.layouts.segments import (
     word_shape,
     words_of,
 )
-from dlv.pas.packs import ChunkSource, in_order, join_pieces, share
 
 MAX_CHAIN = 64
 # Exponents of this many matrices further down a chain may be needed at one time.

@@ -17,7 +17,8 @@ from dlv.errors import DlvError
 from dlv.metadata import collected, dump, facts, matrices, usage, versions
 from dlv.metadata.database import Database
 from dlv.metadata.usage import Holding, Need
-from dlv.pas.packs import SUFFIX, Pack
+from dlv.pas.chunks import SUFFIX
+from dlv.pas.packs import Pack
 from dlv.repository.handle import Repository
 from dlv.upkeep.collecting.roots import Roots
 from dlv.versions.reachable import needs, skeletons

@@ -14,7 +14,8 @@ import dlv.disk.durable as durable
 import dlv.recovery.superseded as superseded
 from dlv.archiving.packing import Packing
 from dlv.metadata import collected, storage
-from dlv.pas.packs import SUFFIX, Pack
+from dlv.pas.chunks import SUFFIX
+from dlv.pas.packs import Pack
 from dlv.repository.handle import Repository
 from dlv.upkeep.collecting.mark import Marked, Sparse
 from dlv.weights.store import MatrixStore

@@ -20,8 +20,9 @@ from dlv.errors import DlvError
 from dlv.kinds import Piece, Raw
 from dlv.metadata import bounds, collected, matrices, storage
 from dlv.metadata.matrices import PackIndex
+from dlv.pas.chunks import SUFFIX
 from dlv.pas.footer import Encoding
-from dlv.pas.packs import SUFFIX, Pack
+from dlv.pas.packs import Pack
 from dlv.repository.handle import Repository
 from dlv.weights.store import MatrixStore
 from dlv.weights.writer import PackRecord, WeightWriter

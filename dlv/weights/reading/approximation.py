@@ -9,10 +9,6 @@ from typing import Any
 
 from dlv.errors import UsageError
 from dlv.kinds import Floats, Piece, Raw
-from dlv.pas.deltas.links import chain
-from dlv.pas.layouts.segments import SEGMENT, words_of
-from dlv.pas.level import Unusable
-from dlv.pas.read import ALL
 from dlv.weights.store import MatrixStore
 
 Chunks = Mapping[tuple[str, int], int]  # (pack, offset) -> bytes
@@ -102,6 +98,9 @@ def approximate(
     store: MatrixStore, matrix: str, dtype: str, shape: Sequence[int], planes: int
 ) -> Approximation:
     """The first planes of a matrix, or all of it where they bound nothing."""
+    from dlv.pas.level import Unusable
+    from dlv.pas.read import ALL
+
     if planes < 1:
         raise UsageError(f"{planes} planes tell nothing", hint="give 1 or more")
     source, why = _Noting(store), None
@@ -160,6 +159,9 @@ class Bounds:
     def __init__(
         self, store: MatrixStore, matrix: str, planes: int, why: str | None = None
     ) -> None:
+        from dlv.pas.deltas.links import chain
+        from dlv.pas.layouts.segments import words_of
+
         self._store = store
         self._source = _Noting(store)
         self._why = why
@@ -184,6 +186,10 @@ class Bounds:
         return Reading(self.planes, False, self._source.chunks_read, all_chunks)
 
     def __iter__(self) -> Iterator[tuple[Floats, Floats, Floats]]:
+        from dlv.pas.layouts.segments import SEGMENT
+        from dlv.pas.level import Unusable
+        from dlv.pas.read import ALL
+
         step = self._count if self._whole else SEGMENT
         for start in range(0, self._count, max(step, 1)):
             span = start, min(start + step, self._count)

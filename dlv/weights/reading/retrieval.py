@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from dlv.kinds import Raw
-from dlv.pas.read import families
 from dlv.weights.store import MatrixStore
 
 T = TypeVar("T")
@@ -156,6 +155,8 @@ class _Round(Generic[T]):
     error: BaseException | None = None
 
     def __post_init__(self) -> None:
+        from dlv.pas.read import families
+
         self.changed = threading.Condition()
         self.writers = [_Writer(self, set(task.needs)) for task in self.tasks]
         for writer in self.writers:

@@ -32,8 +32,8 @@ from dlv.network.bounds.interval import Balls, certain
 from dlv.network.forward import Forward
 from dlv.network.suffix.record import suffix_from_json
 from dlv.objects.manifest import Manifest
+from dlv.pas.chunks import SUFFIX
 from dlv.pas.level import Level
-from dlv.pas.packs import SUFFIX
 from dlv.repository.handle import Repository
 from dlv.versions.remove import remove
 from dlv.weights.bounds import NoRecord, Record, hashes_of, named, pinned, record_of

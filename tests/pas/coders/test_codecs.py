@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from dlv.errors import Damaged, DlvError, NewerFormat
 from dlv.pas.coders.codecs import (
     CODECS,
-    CONTEXT_CODECS,
     RawCodec,
     choose,
     choose_text,
     codec_of,
     context_codec_of,
+    context_codecs,
 )
 from dlv.pas.layouts.segments import Ieee, split_matrix
 from tests.conformance.codec import CodecSuite
@@ -97,7 +97,7 @@ def test_each_row_names_itself() -> None:
 CONTEXT: dict[str, Any] = {"lo": 8, "scale": "ab" * 32}
 
 
-@pytest.mark.parametrize("codec_id", sorted(CONTEXT_CODECS))
+@pytest.mark.parametrize("codec_id", sorted(context_codecs()))
 def test_each_context_codec_keeps_its_config(codec_id: str) -> None:
     config = {"id": codec_id, **CONTEXT}
     if codec_id == "context-rans":
