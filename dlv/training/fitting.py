@@ -16,7 +16,7 @@ from dlv.network.graph import Input, Network, Port
 from dlv.network.inference import node_shapes
 from dlv.network.sizes import text
 from dlv.training.config import Config
-from dlv.training.trainers.interface import Column, Part, Source
+from dlv.training.trainers.datasets import Column, Part, Source
 
 
 def scores_port(network: Network, loss: str) -> Port:

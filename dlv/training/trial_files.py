@@ -37,7 +37,7 @@ from dlv.training.checkpoints import Checkpoint
 from dlv.training.config import Config
 
 if TYPE_CHECKING:
-    from dlv.training.trainers.interface import Data
+    from dlv.training.trainers.datasets import Data
 
 EXTRACTED = "data"  # beside their folders: files of versions that they are trained on
 

@@ -15,7 +15,8 @@ from dlv.adapters.data.parts import open_parts
 from dlv.network import json_form
 from dlv.network.graph import Network
 from dlv.training.config import resolve, trial_id
-from dlv.training.trainers.interface import Data, Readers
+from dlv.training.trainers.datasets import Data
+from dlv.training.trainers.interface import Readers
 from dlv.training.trial_files import Held, Trial, TrialFiles, start_hash
 
 Array = npt.NDArray[Any]

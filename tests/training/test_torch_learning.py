@@ -14,7 +14,7 @@ import pytest
 from dlv.errors import DlvError, UsageError
 from dlv.network.graph import Network
 from dlv.training.trainers import torch_trainer as rates
-from dlv.training.trainers.interface import Data, Rows
+from dlv.training.trainers.datasets import Data, Rows
 from dlv.training.trainers.rows import Batches
 from dlv.training.trial_files import Held
 from tests.conformance.trainer import Run

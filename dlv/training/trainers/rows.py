@@ -16,7 +16,7 @@ from dlv.kinds import Array
 from dlv.network.graph import Input, Network
 from dlv.network.sizes import same, text
 from dlv.training.config import TRAINER
-from dlv.training.trainers.interface import Column, Data, Part, Rows, Source, Wanted
+from dlv.training.trainers.datasets import Column, Data, Part, Rows, Source, Wanted
 from dlv.training.trial_files import Trial
 
 MOST_HELD = 2 << 30  # beyond this, rows lie in a file that is mapped

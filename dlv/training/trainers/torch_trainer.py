@@ -19,7 +19,8 @@ from dlv.network.torch.module import build
 from dlv.network.torch.types import dtype_of, functional, torch
 from dlv.training.checkpoints import WEIGHT, Checkpoint
 from dlv.training.config import Config
-from dlv.training.trainers.interface import Log, Rows
+from dlv.training.trainers.datasets import Rows
+from dlv.training.trainers.interface import Log
 from dlv.training.trainers.rows import Batches, number
 from dlv.training.trial_files import Trial, words_of
 

@@ -14,7 +14,7 @@ import dlv.training.trainers.rows as rows
 from dlv.adapters.data.columns import Held
 from dlv.errors import Conflict, UsageError
 from dlv.network.graph import Input
-from dlv.training.trainers.interface import Data, Rows
+from dlv.training.trainers.datasets import Data, Rows
 from dlv.training.trainers.rows import Batches, augmented, number
 from tests.training import small
 
