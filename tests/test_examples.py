@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dlv.adapters.logs.files as metric_logs
+import dlv.adapters.logs as metric_logs
 import dlv.adapters.network_json as network_json
 import dlv.adapters.registry as registry
 import dlv.versions.add as adding

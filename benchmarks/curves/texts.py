@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dlv.adapters.logs import files as metric_logs
+from dlv.adapters import logs as metric_logs
 
 LINES = 200_000
 TAGS = ("loss", "accuracy", "lr")

@@ -270,31 +270,31 @@ def _read_records(file: Source, start: int, size: int, count: int) -> list[_Reco
 
 
 def _check_record(file: Source, record: _Record, disk: int, end: int) -> None:
-    what = f"{record.name!r} in {file.name}"
+    label = f"{record.name!r} in {file.name}"
     if record.flags & _ENCRYPTED:
-        raise UnsafeInput(f"{what} is encrypted")
+        raise UnsafeInput(f"{label} is encrypted")
     if record.flags & ~_KNOWN_FLAGS:
-        raise UnsafeInput(f"{what} has unknown flags", why=f"{record.flags:#06x}")
+        raise UnsafeInput(f"{label} has unknown flags", why=f"{record.flags:#06x}")
     if record.method not in (STORED, DEFLATED):
         raise UnsafeInput(
-            f"{what} is compressed in an unusual way", why=f"zip method {record.method}"
+            f"{label} is compressed in an unusual way", why=f"zip method {record.method}"
         )
     if disk:
-        raise UnsafeInput(f"{what} lies in another part of the archive")
+        raise UnsafeInput(f"{label} lies in another part of the archive")
     if record.method == STORED and record.size != record.compressed:
-        raise UnsafeInput(f"{what} is stored, but declares two different sizes")
+        raise UnsafeInput(f"{label} is stored, but declares two different sizes")
     if record.header + _LOCAL.size + record.compressed > end:
-        raise Damaged(f"{what} does not lie inside the file")
+        raise Damaged(f"{label} does not lie inside the file")
     if record.size > record.compressed * _DEFLATE_RATIO:
         raise UnsafeInput(
-            f"{what} declares more than deflate can hold",
+            f"{label} declares more than deflate can hold",
             why=f"{record.size} bytes from {record.compressed}",
         )
 
 
 def _check_local(file: Source, record: _Record, name: str, limit: int) -> tuple[int, int]:
     """Compare the local header with the directory; where the data begin and the entry ends."""
-    what = f"the two headers of {name!r} in {file.name} disagree"
+    label = f"the two headers of {name!r} in {file.name} disagree"
     fields = _LOCAL.unpack(file.read(record.header, _LOCAL.size))
     signature, _, flags, method, _, _, crc, compressed, plain, name_size, extra_size = fields
     if signature != b"PK\x03\x04":
@@ -305,31 +305,31 @@ def _check_local(file: Source, record: _Record, name: str, limit: int) -> tuple[
         raise UnsafeInput(f"the entries of {file.name} overlap", why=f"after {name!r}")
     tail = bytes(file.read(record.header + _LOCAL.size, name_size + extra_size))
     if tail[:name_size] != record.name or (flags, method) != (record.flags, record.method):
-        raise UnsafeInput(what)
+        raise UnsafeInput(label)
     plain, compressed = _widen(file, tail[name_size:], (plain, compressed))
     local = (crc, compressed, plain)
     expected = (record.crc, record.compressed, record.size)
     if not flags & _DESCRIPTOR:
         if local != expected:
-            raise UnsafeInput(what, why=f"crc and sizes {local}, in the directory {expected}")
+            raise UnsafeInput(label, why=f"crc and sizes {local}, in the directory {expected}")
         return offset, end
     if any(value not in (0, right) for value, right in zip(local, expected, strict=True)):
-        raise UnsafeInput(what, why=f"crc and sizes {local}, in the directory {expected}")
-    return offset, end + _descriptor_size(file, expected, end, limit, what)
+        raise UnsafeInput(label, why=f"crc and sizes {local}, in the directory {expected}")
+    return offset, end + _descriptor_size(file, expected, end, limit, label)
 
 
 def _descriptor_size(
-    file: Source, expected: tuple[int, int, int], at: int, limit: int, what: str
+    file: Source, expected: tuple[int, int, int], start: int, limit: int, label: str
 ) -> int:
     """Nothing marks which of the four forms of a data descriptor was used: all are compared."""
     crc, compressed, plain = expected
-    size = limit - at
+    size = limit - start
     forms = [struct.pack("<L2Q", crc, compressed, plain)]
     if max(compressed, plain) <= _FULL32:
         forms.append(struct.pack("<3L", crc, compressed, plain))
-    forms += [b"PK\x07\x08" + form for form in forms]
-    if size > 24 or bytes(file.read(at, size)) not in forms:
-        raise UnsafeInput(what, why="the data descriptor differs from the directory")
+    forms += [_DESCRIPTOR_SIGNATURE + form for form in forms]
+    if size > 24 or bytes(file.read(start, size)) not in forms:
+        raise UnsafeInput(label, why="the data descriptor differs from the directory")
     return size
 
 
@@ -382,3 +382,33 @@ def _decode_name(file: Source, record: _Record) -> str:
     if name.endswith("/") and record.size:
         raise UnsafeInput(f"{file.name} holds a folder with content", why=repr(name))
     return name
+
+
+_CRC_IN_HEADER, _CRC_IN_ROW, _FLAGS_IN_HEADER = 14, 16, 6
+_DESCRIPTOR_SIGNATURE = b"PK\x07\x08"
+
+
+def renewed_checksums(file: Source) -> list[tuple[int, bytes]]:
+    """Patches (offset, new bytes) that give every stored entry the checksum of its bytes."""
+    patches: list[tuple[int, bytes]] = []
+    for entry in read_directory(file):
+        if entry.method == STORED:
+            crc = 0
+            for data in _stored(file, entry):
+                crc = zlib.crc32(data, crc)
+            if crc != entry.crc:
+                new = struct.pack("<L", crc)
+                patches += [(place, new) for place in _checksum_places(file, entry)]
+    return patches
+
+
+def _checksum_places(file: Source, entry: Entry) -> list[int]:
+    """Offsets of an entry's checksum: in two headers, or behind the bytes as well."""
+    old = struct.pack("<L", entry.crc)
+    places = [entry.header + _CRC_IN_HEADER, entry.row + _CRC_IN_ROW]
+    (flags,) = struct.unpack("<H", file.read(entry.header + _FLAGS_IN_HEADER, 2))
+    if flags & _DESCRIPTOR:
+        end = entry.offset + entry.compressed
+        places.append(end + 4 if file.read(end, 4) == _DESCRIPTOR_SIGNATURE else end)
+    # A header before a descriptor may hold 0 instead.
+    return [place for place in places if file.read(place, 4) == old]

@@ -1,4 +1,4 @@
-"""What a weight adapter returns: named tensors read one at a time, and the rest of the file."""
+"""The result of a weight adapter: named tensors read one at a time, and the rest of the file."""
 
 from __future__ import annotations
 
@@ -12,46 +12,6 @@ from dlv.kinds import Raw
 
 if TYPE_CHECKING:
     from dlv.network.graph import Network
-
-# Bytes per element of every dtype that dlv names; other dtypes are `raw:<name there>`.
-ITEM_BYTES = {
-    "bool": 1,
-    "int8": 1,
-    "int16": 2,
-    "int32": 4,
-    "int64": 8,
-    "uint8": 1,
-    "uint16": 2,
-    "uint32": 4,
-    "uint64": 8,
-    "float16": 2,
-    "float32": 4,
-    "float64": 8,
-    "bfloat16": 2,
-    "float8_e4m3": 1,
-    "float8_e5m2": 1,
-    "float8_e4m3fnuz": 1,
-    "float8_e5m2fnuz": 1,
-    "float8_e8m0": 1,
-    "complex64": 8,
-    "complex128": 16,
-}
-
-# What `struct` calls the dtypes that Python has numbers for.
-CODES = {
-    "bool": "?",
-    "int8": "b",
-    "int16": "h",
-    "int32": "i",
-    "int64": "q",
-    "uint8": "B",
-    "uint16": "H",
-    "uint32": "I",
-    "uint64": "Q",
-    "float16": "e",
-    "float32": "f",
-    "float64": "d",
-}
 
 ROLES = ("weight", "buffer", "optimizer", "extra")
 
@@ -78,7 +38,7 @@ class Tensor:
         return math.prod(self.shape)
 
     def parts(self) -> Iterator[Raw]:
-        """What `read` gives, piece by piece where the file allows it."""
+        """Yield the tensor's bytes, in pieces if the file allows it."""
         if self.part is None or self.nbytes <= PART:
             yield self.read()
             return

@@ -1,4 +1,4 @@
-"""What a file is, by its content: a head and, for zip, the directory are read, nothing is run."""
+"""The format of a file, by its content: a head and a zip's directory are read, nothing is run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 from pathlib import PurePath
 
 from dlv.adapters import archive
-from dlv.adapters.caffe import sniff as caffe_sniff
 from dlv.adapters.source import Source
 from dlv.errors import DlvError
 
@@ -57,6 +56,22 @@ _OLD_PROGRAM = "serialized_exported_program.json"  # torch.export.save before to
 _ONNX_TAGS = b"\x12\x1a\x22\x2a\x32\x3a\x42\x72"
 _ONNX_MAKERS = (b"pytorch", b"onnx", b"paddle", b"mxnet", b"keras")
 _HDF5_OFFSETS = (512, 1024, 2048)
+
+# Caffe: fields 1 to 8 and 100 of a network: name, layers, input, .., layer.
+_NET_TAGS = b"\x0a\x12\x1a\x20\x22\x28\x32\x38\x42\xa2"
+_LAYER_TAG = b"\xa2\x06"
+_PROTOTXT_SUFFIXES = ("", ".prototxt", ".pbtxt", ".txt")
+
+_PROTOTXT_FIELD = re.compile(r"(?:\s++|#[^\n]*+)*+[a-z_]+\s*+[:{<]")
+_PROTOTXT_LAYERS = re.compile(r"^[ \t]*+layers?[ \t]*+:?\s*+[{<]", re.MULTILINE)
+_PROTOTXT_WIRES = re.compile(r"\b(?:bottom|top)\s*+:\s*+[\[\"']")
+_PROTOTXT_TYPE = re.compile(r"\btype\s*+:\s*+[\"'A-Z]")
+_SOLVER_SETTING = re.compile(
+    r"^[ \t]*+(base_lr|lr_policy|max_iter|solver_mode|snapshot_prefix|solver_type|test_interval"
+    r"|train_net|net)[ \t]*+:",
+    re.MULTILINE,
+)
+_SOLVER_MUST = {"base_lr", "lr_policy"}
 
 _NETWORK = re.compile(r'"dlv_network"\s*:\s*[0-9]')
 _TRAINER_STATE = re.compile(r'"log_history"\s*:\s*\[')
@@ -125,7 +140,7 @@ def _binary(file: Source, head: bytes, suffix: str) -> str | None:
         return EVENTS
     if _is_onnx(head, suffix):
         return "onnx"
-    if caffe_sniff.is_weights(head, suffix):
+    if _is_caffemodel(head, suffix):
         return "caffemodel"
     return None
 
@@ -156,6 +171,34 @@ def _is_onnx(head: bytes, suffix: str) -> bool:
         return suffix == ".onnx" or any(maker in head[:256].lower() for maker in _ONNX_MAKERS)
     # A damaged or odd one of that name is still no file of another kind.
     return suffix == ".onnx" and head[:1] in (b"\x08", b"\x12", b":") and min(head[:64]) < 9
+
+
+def _is_caffemodel(head: bytes, suffix: str) -> bool:
+    """Protobuf has no magic: without the usual name, a name and a layer must stand in front."""
+    if suffix == ".caffemodel":
+        return len(head) > 1 and head[0] in _NET_TAGS
+    if head[:1] != b"\x0a" or len(head) < 4 or head[1] > 100:
+        return False
+    name, behind = head[2 : 2 + head[1]], head[2 + head[1] : 4 + head[1]]
+    return (
+        behind == _LAYER_TAG and name.isascii() and not name.translate(None, bytes(range(32, 127)))
+    )
+
+
+def _caffe_format(text: str, suffix: str) -> str | None:
+    """A network, the settings of a solver, or neither."""
+    if suffix not in _PROTOTXT_SUFFIXES or not _PROTOTXT_FIELD.match(text):
+        return None
+    keys = {match[1] for match in _SOLVER_SETTING.finditer(text, 0, 1 << 16)}
+    if len(keys) > 1 and keys & _SOLVER_MUST:
+        return "caffe_solver"
+    if (
+        _PROTOTXT_LAYERS.search(text)
+        and _PROTOTXT_WIRES.search(text)
+        and _PROTOTXT_TYPE.search(text)
+    ):
+        return "prototxt"
+    return None
 
 
 def _zip(file: Source, head: bytes, suffix: str) -> str:
@@ -201,7 +244,7 @@ def _text(head: bytes, file: Source, suffix: str) -> str | None:
         return _json(start, named, whole=whole)
     if named and named != "json":
         return named
-    if caffe := caffe_sniff.of_text(text, suffix):
+    if caffe := _caffe_format(text, suffix):
         return caffe
     if _is_table(text, whole=whole):
         return "csv"

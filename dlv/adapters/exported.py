@@ -19,16 +19,16 @@ SUFFIX = ".network"
 _KEY = "dlv_network"
 
 
-def write(out: BinaryIO, found: Checkpoint) -> None:
+def write(out: BinaryIO, checkpoint: Checkpoint) -> None:
     """Keep the network and the constants of what was exported."""
-    if found.network is None:
+    if checkpoint.network is None:
         raise UsageError("what was exported has no network")
     kept = {
-        "network": found.network.canonical(),
-        "origin": dict(found.network.origin or {}),
-        "notes": found.notes,
+        "network": checkpoint.network.canonical(),
+        "origin": dict(checkpoint.network.origin or {}),
+        "notes": checkpoint.notes,
     }
-    safetensors.save(out, found.constants, {_KEY: dumps(kept).decode("utf-8")})
+    safetensors.save(out, checkpoint.constants, {_KEY: dumps(kept).decode("utf-8")})
 
 
 def open(path: str) -> Checkpoint:  # noqa: A001 (the name in the Adapter protocol)

@@ -37,7 +37,7 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True)
 class Advice:
-    """What a file is to be, or why it is not to be taken; nothing said = by its content."""
+    """The role of a file, or the reason to skip it; empty: its content decides."""
 
     role: str | None = None
     skip: str | None = None
@@ -49,10 +49,10 @@ class Advised:
     warnings: list[str] = field(default_factory=list)
 
 
-def advise(found: Iterable[Path]) -> Advised:
-    """What is to be done with the files of Hugging Face folders among these."""
+def advise(paths: Iterable[Path]) -> Advised:
+    """Advice for the files among these that lie in Hugging Face folders."""
     folders: dict[Path, dict[str, Path]] = {}
-    for path in found:
+    for path in paths:
         folders.setdefault(path.parent, {})[path.name] = path
     advised = Advised()
     models = [folder for folder, names in folders.items() if _is_model(names)]
@@ -103,7 +103,7 @@ def _is_model(names: dict[str, Path]) -> bool:
 
 
 def _choose(advised: Advised, models: Sequence[dict[str, Path]]) -> None:
-    """Of a run's checkpoints only the newest says how it was trained, and how it went."""
+    """Keep the settings and logs of a run's newest checkpoint only."""
     for name, role in ((CONFIG, "config"), ("adapter_config.json", "config"), (STATE, "log")):
         newest: dict[Path, tuple[float, Path]] = {}
         for names in models:

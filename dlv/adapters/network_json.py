@@ -28,10 +28,10 @@ def open(path: str) -> tuple[Network, list[str]]:  # noqa: A001
     return parse(_bytes(path), Path(path).name)
 
 
-def parse(data: bytes, what: str = "network") -> tuple[Network, list[str]]:
-    """The same from bytes; `what` names them in messages."""
+def parse(data: bytes, label: str = "network") -> tuple[Network, list[str]]:
+    """The network in these bytes, and warnings; `label` names them in messages."""
     data = data.removeprefix(b"\xef\xbb\xbf")
-    return read(read_json(data, what, limit=MAX_BYTES, depth=MAX_DEPTH))
+    return read(read_json(data, label, limit=MAX_BYTES, depth=MAX_DEPTH))
 
 
 def save(network: Network, path: str) -> None:

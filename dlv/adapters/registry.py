@@ -13,24 +13,24 @@ READERS = {
     "safetensors": "dlv.adapters.safetensors",
     "pt": "dlv.adapters.torch.reader",
     "pt2": "dlv.adapters.aten.pt2",
-    "npz": "dlv.adapters.numpy.npz",
-    "npy": "dlv.adapters.numpy.npz",
+    "npz": "dlv.adapters.npz",
+    "npy": "dlv.adapters.npz",
     "onnx": "dlv.adapters.onnx.files",
     "keras": "dlv.adapters.keras.files",
     "hdf5": "dlv.adapters.keras.h5",
-    "gguf": "dlv.adapters.gguf.reader",
+    "gguf": "dlv.adapters.gguf",
     "caffemodel": "dlv.adapters.caffe.files",
     "prototxt": "dlv.adapters.caffe.files",
 }
 # Formats that hold a network with its weights, and what writes them.
 MODEL_WRITERS = {
     "onnx": "dlv.adapters.onnx.writing.writer",
-    "keras": "dlv.adapters.keras.writing.writer",
+    "keras": "dlv.adapters.keras.writer",
 }
 
 
 def model_writer(format_: str) -> ModelWriter:
-    """What writes a network with its weights to a file of this format."""
+    """The module that writes a network with its weights to a file of this format."""
     writer: ModelWriter = importlib.import_module(MODEL_WRITERS[format_])
     return writer
 

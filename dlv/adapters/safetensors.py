@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 from dlv.adapters.checkpoint import Checkpoint, Part, Tensor
 from dlv.adapters.source import Source
+from dlv.dtypes import block_of
 from dlv.errors import Damaged, NewerFormat, UnsafeInput, UsageError
 
 FORMAT = "safetensors"
@@ -26,32 +27,32 @@ MOST_METADATA = 100_000
 MOST_TENSORS = 100_000
 _MOST_ENTRY_BYTES = 4096
 
-# Name there -> bits per element, name here; in the library's order, which `save` sorts by.
+# Name there -> name here; in the library's order, which `save` sorts by.
 DTYPES = {
-    "BOOL": (8, "bool"),
-    "F4": (4, "raw:F4"),
-    "F6_E2M3": (6, "raw:F6_E2M3"),
-    "F6_E3M2": (6, "raw:F6_E3M2"),
-    "U8": (8, "uint8"),
-    "I8": (8, "int8"),
-    "F8_E5M2": (8, "float8_e5m2"),
-    "F8_E4M3": (8, "float8_e4m3"),
-    "F8_E8M0": (8, "float8_e8m0"),
-    "F8_E4M3FNUZ": (8, "float8_e4m3fnuz"),
-    "F8_E5M2FNUZ": (8, "float8_e5m2fnuz"),
-    "I16": (16, "int16"),
-    "U16": (16, "uint16"),
-    "F16": (16, "float16"),
-    "BF16": (16, "bfloat16"),
-    "I32": (32, "int32"),
-    "U32": (32, "uint32"),
-    "F32": (32, "float32"),
-    "C64": (64, "complex64"),
-    "F64": (64, "float64"),
-    "I64": (64, "int64"),
-    "U64": (64, "uint64"),
+    "BOOL": "bool",
+    "F4": "raw:F4",
+    "F6_E2M3": "raw:F6_E2M3",
+    "F6_E3M2": "raw:F6_E3M2",
+    "U8": "uint8",
+    "I8": "int8",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E4M3": "float8_e4m3",
+    "F8_E8M0": "float8_e8m0",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "I16": "int16",
+    "U16": "uint16",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I32": "int32",
+    "U32": "uint32",
+    "F32": "float32",
+    "C64": "complex64",
+    "F64": "float64",
+    "I64": "int64",
+    "U64": "uint64",
 }
-_THERE = {here: there for there, (_, here) in DTYPES.items()}
+_THERE = {here: there for there, here in DTYPES.items()}
 _RANK = {there: rank for rank, there in enumerate(DTYPES)}
 
 _METADATA = "__metadata__"
@@ -106,7 +107,7 @@ def open(path: str) -> Checkpoint:  # noqa: A001 (the name in the Adapter protoc
     tensors = [
         Tensor(
             entry.name,
-            DTYPES[entry.dtype][1],
+            DTYPES[entry.dtype],
             entry.shape,
             entry.end - entry.begin,
             partial(file.read, len(skeleton) + entry.begin, entry.end - entry.begin),
@@ -164,17 +165,17 @@ def _part(file: Source, offset: int) -> Part:
     return lambda start, size: file.read(offset + start, size)
 
 
-def _read_header(skeleton: bytes, what: str) -> tuple[list[_Entry], int | None]:
+def _read_header(skeleton: bytes, label: str) -> tuple[list[_Entry], int | None]:
     """Tensors by offset, without holes or overlaps, and the step if the metadata have it."""
     entries: list[_Entry] = []
     step = None
-    header = _Header(skeleton, what)
+    header = _Header(skeleton, label)
     for name in header.members():
         if name == _METADATA:
             step = _read_metadata(header)
             continue
         if len(entries) == MOST_TENSORS:
-            raise UnsafeInput(f"{what} holds too many tensors", why=f"more than {MOST_TENSORS}")
+            raise UnsafeInput(f"{label} holds too many tensors", why=f"more than {MOST_TENSORS}")
         entries.append(_read_entry(name, header))
     header.finish()
     entries.sort(key=lambda entry: (entry.begin, entry.end))
@@ -183,7 +184,7 @@ def _read_header(skeleton: bytes, what: str) -> tuple[list[_Entry], int | None]:
         if entry.begin != position:
             kind = "overlap" if entry.begin < position else "leave a hole"
             raise UnsafeInput(
-                f"the tensors of {what} {kind}",
+                f"the tensors of {label} {kind}",
                 why=f"{entry.name!r} begins at {entry.begin}, expected {position}",
             )
         position = entry.end
@@ -197,7 +198,7 @@ def _read_metadata(header: _Header) -> int | None:
     for count, key in enumerate(header.members()):
         value = header.text(header.take(_VALUE))
         if header.at - start > MOST_METADATA_BYTES or count == MOST_METADATA:
-            raise UnsafeInput(f"the metadata of {header.what} are too large")
+            raise UnsafeInput(f"the metadata of {header.label} are too large")
         if key in _STEP_KEYS:
             steps[key] = value
     for key in _STEP_KEYS:
@@ -209,8 +210,8 @@ def _read_metadata(header: _Header) -> int | None:
 def _read_entry(name: str, header: _Header) -> _Entry:
     text = header.take(_ENTRY).group()
     if len(text) > _MOST_ENTRY_BYTES:
-        raise UnsafeInput(f"the header of {header.what} is wrong at {name!r}", why="too long")
-    problem = f"the header of {header.what} is wrong at {name!r}"
+        raise UnsafeInput(f"the header of {header.label} is wrong at {name!r}", why="too long")
+    problem = f"the header of {header.label} is wrong at {name!r}"
     if "\0" in name:
         raise UnsafeInput(problem, why="a NUL in the name")
     try:
@@ -225,7 +226,8 @@ def _read_entry(name: str, header: _Header) -> _Entry:
         raise Damaged(problem, why="dtype is a text, shape and offsets are lists of counts")
     if dtype not in DTYPES:
         raise NewerFormat(problem, why=f"its dtype {dtype} is not known")
-    bits = DTYPES[dtype][0]
+    elements, size = block_of(DTYPES[dtype])
+    bits = 8 * size // elements
     for side in shape:
         bits *= max(side, 1)  # a zero elsewhere does not make an absurd side sensible
         if bits >= 1 << 66:
@@ -246,9 +248,9 @@ def _are_counts(value: Any) -> bool:
 class _Header:
     """A scanner over the header: no recursion, and no tree of objects as large as a file likes."""
 
-    def __init__(self, data: bytes, what: str) -> None:
+    def __init__(self, data: bytes, label: str) -> None:
         self.data = data
-        self.what = what
+        self.label = label
         self.at = 8
 
     def members(self) -> Iterator[str]:
@@ -261,7 +263,7 @@ class _Header:
         while True:
             key = self.text(self.take(_KEY))
             if key in seen:
-                raise UnsafeInput(f"the header of {self.what} names {key!r} twice")
+                raise UnsafeInput(f"the header of {self.label} names {key!r} twice")
             seen.add(key)
             yield key
             if self.take(_NEXT)[1] == b"}":
@@ -270,7 +272,7 @@ class _Header:
     def take(self, pattern: re.Pattern[bytes]) -> re.Match[bytes]:
         match = pattern.match(self.data, self.at)
         if match is None:
-            raise Damaged(f"the header of {self.what} is not JSON", why=f"at byte {self.at}")
+            raise Damaged(f"the header of {self.label} is not JSON", why=f"at byte {self.at}")
         self.at = match.end()
         return match
 
@@ -279,9 +281,9 @@ class _Header:
             text = json.loads(match[1].decode("utf-8"))
             text.encode("utf-8")  # a lone surrogate, written as \u escape, is no text
         except ValueError as error:
-            raise Damaged(f"the header of {self.what} is not JSON", why=str(error)) from error
+            raise Damaged(f"the header of {self.label} is not JSON", why=str(error)) from error
         return str(text)
 
     def finish(self) -> None:
         if self.at != len(self.data):
-            raise Damaged(f"the header of {self.what} goes on after its end")
+            raise Damaged(f"the header of {self.label} goes on after its end")

@@ -51,10 +51,10 @@ def read(path: str, format_: str | None = None) -> dict[str, Any]:
             why=f"it is {kind}, not TOML, JSON, YAML or a solver of Caffe",
         )
     with Source(path) as file:
-        what = file.name
+        label = file.name
         if file.size > MOST_BYTES[kind]:
             raise UnsafeInput(
-                f"{what} is too large for settings",
+                f"{label} is too large for settings",
                 why=f"{file.size} bytes, the limit is {MOST_BYTES[kind]}",
             )
         data = bytes(file.read(0, file.size))
@@ -62,13 +62,13 @@ def read(path: str, format_: str | None = None) -> dict[str, Any]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise Damaged(f"{what}, line {line}, is not UTF-8", why=str(error)) from error
-    value = _READERS[kind](text, what)
+        raise Damaged(f"{label}, line {line}, is not UTF-8", why=str(error)) from error
+    value = _READERS[kind](text, label)
     if value is None and kind == "yaml":
         value = {}  # an empty file, or only comments
     if not isinstance(value, dict):
-        raise Damaged(f"{what} is not a table of settings", why=f"it is a {type(value).__name__}")
-    plain: dict[str, Any] = _plain(value, what, "", 0)
+        raise Damaged(f"{label} is not a table of settings", why=f"it is a {type(value).__name__}")
+    plain: dict[str, Any] = _plain(value, label, "", 0)
     return plain
 
 
@@ -99,10 +99,10 @@ def _finite(value: Any) -> Any:
     return number(value) if isinstance(value, float) else value
 
 
-def _plain(value: Any, what: str, key: str, depth: int) -> Any:
-    where = f"{what}, at {key}" if key else what
+def _plain(value: Any, label: str, key: str, depth: int) -> Any:
+    where = f"{label}, at {key}" if key else label
     if depth > MOST_DEPTH:
-        raise UnsafeInput(f"{what} is nested too deeply", why=f"the limit is {MOST_DEPTH} levels")
+        raise UnsafeInput(f"{label} is nested too deeply", why=f"the limit is {MOST_DEPTH} levels")
     if isinstance(value, dict):
         plain = {}
         for name, item in value.items():
@@ -113,10 +113,10 @@ def _plain(value: Any, what: str, key: str, depth: int) -> Any:
                 raise Damaged(f"{where}, has a key that is no text", why=repr(name)[:100])
             _check_text(text, where)
             below = f"{key}.{text}" if key else text
-            plain[text] = _plain(item, what, below[-200:], depth + 1)
+            plain[text] = _plain(item, label, below[-200:], depth + 1)
         return plain
     if isinstance(value, list):
-        return [_plain(item, what, key, depth + 1) for item in value]
+        return [_plain(item, label, key, depth + 1) for item in value]
     if isinstance(value, str):
         return _check_text(value, where)
     if isinstance(value, (datetime.date, datetime.time)):
@@ -140,7 +140,7 @@ def _line(text: str, position: int) -> int:
     return text.count("\n", 0, position) + 1
 
 
-def _read_json(text: str, what: str) -> Any:
+def _read_json(text: str, label: str) -> Any:
     depth = nodes = 0
     for token in _JSON_TOKEN.finditer(text):
         sign = token[0]
@@ -150,76 +150,76 @@ def _read_json(text: str, what: str) -> Any:
         depth += (sign in "[{") - (sign in "]}")
         if depth > MOST_DEPTH or nodes > MOST_NODES:
             kind = "nested too deeply" if depth > MOST_DEPTH else "too large for settings"
-            raise UnsafeInput(f"{what}, line {_line(text, token.start())}, is {kind}")
+            raise UnsafeInput(f"{label}, line {_line(text, token.start())}, is {kind}")
 
     def pairs(members: list[tuple[str, Any]]) -> dict[str, Any]:
         table = dict(members)
         if len(table) != len(members):
             names = [name for name, _ in members]
             twice = next(name for name in names if names.count(name) > 1)
-            raise Damaged(f"{what} names {twice!r} twice in one object")
+            raise Damaged(f"{label} names {twice!r} twice in one object")
         return table
 
     try:
         return json.loads(text, object_pairs_hook=pairs)
     except json.JSONDecodeError as error:
-        raise Damaged(f"{what}, line {error.lineno}, is not JSON", why=str(error)) from error
+        raise Damaged(f"{label}, line {error.lineno}, is not JSON", why=str(error)) from error
     except ValueError as error:  # an integer of thousands of digits
-        raise Damaged(f"{what} is not JSON", why=str(error)) from error
+        raise Damaged(f"{label} is not JSON", why=str(error)) from error
 
 
-def _read_toml(text: str, what: str) -> Any:
+def _read_toml(text: str, label: str) -> Any:
     # tomllib keeps every prefix of a dotted key: a key of n parts costs n * n.
     for chain in _CHAIN.finditer(text):
         if len(chain[0]) <= 2 * MOST_DEPTH or len(_PART.findall(chain[0])) <= MOST_DEPTH:
             continue
         if _IS_KEY.match(text, chain.end()):
             line = _line(text, chain.start())
-            raise UnsafeInput(f"{what}, line {line}, is nested too deeply", why="a dotted key")
+            raise UnsafeInput(f"{label}, line {line}, is nested too deeply", why="a dotted key")
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         place = re.search(r"at line ([0-9]+)", str(error))
         line = int(place[1]) if place else _line(text, len(text))
-        raise Damaged(f"{what}, line {line}, is not TOML", why=str(error)) from error
+        raise Damaged(f"{label}, line {line}, is not TOML", why=str(error)) from error
     except RecursionError as error:
-        raise UnsafeInput(f"{what} is nested too deeply") from error
+        raise UnsafeInput(f"{label} is nested too deeply") from error
     except ValueError as error:  # a date that is none, an integer of thousands of digits
-        raise Damaged(f"{what} is not TOML", why=str(error)) from error
+        raise Damaged(f"{label} is not TOML", why=str(error)) from error
 
 
-def _read_yaml(text: str, what: str) -> Any:
+def _read_yaml(text: str, label: str) -> Any:
     yaml = require("yaml", "yaml")
     # The library follows YAML 1.1, to which 1e-3 and 1.0e5 are text.
     loader_type: Any = type("Loader", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), {})
     loader_type.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789."))
     try:
-        _check_events(yaml, yaml.parse(text, Loader=loader_type), what)
+        _check_events(yaml, yaml.parse(text, Loader=loader_type), label)
         loader = loader_type(text)
         try:
             node = loader.get_single_node()
             if node is None:
                 return None
-            _check_nodes(yaml, loader, node, what)
+            _check_nodes(yaml, loader, node, label)
             return loader.construct_document(node)
         finally:
             loader.dispose()
     except yaml.constructor.ConstructorError as error:
         line = error.problem_mark.line + 1
         raise UnsafeInput(
-            f"{what}, line {line}, asks for more than plain values", why=error.problem
+            f"{label}, line {line}, asks for more than plain values", why=error.problem
         ) from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         line = mark.line + 1 if mark else _line(text, getattr(error, "position", 0) or 0)
-        raise Damaged(f"{what}, line {line}, is not YAML", why=str(error)) from error
+        raise Damaged(f"{label}, line {line}, is not YAML", why=str(error)) from error
     except RecursionError as error:
-        raise UnsafeInput(f"{what} is nested too deeply") from error
+        raise UnsafeInput(f"{label} is nested too deeply") from error
 
 
-def _read_solver(text: str, what: str) -> dict[str, Any]:
+def _read_solver(text: str, label: str) -> dict[str, Any]:
     """Without the networks that may be in it: those are no settings."""
-    message = prototxt.parse(text.encode("utf-8"), what)
+    message = prototxt.parse(text.encode("utf-8"), label)
     return {name: item for name, item in _fields(message).items() if name not in _NETS}
 
 
@@ -240,7 +240,7 @@ def _field(value: Any) -> Any:
     return shortest(value) if isinstance(value, float) else value
 
 
-def _check_events(yaml: ModuleType, events: Any, what: str) -> None:
+def _check_events(yaml: ModuleType, events: Any, label: str) -> None:
     """Count what aliases would expand to before anything is built; refuse cycles and depth."""
     sizes: dict[str, int] = {}
     open_: list[tuple[str | None, int]] = []  # anchor, nodes before it
@@ -249,7 +249,7 @@ def _check_events(yaml: ModuleType, events: Any, what: str) -> None:
         line = event.start_mark.line + 1
         if isinstance(event, yaml.AliasEvent):
             if any(event.anchor == anchor for anchor, _ in open_):
-                raise UnsafeInput(f"{what}, line {line}: {event.anchor} contains itself")
+                raise UnsafeInput(f"{label}, line {line}: {event.anchor} contains itself")
             nodes += sizes.get(event.anchor, 1)
         elif isinstance(event, yaml.ScalarEvent):
             nodes += 1
@@ -259,19 +259,19 @@ def _check_events(yaml: ModuleType, events: Any, what: str) -> None:
             open_.append((event.anchor, nodes))
             nodes += 1
             if len(open_) > MOST_DEPTH:
-                raise UnsafeInput(f"{what}, line {line}, is nested too deeply")
+                raise UnsafeInput(f"{label}, line {line}, is nested too deeply")
         elif isinstance(event, (yaml.SequenceEndEvent, yaml.MappingEndEvent)):
             anchor, before = open_.pop()
             if anchor:
                 sizes[anchor] = nodes - before
         if nodes > MOST_NODES:
             raise UnsafeInput(
-                f"{what}, line {line}, is too large for settings",
+                f"{label}, line {line}, is too large for settings",
                 why=f"more than {MOST_NODES} values when its aliases are followed",
             )
 
 
-def _check_nodes(yaml: ModuleType, loader: Any, root: Any, what: str) -> None:
+def _check_nodes(yaml: ModuleType, loader: Any, root: Any, label: str) -> None:
     """Duplicate keys, and values that YAML takes for numbers or dates but that are none."""
     waiting = [root]
     seen: set[int] = set()
@@ -284,31 +284,31 @@ def _check_nodes(yaml: ModuleType, loader: Any, root: Any, what: str) -> None:
             names = set()
             for key, value in node.value:
                 waiting += [key, value]
-                name = _key_of(yaml, loader, key, what)
+                name = _key_of(yaml, loader, key, label)
                 if name in names:
-                    raise Damaged(f"{what}, line {key.start_mark.line + 1}: a key is there twice")
+                    raise Damaged(f"{label}, line {key.start_mark.line + 1}: a key is there twice")
                 names.add(name)
         elif isinstance(node, yaml.SequenceNode):
             waiting += node.value
         else:
-            _scalar(loader, node, what)
+            _scalar(loader, node, label)
 
 
-def _key_of(yaml: ModuleType, loader: Any, key: Any, what: str) -> Any:
+def _key_of(yaml: ModuleType, loader: Any, key: Any, label: str) -> Any:
     """What makes a key the same as another in a Python dict: 1, 1.0 and true are."""
     if not isinstance(key, yaml.ScalarNode) or key.tag.endswith(":merge"):
         return (key.tag, id(key) if key.value != "<<" else 0)
-    return _scalar(loader, key, what)
+    return _scalar(loader, key, label)
 
 
-def _scalar(loader: Any, node: Any, what: str) -> Any:
+def _scalar(loader: Any, node: Any, label: str) -> Any:
     if node.tag.rpartition(":")[2] not in _CONVERTED:
         return node.value
     try:
         return loader.construct_object(node)
     except (ValueError, OverflowError, KeyError) as error:
         line = node.start_mark.line + 1
-        raise Damaged(f"{what}, line {line}, is not YAML", why=str(error)) from error
+        raise Damaged(f"{label}, line {line}, is not YAML", why=str(error)) from error
 
 
 _READERS: dict[str, Callable[[str, str], Any]] = {

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from dlv.adapters.checkpoint import Tensor
-from dlv.adapters.order import swap, transpose
 from dlv.adapters.source import Source
+from dlv.adapters.strided import swap, transpose
 from dlv.canonical import MAX_BYTES, dumps, loads
 from dlv.errors import Damaged, NewerFormat, UnsafeInput
 from dlv.kinds import Raw

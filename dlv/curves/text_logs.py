@@ -1,6 +1,6 @@
 """Text logs of a training that goes on, JSON lines or CSV: their whole lines become points, once.
 
-What `dlv.adapters.logs.files` reads of a file that is finished, here from where the last reading
+What `dlv.adapters.logs` reads of a file that is finished, here from where the last reading
 stopped. A line that is no row is left out and told of; a line without an end is left for later.
 """
 
@@ -17,8 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dlv.adapters.logs.files import add_alike, flat
-from dlv.adapters.logs.rows import STEP_COLUMNS, Rows, is_number
+from dlv.adapters.logs import STEP_COLUMNS, Rows, add_alike, flat, is_number
 from dlv.adapters.source import Source
 from dlv.errors import DlvError
 from dlv.events.logs.points import SCALAR, Fault, Metadata, ScalarPoints, Window

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dlv.disk.user_files as user_files
+from dlv.adapters import npz as npy
 from dlv.adapters.data.columns import Column, Held
-from dlv.adapters.numpy import npy
 from dlv.errors import Conflict, UsageError
 from dlv.evaluation.data import Rows
 from dlv.kinds import Array

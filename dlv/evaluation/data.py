@@ -176,7 +176,7 @@ def read_settings(path: str | None, settings: Sequence[str]) -> EvalSettings:
             raise UsageError(f"`{item}` is not of the form K=V", hint="--set data.scale=1/255")
         _set(found, key.strip(), value(text.strip()))
     return EvalSettings(
-        data=Settings.of(found.get("data", {})),
+        data=Settings.from_table(found.get("data", {})),
         input_data=_text(found, "input_data"),
         batch=_count(found, "batch_size"),
         precision=_one_of(found, "precision", PRECISIONS),

@@ -14,7 +14,7 @@ import dlv.repository.revisions as revisions
 import dlv.weights.arrays as arrays
 import dlv.weights.catalogue as catalogue
 import dlv.weights.inventory as inventory
-from dlv.adapters.blocks import tensor_bytes
+from dlv.dtypes import tensor_bytes
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.kinds import Array
 from dlv.metadata.versions import Version

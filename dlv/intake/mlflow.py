@@ -12,7 +12,7 @@ import dlv.intake.mlflow_record as record
 import dlv.versions.artifacts as artifacts
 from dlv.adapters.mlflow import database as mlflow_database
 from dlv.adapters.mlflow import files as mlflow_files
-from dlv.adapters.mlflow.store import Run, Store
+from dlv.adapters.mlflow.files import Run, Store
 from dlv.errors import (
     Conflict,
     Damaged,

@@ -6,8 +6,8 @@ import datetime
 import re
 from typing import Any
 
-from dlv.adapters.mlflow import store as mlflow
-from dlv.adapters.mlflow.store import LoggedModel, Run, Store
+from dlv.adapters.mlflow import files as mlflow
+from dlv.adapters.mlflow.files import LoggedModel, Run, Store
 from dlv.canonical import is_hash, timestamp
 from dlv.errors import DlvError, NotFound
 from dlv.metadata import versions

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dlv.dtypes import ITEM_BYTES
 from dlv.errors import UsageError
 from dlv.kinds import Array
-from dlv.network.fields import DTYPES
 from dlv.network.graph import Input, Network
 from dlv.network.inference import Tensors
 from dlv.network.sizes import Dim
@@ -194,7 +194,7 @@ def differing(
 
 def too_long(network: Network, tensors: Tensors, batch: int = 2) -> str | None:
     """Why a comparison would take too long; None: it does not."""
-    held = sum(math.prod(shape) * DTYPES.get(dtype, 8) for dtype, shape in tensors.values())
+    held = sum(math.prod(shape) * ITEM_BYTES.get(dtype, 8) for dtype, shape in tensors.values())
     if held > MOST_BYTES:
         return f"it has {held / 1e9:.1f} GB of weights, the limit is {MOST_BYTES / 1e9:.1f}"
     known = [row.flops for row in summary(network, tensors).rows if row.flops is not None]

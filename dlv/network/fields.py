@@ -6,34 +6,10 @@ import enum
 from typing import Any
 
 from dlv.canonical import float_of
+from dlv.dtypes import DTYPES
 from dlv.errors import UsageError, nearest
 from dlv.network.sizes import MAX_RANK, Shape
 
-# Every dtype that has a name of its own, with its bytes per element.
-DTYPES = {
-    "bool": 1,
-    "int8": 1,
-    "int16": 2,
-    "int32": 4,
-    "int64": 8,
-    "uint8": 1,
-    "uint16": 2,
-    "uint32": 4,
-    "uint64": 8,
-    "float16": 2,
-    "float32": 4,
-    "float64": 8,
-    "bfloat16": 2,
-    "float8_e4m3": 1,
-    "float8_e5m2": 1,
-    "float8_e4m3fnuz": 1,
-    "float8_e5m2fnuz": 1,
-    "float8_e8m0": 1,
-    "complex64": 8,
-    "complex128": 16,
-}
-# torch's names of dtypes, where they are others.
-TORCH_DTYPES = {"float8_e4m3": "float8_e4m3fn", "float8_e8m0": "float8_e8m0fnu"}
 LARGEST = 2**63 - 1
 NON_FINITE = ("NaN", "Infinity", "-Infinity")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from dlv.network.fields import DTYPES
+from dlv.dtypes import ITEM_BYTES
 from dlv.network.graph import Network, Node
 from dlv.network.inference import Tensors, attribute_faults, enough, input_shapes, node_shapes
 from dlv.network.ops.registry import layer_of
@@ -47,7 +47,7 @@ def summary(network: Network, tensors: Tensors | None = None) -> Summary:
     symbol, examples = _batch(network)
     single = network if symbol is None else _substituted(network, symbol)
     shapes, single_shapes = node_shapes(network, tensors), node_shapes(single, tensors)
-    item = next((DTYPES[i.dtype] for i in network.inputs if "float" in i.dtype), 4)
+    item = next((ITEM_BYTES[i.dtype] for i in network.inputs if "float" in i.dtype), 4)
     counted: set[str] = set()
     rows = []
     for node, alone in zip(network.topological(), single.topological(), strict=True):

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from dlv.canonical import WRITER, dumps, hash_bytes, is_hash, is_time, loads
+from dlv.dtypes import DTYPES
 from dlv.errors import UsageError
 from dlv.objects.record import Reader, as_json, check_format, natural, whole
 
@@ -16,13 +17,6 @@ FORMAT = "dlv/manifest/1"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*\Z")
 ROLES = ("weight", "buffer", "optimizer", "extra")
 PARENT_KINDS = ("commit", "copy", "slice", "construct", "evaluate", "scheme", "import")
-DTYPES = frozenset(
-    (
-        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-        *("float16", "float32", "float64", "bfloat16", "complex64", "complex128"),
-        *("float8_e4m3", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0"),
-    )
-)
 _GIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?\Z")
 
 

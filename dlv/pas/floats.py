@@ -12,7 +12,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dlv.kinds import Raw
+from dlv.dtypes import DTYPES
+from dlv.kinds import Floats, Raw
 from dlv.pas.layouts.segments import BLOCK, OPAQUE, UNSIGNED, spare, words_of
 
 Words = NDArray[Any]  # little-endian unsigned words of 1, 2, 4 or 8 bytes
@@ -42,16 +43,9 @@ class Format:
 
 
 _FLOATS = {
-    "float16": Format(2, "float", 5, 10),
-    "float32": Format(4, "float", 8, 23),
-    "float64": Format(8, "float", 11, 52),
-    "bfloat16": Format(2, "float", 8, 7),
-    "float8_e4m3": Format(1, "float", 4, 3),
-    "float8_e5m2": Format(1, "float", 5, 2),
-    "float8_e4m3fnuz": Format(1, "float", 4, 3),
-    "float8_e5m2fnuz": Format(1, "float", 5, 2),
-    "complex64": Format(4, "float", 8, 23),
-    "complex128": Format(8, "float", 11, 52),
+    name: Format(d.word, "float", d.exponent, d.mantissa)
+    for name, d in DTYPES.items()
+    if d.exponent
 }
 
 
@@ -63,6 +57,32 @@ def format_of(dtype: str) -> Format:
     width, _ = words_of(dtype)
     signed = dtype.startswith("int") and not dtype.startswith(OPAQUE)
     return Format(width, "signed" if signed else "unsigned")
+
+
+def float8_numbers(dtype: str) -> Floats:
+    """The numbers of all 256 words of an 8-bit float type."""
+    words = np.arange(256)
+    if dtype == "float8_e8m0":
+        found = np.ldexp(1.0, words - 127)
+        found[255] = np.nan
+        return found
+    form = format_of(dtype)
+    mantissa = words & ((1 << form.mantissa) - 1)
+    field = (words & 0x7F) >> form.mantissa
+    sig = mantissa + np.where(field > 0, 1 << form.mantissa, 0)
+    found = np.ldexp(
+        sig.astype(np.float64), np.maximum(field, 1) - DTYPES[dtype].bias - form.mantissa
+    )
+    found = np.where(words & 0x80, -found, found)
+    if dtype.endswith("fnuz"):
+        found[0x80] = np.nan
+    elif dtype == "float8_e4m3":
+        found[[0x7F, 0xFF]] = np.nan
+    else:
+        found[0x7C], found[0xFC] = np.inf, -np.inf
+        found[[0x7D, 0x7E, 0x7F, 0xFD, 0xFE, 0xFF]] = np.nan
+    numbers: Floats = found
+    return numbers
 
 
 def words_in(raw: Raw, dtype: str) -> Words:

@@ -28,6 +28,7 @@ import dlv.disk.durable as durable
 import dlv.disk.rights as rights
 from dlv.canonical import HashedFile, dumps, hash_bytes, hasher, matrix_hash, read_json
 from dlv.disk.mounts import network_disk
+from dlv.dtypes import DTYPES
 from dlv.errors import Conflict, Damaged, DlvError, NotFound, StorageError, UsageError, nearest
 from dlv.kinds import Array, Raw
 from dlv.metadata.trials import Trials
@@ -59,12 +60,6 @@ def open_store(repository: Repository) -> Trials:
 TRIAL, START = "trial.json", "start.npz"
 _MOST_BYTES = 64 << 20
 _DEPTH = 64
-# What numpy has no type for is kept as words of the same length.
-_PLAIN = {
-    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float16", "float32", "float64", "complex64", "complex128"),
-}
-_WORDS = {"bfloat16": "uint16"}  # all others of one byte
 
 
 class Weights(Protocol):
@@ -339,7 +334,10 @@ def start_hash(start: Mapping[str, Weights]) -> str:
 
 def words_of(dtype: str) -> str:
     """numpy's dtype under which elements of a dtype are kept."""
-    return dtype if dtype in _PLAIN else _WORDS.get(dtype, "uint8")
+    known = DTYPES.get(dtype)
+    if known is None or known.numpy is None:  # kept as words of the same length
+        return "uint16" if dtype == "bfloat16" else "uint8"
+    return dtype
 
 
 def _starts(rows: list[dict[str, Any]]) -> dict[str, Start]:

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 import dlv.weights.arrays as arrays
-from dlv.adapters.checkpoint import ITEM_BYTES, Tensor
+from dlv.adapters.checkpoint import Tensor
 from dlv.canonical import hash_bytes
+from dlv.dtypes import ITEM_BYTES
 from dlv.errors import Damaged, UsageError
 from dlv.kinds import Array, Raw
 from dlv.network.edits.overlap import Run

@@ -14,7 +14,7 @@ import dlv.repository.revisions as revisions
 import dlv.versions.matrix_pairs as matrix_pairs
 import dlv.weights.catalogue as catalogue
 import dlv.weights.inventory as inventory
-from dlv.adapters.checkpoint import ITEM_BYTES
+from dlv.dtypes import ITEM_BYTES
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.metadata import metrics
 from dlv.metadata.metrics import Summary as Metric

@@ -192,7 +192,7 @@ def _examine(
     elif role == "log" and found == detect.EVENTS:
         _check_events(path, name, added)
     elif role == "log":
-        from dlv.adapters.logs import files as metric_logs
+        from dlv.adapters import logs as metric_logs
 
         log = metric_logs.read(
             str(path), request.step_column, request.time_column, _log_format(found)
@@ -373,7 +373,7 @@ def _log_format(found: str) -> str | None:
 def read_log(path: Path, run: str, options: Mapping[str, Any]) -> list[Scalars]:
     """The metric series of a log, in the order of its columns."""
     import dlv.events.formats.series as curves
-    from dlv.adapters.logs import files as metric_logs
+    from dlv.adapters import logs as metric_logs
 
     format_ = _log_format(str(options.get("format")))
     log = metric_logs.read(str(path), options.get("step"), options.get("time"), format_)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import dlv.repository.revisions as revisions
-from dlv.adapters.blocks import tensor_bytes
+from dlv.dtypes import tensor_bytes
 from dlv.metadata import matrices, usage, versions
 from dlv.metadata.usage import Held, Part
 from dlv.metadata.versions import Version

@@ -19,11 +19,11 @@ import dlv.weights.catalogue as catalogue
 import dlv.weights.reading.retrieval as retrieval
 import dlv.weights.snapshots as snapshots
 from dlv.adapters import network_json, registry
-from dlv.adapters.blocks import tensor_bytes
-from dlv.adapters.checkpoint import ITEM_BYTES, Beside, Tensor
+from dlv.adapters.checkpoint import Beside, Tensor
 from dlv.canonical import HashedFile, hash_bytes
 from dlv.disk.paths import Folder
 from dlv.disk.user_files import Batch
+from dlv.dtypes import ITEM_BYTES, tensor_bytes
 from dlv.errors import Conflict, NotFound, UsageError, nearest
 from dlv.metadata.versions import Version
 from dlv.network.graph import Network

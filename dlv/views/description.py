@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dlv.adapters.blocks import tensor_bytes
+from dlv.dtypes import tensor_bytes
 from dlv.metadata.metrics import Summary as Metric
 from dlv.network.drawing import draw, operation_text
 from dlv.network.graph import Network

@@ -9,79 +9,42 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from dlv.adapters.checkpoint import ITEM_BYTES, Tensor
-from dlv.adapters.order import swap
+from dlv.adapters.checkpoint import Tensor
+from dlv.adapters.strided import swap
+from dlv.dtypes import DTYPES, TORCH_DTYPES
 from dlv.errors import UsageError, require
 from dlv.kinds import Array, Raw
-from dlv.network.fields import TORCH_DTYPES
-
-_SAME = {
-    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float16", "float32", "float64", "complex64", "complex128"),
-}
-_TORCH = {there: here for here, there in TORCH_DTYPES.items()}
-# exponent bits, mantissa bits, bias of the formats that numpy has no type for
-_SMALL = {
-    "float8_e4m3": (4, 3, 7),
-    "float8_e5m2": (5, 2, 15),
-    "float8_e4m3fnuz": (4, 3, 8),
-    "float8_e5m2fnuz": (5, 2, 16),
-}
+from dlv.pas.floats import float8_numbers
 
 
 def to_array(dtype: str, shape: tuple[int, ...], raw: Raw) -> Array:
     """The array of a matrix. What numpy has no type for is widened to float32, exactly."""
-    if dtype in _SAME:
+    if dtype in DTYPES and DTYPES[dtype].numpy:
         array: Array = np.frombuffer(raw, np.dtype(dtype).newbyteorder("<"))
         return array.astype(np.dtype(dtype), copy=sys.byteorder == "big").reshape(shape)
     if dtype == "bfloat16":
         words = np.frombuffer(raw, "<u2").astype(np.uint32) << np.uint32(16)
         return words.view(np.float32).reshape(shape)
-    if dtype == "float8_e8m0" or dtype in _SMALL:
-        return _table(dtype)[np.frombuffer(raw, np.uint8)].reshape(shape)
+    if dtype in DTYPES:
+        return float8_numbers(dtype).astype(np.float32)[np.frombuffer(raw, np.uint8)].reshape(shape)
     raise UsageError(
         f"a matrix of dtype {dtype} has no numbers that dlv understands",
         hint="read its bytes instead",
     )
 
 
-def _table(dtype: str) -> npt.NDArray[np.float32]:
-    """The value of each of the 256 codes."""
-    return np.array([_value(dtype, code) for code in range(256)], np.float32)
-
-
-def _value(dtype: str, code: int) -> float:
-    if dtype == "float8_e8m0":
-        return math.nan if code == 255 else math.ldexp(1.0, code - 127)
-    exponent_bits, mantissa_bits, bias = _SMALL[dtype]
-    sign, rest = -1.0 if code & 128 else 1.0, code & 127
-    exponent, mantissa = rest >> mantissa_bits, rest & ((1 << mantissa_bits) - 1)
-    if dtype.endswith("fnuz"):
-        if code == 128:
-            return math.nan
-    elif dtype == "float8_e4m3":
-        if rest == 127:
-            return math.nan
-    elif exponent == (1 << exponent_bits) - 1:
-        return math.nan if mantissa else sign * math.inf
-    if exponent == 0:
-        return sign * math.ldexp(mantissa, 1 - bias - mantissa_bits)
-    return sign * math.ldexp(mantissa + (1 << mantissa_bits), exponent - bias - mantissa_bits)
-
-
 def to_torch(dtype: str, shape: tuple[int, ...], raw: Raw) -> Any:
     """The torch tensor of a matrix, in memory of its own, with its dtype as it is stored."""
     torch: Any = require("torch", "torch")
-    kind = getattr(torch, TORCH_DTYPES.get(dtype, dtype), None)
-    if dtype not in ITEM_BYTES or kind is None:
+    kind = getattr(torch, DTYPES[dtype].torch, None) if dtype in DTYPES else None
+    if kind is None:
         raise UsageError(
             f"torch {torch.__version__} has no dtype {dtype}",
             hint="read the bytes of the matrix instead",
         )
     if sys.byteorder == "big":
-        raw = swap(raw, ITEM_BYTES[dtype] // (2 if dtype.startswith("complex") else 1))
+        raw = swap(raw, DTYPES[dtype].word)
     if not math.prod(shape):
         return torch.empty(shape, dtype=kind)
     # What is read from the store may be a view of what others read, too.
@@ -122,7 +85,8 @@ def _tensor(name: str, value: Any) -> Tensor:
         raise UsageError(f"{name} is no array", why=str(error)) from error
     if array.dtype.name == "bfloat16":  # ml_dtypes, as jax uses it
         return _made(name, "bfloat16", array.shape, array.view(np.uint16))
-    if array.dtype.name not in _SAME:
+    dtype = DTYPES.get(array.dtype.name)
+    if dtype is None or dtype.numpy is None:
         raise UsageError(f"{name} has the dtype {array.dtype}, which dlv does not store")
     return _made(name, array.dtype.name, array.shape, array)
 
@@ -139,8 +103,7 @@ def _from_torch(name: str, value: Any) -> Tensor:
     if not isinstance(value, torch.Tensor):
         raise UsageError(f"{name} is {type(value).__name__}, not a tensor")
     dtype = str(value.dtype).removeprefix("torch.")
-    dtype = _TORCH.get(dtype, dtype)
-    if dtype not in ITEM_BYTES or value.layout != torch.strided or value.is_meta:
+    if dtype not in TORCH_DTYPES or value.layout != torch.strided or value.is_meta:
         raise UsageError(
             f"{name} is a tensor that dlv does not store",
             why=f"{value.layout}, {value.dtype} on {value.device}",
@@ -149,4 +112,4 @@ def _from_torch(name: str, value: Any) -> Tensor:
     # A conjugate or negative view keeps the operation beside the numbers.
     plain = value.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
     data = plain.view(torch.uint8).numpy() if plain.numel() else np.empty(0, np.uint8)
-    return _made(name, dtype, tuple(value.shape), data)
+    return _made(name, TORCH_DTYPES[dtype].name, tuple(value.shape), data)

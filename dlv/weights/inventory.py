@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dlv.adapters.checkpoint import ITEM_BYTES
+from dlv.dtypes import ITEM_BYTES
 from dlv.errors import NotFound, nearest
 from dlv.objects.manifest import Manifest
 

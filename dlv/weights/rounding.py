@@ -8,11 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from dlv.adapters import registry, zip_checksums
-from dlv.adapters.checkpoint import ITEM_BYTES, Checkpoint, Tensor
+from dlv.adapters import archive, registry
+from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.adapters.source import Source
 from dlv.canonical import matrix_hasher
 from dlv.disk.durable import TemporaryFile, storage_error
+from dlv.dtypes import ITEM_BYTES
 from dlv.errors import DlvError
 from dlv.kinds import Raw
 from dlv.pas.layouts import schemes
@@ -141,7 +142,7 @@ def skeleton(format_: str, frame: bytes, tensors: Sequence[Tensor], tmp: Path) -
 
 def _seal(path: Path) -> None:
     with Source(str(path)) as file:
-        patches = zip_checksums.renewed(file)
+        patches = archive.renewed_checksums(file)
     try:
         with open(path, "r+b") as out:
             for place, data in patches:

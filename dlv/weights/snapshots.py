@@ -11,8 +11,9 @@ from pathlib import PurePosixPath
 from typing import BinaryIO, Protocol, cast
 
 from dlv.adapters import registry, steps
-from dlv.adapters.checkpoint import ITEM_BYTES, Checkpoint, Part, Tensor
+from dlv.adapters.checkpoint import Checkpoint, Part, Tensor
 from dlv.canonical import HashedFile, HashSink
+from dlv.dtypes import ITEM_BYTES
 from dlv.errors import Conflict, Damaged, UnsafeInput
 from dlv.kinds import Raw
 from dlv.objects.manifest import Container, Manifest, Snapshot, TensorEntry

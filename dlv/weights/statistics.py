@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import dlv.weights.arrays as arrays
-from dlv.adapters.checkpoint import ITEM_BYTES
+from dlv.dtypes import ITEM_BYTES
 from dlv.kinds import Array, Raw
 
 BLOCK = 1 << 18  # elements

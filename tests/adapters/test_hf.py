@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.hf import Advised, advise
-from dlv.adapters.torch import writer as torch_writer
+from dlv.adapters.torch import reader as torch_writer
 from dlv.errors import Damaged, NotFound, UnsafeInput
 
 CONFIG = {"model_type": "gpt2", "n_layer": 2}

@@ -12,7 +12,7 @@ import pytest
 
 from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.keras.check import beside
-from dlv.adapters.keras.writing.writer import save_network
+from dlv.adapters.keras.writer import save_network
 from dlv.network.graph import Input, Network, Node
 from dlv.network.vocabulary import complete
 

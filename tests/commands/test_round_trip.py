@@ -21,7 +21,7 @@ from safetensors.numpy import save_file
 import dlv.cli as cli
 import dlv.versions.staging as staging
 from dlv.adapters.checkpoint import Tensor
-from dlv.adapters.torch import writer as torch_writer
+from dlv.adapters.torch import reader as torch_writer
 
 Tree = dict[str, Any]
 

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dlv.adapters.checkpoint import ITEM_BYTES, Adapter, Checkpoint, Tensor
+from dlv.adapters.checkpoint import Adapter, Checkpoint, Tensor
+from dlv.dtypes import ITEM_BYTES
 from dlv.errors import Damaged, DlvError, NotFound, UsageError
 
 Content = tuple[str, tuple[int, ...], bytes]  # dtype, shape, bytes

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import dlv.curves.ingest as ingest
 import dlv.curves.text_logs as text_logs
-from dlv.adapters.logs import files as metric_logs
+from dlv.adapters import logs as metric_logs
 from dlv.curves.store import LIVE, CurveStore
 from tests import event_bytes as logs
 

@@ -14,12 +14,10 @@ import torch
 from google.protobuf import text_format
 from torch import nn
 
-from dlv.adapters import safetensors
+from dlv.adapters import gguf, npz, safetensors
 from dlv.adapters.caffe import files as caffe
 from dlv.adapters.checkpoint import Checkpoint
-from dlv.adapters.gguf import reader as gguf
-from dlv.adapters.keras.writing import writer as keras_writer
-from dlv.adapters.numpy import npz
+from dlv.adapters.keras import writer as keras_writer
 from dlv.adapters.onnx.writing import writer as onnx_writer
 from tests import onnx_models
 from tests.conformance.adapter import in_memory, random_bytes

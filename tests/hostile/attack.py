@@ -14,9 +14,9 @@ import sysconfig
 import traceback
 from typing import Any
 
+from dlv.adapters import logs as metric_logs
 from dlv.adapters import registry, settings
 from dlv.adapters.detect import detect, role_of
-from dlv.adapters.logs import files as metric_logs
 from dlv.errors import DlvError, require
 from dlv.network.verify import verify
 

@@ -5,9 +5,7 @@ from typing import Any
 
 import pytest
 
-from dlv.adapters.checkpoint import ITEM_BYTES
 from dlv.network.fields import (
-    DTYPES,
     FieldError,
     Kind,
     dtype,
@@ -18,10 +16,6 @@ from dlv.network.fields import (
     shown,
     whole,
 )
-
-
-def test_dtypes_are_those_of_checkpoints() -> None:
-    assert DTYPES == ITEM_BYTES
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import dlv.weights.arrays as arrays
 from dlv.adapters.caffe import files as caffe
 from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.adapters.keras import files as keras
-from dlv.adapters.keras.writing import writer as keras_writer
+from dlv.adapters.keras import writer as keras_writer
 from dlv.adapters.onnx import files as onnx
 from dlv.adapters.onnx.writing import writer as onnx_writer
 from dlv.network.graph import Network

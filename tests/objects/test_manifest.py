@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlv.adapters.checkpoint import ITEM_BYTES, ROLES
+from dlv.adapters.checkpoint import ROLES
 from dlv.canonical import dumps
 from dlv.errors import Damaged, DlvError, NewerFormat, UsageError
+from dlv.objects.manifest import ROLES as MANIFEST_ROLES
 from dlv.objects.manifest import (
-    DTYPES,
     Container,
     FileEntry,
     Manifest,
@@ -30,7 +30,6 @@ from dlv.objects.manifest import (
     check_name,
     decode,
 )
-from dlv.objects.manifest import ROLES as MANIFEST_ROLES
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "manifest" / "1"
 FULL: dict[str, Any] = json.loads((GOLDEN / "full.json").read_text("utf-8"))
@@ -280,7 +279,6 @@ def test_untidy_bytes_are_no_manifest() -> None:
 
 
 def test_the_vocabulary_is_that_of_the_adapters() -> None:
-    assert set(ITEM_BYTES) == DTYPES
     assert MANIFEST_ROLES == ROLES
 
 

@@ -15,9 +15,8 @@ import dlv.versions.add as adding
 import dlv.versions.checkout as checkouts
 import dlv.versions.commit as committing
 import dlv.versions.staging as staging
-from dlv.adapters import safetensors
+from dlv.adapters import npz, safetensors
 from dlv.adapters.checkpoint import Checkpoint
-from dlv.adapters.numpy import npz
 from dlv.errors import Conflict, UsageError
 from dlv.repository.handle import Repository
 from dlv.versions.checkout import CheckedOut, Request

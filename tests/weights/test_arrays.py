@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlv.adapters.checkpoint import ITEM_BYTES
+from dlv.dtypes import ITEM_BYTES
 from dlv.errors import UsageError
 from dlv.weights.arrays import to_array, to_tensors, to_torch
 

@@ -17,11 +17,11 @@ from dlv.adapters.aten import pt2_graph
 from dlv.adapters.aten.network import convert
 from dlv.adapters.aten.pt2_graph import item
 from dlv.adapters.aten.record import CONSTANT, Graph
-from dlv.adapters.checkpoint import ITEM_BYTES, Checkpoint, Tensor
+from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.adapters.source import Source
-from dlv.adapters.torch.skeleton import add_skeleton
-from dlv.adapters.torch.tensors import DTYPES, Storages, View
+from dlv.adapters.torch.tensors import DTYPES, Storages, View, add_skeleton
 from dlv.canonical import read_json
+from dlv.dtypes import ITEM_BYTES
 from dlv.errors import Damaged, UnsafeInput, UsageError
 from dlv.network.fields import whole
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dlv.adapters.caffe.schema import MOST_ELEMENTS
-from dlv.adapters.caffe.spec import Layer, unique
+from dlv.adapters.caffe.spec import MOST_ELEMENTS, Layer, unique
 from dlv.adapters.protobuf.message import Message
 from dlv.canonical import number
 from dlv.errors import Damaged, UnsafeInput

@@ -20,11 +20,9 @@ from dlv.adapters import splice
 from dlv.adapters.caffe import prototxt
 from dlv.adapters.caffe.graph import build
 from dlv.adapters.caffe.layers import translate
-from dlv.adapters.caffe.schema import MOST_FIELDS, Blob, read_net
-from dlv.adapters.caffe.spec import Layer, read_spec
+from dlv.adapters.caffe.spec import MOST_FIELDS, Blob, Layer, read_net, read_spec
 from dlv.adapters.checkpoint import Checkpoint, Part, Tensor
-from dlv.adapters.protobuf.numbers import packed_bytes
-from dlv.adapters.protobuf.reader import Span, message
+from dlv.adapters.protobuf.reader import Span, message, packed_bytes
 from dlv.adapters.source import Source
 from dlv.adapters.splice import Piece
 from dlv.errors import Damaged, UsageError
@@ -113,11 +111,11 @@ def _open_weights(file: Source) -> Checkpoint:
     )
 
 
-def _check_names(tensors: Sequence[Tensor], what: str) -> None:
+def _check_names(tensors: Sequence[Tensor], label: str) -> None:
     seen: set[str] = set()
     for tensor in tensors:
         if tensor.name in seen:
-            raise Damaged(f"{what} has two tensors called {tensor.name!r}")
+            raise Damaged(f"{label} has two tensors called {tensor.name!r}")
         seen.add(tensor.name)
 
 
@@ -162,7 +160,7 @@ def _part(span: Span) -> Part:
 
 
 def _shape(layer: Layer, index: int, blob: Blob) -> tuple[int, ...]:
-    """Of the oldest files, without the ones in front that only make it four axes.
+    """The shape of a blob; in the oldest files without the ones that fill it up to four axes.
 
     Caffe itself takes (1, 1, 500, 800) for (500, 800) there; the elements are the same.
     """
@@ -177,7 +175,7 @@ def _shape(layer: Layer, index: int, blob: Blob) -> tuple[int, ...]:
 
 
 def _factor(layer: Layer) -> float | None:
-    """What the sums of a BatchNorm are divided by; None if this is no such layer."""
+    """The number that divides the sums of a BatchNorm; None for another layer."""
     blobs = layer.blobs
     if layer.type != "BatchNorm" or len(blobs) != 3 or len({blob.dtype for blob in blobs}) != 1:
         return None

@@ -23,7 +23,7 @@ def tops_of(layer: Layer) -> list[tuple[str, Shape | None]]:
     ]
 
 
-def _given(layer: Layer) -> list[Shape | None]:
+def _input_shapes(layer: Layer) -> list[Shape | None]:
     shapes: list[Shape | None] = [
         shape_of(message) for message in layer.param("input").messages("shape")
     ]
@@ -82,7 +82,7 @@ def _unknown(layer: Layer) -> list[Shape | None]:  # noqa: ARG001
 
 
 _READERS = {
-    "Input": _given,
+    "Input": _input_shapes,
     "DummyData": _dummy,
     "MemoryData": _memory,
     "HDF5Data": _unknown,
@@ -174,7 +174,7 @@ def _measures(layer: Layer) -> bool:
 
 
 def _wire(spec: Spec) -> tuple[list[list[_Blob]], list[list[_Blob]], list[_Blob]]:
-    """What each layer reads and writes, and what comes in, in the order of the file."""
+    """The blobs that each layer reads, that each writes, and the inputs, in the file's order."""
     current: dict[str, _Blob] = {}
     coming: list[_Blob] = []
     reads: list[list[_Blob]] = []
@@ -260,9 +260,9 @@ def _network_inputs(
             continue
         shape = blob.shape
         if shape is None:
-            shape = _guessed(users)
+            shape = _guess_shape(users)
             notes.append(f"the file does not say what shape the input {blob.name!r} has")
-        shape = _told(shape, users)
+        shape = _with_known_channels(shape, users)
         if shape and (shape[0] is None or shape[0] == batch):
             shape = ("B", *shape[1:])
         found.append((blob, Input(unique(blob.name, taken), shape)))
@@ -271,12 +271,12 @@ def _network_inputs(
     return found, batch if isinstance(batch, int) else None
 
 
-def _guessed(users: Sequence[Layer]) -> Shape:
+def _guess_shape(users: Sequence[Layer]) -> Shape:
     spatial = any(user.type in _SPATIAL for user in users)
     return (None, None, None, None) if spatial else (None, None)
 
 
-def _told(shape: Shape, users: Sequence[Layer]) -> Shape:
+def _with_known_channels(shape: Shape, users: Sequence[Layer]) -> Shape:
     """The channels, where the weights of a layer say them and the data do not."""
     if len(shape) < 2 or shape[1] is not None:
         return shape
@@ -314,7 +314,7 @@ def _scales(
 def _outputs(
     builder: Builder, writes: Sequence[list[_Blob]], silent: set[Port]
 ) -> tuple[Port, ...]:
-    """What layers compute and no other reads, as Caffe itself has it."""
+    """The outputs: blobs that a layer computes and no other reads, as in Caffe itself."""
     read = {port for node in builder.nodes for port in node.inputs} | silent
     made = {node.name for node in builder.nodes}
     found: dict[Port, None] = {}

@@ -7,8 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from dlv.adapters.caffe.builder import Builder
-from dlv.adapters.caffe.schema import ENUMS
-from dlv.adapters.caffe.spec import Layer
+from dlv.adapters.caffe.spec import ENUMS, Layer
 from dlv.adapters.protobuf.message import Message
 from dlv.errors import Damaged
 from dlv.network.graph import Port
@@ -286,7 +285,7 @@ def translate(b: Builder, layer: Layer, inputs: Ports, scale: Layer | None) -> P
     return b.raw(layer, inputs)
 
 
-def one(layer: Layer, inputs: Sequence[Port]) -> Port:
+def only_bottom(layer: Layer, inputs: Sequence[Port]) -> Port:
     if len(inputs) != 1 or len(layer.tops) != 1:
         raise Damaged(
             f"{layer.where()} has {len(inputs)} bottoms and {len(layer.tops)} tops",
@@ -307,7 +306,7 @@ def _some(layer: Layer, inputs: Sequence[Port]) -> Sequence[Port]:
 def _batch_norm(b: Builder, layer: Layer, inputs: Ports, scale: Layer | None) -> Ports:
     param = layer.param("batch_norm")
     if param.flag("scale_bias", False) or not param.flag("use_global_stats", True):
-        return b.raw(layer, inputs, b.shape(one(layer, inputs)))
+        return b.raw(layer, inputs, b.shape(only_bottom(layer, inputs)))
     params = {slot: layer.tensor(slot) for slot in ("running_mean", "running_var")}
     if scale is not None:
         params["weight"] = scale.tensor("weight")
@@ -319,12 +318,12 @@ def _batch_norm(b: Builder, layer: Layer, inputs: Ports, scale: Layer | None) ->
         "momentum": round(1 - param.number("moving_average_fraction", 0.999), 9),
     }
     params = {slot: params[slot] for slot in order if slot in params}
-    return [b.add(layer, "NORM", "BATCH", [one(layer, inputs)], attrs, params=params)]
+    return [b.add(layer, "NORM", "BATCH", [only_bottom(layer, inputs)], attrs, params=params)]
 
 
 def _inner_product(b: Builder, layer: Layer, inputs: Ports) -> Ports:
     param = layer.param("inner_product")
-    port, axis = one(layer, inputs), param.integer("axis", 1)
+    port, axis = only_bottom(layer, inputs), param.integer("axis", 1)
     rank = b.rank(port)
     if axis < 0 and rank is not None:
         axis += rank
@@ -354,7 +353,7 @@ def _embed(b: Builder, layer: Layer, inputs: Ports) -> Ports:
     out = param.count("num_output", 0)
     attrs = {"out": out, "rows": param.count("input_dim", 0)}
     port = b.add(
-        layer, "EMBED", None, [one(layer, inputs)], attrs, params=weights(layer, bias=False)
+        layer, "EMBED", None, [only_bottom(layer, inputs)], attrs, params=weights(layer, bias=False)
     )
     if param.flag("bias_term", True):
         params = {"value": layer.tensor("bias")}
@@ -364,31 +363,31 @@ def _embed(b: Builder, layer: Layer, inputs: Ports) -> Ports:
 
 def _relu(b: Builder, layer: Layer, inputs: Ports) -> Ports:
     slope = layer.param("relu").number("negative_slope", 0.0)
-    return [b.add(layer, "RELU", None, [one(layer, inputs)], {"slope": slope})]
+    return [b.add(layer, "RELU", None, [only_bottom(layer, inputs)], {"slope": slope})]
 
 
 def _activation(variant: str) -> _Translate:
     def made(b: Builder, layer: Layer, inputs: Ports) -> Ports:
-        return [b.add(layer, "ACT", variant, [one(layer, inputs)])]
+        return [b.add(layer, "ACT", variant, [only_bottom(layer, inputs)])]
 
     return made
 
 
 def _softmax(b: Builder, layer: Layer, inputs: Ports) -> Ports:
-    axis, rank = layer.param("softmax").integer("axis", 1), b.rank(one(layer, inputs))
+    axis, rank = layer.param("softmax").integer("axis", 1), b.rank(only_bottom(layer, inputs))
     if rank is not None and axis == rank - 1:
         axis = -1  # as others call the last one
-    return [b.add(layer, "SOFTMAX", None, [one(layer, inputs)], {"axis": axis})]
+    return [b.add(layer, "SOFTMAX", None, [only_bottom(layer, inputs)], {"axis": axis})]
 
 
 def _dropout(b: Builder, layer: Layer, inputs: Ports) -> Ports:
     ratio = layer.param("dropout").number("dropout_ratio", 0.5)
-    return [b.add(layer, "DROPOUT", None, [one(layer, inputs)], {"p": ratio})]
+    return [b.add(layer, "DROPOUT", None, [only_bottom(layer, inputs)], {"p": ratio})]
 
 
 def _lrn(b: Builder, layer: Layer, inputs: Ports) -> Ports:
     """Caffe divides alpha by the size, as NORM LRN does."""
-    param, port = layer.param("lrn"), one(layer, inputs)
+    param, port = layer.param("lrn"), only_bottom(layer, inputs)
     if param.word("norm_region", ENUMS["Region"], "ACROSS_CHANNELS") != "ACROSS_CHANNELS":
         return b.raw(layer, inputs, b.shape(port))
     size = param.count("local_size", 5)
@@ -434,7 +433,7 @@ def _eltwise(b: Builder, layer: Layer, inputs: Ports) -> Ports:
 
 def _power(b: Builder, layer: Layer, inputs: Ports) -> Ports:
     """(shift + scale * x) ** power; a straight line can be said."""
-    param, port = layer.param("power"), one(layer, inputs)
+    param, port = layer.param("power"), only_bottom(layer, inputs)
     scale, shift = param.number("scale", 1.0), param.number("shift", 0.0)
     if param.number("power", 1.0) != 1:
         return b.raw(layer, inputs, b.shape(port))
@@ -448,7 +447,7 @@ def _power(b: Builder, layer: Layer, inputs: Ports) -> Ports:
 def _swish(b: Builder, layer: Layer, inputs: Ports) -> Ports:
     if layer.param("swish").number("beta", 1.0) == 1:
         return _activation("SILU")(b, layer, inputs)
-    return b.raw(layer, inputs, b.shape(one(layer, inputs)))
+    return b.raw(layer, inputs, b.shape(only_bottom(layer, inputs)))
 
 
 def _side(b: Builder, layer: Layer, inputs: Ports) -> Ports:
@@ -469,7 +468,7 @@ def _side(b: Builder, layer: Layer, inputs: Ports) -> Ports:
                 port = b.add(layer, "RESHAPE", None, [port], attrs, part=f"axis{place}")
             return [b.add(layer, op, None, [inputs[0], port])]
     if len(inputs) == 1 and shape is not None and rank == axis + 1:
-        depth, port = shape[-1], one(layer, inputs)
+        depth, port = shape[-1], only_bottom(layer, inputs)
         if isinstance(depth, int) and param.integer("num_axes", 1) == 1:
             names = layer.tensor("weight" if kind == "scale" else "bias"), layer.tensor("bias")
             attrs = {"shape": [depth]}
@@ -512,13 +511,13 @@ def _crop(b: Builder, layer: Layer, inputs: Ports) -> Ports:
 
 
 def _reduction(b: Builder, layer: Layer, inputs: Ports) -> Ports:
-    shape = b.shape(one(layer, inputs))
+    shape = b.shape(only_bottom(layer, inputs))
     axis = layer.param("reduction").integer("axis", 0)
     return b.raw(layer, inputs, None if shape is None else shape[:axis])
 
 
 def _tile(b: Builder, layer: Layer, inputs: Ports) -> Ports:
-    param, shape = layer.param("tile"), b.shape(one(layer, inputs))
+    param, shape = layer.param("tile"), b.shape(only_bottom(layer, inputs))
     axis, tiles = param.integer("axis", 1), param.integer("tiles", 1)
     result: Shape | None = None
     if shape is not None and -len(shape) <= axis < len(shape):

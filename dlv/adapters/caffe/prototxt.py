@@ -52,14 +52,14 @@ def read(path: str) -> Message:
     return parse(data, file.name)
 
 
-def parse(data: bytes, what: str) -> Message:
-    """The same from bytes; `what` names them in messages."""
+def parse(data: bytes, label: str) -> Message:
+    """The network in these bytes; `label` names them in messages."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise Damaged(f"{what}, line {line}, is not UTF-8", why=str(error)) from error
-    return _Parser(text, what).message()
+        raise Damaged(f"{label}, line {line}, is not UTF-8", why=str(error)) from error
+    return _Parser(text, label).message()
 
 
 class _Token(NamedTuple):
@@ -68,14 +68,14 @@ class _Token(NamedTuple):
     line: int
 
 
-def _tokens(text: str, what: str) -> Iterator[_Token]:
+def _tokens(text: str, label: str) -> Iterator[_Token]:
     at, line = 0, 1
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
             found = text[at : at + 20].split("\n")[0]
             kind = "a text without its end" if found[:1] in "\"'" else "no protobuf text"
-            raise Damaged(f"{what}, line {line}, cannot be read", why=f"{kind}: {found!r}")
+            raise Damaged(f"{label}, line {line}, cannot be read", why=f"{kind}: {found!r}")
         at = match.end()
         if match.lastgroup == "blank":
             line += match[0].count("\n")
@@ -87,13 +87,13 @@ def _tokens(text: str, what: str) -> Iterator[_Token]:
 class _Parser:
     """One pass over the tokens; messages that are still open are on a list, not on the stack."""
 
-    def __init__(self, text: str, what: str) -> None:
-        self.what = what
-        self.tokens = _tokens(text, what)
+    def __init__(self, text: str, label: str) -> None:
+        self.label = label
+        self.tokens = _tokens(text, label)
         self.token = next(self.tokens)
         self.values = 0
         # Message, what closes it, and the field that a list belongs to.
-        self.open: list[tuple[Message, str, str]] = [(Message(what, 1), "end", "")]
+        self.open: list[tuple[Message, str, str]] = [(Message(label, 1), "end", "")]
 
     def message(self) -> Message:
         root = self.open[0][0]
@@ -151,7 +151,7 @@ class _Parser:
         self.separator()
 
     def begin(self, into: Message, name: str) -> None:
-        made = Message(self.what, self.token.line)
+        made = Message(self.label, self.token.line)
         closing = _CLOSING[self.token.text]
         self.add(into, name, made, self.token.line)
         self.advance()
@@ -160,7 +160,7 @@ class _Parser:
     def nest(self, message: Message, closing: str, name: str) -> None:
         if len(self.open) > MOST_DEPTH:
             raise UnsafeInput(
-                f"{self.what}, line {self.token.line}, is nested too deeply",
+                f"{self.label}, line {self.token.line}, is nested too deeply",
                 why=f"the limit is {MOST_DEPTH} levels",
             )
         self.open.append((message, closing, name))
@@ -173,7 +173,7 @@ class _Parser:
         self.values += 1
         if self.values > MOST_VALUES:
             raise UnsafeInput(
-                f"{self.what}, line {line}, holds too many values",
+                f"{self.label}, line {line}, holds too many values",
                 why=f"the limit is {MOST_VALUES}",
             )
 
@@ -211,10 +211,10 @@ class _Parser:
             text = b"".join(pieces).decode("utf-8")
         except UnicodeDecodeError as error:
             raise Damaged(
-                f"{self.what}, line {token.line}: a text is not UTF-8", why=str(error)
+                f"{self.label}, line {token.line}: a text is not UTF-8", why=str(error)
             ) from error
         if len(text) > MOST_TEXT:
-            raise UnsafeInput(f"{self.what}, line {token.line}: a text is too long")
+            raise UnsafeInput(f"{self.label}, line {token.line}: a text is too long")
         return text
 
     def number(self, token: _Token, negative: bool) -> int | float:
@@ -231,7 +231,7 @@ class _Parser:
                 self.fail("a number", token)
             if isinstance(value, float) or value < 1 << 64:
                 return -value if negative else value
-        raise Damaged(f"{self.what}, line {token.line}: a number of more than 64 bits")
+        raise Damaged(f"{self.label}, line {token.line}: a number of more than 64 bits")
 
     def unescaped(self, token: _Token) -> bytes:
         text = token.text[1:-1]
@@ -284,6 +284,6 @@ class _Parser:
     def fail(self, wanted: str, token: _Token | None = None) -> NoReturn:
         token = token or self.token
         raise Damaged(
-            f"{self.what}, line {token.line}, cannot be read",
+            f"{self.label}, line {token.line}, cannot be read",
             why=f"{token.text[:40]} where {wanted} is expected",
         )

@@ -19,7 +19,7 @@ PREFIX = "python:"
 
 @dataclass(frozen=True)
 class Called:
-    """What a function returned, as named columns; its `fingerprint` if it told one."""
+    """The result of a function as named columns, and the `fingerprint` that it states, if any."""
 
     columns: dict[str, Column]
     fingerprint: str | None
@@ -43,7 +43,7 @@ def call(where: str, directory: Path) -> Called:
 
 
 def called(function: Any, where: str) -> dict[str, Column]:
-    """What a function returns, as named columns."""
+    """The result of a function, called once, as named columns."""
     try:
         made = function()
         return columns_of(made, where)
@@ -68,15 +68,15 @@ def _function(module: ModuleType, name: str, module_name: str) -> Any:
     return found
 
 
-def columns_of(made: Any, where: str) -> dict[str, Column]:
+def columns_of(returned: Any, where: str) -> dict[str, Column]:
     """x, (x, y), arrays by name, or an iterator over batches of these, as named columns."""
-    if isinstance(made, Mapping):
-        return {str(name): Held(f"{name} of {where}", _array(v)) for name, v in made.items()}
-    if isinstance(made, tuple) and len(made) == 2:
-        return {name: Held(f"{name} of {where}", _array(v)) for name, v in zip("xy", made)}  # noqa: B905
-    if isinstance(made, Iterator):
-        return _spooled(made, where)
-    return {"x": Held(f"x of {where}", _array(made))}
+    if isinstance(returned, Mapping):
+        return {str(name): Held(f"{name} of {where}", _array(v)) for name, v in returned.items()}
+    if isinstance(returned, tuple) and len(returned) == 2:
+        return {name: Held(f"{name} of {where}", _array(v)) for name, v in zip("xy", returned)}  # noqa: B905
+    if isinstance(returned, Iterator):
+        return _spooled(returned, where)
+    return {"x": Held(f"x of {where}", _array(returned))}
 
 
 def _spooled(batches: Iterator[Any], where: str) -> dict[str, Column]:

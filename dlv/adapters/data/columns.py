@@ -1,21 +1,24 @@
-"""Columns of a data set: arrays with a row per example, of which stretches are read."""
+"""Columns of a data set: arrays with a row per example, of which stretches are read.
+
+Labels, too: as whole numbers, or as texts that are numbered in order.
+"""
 
 from __future__ import annotations
 
 import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from dlv.adapters import archive
+from dlv.adapters import npz as npy
 from dlv.adapters.archive import Entry
-from dlv.adapters.numpy import npy
-from dlv.adapters.numpy.npy import Header
+from dlv.adapters.npz import Header
 from dlv.adapters.source import Source
-from dlv.errors import Damaged, UnsafeInput, UsageError
+from dlv.errors import Damaged, UnsafeInput, UsageError, nearest
 from dlv.kinds import Array
 
 # An array whose rows do not lie one after the other is held in memory up to this size.
@@ -177,7 +180,7 @@ def of_header(
     name: str, file: Source, offset: int, header: Header, crc: int | None = None
 ) -> Column:
     """An array that lies plainly in a file, in either order of its axes."""
-    if not _is_fortran(header):
+    if not header.column_major:
         return Stored(name, file, offset, header, crc)
     _check_held(header.nbytes, name)
     raw = file.read(offset, header.nbytes)
@@ -188,7 +191,7 @@ def of_entry(name: str, file: Source, entry: Entry, header: Header) -> Column:
     """An array in a `.npz` archive."""
     if entry.method == archive.STORED:
         return of_header(name, file, entry.offset + header.length, header, entry.crc)
-    if not _is_fortran(header):
+    if not header.column_major:
         return Deflated(name, file, entry, header)
     _check_held(header.nbytes, name)
     raw = archive.read(file, entry, entry.size)[header.length :]
@@ -219,10 +222,6 @@ def _rows(header: Header, name: str) -> tuple[int, tuple[int, ...]]:
     return header.shape[0], header.shape[1:]
 
 
-def _is_fortran(header: Header) -> bool:
-    return header.fortran and sum(side != 1 for side in header.shape) > 1
-
-
 def _turned(raw: bytearray, header: Header, name: str) -> Array:
     array = _array(raw, dtype_of(header, name), header.shape[::-1])
     return np.ascontiguousarray(array.T)
@@ -235,3 +234,74 @@ def _check_held(size: int, name: str) -> None:
             why=f"{size} bytes, the limit is {MOST_HELD}",
             hint="save numpy.ascontiguousarray of it",
         )
+
+
+_BLOCK = 4096
+MOST_CLASSES = 1 << 20
+
+
+def coded(
+    column: Column, count: int, classes: Sequence[str] | None
+) -> tuple[Column, tuple[str, ...] | None]:
+    """The labels as numbers, and the names of the classes where there are any.
+
+    Texts are numbered as `data.classes` lists them, else in alphabetical order.
+    """
+    given = tuple(classes) if classes else None
+    if column.dtype.kind in "biuf":
+        if column.shape == (1,):
+            return _Flat(column), given
+        return column, given
+    if column.dtype.kind not in "US" or column.shape not in ((), (1,)):
+        raise UsageError(
+            f"{column.name} holds no labels", why=f"{column.dtype} with rows of {column.shape}"
+        )
+    if given is None:
+        seen: set[str] = set()
+        for start in range(0, count, _BLOCK):
+            seen.update(_texts(column.read(start, min(start + _BLOCK, count))))
+            if len(seen) > MOST_CLASSES:
+                raise UnsafeInput(f"{column.name} holds too many different labels")
+        given = tuple(sorted(seen))
+    return _Coded(column, {text: at for at, text in enumerate(given)}), given
+
+
+def _texts(labels: Array) -> list[str]:
+    flat = labels.reshape(-1).tolist()
+    return [t.decode("utf-8", "replace") if isinstance(t, bytes) else str(t) for t in flat]
+
+
+class _Flat:
+    """Labels of shape (rows, 1) as (rows,)."""
+
+    def __init__(self, column: Column) -> None:
+        self.name, self.count = column.name, column.count
+        self.dtype, self.shape = column.dtype, ()
+        self._column = column
+
+    def read(self, start: int, stop: int) -> Array:
+        return self._column.read(start, stop).reshape(stop - start)
+
+
+class _Coded:
+    """Texts as the numbers of their classes."""
+
+    def __init__(self, column: Column, numbers: Mapping[str, int]) -> None:
+        self.name, self.count = column.name, column.count
+        self.dtype: np.dtype[Any] = np.dtype(np.int64)
+        self.shape: tuple[int, ...] = ()
+        self._column = column
+        self._numbers = numbers
+
+    def read(self, start: int, stop: int) -> Array:
+        texts = _texts(self._column.read(start, stop))
+        try:
+            return np.array([self._numbers[text] for text in texts], np.int64)
+        except KeyError as error:
+            unknown = str(error.args[0])
+            raise UsageError(
+                f"row {start + texts.index(unknown)} of {self.name} has an unknown label",
+                why=f"{unknown[:100]!r} is none of {', '.join(list(self._numbers)[:8])}",
+                did_you_mean=nearest(unknown, self._numbers),
+                hint="data.classes in a --config file lists them in the network's order",
+            ) from None

@@ -83,13 +83,13 @@ class _Pixels:
         self._pillow = require("PIL.Image", "images")
         self._resize = settings.resize
         self._mode, self._axes = _form(settings.mode, wanted)
-        first = self._one(paths[0])
+        first = self._decode(paths[0])
         self.shape: tuple[int, ...] = first.shape
 
     def read(self, start: int, stop: int) -> Array:
         rows = np.empty((stop - start, *self.shape), np.uint8)
         for at, path in enumerate(self._paths[start:stop]):
-            image = self._one(path)
+            image = self._decode(path)
             if image.shape != self.shape:
                 raise UsageError(
                     f"{self._named(path)} has another size than the first image",
@@ -102,7 +102,7 @@ class _Pixels:
     def _named(self, path: Path) -> str:
         return path.relative_to(self._folder).as_posix()
 
-    def _one(self, path: Path) -> Array:
+    def _decode(self, path: Path) -> Array:
         pillow = self._pillow
         try:
             with warnings.catch_warnings():

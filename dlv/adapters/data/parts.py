@@ -48,14 +48,14 @@ class Parts:
 
 def open_parts(
     where: str,
-    said: Mapping[str, Any],
+    config: Mapping[str, Any],
     wanted: Sequence[tuple[str, tuple[int | None, ...] | None]],
     directory: Path = Path(),
     *,
     digest: Digest = fingerprint,
 ) -> Parts:
-    """What `config.input_data` names, as `config.data` says; nothing large is read yet."""
-    settings = Settings.of(said)
+    """The data that `config.input_data` names, read as `config.data` says when it is used."""
+    settings = Settings.from_table(config)
     inputs = [Wanted(name, shape) for name, shape in wanted]
     if where.startswith(data_code.PREFIX):
         return _of_code(where, settings, inputs, directory)
@@ -79,7 +79,7 @@ def open_parts(
 
 
 def fingerprint_of(where: str, directory: Path = Path(), *, digest: Digest = fingerprint) -> str:
-    """What tells this data from other data. Of code that tells nothing, `unverified:` its name."""
+    """A hash of the data, or what its code states; else `unverified:` and the code's name."""
     if not where.startswith(data_code.PREFIX):
         return digest(directory / where)
     return data_code.stated_fingerprint(data_code.load(where, directory)) or f"{UNVERIFIED}{where}"

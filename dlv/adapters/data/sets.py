@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import csv
+import itertools
 import math
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,19 +16,211 @@ from typing import Any
 import numpy as np
 
 import dlv.adapters.data.code as data_code
-import dlv.adapters.data.csv as data_csv
 import dlv.adapters.data.images as data_images
-import dlv.adapters.numpy.npz as npz
+import dlv.adapters.npz as npz
 from dlv.adapters import archive
+from dlv.adapters import npz as npy
 from dlv.adapters.data import columns
-from dlv.adapters.data.columns import Column
-from dlv.adapters.data.labels import coded
+from dlv.adapters.data.columns import MOST_CLASSES, Column, Spooled, coded
 from dlv.adapters.data.settings import INPUT_KEYS, LABEL_KEYS, Settings
-from dlv.adapters.numpy import npy
 from dlv.adapters.source import Source
 from dlv.canonical import hash_of, hasher
-from dlv.errors import NotFound, UsageError, nearest
+from dlv.errors import Damaged, NotFound, UnsafeInput, UsageError, nearest
 from dlv.kinds import Array
+
+_BLOCK = 1 << 20
+
+
+LABEL_COLUMNS = ("label", "y", "target", "class")
+MOST_COLUMNS = 1 << 20
+MOST_LINE = 16 << 20
+MOST_TEXT = 256  # letters of a label
+_ROWS = 1024  # rows that are put together before they are kept
+_NUMBER = re.compile(
+    r"\s*(?:[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:nan|inf))\s*\Z",
+    re.IGNORECASE,
+)
+_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,18}\s*\Z")
+
+
+@dataclass(frozen=True)
+class Table:
+    """`labels` as numbers, or as texts that are not numbered yet."""
+
+    rows: Column
+    labels: Column | None
+
+
+def read(file: Source, settings: Settings) -> Table:
+    """Every cell is looked at once; numbers are kept as float64, beyond 64 MiB on disk."""
+    lines = _lines(file)
+    first = next(lines, (1, ""))[1]
+    delimiter = max(",;\t", key=lambda mark: re.sub('"[^"]*"', "", first).count(mark))
+    heading = _heading(_cells(first, delimiter, file.name, 1), file.name)
+    label = _label(heading, settings, file.name)
+    chosen = _columns(heading, label, settings, file.name)
+    rows = Spooled(f"the rows of {file.name}", np.float64, (len(chosen),))
+    labels = None if label is None else _Labels(f"the column {heading[label]} of {file.name}")
+    waiting: list[list[float]] = []
+    for number, line in lines:
+        if not line.strip():
+            continue
+        cells = _cells(line, delimiter, file.name, number)
+        if len(cells) != len(heading):
+            raise Damaged(
+                f"{file.name}, line {number}, has {len(cells)} cells",
+                why=f"the heading has {len(heading)}",
+            )
+        for place in chosen:
+            if not _NUMBER.match(cells[place]):
+                raise Damaged(
+                    f"{file.name}, line {number}: {cells[place][:60]!r} is no number",
+                    why=f"in the column {heading[place]}",
+                    hint="--set data.columns=A,B names the columns that are numbers",
+                )
+        waiting.append([float(cells[place]) for place in chosen])
+        if labels is not None and label is not None:
+            labels.add(cells[label], number, file.name)
+        if len(waiting) == _ROWS:
+            rows.add(np.array(waiting))
+            waiting = []
+    if waiting:
+        rows.add(np.array(waiting))
+    return Table(rows, None if labels is None else labels.finish())
+
+
+class _Labels:
+    """A column of which it shows only at the end whether it holds numbers or texts."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._codes: dict[str, int] = {}
+        self._kind = "whole"
+        self._numbers = Spooled(name, np.float64, ())
+        self._coded = Spooled(name, np.int64, ())
+        self._waiting: list[tuple[float, int]] = []
+
+    def add(self, cell: str, line: int, file: str) -> None:
+        text = cell.strip()
+        if not text:
+            raise Damaged(f"{file}, line {line}, has no label", why=f"in {self._name}")
+        if len(text) > MOST_TEXT:
+            raise UnsafeInput(f"{file}, line {line}: the label is too long", why=f"{len(text)}")
+        if self._kind == "whole" and not _WHOLE.match(text):
+            self._kind = "number"
+        if self._kind == "number" and not _NUMBER.match(text):
+            self._kind = "text"
+        number = float(text) if self._kind != "text" else 0.0
+        few = len(self._codes) < MOST_CLASSES
+        code = self._codes.setdefault(text, len(self._codes)) if few else -1
+        self._waiting.append((number, code))
+        if len(self._waiting) == _ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            numbers, codes = zip(*self._waiting, strict=True)
+            self._numbers.add(np.array(numbers))
+            self._coded.add(np.array(codes))
+            self._waiting = []
+
+    def finish(self) -> Column:
+        self._flush()
+        if self._kind == "number":
+            return self._numbers
+        if len(self._codes) >= MOST_CLASSES:
+            raise UnsafeInput(f"{self._name} holds too many different labels")
+        texts = list(self._codes)
+        if self._kind == "whole":
+            return _Looked(self._coded, np.array([int(text) for text in texts], np.int64))
+        return _Looked(self._coded, np.array(texts))
+
+
+class _Looked:
+    """Codes as what they stand for."""
+
+    def __init__(self, codes: Spooled, values: np.ndarray[tuple[int], np.dtype[np.generic]]):
+        self.name, self.count = codes.name, codes.count
+        self.shape: tuple[int, ...] = ()
+        self.dtype = values.dtype
+        self._codes, self._values = codes, values
+
+    def read(self, start: int, stop: int) -> np.ndarray[tuple[int], np.dtype[np.generic]]:
+        return self._values[self._codes.read(start, stop)]
+
+
+def _lines(file: Source) -> Iterator[tuple[int, str]]:
+    waiting, number, offset = bytearray(), 0, 0
+    while offset < file.size or waiting:
+        if offset < file.size:
+            block = file.read(offset, min(_BLOCK, file.size - offset))
+            waiting += block
+            offset += len(block)
+        whole = waiting.split(b"\n")
+        rest = whole.pop() if offset < file.size else bytearray()
+        waiting = rest
+        if len(waiting) > MOST_LINE:
+            raise UnsafeInput(f"{file.name}, line {number + 1}, is too long")
+        for piece in whole:
+            number += 1
+            raw = piece.removeprefix(b"\xef\xbb\xbf") if number == 1 else piece
+            try:
+                yield number, raw.decode("utf-8").removesuffix("\r")
+            except UnicodeDecodeError as error:
+                raise Damaged(
+                    f"{file.name}, line {number}, is not UTF-8", why=str(error)
+                ) from error
+
+
+def _cells(line: str, delimiter: str, name: str, number: int) -> list[str]:
+    try:
+        return next(csv.reader([line], delimiter=delimiter, strict=True), [])
+    except csv.Error as error:
+        raise Damaged(f"{name}, line {number}, is not CSV", why=str(error)) from error
+
+
+def _heading(cells: list[str], name: str) -> list[str]:
+    heading = [cell.strip() for cell in cells]
+    if len(heading) > MOST_COLUMNS:
+        raise UnsafeInput(f"{name} has too many columns", why=str(len(heading)))
+    ordered = sorted(heading)
+    for cell, following in itertools.pairwise(ordered):
+        if cell == following:
+            raise Damaged(f"{name}: the column {cell[:60]!r} is there twice")
+    if not heading or all(_NUMBER.match(cell) for cell in heading):
+        raise Damaged(f"{name} has no heading", why="the first line must name the columns")
+    return heading
+
+
+def _label(heading: list[str], settings: Settings, name: str) -> int | None:
+    if settings.labels is False:
+        return None
+    if isinstance(settings.labels, str):
+        if settings.labels not in heading:
+            raise UsageError(
+                f"{name} has no column `{settings.labels}`",
+                why=f"it has {', '.join(heading[:8])}",
+                did_you_mean=nearest(settings.labels, heading),
+            )
+        return heading.index(settings.labels)
+    folded = [column.lower() for column in heading]
+    found = [folded.index(usual) for usual in LABEL_COLUMNS if usual in folded]
+    return found[0] if found else len(heading) - 1
+
+
+def _columns(heading: list[str], label: int | None, settings: Settings, name: str) -> list[int]:
+    for column in settings.columns or ():
+        if column not in heading:
+            raise UsageError(
+                f"{name} has no column `{column}`",
+                why=f"it has {', '.join(heading[:8])}",
+                did_you_mean=nearest(column, heading),
+            )
+    wanted = settings.columns or [column for at, column in enumerate(heading) if at != label]
+    found = [heading.index(column) for column in wanted]
+    if not found:
+        raise UsageError(f"{name} has a label and nothing else", hint="--set data.labels=false")
+    return found
 
 
 def prepare_columns(column: Column, settings: Settings) -> Column:
@@ -62,16 +257,17 @@ class Prepared:
         self._mean = self._factors(settings.mean)
         self._std = self._factors(settings.std)
 
-    def _factors(self, given: tuple[float, ...] | None) -> Array | None:
+    def _factors(self, factors: tuple[float, ...] | None) -> Array | None:
         """One number for all, or one for each channel: the axis that has so many."""
-        if given is None or len(given) == 1:
-            return None if given is None else np.array(given[0])
+        if factors is None or len(factors) == 1:
+            return None if factors is None else np.array(factors[0])
         for axis in (0, len(self.shape) - 1):
-            if self.shape and self.shape[axis] == len(given):
-                sides = [len(given) if place == axis else 1 for place in range(len(self.shape))]
-                return np.array(given).reshape(sides)
+            if self.shape and self.shape[axis] == len(factors):
+                sides = [len(factors) if place == axis else 1 for place in range(len(self.shape))]
+                return np.array(factors).reshape(sides)
         raise UsageError(
-            f"{len(given)} numbers of data.mean or data.std do not fit rows of {_text(self.shape)}",
+            f"{len(factors)} numbers of data.mean or data.std do not fit rows of"
+            f" {_text(self.shape)}",
             why="one is wanted, or one for each channel",
         )
 
@@ -93,9 +289,6 @@ def _text(sides: tuple[int, ...]) -> str:
     return ",".join(str(side) for side in sides)
 
 
-_BLOCK = 1 << 20
-
-
 @dataclass(frozen=True)
 class Wanted:
     """An input of a network: its shape without the axis of the batch, None where not known."""
@@ -108,8 +301,8 @@ class Wanted:
 class Data:
     """Rows of one or several inputs, with labels or without.
 
-    `classes`: names of the labels 0, 1, ..; `told` if the settings gave them, and did not follow
-    from what the data happens to hold. `fingerprint` is of the content, None where that is code.
+    `classes`: names of the labels 0, 1, ... `fingerprint` is of the content, None where that is
+    code.
     """
 
     name: str
@@ -118,7 +311,6 @@ class Data:
     count: int
     fingerprint: str | None
     classes: tuple[str, ...] | None = None
-    told: bool = False
     notes: list[str] = field(default_factory=list)
 
 
@@ -149,7 +341,7 @@ class Named:
 
 
 def arrays_of(path: Path, settings: Settings, directory: Path = Path()) -> Named | None:
-    """What `.npz`, `.npy` and folders of these hold; None for images, CSV and all else."""
+    """The arrays of an `.npz`, an `.npy` or a folder of these; None for anything else."""
     if path.is_dir():
         arrays = sorted(path.glob("*.npy"))
         return Named(path.name, {file.stem: _npy(file) for file in arrays}) if arrays else None
@@ -176,11 +368,11 @@ def of_table(
     if path.is_dir():
         images = data_images.read(path, settings, [each.shape for each in wanted])
         found = Data(path.name, {_only(wanted, where): images.pixels}, images.labels, 0, None)
-        found.classes, found.told = images.classes, settings.classes is not None
+        found.classes = images.classes
         return _finished(found, settings, digest)
     if path.suffix.lower() in (".csv", ".tsv", ".txt"):
         file = Source(str(path))
-        table = data_csv.read(file, settings)
+        table = read(file, settings)
         found = Data(file.name, {_only(wanted, where): table.rows}, table.labels, 0, None)
         return _finished(found, settings, digest)
     raise UsageError(
@@ -189,9 +381,9 @@ def of_table(
     )
 
 
-def of_arrays(name: str, given: Any, settings: Settings, wanted: Sequence[Wanted]) -> Data:
+def of_arrays(name: str, arrays: Any, settings: Settings, wanted: Sequence[Wanted]) -> Data:
     """The rows of what Python holds: x, (x, y), a dict of arrays, an iterator over batches."""
-    return _chosen(name, data_code.columns_of(given, name), None, settings, wanted)
+    return _chosen(name, data_code.columns_of(arrays, name), None, settings, wanted)
 
 
 def fingerprint(path: Path) -> str:
@@ -273,53 +465,52 @@ def _chosen(
 def _key(
     name: str,
     members: Mapping[str, Column],
-    told: str | None,
+    named: str | None,
     usual: Sequence[str],
-    what: str,
+    role: str,
     *,
     needed: bool,
 ) -> str | None:
-    if told is not None:
-        if told not in members:
+    if named is not None:
+        if named not in members:
             raise UsageError(
-                f"{name} has no array `{told}`",
+                f"{name} has no array `{named}`",
                 why=f"it has {', '.join(members) or 'none'}",
-                did_you_mean=nearest(told, members),
+                did_you_mean=nearest(named, members),
             )
-        return told
+        return named
     found = next((key for key in usual if key in members), None)
     if found is None and needed:
-        setting = "data.labels=KEY" if what == "labels" else "data.inputs=KEY"
+        setting = "data.labels=KEY" if role == "labels" else "data.inputs=KEY"
         raise UsageError(
-            f"which array of {name} is {what}?",
+            f"which array of {name} is {role}?",
             why=f"it has {', '.join(members) or 'none'}; looked for {', '.join(usual[:6])}",
             hint=f"--set {setting}",
         )
     return found
 
 
-def _finished(found: Data, settings: Settings, digest: str | None) -> Data:
+def _finished(data: Data, settings: Settings, digest: str | None) -> Data:
     """Counts compared, rows cut and prepared as the settings say, labels as numbers."""
-    every = [*found.inputs.values(), *([found.labels] if found.labels is not None else [])]
+    every = [*data.inputs.values(), *([data.labels] if data.labels is not None else [])]
     counts = {column.count for column in every}
     if len(counts) > 1:
         raise UsageError(
-            f"the arrays of {found.name} have different numbers of rows",
+            f"the arrays of {data.name} have different numbers of rows",
             why=", ".join(f"{column.name}: {column.count}" for column in every),
         )
-    found.fingerprint = digest
-    found.count = min(counts.pop(), settings.rows or 1 << 62)
-    if not found.count:
-        raise UsageError(f"{found.name} has no rows")
-    for name, column in found.inputs.items():
+    data.fingerprint = digest
+    data.count = min(counts.pop(), settings.rows or 1 << 62)
+    if not data.count:
+        raise UsageError(f"{data.name} has no rows")
+    for name, column in data.inputs.items():
         if not math.prod(column.shape):
             raise UsageError(f"the rows of {column.name} are empty", why=f"{column.shape}")
         if column.dtype.kind not in "biuf":
             raise UsageError(f"{column.name} holds no numbers", why=f"its dtype is {column.dtype}")
-        found.inputs[name] = prepare_columns(column, settings)
-    if found.labels is not None:
-        had = settings.classes or found.classes
-        labels, classes = coded(found.labels, found.count, had)
-        found.labels, found.classes = labels, classes
-        found.told = settings.classes is not None
-    return found
+        data.inputs[name] = prepare_columns(column, settings)
+    if data.labels is not None:
+        had = settings.classes or data.classes
+        labels, classes = coded(data.labels, data.count, had)
+        data.labels, data.classes = labels, classes
+    return data

@@ -1,4 +1,4 @@
-"""What a configuration says about data: the table `[data]`, checked."""
+"""The table `[data]` of a configuration, checked."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ class Settings:
     rows: int | None = None
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Settings:
+    def from_table(cls, table: Mapping[str, Any]) -> Settings:
         """The checked settings; UsageError names the key."""
         known = [each.name for each in fields(cls)]
-        for key in given:
+        for key in table:
             if key not in known:
                 raise UsageError(
                     f"there is no setting data.{key}",
                     why=f"there are {', '.join(known)}",
                     did_you_mean=[f"data.{near}" for near in nearest(key, known)],
                 )
-        return cls(**{key: _READ[key](key, value) for key, value in given.items()})
+        return cls(**{key: _READ[key](key, value) for key, value in table.items()})
 
     def as_json(self) -> dict[str, Any]:
-        """Only what was said: two evaluations with equal ones saw the same rows."""
+        """The settings that differ from the defaults; equal ones mean the same rows."""
         usual = Settings()
         said = {each.name: getattr(self, each.name) for each in fields(self)}
         return {

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dlv.adapters.hdf5.bytes import UNDEFINED, Cursor, Limits, check_sum
-from dlv.adapters.hdf5.headers import LINK, LINK_INFO, TABLE, Message, name_of, only
+from dlv.adapters.hdf5.objects import (
+    LINK,
+    LINK_INFO,
+    TABLE,
+    UNDEFINED,
+    Cursor,
+    Limits,
+    Message,
+    check_sum,
+    name_of,
+    only,
+)
 from dlv.errors import Damaged, NewerFormat, UnsafeInput
 
 MOST_LEVELS = 16
@@ -180,9 +190,9 @@ def links(limits: Limits, messages: list[Message]) -> list[Link]:
 
 
 def _refuse(limits: Limits, name: str, kind: int) -> UnsafeInput:
-    what = _KINDS.get(kind, f"a link of kind {kind}")
+    label = _KINDS.get(kind, f"a link of kind {kind}")
     return UnsafeInput(
-        f"{limits.name} holds {what}", why=f"{name!r} leads elsewhere, which is never followed"
+        f"{limits.name} holds {label}", why=f"{name!r} leads elsewhere, which is never followed"
     )
 
 

@@ -12,8 +12,17 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from dlv.adapters.checkpoint import Tensor
-from dlv.adapters.hdf5.bytes import UNDEFINED, checksum
-from dlv.adapters.hdf5.headers import ATTRIBUTE, DATASPACE, DATATYPE, LAYOUT, LINK, LINK_INFO
+from dlv.adapters.hdf5.objects import (
+    ATTRIBUTE,
+    DATASPACE,
+    DATATYPE,
+    LAYOUT,
+    LINK,
+    LINK_INFO,
+    UNDEFINED,
+    checksum,
+)
+from dlv.dtypes import DTYPES
 from dlv.errors import UsageError
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -21,15 +30,6 @@ _FILL, _GROUP_INFO = 5, 10
 _MOST_MESSAGE = 65_000
 _MOST_TEXTS = 50_000
 _ALIGN = 8
-_FLOATS = {
-    "float16": (2, 15, 10, 5, 0, 10, 15),
-    "float32": (4, 31, 23, 8, 0, 23, 127),
-    "float64": (8, 63, 52, 11, 0, 52, 1023),
-}
-_INTEGERS = {
-    f"{sign}int{8 * size}": (size, not sign) for sign in ("", "u") for size in (1, 2, 4, 8)
-}
-
 Attributes = Mapping[str, str]
 
 
@@ -92,7 +92,7 @@ class _Layout:
         self.root = 0
         self.texts: dict[str, bytes] = {"": bytes(16)}
 
-    def put(self, piece: bytes | Tensor, size: int) -> int:
+    def append(self, piece: bytes | Tensor, size: int) -> int:
         address = self.end + -self.end % _ALIGN
         self.pieces.append((address, piece))
         self.end = address + size
@@ -115,7 +115,7 @@ class _Layout:
             links = [_link(name, tensors[id(group), name]) for name in group.tensors]
             links += [_link(name, addresses[id(each)]) for name, each in group.groups.items()]
             header = _group(links, [self._attribute(*pair) for pair in group.attributes.items()])
-            addresses[id(group)] = self.put(header, len(header))
+            addresses[id(group)] = self.append(header, len(header))
         self.root = addresses[id(root)]
 
     def _gather(self, groups: Sequence[Group]) -> None:
@@ -124,7 +124,7 @@ class _Layout:
         if any(t.dtype == "bfloat16" for group in groups for t in group.tensors.values()):
             wanted["bfloat16"] = None
         for raw, held in _collections([text.encode("utf-8") for text in wanted if text]):
-            address = self.put(raw, len(raw))
+            address = self.append(raw, len(raw))
             for number, text in enumerate(held, 1):
                 reference = struct.pack("<IQI", len(text), address, number)
                 self.texts[text.decode("utf-8")] = reference
@@ -135,13 +135,13 @@ class _Layout:
     def _tensor(self, name: str, tensor: Tensor) -> int:
         kind = _datatype(name, tensor)
         messages = [(DATASPACE, _dataspace(tensor.shape)), (DATATYPE, kind)]
-        address = self.put(tensor, tensor.nbytes) if tensor.nbytes else UNDEFINED
+        address = self.append(tensor, tensor.nbytes) if tensor.nbytes else UNDEFINED
         messages.append((_FILL, bytes([3, 0x0A])))
         messages.append((LAYOUT, struct.pack("<BBQQ", 3, 1, address, tensor.nbytes)))
         if tensor.dtype == "bfloat16":
             messages.append((ATTRIBUTE, self._attribute("dtype", "bfloat16")))
         header = _header(messages)
-        return self.put(header, len(header))
+        return self.append(header, len(header))
 
 
 def _header(messages: Sequence[tuple[int, bytes]]) -> bytes:
@@ -210,15 +210,13 @@ def _dataspace(shape: Sequence[int]) -> bytes:
 
 def _datatype(name: str, tensor: Tensor) -> bytes:
     dtype = tensor.dtype
-    if dtype in _FLOATS:
-        size, sign, exponent, bits, mantissa, rest, bias = _FLOATS[dtype]
-        return struct.pack(
-            *("<BBBBIHHBBBBI", 0x11, 0x20, sign, 0, size, 0, 8 * size),
-            *(exponent, bits, mantissa, rest, bias),
-        )
-    if dtype in _INTEGERS:
-        size, signed = _INTEGERS[dtype]
-        return struct.pack("<BBBBIHH", 0x10, 8 if signed else 0, 0, 0, size, 0, 8 * size)
+    if dtype in ("float16", "float32", "float64"):
+        d = DTYPES[dtype]
+        head = struct.pack("<BBBBIHH", 0x11, 0x20, 8 * d.bytes - 1, 0, d.bytes, 0, 8 * d.bytes)
+        return head + struct.pack("<BBBBI", d.mantissa, d.exponent, 0, d.mantissa, d.bias)
+    if dtype.startswith(("int", "uint")):
+        size = DTYPES[dtype].bytes
+        return struct.pack("<BBBBIHH", 0x10, 8 if dtype[0] == "i" else 0, 0, 0, size, 0, 8 * size)
     if dtype == "bool":
         base = struct.pack("<BBBBIHH", 0x10, 8, 0, 0, 1, 0, 8)
         return struct.pack("<BBBBI", 0x38, 2, 0, 0, 1) + base + b"FALSE\0TRUE\0\0\1"

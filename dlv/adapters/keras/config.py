@@ -1,4 +1,4 @@
-"""What a Keras model says about itself, in the words of Keras 2 and 3: data, never run.
+"""The configuration of a Keras model, in the words of Keras 2 and 3: data, never run.
 
 `Model` has layers; a layer has calls, in which `Ref` stands for what another call gives.
 """
@@ -144,34 +144,34 @@ def references_in(value: Any) -> Iterator[Ref]:
             waiting += reversed(item)
 
 
-def parse(data: bytes, what: str) -> dict[str, Any]:
+def parse(data: bytes, label: str) -> dict[str, Any]:
     """A JSON object with every key once, not too much of it, not too deep."""
     if sum(map(data.count, (b",", b"[", b"{"))) > MOST_VALUES:
-        raise UnsafeInput(f"{what} is too large", why=f"more than {MOST_VALUES} values")
-    read_json(data, what, limit=MOST_BYTES, depth=MOST_DEPTH)
-    value = json.loads(data.decode("utf-8"), object_pairs_hook=_Unique(what))
+        raise UnsafeInput(f"{label} is too large", why=f"more than {MOST_VALUES} values")
+    read_json(data, label, limit=MOST_BYTES, depth=MOST_DEPTH)
+    value = json.loads(data.decode("utf-8"), object_pairs_hook=_Unique(label))
     if not isinstance(value, dict):
-        raise Damaged(f"{what} is no JSON object")
+        raise Damaged(f"{label} is no JSON object")
     return value
 
 
 class _Unique:
-    def __init__(self, what: str) -> None:
-        self.what = what
+    def __init__(self, label: str) -> None:
+        self.label = label
 
     def __call__(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         result = dict(pairs)
         if len(result) != len(pairs):
-            raise UnsafeInput(f"{self.what} names a key twice")
+            raise UnsafeInput(f"{self.label} names a key twice")
         return result
 
 
-def read_model(data: Mapping[str, Any], what: str) -> Model | None:
+def read_model(data: Mapping[str, Any], label: str) -> Model | None:
     """The model of a configuration; None where it has no graph, but code."""
     kind = _kind(data)
     if kind not in MODELS or not _own(data):
         return None
-    return _Reader(what).model(data, 0)
+    return _Reader(label).model(data, 0)
 
 
 def is_model(data: Any) -> bool:
@@ -195,16 +195,16 @@ def _own(data: Mapping[str, Any]) -> bool:
 class _Reader:
     """Reads one configuration; every complaint names the file and the layer."""
 
-    def __init__(self, what: str) -> None:
-        self.what = what
+    def __init__(self, label: str) -> None:
+        self.label = label
         self.layers = 0
 
     def wrong(self, where: str, why: str) -> Damaged:
-        return Damaged(f"the configuration in {self.what} is wrong at {where}", why=why)
+        return Damaged(f"the configuration in {self.label} is wrong at {where}", why=why)
 
     def model(self, data: Mapping[str, Any], depth: int) -> Model:
         if depth > MOST_NESTED:
-            raise UnsafeInput(f"the models in {self.what} are nested too deeply")
+            raise UnsafeInput(f"the models in {self.label} are nested too deeply")
         kind, config = _kind(data), data.get("config")
         if isinstance(config, list):  # the first Keras 2 wrote the layers alone
             config = {"name": "sequential", "layers": config}
@@ -220,7 +220,9 @@ class _Reader:
             "input_shape"
         )
         return Model(
-            *(kind, name, layers),
+            kind,
+            name,
+            layers,
             list(self.triples(config.get("input_layers", []), "input_layers")),
             list(self.triples(config.get("output_layers", []), "output_layers")),
             _dims(build),
@@ -247,14 +249,17 @@ class _Reader:
     def layer(self, data: Any, depth: int) -> Layer:
         self.layers += 1
         if self.layers > MOST_LAYERS:
-            raise UnsafeInput(f"{self.what} has too many layers", why=f"more than {MOST_LAYERS}")
+            raise UnsafeInput(f"{self.label} has too many layers", why=f"more than {MOST_LAYERS}")
         if not isinstance(data, dict) or not _kind(data):
             raise self.wrong("a layer", f"{data!r:.80} has no class_name")
         kind, config = _kind(data), self.config_of(data, "config")
         name = self.name(data.get("name", config.get("name", kind.lower())), kind)
         module, registered = data.get("module"), data.get("registered_name")
         layer = Layer(
-            *(kind, name, config, self.calls(data.get("inbound_nodes", []), name)),
+            kind,
+            name,
+            config,
+            self.calls(data.get("inbound_nodes", []), name),
             # No module at all is the older form; None is a class that only the user has.
             module if isinstance(module, str) else ("" if "module" not in data else "?"),
             registered if isinstance(registered, str) else None,
@@ -267,7 +272,7 @@ class _Reader:
                 inner = config.get(key)
                 if is_model(inner):
                     if depth >= MOST_NESTED:
-                        raise UnsafeInput(f"the layers in {self.what} are nested too deeply")
+                        raise UnsafeInput(f"the layers in {self.label} are nested too deeply")
                     layer.inner[key] = self.layer(inner, depth + 1)
         return layer
 

@@ -15,11 +15,10 @@ from dlv.adapters import archive, splice
 from dlv.adapters.archive import Entry
 from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.adapters.hdf5 import file as hdf5
-from dlv.adapters.hdf5.bytes import Memory, Region, Window
 from dlv.adapters.hdf5.file import Contents
+from dlv.adapters.hdf5.objects import Memory, Region, Window
 from dlv.adapters.keras.config import MOST_BYTES, parse
-from dlv.adapters.keras.model import described, finished
-from dlv.adapters.keras.settings import settings
+from dlv.adapters.keras.model import checkpoint_of, describe
 from dlv.adapters.keras.weights import numbered
 from dlv.adapters.source import Source
 from dlv.errors import Damaged, UnsafeInput, UsageError
@@ -42,7 +41,7 @@ def open(path: str) -> Checkpoint:  # noqa: A001 (the name in the Adapter protoc
 
 
 def configuration(path: str) -> dict[str, Any]:
-    """What the file says of its model."""
+    """The configuration of the file's model."""
     with closing(Source(path)) as file:
         entries = {entry.name: entry for entry in archive.read_directory(file)}
         return _json(file, entries, CONFIG)
@@ -64,7 +63,7 @@ restore = splice.restore
 
 
 def save(out: BinaryIO, tensors: Sequence[Tensor], metadata: dict[str, str]) -> None:
-    """A `.keras` file needs a network, which `keras_writer.save_network` writes too."""
+    """Refuse: a `.keras` file needs a network, which `writer.save_network` writes too."""
     del out, tensors, metadata
     raise UsageError(
         "a .keras file holds a network and its weights",
@@ -77,22 +76,22 @@ def _open(file: Source) -> Checkpoint:
     entries = {entry.name: entry for entry in archive.read_directory(file)}
     config = _json(file, entries, CONFIG)
     version = _json(file, entries, METADATA).get("keras_version") if METADATA in entries else None
-    told = described(config, version, f"{CONFIG} of {file.name}")
+    name = f"{CONFIG} of {file.name}"
+    description = describe(FORMAT, config, version, name, config.get("compile_config"))
     entry = entries.get(WEIGHTS)
     if entry is None:
-        told.notes.append(f"{file.name} holds no {WEIGHTS}: a network without weights")
-        region: Region = Memory(b"", file.name)
-        contents = Contents(region)
+        description.notes.append(f"{file.name} holds no {WEIGHTS}: a network without weights")
+        contents = Contents(Memory(b"", file.name))
     else:
-        region = _region(file, entry)
-        contents = hdf5.read(region)
-    found = numbered(contents, told.model)
+        contents = hdf5.read(_region(file, entry))
     stored = entry is not None and entry.method == archive.STORED
-    return finished(
-        *(FORMAT, file, region, contents, found, told),
+    return checkpoint_of(
+        file,
+        contents,
+        numbered(contents, description.model),
+        description,
         base=entry.offset if entry is not None and stored else None,
         check=lambda: _check(file, entry if stored else None),
-        hyperparameters=settings(config.get("compile_config")),
     )
 
 

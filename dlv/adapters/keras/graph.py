@@ -1,4 +1,4 @@
-"""A Keras model as a network: its calls in order, each turned into nodes by `keras_layers`.
+"""A Keras model as a network: its calls in order, each turned into nodes by `rules`.
 
 What a layer's converter cannot say becomes OP{raw} with the layer's settings; code in them
 (Lambda) is left out and never looked at.
@@ -27,8 +27,9 @@ from dlv.adapters.keras.understood import (
     policy,
 )
 from dlv.adapters.keras.weights import Names, Path
+from dlv.dtypes import DTYPES
 from dlv.errors import Damaged, UnsafeInput
-from dlv.network.fields import DTYPES, FieldError, whole
+from dlv.network.fields import FieldError, whole
 from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.inference import attribute_faults, enough
 from dlv.network.ops.registry import layer_of
@@ -80,12 +81,12 @@ def symbolic_shape(shape: Sequence[int | None] | None) -> Shape | None:
     return tuple(dims)
 
 
-def dtype_of(told: Any) -> str:
-    """By its name or by that of a policy; what is not known counts as float32."""
-    if isinstance(told, dict):
-        inner = told.get("config")
-        told = inner.get("name") if isinstance(inner, dict) else None
-    return told if isinstance(told, str) and told in DTYPES else "float32"
+def dtype_of(policy: Any) -> str:
+    """The dtype that a name or a policy means; float32 if it is unknown."""
+    if isinstance(policy, dict):
+        inner = policy.get("config")
+        policy = inner.get("name") if isinstance(inner, dict) else None
+    return policy if isinstance(policy, str) and policy in DTYPES else "float32"
 
 
 def check_input(layer: Layer) -> None:
@@ -162,7 +163,7 @@ _CODE = ("function", "output_shape", "mask")
 
 
 def source_of(layer: Layer, call: Call) -> dict[str, Any]:
-    """What `Node.source` holds; tensors are numbered in the order of `Call.refs`."""
+    """The `Node.source` of a call; tensors are numbered in the order of `Call.refs`."""
     counter = iter(range(len(call.refs)))
     args = [_tagged(value, counter, 0) for value in call.args]
     kwargs = {_text(key): _tagged(value, counter, 0) for key, value in call.kwargs.items()}
@@ -238,17 +239,17 @@ class Use:
     @property
     def mask(self) -> Mask | None:
         """The mask that it is called with, or that comes with its input."""
-        return self.handed or self.graph.mask(self.one)
+        return self.handed or self.graph.mask(self.only_input)
 
     def shape(self, port: Port | None = None) -> Shape:
         """The shape that comes in; Unsayable if it is not known."""
-        shape = self.graph.shapes.get(port or self.one)
+        shape = self.graph.shapes.get(port or self.only_input)
         if shape is None:
             raise Unsayable("the shape of its input is not known")
         return shape
 
     @property
-    def one(self) -> Port:
+    def only_input(self) -> Port:
         if len(self.inputs) != 1:
             raise Unsayable(f"it takes one input, not {len(self.inputs)}")
         return self.inputs[0]
@@ -269,10 +270,10 @@ class Use:
     ) -> Port:
         """A node of this layer; `word` behind its name where it is not the main one."""
         name = self.graph.free(f"{self.name}.{word}" if word else self.name)
-        given = [self.one] if inputs is None else inputs
+        given = [self.only_input] if inputs is None else inputs
         made = complete(op, variant, attrs or {}, axes=axes, params=params or {})
         node = Node(name, op, variant, made, tuple(given), dict(params or {}))
-        return self.graph.put(node)
+        return self.graph.add_node(node)
 
     def aten(
         self,
@@ -286,8 +287,8 @@ class Use:
         """A raw node that torch and ONNX can run: what it computes is an operation of aten."""
         source = {"dialect": "aten", "op": f"aten.{op}", "args": list(args), "kwargs": {}}
         name = self.graph.free(f"{self.name}.{word}" if word else self.name)
-        given = tuple([self.one] if inputs is None else inputs)
-        return self.graph.put(
+        given = tuple([self.only_input] if inputs is None else inputs)
+        return self.graph.add_node(
             Node(name, "OP", "raw", {}, given, dict(params or {}), source, out_shape=shape)
         )
 
@@ -301,13 +302,13 @@ class Graph:
 
     names: Names
     converter: Callable[[Layer], Convert | None]
-    what: str
+    label: str
     version: str | None = None  # of the Keras that wrote the file
     nodes: list[Node] = field(default_factory=list)
     inputs: list[Input] = field(default_factory=list)
     shapes: dict[Port, Shape | None] = field(default_factory=dict)
     notes: dict[str, list[str]] = field(default_factory=dict)
-    taken: dict[str, int] = field(default_factory=dict)
+    used: dict[str, int] = field(default_factory=dict)
     raws: set[str] = field(default_factory=set)
     carried: dict[Port, Mask] = field(default_factory=dict)
     unsure: set[str] = field(default_factory=set)  # nodes whose outputs may have any mask
@@ -316,22 +317,22 @@ class Graph:
 
     def _too_many(self) -> UnsafeInput:
         why = f"there are more than {MOST_NODES}"
-        return UnsafeInput(f"the model in {self.what} has too many nodes", why=why)
+        return UnsafeInput(f"the model in {self.label} has too many nodes", why=why)
 
     def free(self, name: str) -> str:
         """`name`, or with the first number that makes it new."""
-        count = self.taken.get(name)
+        count = self.used.get(name)
         if count is None:
-            self.taken[name] = 0
+            self.used[name] = 0
             return name
-        while f"{name}_{count + 1}" in self.taken:
+        while f"{name}_{count + 1}" in self.used:
             count += 1
-        self.taken[name] = count + 1
+        self.used[name] = count + 1
         fresh = f"{name}_{count + 1}"
-        self.taken[fresh] = 0
+        self.used[fresh] = 0
         return fresh
 
-    def put(self, node: Node) -> Port:
+    def add_node(self, node: Node) -> Port:
         if len(self.nodes) == MOST_NODES:
             raise self._too_many()
         self.nodes.append(node)
@@ -381,9 +382,7 @@ class Graph:
                 raise Unsayable("the model was never built: the shape of its input is not known")
             arguments = [self._declare(f"{model.name}.input", shape, "float32")]
         outputs = self._model(model, (), arguments, "", training=False)
-        return Network(
-            *(tuple(self.inputs), tuple(self.nodes), tuple(outputs)), origin=dict(IMPORTER)
-        )
+        return Network(tuple(self.inputs), tuple(self.nodes), tuple(outputs), origin=dict(IMPORTER))
 
     def _input(self, layer: Layer) -> Port:
         check_input(layer)
@@ -409,7 +408,7 @@ class Graph:
         places = model.inputs or [Ref(layer.name, 0, 0) for layer in input_layers(model)]
         if len(places) != len(arguments):
             raise Damaged(
-                f"the model {model.name!r} in {self.what} is called wrongly",
+                f"the model {model.name!r} in {self.label} is called wrongly",
                 why=f"with {len(arguments)} tensors, it has {len(places)} inputs",
             )
         for ref, port in zip(places, arguments, strict=True):
@@ -420,7 +419,7 @@ class Graph:
             for call in layer.calls
             for ref in call.refs
         }
-        for layer, number in calls_in_order(model, known, self.what):
+        for layer, number in calls_in_order(model, known, self.label):
             call = layer.calls[number]
             ports = [self._known(known, ref, layer, model) for ref in call.refs]
             made = self._call(layer, (*path, layer.name), call, ports, suffix, training)
@@ -444,7 +443,7 @@ class Graph:
             return first[0], ref.tensor
         where = f"the layer {layer.name!r}" if layer else f"the model {model.name!r}"
         raise Damaged(
-            f"the configuration in {self.what} is wrong at {where}",
+            f"the configuration in {self.label} is wrong at {where}",
             why=f"it needs output {ref.tensor} of call {ref.call} of {ref.layer!r}: there is none",
         )
 
@@ -472,7 +471,7 @@ class Graph:
     ) -> list[Port]:
         if layer.kind == "InputLayer" and not ports:
             raise Damaged(
-                f"the configuration in {self.what} is wrong at {layer.name!r}",
+                f"the configuration in {self.label} is wrong at {layer.name!r}",
                 why="it is an input that its model does not list",
             )
         if layer.model is not None:
@@ -502,8 +501,8 @@ class Graph:
         return made
 
     def _converted(self, use: Use, training: bool) -> list[Port] | None:
-        """What a layer becomes in the vocabulary; None where a part of it cannot be said."""
-        layer, nodes, names = use.layer, len(self.nodes), len(self.taken)
+        """The nodes of a layer; None if a part of it cannot be said in the vocabulary."""
+        layer, nodes, names = use.layer, len(self.nodes), len(self.used)
         convert = self.converter(layer)
         if convert is None or not layer.known:
             self.note(_KEPT, f"{use.name} ({layer.kind})")
@@ -521,8 +520,8 @@ class Graph:
             for node in self.nodes[nodes:]:
                 self.carried.pop((node.name, 0), None)
             del self.nodes[nodes:]
-            while len(self.taken) > names:
-                self.taken.popitem()
+            while len(self.used) > names:
+                self.used.popitem()
             why = str(error) if isinstance(error, Unsayable) else "its settings are unusual"
             self.note(_KEPT, f"{use.name} ({layer.kind}: {why})")
             return None
@@ -556,7 +555,7 @@ class Graph:
         params = self.names.slots(use.path)
         source = source_of(layer, call)
         name = self.free(use.name)
-        return [self.put(Node(name, "OP", "raw", {}, tuple(ports), params, source))]
+        return [self.add_node(Node(name, "OP", "raw", {}, tuple(ports), params, source))]
 
     def counted(self, mask: Mask, use: Use) -> Port | None:
         """Where a step counts, as a node; None where that is not known."""

@@ -13,11 +13,10 @@ from dlv.adapters import splice
 from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.adapters.hdf5 import file as hdf5
 from dlv.adapters.hdf5 import writer as hdf5_writer
-from dlv.adapters.hdf5.bytes import Window
 from dlv.adapters.hdf5.file import Contents
+from dlv.adapters.hdf5.objects import Window
 from dlv.adapters.keras.config import parse
-from dlv.adapters.keras.model import Described, described, finished
-from dlv.adapters.keras.settings import settings
+from dlv.adapters.keras.model import Description, checkpoint_of, describe
 from dlv.adapters.keras.weights import Found, named, numbered
 from dlv.adapters.source import Source
 
@@ -29,19 +28,16 @@ def open(path: str) -> Checkpoint:  # noqa: A001 (the name in the Adapter protoc
     """Check the whole structure; tensors are read when they are asked for."""
     file = Source(path)
     try:
-        region = Window(file, 0, file.size, file.name)
-        contents = hdf5.read(region)
-        told, found, compiled = _understood(contents, file.name)
-        return finished(
-            *(FORMAT, file, region, contents, found, told), base=0, hyperparameters=compiled
-        )
+        contents = hdf5.read(Window(file, 0, file.size, file.name))
+        description, weights = _understood(contents, file.name)
+        return checkpoint_of(file, contents, weights, description, base=0)
     except BaseException:
         file.close()
         raise
 
 
 def configuration(path: str) -> dict[str, Any]:
-    """What the file says of its model; nothing, if it holds none."""
+    """The configuration of the file's model; empty if it holds none."""
     with closing(Source(path)) as file:
         config = hdf5.read(Window(file, 0, file.size, file.name)).groups[""].get("model_config")
         return {} if config is None else _json(config, f"model_config of {file.name}")
@@ -55,25 +51,27 @@ def save(out: BinaryIO, tensors: Sequence[Tensor], metadata: dict[str, str]) -> 
     hdf5_writer.write(out, [(tensor.name, tensor) for tensor in tensors], metadata)
 
 
-def _understood(contents: Contents, name: str) -> tuple[Described, Found, dict[str, Any]]:
+def _understood(contents: Contents, name: str) -> tuple[Description, Found]:
     root = contents.groups[""]
     config = root.get("model_config")
     if config is not None and "model_weights" in contents.groups:
         version = "".join(root.get("keras_version", ())) or None
-        told = described(_json(config, f"model_config of {name}"), version, name)
+        settings = _json(config, f"model_config of {name}")
         training = root.get("training_config")
         compiled = _json(training, f"training_config of {name}") if training else None
-        return told, named(contents, told.model, "model_weights"), settings(compiled)
-    nothing = Described(None, [], None)
+        description = describe(FORMAT, settings, version, name, compiled)
+        return description, named(contents, description.model, "model_weights")
+    description = Description(FORMAT)
     if any(key.startswith("layer_names") for key in root):
-        return nothing, named(contents, None, ""), {}
+        return description, named(contents, None, "")
     if _is_numbered(contents):
-        nothing.notes.append("weights without the model: variables are named by their numbers")
-        return nothing, numbered(contents, None), {}
-    found = Found()
+        note = "weights without the model: variables are named by their numbers"
+        description.notes.append(note)
+        return description, numbered(contents, None)
+    weights = Found()
     for path, dataset in contents.datasets.items():
-        found.add(path, dataset, "weight")
-    return nothing, found, {}
+        weights.add(path, dataset, "weight")
+    return description, weights
 
 
 def _is_numbered(contents: Contents) -> bool:
@@ -84,5 +82,5 @@ def _is_numbered(contents: Contents) -> bool:
     return every and bool(known or "vars" in contents.groups)
 
 
-def _json(texts: Sequence[str], what: str) -> dict[str, Any]:
-    return parse("".join(texts).encode("utf-8"), what)
+def _json(texts: Sequence[str], label: str) -> dict[str, Any]:
+    return parse("".join(texts).encode("utf-8"), label)

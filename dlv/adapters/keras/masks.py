@@ -16,7 +16,7 @@ from dlv.network.graph import Port
 
 @dataclass(frozen=True)
 class Mask:
-    """Where what is at `port` is not zero, the steps of a tensor count."""
+    """A mask: the steps of a tensor count where the value at `port` is not zero."""
 
     port: Port | None  # None: not known
     truth: bool = False  # what is there is true and false already
@@ -83,9 +83,9 @@ def explicit(call: Call) -> bool:
 
 
 def behind(
-    layer: Layer, call: Call, given: Sequence[Mask | None], ports: Sequence[Port]
+    layer: Layer, call: Call, input_masks: Sequence[Mask | None], ports: Sequence[Port]
 ) -> Mask | None:
-    """The mask that the layer's result has. `given` are those of the tensors of its call."""
+    """The mask that the layer's result has. `input_masks` are those of the tensors of its call."""
     kind, own = layer.kind, layer.config
     if not layer.known:
         return UNKNOWN
@@ -96,11 +96,11 @@ def behind(
     if kind in ("Masking", "ReversibleEmbedding", "Lambda"):
         return UNKNOWN
     argument = handed(call, ports)
-    if not any(given) and argument is None:
+    if not any(input_masks) and argument is None:
         return None
     if kind in DROPS:
         return None
-    first = argument or given[0]
+    first = argument or input_masks[0]
     if kind in _RECURRENT:
         inner: Mapping[str, object] = layer.inner["layer"].config if "layer" in layer.inner else own
         sequences = inner.get("return_sequences") is True
@@ -108,7 +108,7 @@ def behind(
         return first if sequences and whole else UNKNOWN
     if kind in PASSES:
         return first
-    if kind in MERGES and argument is None and len(set(given)) == 1:
+    if kind in MERGES and argument is None and len(set(input_masks)) == 1:
         rank = {"axis": own.get("axis", -1)} if kind == "Concatenate" else {}
         return first if rank.get("axis", -1) == -1 else UNKNOWN
     return UNKNOWN

@@ -1,61 +1,72 @@
-"""What `keras` and `keras_h5` share: a configuration and an HDF5 file become a Checkpoint."""
+"""A configuration and an HDF5 file as a Checkpoint: shared by `files` and `h5`."""
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dlv.adapters import splice
 from dlv.adapters.checkpoint import Checkpoint, Part, Tensor
-from dlv.adapters.hdf5.bytes import Region
 from dlv.adapters.hdf5.file import Contents, Dataset
-from dlv.adapters.keras.config import Model, read_model
+from dlv.adapters.hdf5.objects import Region
+from dlv.adapters.keras.config import Model, is_model, read_model
 from dlv.adapters.keras.graph import IMPORTER, Graph
-from dlv.adapters.keras.joins import converter
+from dlv.adapters.keras.rules.table import converter
 from dlv.adapters.keras.understood import Unsayable
 from dlv.adapters.keras.weights import Found, Names
 from dlv.adapters.source import Source
 from dlv.adapters.splice import MOST_LITERAL_BYTES, Piece
 from dlv.errors import UnsafeInput
 from dlv.kinds import Raw
+from dlv.network.fields import whole
 from dlv.network.graph import Network
 
 MOST_NAMED = 5
 
 
 @dataclass
-class Described:
-    """A configuration as far as it describes a graph."""
+class Description:
+    """What a file says about its model; `model` is None unless that is a graph of layers."""
 
-    model: Model | None
-    notes: list[str]
-    version: str | None
+    format: str
+    model: Model | None = None
+    notes: list[str] = field(default_factory=list)
+    version: str | None = None  # of Keras
+    hyperparameters: dict[str, Any] = field(default_factory=dict)
 
 
-def described(config: Mapping[str, Any], version: Any, what: str) -> Described:
-    model = read_model(config, what)
+def describe(
+    format_: str, config: Mapping[str, Any], version: Any, file_name: str, compiled: Any
+) -> Description:
+    """The description in a configuration and, in `compiled`, the settings of its training."""
+    model = read_model(config, file_name)
     notes = []
     if model is None:
         kind = str(config.get("class_name"))[:80]
         notes.append(f"{kind} is a model made by code, not a graph of layers: weights only")
     text = version if isinstance(version, str) and len(version) < 40 else None
-    return Described(model, notes, text)
+    return Description(format_, model, notes, text, settings(compiled))
 
 
-def network_of(told: Described, found: Found, what: str) -> tuple[Network | None, list[str]]:
-    """The network of a model, with the tensors that its layers have in the file."""
-    if told.model is None:
+def network_of(
+    description: Description, weights: Found, file_name: str
+) -> tuple[Network | None, list[str]]:
+    """The network of a model, with the tensors that its layers have in the file; and notes."""
+    if description.model is None:
         return None, []
-    if found.misnamed is not None:
-        return None, [f"no network: the weights of {found.misnamed!r} are those of another layer"]
-    graph = Graph(Names(found.variables), converter, what, told.version)
+    if weights.misnamed is not None:
+        return None, [f"no network: the weights of {weights.misnamed!r} are those of another layer"]
+    graph = Graph(Names(weights.variables), converter, file_name, description.version)
     try:
-        network = graph.top(told.model)
+        network = graph.top(description.model)
     except Unsayable as error:
         return None, [f"no network: {error}"]
-    origin = {**IMPORTER, **({"version": told.version} if told.version else {})}
+    origin = dict(IMPORTER)
+    if description.version:
+        origin["version"] = description.version
     notes = [f"{text}: {_listed(names)}" for text, names in graph.notes.items()]
     return Network(network.inputs, network.nodes, network.outputs, origin=origin), notes
 
@@ -65,16 +76,20 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def tensors_of(found: Found, region: Region, check: Callable[[], None]) -> list[Tensor]:
+def tensors_of(weights: Found, region: Region, check: Callable[[], None]) -> list[Tensor]:
     """The tensors; `check` is called before the first byte of any of them is read."""
     once = _Once(check)
     return [
         Tensor(
-            *(name, dataset.dtype, dataset.shape, dataset.nbytes, _reader(dataset, region, once)),
+            name,
+            dataset.dtype,
+            dataset.shape,
+            dataset.nbytes,
+            _reader(dataset, region, once),
             role=role,
             part=_part(dataset, region, once),
         )
-        for name, dataset, role in found.tensors
+        for name, dataset, role in weights.tensors
     ]
 
 
@@ -111,12 +126,12 @@ def _part(dataset: Dataset, region: Region, once: _Once) -> Part | None:
     return part
 
 
-def skeleton(file: Source, found: Found, base: int | None) -> tuple[bytes | None, list[str]]:
-    """What writes the file again; `base`: where in it the HDF5 part begins, None if packed."""
-    if base is None or any(dataset.chunked for _, dataset, _ in found.tensors):
+def _skeleton(file: Source, weights: Found, base: int | None) -> tuple[bytes | None, list[str]]:
+    """The skeleton that writes the file again, or a note why there is none."""
+    if base is None or any(dataset.chunked for _, dataset, _ in weights.tensors):
         return None, ["packed weights: the tensors are kept, the file is not kept byte for byte"]
     pieces = []
-    for index, (_, dataset, _) in enumerate(found.tensors):
+    for index, (_, dataset, _) in enumerate(weights.tensors):
         if dataset.nbytes:
             piece = Piece(index, 0, dataset.nbytes, "C", dataset.kind.unit)
             pieces.append((base + (dataset.offset or 0), piece))
@@ -127,30 +142,100 @@ def skeleton(file: Source, found: Found, base: int | None) -> tuple[bytes | None
     return splice.cut(file, pieces), []
 
 
-def finished(
-    format_: str,
+def checkpoint_of(
     file: Source,
-    region: Region,
     contents: Contents,
-    found: Found,
-    told: Described,
+    weights: Found,
+    description: Description,
     *,
     base: int | None,
     check: Callable[[], None] = lambda: None,
-    hyperparameters: dict[str, Any] | None = None,
 ) -> Checkpoint:
-    """Everything put together; the file stays open for the tensors."""
-    if len(found.tensors) != len(contents.datasets):
+    """The checkpoint of a file, which stays open; `base`: where the HDF5 part begins, if plain."""
+    if len(weights.tensors) != len(contents.datasets):
         raise UnsafeInput(f"{file.name} holds tensors under several names")
-    network, notes = network_of(told, found, file.name)
-    frame, more = skeleton(file, found, base)
+    network, notes = network_of(description, weights, file.name)
+    skeleton, more = _skeleton(file, weights, base)
     return Checkpoint(
-        format_,
-        tensors_of(found, region, check),
-        frame,
-        exact=frame is not None,
-        hyperparameters=hyperparameters or {},
-        notes=[*told.notes, *notes, *more],
+        description.format,
+        tensors_of(weights, contents.region, check),
+        skeleton,
+        exact=skeleton is not None,
+        hyperparameters=description.hyperparameters,
+        notes=[*description.notes, *notes, *more],
         close=file.close,
         network=network,
     )
+
+
+MOST_SETTINGS = 200
+_MOST_TEXT = 1000
+_INNER = ("optimizer", "inner_optimizer")
+
+
+def settings(compiled: Any) -> dict[str, Any]:
+    """Hyperparameters in a `compile_config` (Keras 3) or a `training_config` (the older form)."""
+    if not isinstance(compiled, Mapping):
+        return {}
+    found: dict[str, Any] = {}
+    given = compiled.get("optimizer", compiled.get("optimizer_config"))
+    for _ in range(4):  # an optimizer may wrap another one
+        config = given.get("config") if isinstance(given, Mapping) else None
+        if not isinstance(config, Mapping):
+            break
+        inner = next((config[key] for key in _INNER if key in config), None)
+        if not is_model(inner):
+            break
+        given = inner
+    if isinstance(given, str):
+        found["optimizer"] = _text(given)
+    elif isinstance(given, Mapping) and isinstance(given.get("class_name"), str):
+        found["optimizer"] = _text(given["class_name"].rpartition(">")[2])
+        _flatten(given.get("config"), "", found)
+    for key in ("loss", "metrics", "weighted_metrics", "loss_weights"):
+        value = _named(compiled.get(key))
+        if value not in (None, [], ""):
+            found[key] = value
+    return dict(list(found.items())[:MOST_SETTINGS])
+
+
+def _flatten(config: Any, prefix: str, flat: dict[str, Any]) -> None:
+    for key, value in config.items() if isinstance(config, Mapping) else ():
+        if key in ("name", "jit_compile", "is_legacy_optimizer") or not isinstance(key, str):
+            continue
+        name = prefix + _text(key)
+        if is_model(value) and not prefix:  # a schedule of the learning rate
+            flat[f"{name}.schedule"] = _text(str(value["class_name"]).rpartition(">")[2])
+            _flatten(value["config"], f"{name}.", flat)
+        elif (plain := _plain(value)) is not None:
+            flat[name] = plain
+        elif isinstance(value, list) and 0 < len(value) <= 64:
+            items = [_plain(item) for item in value]
+            if None not in items:
+                flat[name] = items
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bool) or whole(value):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    return _text(value) if isinstance(value, str) else None
+
+
+def _text(value: str) -> str:
+    return value[:_MOST_TEXT].encode("utf-8", "replace").decode("utf-8")
+
+
+def _named(value: Any) -> Any:
+    """Losses and metrics by name, alone or in lists."""
+    if isinstance(value, Mapping):
+        if is_model(value):
+            name = value["config"] if value["class_name"] == "function" else value["class_name"]
+            return _text(str(name).rpartition(">")[2])
+        items = {_text(str(key)): _named(item) for key, item in list(value.items())[:64]}
+        return [f"{key}={item}" for key, item in items.items() if item is not None]
+    if isinstance(value, list):
+        found = [_named(item) for item in value[:64]]
+        return [item if isinstance(item, str) else str(item) for item in found if item is not None]
+    return _plain(value)

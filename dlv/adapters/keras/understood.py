@@ -1,4 +1,4 @@
-"""What of a layer's settings and of its call is understood; a layer with anything else stays raw.
+"""Settings of layers and arguments of calls that are understood; with any other, a layer stays raw.
 
 `Settings` remembers what a converter asked for. What nobody asked for has to be known to say
 nothing about what the layer computes: nothing is passed over because it was not looked at.
@@ -81,7 +81,7 @@ _NARROW = ("float16", "bfloat16", "mixed_float16", "mixed_bfloat16")
 
 
 class Unsayable(Exception):
-    """What a layer does is not in the vocabulary; the text says what."""
+    """A layer does something that the vocabulary lacks; the message says what."""
 
 
 class Settings(Mapping[str, Any]):
@@ -123,7 +123,7 @@ def flag(config: Mapping[str, Any], key: str, default: bool) -> bool:
 
 
 def policy(config: Mapping[str, Any], *, any_float: bool = False) -> str | None:
-    """In which dtype a layer computes; None: it does not say, as in the first files of Keras 2."""
+    """The dtype in which a layer computes; None if unstated, as in the first files of Keras 2."""
     told = config.get("dtype")
     if isinstance(told, Mapping):
         kind, inner = told.get("class_name"), told.get("config")

@@ -11,7 +11,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from dlv.adapters.mlflow.store import (
+from dlv.adapters.mlflow.files import (
+    ID,
     MOST_ENTRIES,
     MOST_POINTS,
     MOST_TEXT,
@@ -27,7 +28,6 @@ from dlv.errors import Conflict, Damaged, StorageError, UnsafeInput, UsageError
 
 MAGIC = b"SQLite format 3\0"
 _LARGEST = 1.7976931348623157e308  # as MLflow writes an infinite value
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _NAME = re.compile(r"[a-z][a-z_0-9]{0,60}")
 _WORK, _LEAST_WORK = 100_000, 20_000_000  # steps of SQLite's machine
 _SET = ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0", "query_only = ON")
@@ -90,12 +90,12 @@ class DatabaseStore:
                 )
         return tables
 
-    def _each(self, statement: str, given: Sequence[Any] = ()) -> Generator[Row, None, None]:
+    def _stream(self, statement: str, parameters: Sequence[Any] = ()) -> Generator[Row, None, None]:
         # Pages that point at one another make a small file an endless table.
         budget = iter(range((self.path.stat().st_size * 8 + _LEAST_WORK) // _WORK))
         self._db.set_progress_handler(lambda: next(budget, None) is None, _WORK)
         try:
-            yield from self._db.execute(statement, given)
+            yield from self._db.execute(statement, parameters)
         except sqlite3.OperationalError as error:
             if "locked" in str(error):
                 raise Conflict(f"{self.path.name} is in use", why=str(error)) from error
@@ -105,8 +105,8 @@ class DatabaseStore:
         except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
             raise Damaged(f"{self.path.name} is damaged", why=str(error)) from error
 
-    def _rows(self, statement: str, given: Sequence[Any] = ()) -> list[Row]:
-        with closing(self._each(statement, given)) as rows:
+    def _rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        with closing(self._stream(statement, parameters)) as rows:
             found, size = [], 0
             for row in itertools.islice(rows, MOST_ENTRIES + 1):
                 found.append(row)
@@ -147,7 +147,7 @@ class DatabaseStore:
             key,
         )
         for run_id, name, status, start, end, user, artifacts, stage in rows:
-            if not isinstance(run_id, str) or not _ID.fullmatch(run_id):
+            if not isinstance(run_id, str) or not ID.fullmatch(run_id):
                 self.skipped.append((repr(run_id)[:100], "this is not the id of a run"))
                 continue
             own = models.pop(run_id, [])
@@ -184,7 +184,7 @@ class DatabaseStore:
         statement = self._statement("metrics", "key value timestamp step is_nan", "run_uuid")
         if statement is None:
             return found
-        with closing(self._each(statement, (run.id,))) as rows:
+        with closing(self._stream(statement, (run.id,))) as rows:
             for count, (key, *point) in enumerate(rows):
                 if count >= MOST_POINTS or len(found) > MOST_ENTRIES:
                     raise UnsafeInput(f"the run has more than {MOST_POINTS} points")
@@ -203,7 +203,7 @@ class DatabaseStore:
             experiment,
         )
         for model, name, location, run, stage in rows:
-            if not isinstance(model, str) or not _ID.fullmatch(model):
+            if not isinstance(model, str) or not ID.fullmatch(model):
                 self.skipped.append((repr(model)[:100], "this is not the id of a model"))
             elif _text(stage) not in ("", "active"):
                 self.skipped.append((model, "this model is deleted in MLflow"))

@@ -1,4 +1,4 @@
-"""MLflow's file store: `mlruns/<experiment>/<run>/` with meta.yaml, params/, metrics/, tags/.
+"""Records of MLflow, and its file store: `mlruns/<experiment>/<run>/` with meta.yaml and folders.
 
 Links are never followed: what a store names lies in it, or is left out.
 """
@@ -9,24 +9,172 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
 
 from dlv.adapters import settings
-from dlv.adapters.mlflow.store import (
-    MOST_ENTRIES,
-    MOST_POINTS,
-    MOST_TEXT,
-    MOST_TEXTS,
-    Experiment,
-    LoggedModel,
-    Points,
-    Registered,
-    Run,
-)
 from dlv.adapters.source import Source
 from dlv.errors import Damaged, DlvError, NotFound, UnsafeInput, UsageError
+
+MOST_POINTS = 4_000_000  # of one run
+MOST_ENTRIES = 100_000  # parameters, tags, metrics of one run; runs of one experiment
+MOST_TEXT = 1 << 20
+MOST_TEXTS = 64 << 20  # of one kind, of one run
+
+_INTEGER = re.compile(r"-?[0-9]{1,20}")
+_FLOAT = re.compile(r"-?[0-9]{1,400}(?:\.[0-9]{1,400})?(?:e[+-]?[0-9]{1,4})?")
+_WORDS = {"True": True, "False": False, "None": None}
+_FOREIGN = re.compile(r"[^A-Za-z0-9._+-]+")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    id: str
+    name: str
+    location: str | None  # where the artifacts of its runs were put
+
+
+@dataclass(frozen=True)
+class LoggedModel:
+    """A model of MLflow 3: its files lie beside the runs, not in one of them."""
+
+    id: str
+    name: str
+    step: int | None
+    location: str | None
+    params: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A version in the model registry."""
+
+    name: str
+    version: int
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass
+class Run:
+    id: str
+    name: str
+    experiment: Experiment
+    status: str
+    start: int | None  # milliseconds
+    end: int | None
+    user: str
+    artifacts: str | None  # where they were put
+    params: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    models: list[LoggedModel] = field(default_factory=list)
+    registered: list[Registered] = field(default_factory=list)
+
+    @property
+    def parent(self) -> str | None:
+        return self.tags.get("mlflow.parentRunId")
+
+
+@dataclass
+class Points:
+    """A metric in the order in which it was written: parallel columns, times in seconds."""
+
+    steps: array[int] = field(default_factory=lambda: array("q"))
+    walls: array[float] = field(default_factory=lambda: array("d"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+
+    def add(self, step: int, milliseconds: int, value: float) -> None:
+        """OverflowError for a step that is no 64-bit integer."""
+        self.steps.append(step)
+        self.walls.append(milliseconds / 1000)
+        self.values.append(value)
+
+
+class Store(Protocol):
+    """Reads one store. What cannot be read, or is deleted, is named in `skipped`."""
+
+    bases: list[Path]  # artifacts may lie below these folders
+    skipped: list[tuple[str, str]]
+    notes: list[str]
+
+    def experiments(self) -> list[Experiment]: ...
+
+    def runs(self, experiment: Experiment) -> Iterator[Run]:
+        """Yield the runs that are not deleted, without their metrics."""
+        ...
+
+    def metrics(self, run: Run) -> dict[str, Points]: ...
+
+    def close(self) -> None: ...
+
+
+def typed(text: str) -> str | int | float | bool | None:
+    """A parameter as the value that Python would print so; every other text stays text."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INTEGER.fullmatch(text):
+        number = int(text)
+        return number if str(number) == text and -(2**63) <= number < 2**64 else text
+    if _FLOAT.fullmatch(text):
+        real = float(text)
+        return real if repr(real) == text else text
+    return text
+
+
+def version_name(text: str) -> str:
+    """The nearest text that can be the name of a version; empty if nothing is left."""
+    plain = _FOREIGN.sub("-", text).lstrip("._+-").rstrip("-")[:100]
+    return f"{plain}-model" if plain in ("HEAD", "latest") else plain
+
+
+def locate(bases: Sequence[Path], uri: str, owner: str) -> Path:
+    """The folder with the artifacts of the run or model `owner`; NotFound if there is none.
+
+    A store that was moved still names its old place: what lies below the store in the same way
+    counts first. A store says what it likes: `bases` are the folders that may be read.
+    """
+    parts = _local_parts(uri)
+    if ".." in parts or owner not in parts:
+        raise UsageError("their place is not that of a run", why=uri[:200])
+    last = len(parts) - 1 - parts[::-1].index(owner)
+    for base in bases:
+        for start in range(last + 1):
+            found = Path(base, *parts[start:])
+            if found.is_dir():
+                if not _inside(found, base):
+                    raise UsageError("a link leads out of the store", why=uri[:200])
+                return found
+    path = Path(os.sep, *parts)
+    if not path.is_dir():
+        raise NotFound("they are not there", why=uri[:200])
+    if not any(_inside(path, base) for base in bases):
+        raise UsageError(
+            "they lie outside the store, and --artifacts DIR names no folder that they are in",
+            why=uri[:200],
+        )
+    return path
+
+
+def _local_parts(uri: str) -> list[str]:
+    try:
+        split = urlsplit(uri)
+    except ValueError as error:
+        raise UsageError("their place is no address", why=uri[:200]) from error
+    # A single letter is a drive of Windows.
+    if len(split.scheme) > 1 and split.scheme not in ("file", "mlflow-artifacts"):
+        raise UsageError(f"they lie at {split.scheme}://{split.netloc}, which dlv does not fetch")
+    path = unquote(split.path) if len(split.scheme) > 1 else uri
+    if "\0" in path:
+        raise UsageError("their place is no address", why=repr(uri[:200]))
+    return [part for part in re.split(r"[/\\]", path) if part not in ("", ".")]
+
+
+def _inside(path: Path, base: Path) -> bool:
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(base))
+
 
 META = "meta.yaml"
 MOST_DEPTH = 32
@@ -35,7 +183,7 @@ _BLOCK = 1 << 20
 _OTHER_FOLDERS = ("tags", "datasets", "traces", "models", "issues", "assessments")
 _OF_AN_EXPERIMENT = ("artifact_location", "experiment_id", "lifecycle_stage")
 _STATUS = {1: "RUNNING", 2: "SCHEDULED", 3: "FINISHED", 4: "FAILED", 5: "KILLED"}
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _VERSION = re.compile(r"version-([0-9]{1,9})")
 
 
@@ -100,7 +248,7 @@ class FileStore:
         self, folder: Path, experiment: Experiment, models: dict[str, list[LoggedModel]]
     ) -> Run | None:
         meta = _meta(folder)
-        if not _ID.fullmatch(folder.name):
+        if not ID.fullmatch(folder.name):
             raise UnsafeInput("this is not the id of a run", why=folder.name[:100])
         own = models.pop(folder.name, [])
         if meta.get("lifecycle_stage", "active") != "active":
@@ -157,7 +305,7 @@ class FileStore:
         """Models of MLflow 3 by the run that logged them, oldest first."""
         found: dict[str, list[tuple[int, LoggedModel]]] = {}
         for folder in _folders(self.folder / experiment.id / "models"):
-            if not _is_file(folder / META) or not _ID.fullmatch(folder.name):
+            if not _is_file(folder / META) or not ID.fullmatch(folder.name):
                 continue
             try:
                 meta = _meta(folder)
@@ -223,7 +371,7 @@ def _steps(folder: Path) -> dict[str, int]:
     return found
 
 
-def _points(file: Source, what: str, most: int, notes: list[str]) -> Points:
+def _points(file: Source, label: str, most: int, notes: list[str]) -> Points:
     """`timestamp value step`, one point a line; old stores have no step, new ones a data set."""
     points = Points()
     waiting = b""
@@ -232,14 +380,14 @@ def _points(file: Source, what: str, most: int, notes: list[str]) -> Points:
         waiting += file.read(offset, min(_BLOCK, file.size - offset))
         *lines, waiting = waiting.split(b"\n")
         if len(waiting) > MOST_LINE or any(len(line) > MOST_LINE for line in lines):
-            raise UnsafeInput(f"{what}, after line {number}, has a line that is too long")
+            raise UnsafeInput(f"{label}, after line {number}, has a line that is too long")
         for line in lines:
             number += 1
-            _point(points, line, f"{what}, line {number},")
+            _point(points, line, f"{label}, line {number},")
         if len(points.values) > most:
-            raise UnsafeInput(f"the run has more than {MOST_POINTS} points", why=f"in {what}")
+            raise UnsafeInput(f"the run has more than {MOST_POINTS} points", why=f"in {label}")
     if waiting.strip():
-        notes.append(f"{what}: the last line is cut and left out")
+        notes.append(f"{label}: the last line is cut and left out")
     return points
 
 

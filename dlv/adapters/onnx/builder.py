@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dlv.adapters.checkpoint import CODES, Tensor
+from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.onnx.model import Model, Operator
 from dlv.adapters.onnx.tensors import Stored
 from dlv.adapters.onnx.values import Formula, Known, Length, Literal, Sizes
 from dlv.canonical import matrix_hasher
+from dlv.dtypes import STRUCT_CODES
 from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.inference import attribute_faults, enough
 from dlv.network.ops.registry import layer_of
@@ -263,7 +264,7 @@ class Builder:
                 raise Cannot("a transposed tensor")
             tensor = state.stored.tensor(name, "buffer")
         elif isinstance(state, Literal):
-            raw = struct.pack(f"<{len(state.values)}{CODES[state.dtype]}", *state.values)
+            raw = struct.pack(f"<{len(state.values)}{STRUCT_CODES[state.dtype]}", *state.values)
             tensor = Tensor(name, state.dtype, state.shape, len(raw), lambda: raw, "buffer")
         else:
             raise Cannot("a value that is known at run time only")

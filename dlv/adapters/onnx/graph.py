@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dlv.adapters.checkpoint import CODES, Tensor
+from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.onnx.messages import Array, Plain, elements, sound
+from dlv.dtypes import STRUCT_CODES
 from dlv.errors import UsageError
 from dlv.network.graph import Node
 from dlv.network.sizes import Dim, Shape, axis_of, broadcast, refill
@@ -182,7 +183,7 @@ class Graph:
         if isinstance(values, (int, float)):
             values, shape = [values], () if shape is None else shape
         shape = (len(values),) if shape is None else shape
-        if dtype not in CODES:
+        if dtype not in STRUCT_CODES:
             raise UsageError(f"numbers of dtype {dtype} cannot be exported")
         key = (dtype, shape, elements(dtype, values))
         if key not in self._constants:

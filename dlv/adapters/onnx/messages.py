@@ -7,45 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-from dlv.adapters.checkpoint import CODES
+from dlv.adapters.onnx.tensors import RAW_TYPES
 from dlv.adapters.protobuf.writer import Message, Stream
+from dlv.dtypes import DTYPES, STRUCT_CODES
 from dlv.errors import UsageError
 from dlv.network.sizes import Shape
 
-# TensorProto.DataType by our name; float8_e8m0 came with a later version of the format.
-TYPES = {
-    "float32": 1,
-    "uint8": 2,
-    "int8": 3,
-    "uint16": 4,
-    "int16": 5,
-    "int32": 6,
-    "int64": 7,
-    "bool": 9,
-    "float16": 10,
-    "float64": 11,
-    "uint32": 12,
-    "uint64": 13,
-    "complex64": 14,
-    "complex128": 15,
-    "bfloat16": 16,
-    "float8_e4m3": 17,
-    "float8_e4m3fnuz": 18,
-    "float8_e5m2": 19,
-    "float8_e5m2fnuz": 20,
-}
+# TensorProto.DataType of what a tensor may hold; float8_e8m0 came with a later IR version.
+TYPES = {name: dtype.onnx for name, dtype in DTYPES.items() if name != "float8_e8m0"}
 # What a value may be, though no tensor of it is written here.
 _VALUE_TYPES = {
-    **TYPES,
-    "raw:STRING": 8,
-    "raw:UINT4": 21,
-    "raw:INT4": 22,
-    "raw:FLOAT4E2M1": 23,
-    "float8_e8m0": 24,
-    "raw:UINT2": 25,
-    "raw:INT2": 26,
-    "raw:FLOAT6E2M3": 27,
-    "raw:FLOAT6E3M2": 28,
+    **{name: dtype.onnx for name, dtype in DTYPES.items()},
+    **{name: code for code, name in RAW_TYPES.items() if code},
 }
 _HOLDERS = {"seq": 4, "optional": 9}
 _FLOAT, _INT, _STRING, _TENSOR, _GRAPH, _FLOATS, _INTS, _STRINGS, _GRAPHS = (
@@ -269,7 +242,7 @@ def model(
 
 def elements(dtype: str, values: Iterable[float]) -> bytes:
     """Numbers as the little-endian elements of a tensor; what is too large is infinite."""
-    code = CODES[dtype]
+    code = STRUCT_CODES[dtype]
     if code in "efd":
         return b"".join(_rounded(code, float(value)) for value in values)
     whole = [bool(value) if code == "?" else int(value) for value in values]

@@ -11,7 +11,7 @@ from dlv.adapters.onnx.call import Arguments, Call
 from dlv.adapters.onnx.ops import Rule, pads, per_axis
 from dlv.adapters.onnx.tensors import Stored, dtype_of
 from dlv.adapters.onnx.values import Entry, Length, Literal
-from dlv.network.fields import DTYPES
+from dlv.dtypes import ITEM_BYTES
 from dlv.network.graph import Port
 from dlv.network.sizes import Dim, Shape
 
@@ -299,14 +299,14 @@ def _cast(call: Call) -> None:
     if dtype.startswith("float8"):
         raise Cannot("what is too large for eight bits")
     call.idle("saturate", "round_mode")  # of eight bits
-    if dtype not in DTYPES:
+    if dtype not in ITEM_BYTES:
         raise Cannot(f"a cast to {dtype}")
     call.put("RESHAPE", {"kind": "to", "dtype": dtype}, (call.port(0),), dtype=dtype)
 
 
 def _cast_like(call: Call) -> None:
     dtype = call.dtype(1)
-    if dtype is None or dtype not in DTYPES or dtype.startswith("float8"):
+    if dtype is None or dtype not in ITEM_BYTES or dtype.startswith("float8"):
         raise Cannot(f"a cast to {dtype}")
     call.idle("saturate", "round_mode")
     call.put("RESHAPE", {"kind": "to", "dtype": dtype}, (call.port(0),), dtype=dtype)

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dlv.adapters.checkpoint import CODES, Part, Tensor
+from dlv.adapters.checkpoint import Part, Tensor
 from dlv.adapters.onnx.external import External
-from dlv.adapters.protobuf.numbers import packed_bytes, varints
-from dlv.adapters.protobuf.reader import Schema, Span
+from dlv.adapters.protobuf.reader import Schema, Span, packed_bytes, varints
+from dlv.dtypes import ONNX_DTYPES, STRUCT_CODES, block_of
 from dlv.errors import Damaged, NewerFormat, UnsafeInput
 from dlv.kinds import Raw
 
@@ -19,37 +19,28 @@ MOST_DIMENSIONS = 64
 _MOST_OFFSET = 1 << 62
 STRING = 8
 
-# TensorProto.DataType -> (bits, name here, the field that holds elements if not raw_data).
-_TYPES = {
-    1: (32, "float32", "float_data"),
-    2: (8, "uint8", "int32_data"),
-    3: (8, "int8", "int32_data"),
-    4: (16, "uint16", "int32_data"),
-    5: (16, "int16", "int32_data"),
-    6: (32, "int32", "int32_data"),
-    7: (64, "int64", "int64_data"),
-    9: (8, "bool", "int32_data"),
-    10: (16, "float16", "int32_data"),
-    11: (64, "float64", "double_data"),
-    12: (32, "uint32", "uint64_data"),
-    13: (64, "uint64", "uint64_data"),
-    14: (64, "complex64", "float_data"),
-    15: (128, "complex128", "double_data"),
-    16: (16, "bfloat16", "int32_data"),
-    17: (8, "float8_e4m3", "int32_data"),
-    18: (8, "float8_e4m3fnuz", "int32_data"),
-    19: (8, "float8_e5m2", "int32_data"),
-    20: (8, "float8_e5m2fnuz", "int32_data"),
-    21: (4, "raw:UINT4", "int32_data"),
-    22: (4, "raw:INT4", "int32_data"),
-    23: (4, "raw:FLOAT4E2M1", "int32_data"),
-    24: (8, "float8_e8m0", "int32_data"),
-    25: (2, "raw:UINT2", "int32_data"),
-    26: (2, "raw:INT2", "int32_data"),
-    27: (6, "raw:FLOAT6E2M3", "int32_data"),
-    28: (6, "raw:FLOAT6E3M2", "int32_data"),
+# TensorProto.DataType of elements that dlv keeps as bytes.
+RAW_TYPES = {
+    0: "raw:UNDEFINED",
+    STRING: "raw:STRING",
+    21: "raw:UINT4",
+    22: "raw:INT4",
+    23: "raw:FLOAT4E2M1",
+    25: "raw:UINT2",
+    26: "raw:INT2",
+    27: "raw:FLOAT6E2M3",
+    28: "raw:FLOAT6E3M2",
 }
-_OTHERS = {0: "raw:UNDEFINED", STRING: "raw:STRING"}
+# The field that holds the elements if `raw_data` does not; `int32_data` for all others.
+_HOMES = {
+    "float32": "float_data",
+    "complex64": "float_data",
+    "float64": "double_data",
+    "complex128": "double_data",
+    "int64": "int64_data",
+    "uint32": "uint64_data",
+    "uint64": "uint64_data",
+}
 _FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
 
 TENSOR = Schema(
@@ -104,11 +95,11 @@ class Stored:
 
     def values(self, most: int = 4096) -> tuple[Any, ...] | None:
         """The elements as Python numbers, in C order; None if they are many or of odd dtypes."""
-        if self.elements > most or self.dtype not in CODES:
+        if self.elements > most or self.dtype not in STRUCT_CODES:
             return None
         if self._values is None:
             raw = bytes(self.read())
-            self._values = struct.unpack(f"<{self.elements}{CODES[self.dtype]}", raw)
+            self._values = struct.unpack(f"<{self.elements}{STRUCT_CODES[self.dtype]}", raw)
         return self._values
 
     def tensor(self, name: str, role: str = "weight") -> Tensor:
@@ -117,16 +108,15 @@ class Stored:
 
 def dtype_of(code: int, what: str) -> str:
     """The name of a TensorProto.DataType."""
-    if code in _TYPES:
-        return _TYPES[code][1]
-    if code in _OTHERS:
-        return _OTHERS[code]
-    raise NewerFormat(f"{what} has a dtype that is not known", why=f"number {code}")
+    dtype = dtype_named(code)
+    if dtype is None:
+        raise NewerFormat(f"{what} has a dtype that is not known", why=f"number {code}")
+    return dtype
 
 
 def dtype_named(code: int) -> str | None:
     """The same; None for a number that is not known."""
-    return _TYPES[code][1] if code in _TYPES else _OTHERS.get(code)
+    return ONNX_DTYPES[code].name if code in ONNX_DTYPES else RAW_TYPES.get(code)
 
 
 def read_tensor(span: Span, external: External, *, name: str = "") -> Stored | None:
@@ -142,7 +132,9 @@ def read_tensor(span: Span, external: External, *, name: str = "") -> Stored | N
         raise Damaged(f"{label} has no dtype")
     if given["segment"] is not None:
         raise NewerFormat(f"{label} is one segment of several, which no program writes")
-    bits, _, home = _TYPES[code]
+    home = _HOMES.get(dtype, "int32_data")
+    elements, size = block_of(dtype)
+    bits = 8 * size // elements
     shape = _shape(given["dims"], bits, label)
     count = math.prod(shape)
     nbytes = (count * bits + 7) // 8

@@ -45,7 +45,7 @@ class Message:
         self.asked.add(name)
         return name in self.fields
 
-    def _given(self, name: str) -> list[Value]:
+    def _values(self, name: str) -> list[Value]:
         self.asked.add(name)
         return self.fields.get(name, [])
 
@@ -64,13 +64,13 @@ class Message:
         shown = "a message" if isinstance(value, Message) else repr(value)[:60]
         return Damaged(f"{self.at(name, index)}: {name} is {shown}", why=f"it takes {wanted}")
 
-    def _one(self, name: str, values: Sequence[T], default: T) -> T:
+    def _single(self, name: str, values: Sequence[T], default: T) -> T:
         if len(values) > 1:
             raise Damaged(f"{self.at(name, 1)}: {name} is there twice", why="it takes one value")
         return values[0] if values else default
 
     def messages(self, name: str) -> list[Message]:
-        found = self._given(name)
+        found = self._values(name)
         for index, value in enumerate(found):
             if not isinstance(value, Message):
                 raise self.wrong(name, "a message in braces", index)
@@ -78,20 +78,20 @@ class Message:
 
     def message(self, name: str) -> Message:
         """The message of that name, an empty one if there is none."""
-        return self._one(name, self.messages(name), Message(self.file, self.line))
+        return self._single(name, self.messages(name), Message(self.file, self.line))
 
     def texts(self, name: str) -> list[str]:
-        found = self._given(name)
+        found = self._values(name)
         for index, value in enumerate(found):
             if not isinstance(value, str) or isinstance(value, Word):
                 raise self.wrong(name, "a text in quotes", index)
         return list(found)
 
     def text(self, name: str, default: str = "") -> str:
-        return self._one(name, self.texts(name), default)
+        return self._single(name, self.texts(name), default)
 
     def integers(self, name: str, least: int = -_INT64, most: int = _INT64 - 1) -> list[int]:
-        found = self._given(name)
+        found = self._values(name)
         for index, value in enumerate(found):
             if type(value) is not int or not least <= value <= most:
                 kind = "a count" if least == 0 else "a whole number"
@@ -99,19 +99,19 @@ class Message:
         return list(found)
 
     def integer(self, name: str, default: int) -> int:
-        return self._one(name, self.integers(name, -(1 << 31), (1 << 31) - 1), default)
+        return self._single(name, self.integers(name, -(1 << 31), (1 << 31) - 1), default)
 
     def counts(self, name: str) -> list[int]:
         """Whole numbers of 32 bits without a sign."""
         return self.integers(name, 0, _UINT32 - 1)
 
     def count(self, name: str, default: int) -> int:
-        return self._one(name, self.counts(name), default)
+        return self._single(name, self.counts(name), default)
 
     def numbers(self, name: str) -> list[float]:
         """Floats of 32 bits, as the decimals that people write."""
         found = []
-        for index, value in enumerate(self._given(name)):
+        for index, value in enumerate(self._values(name)):
             if isinstance(value, Word) and value.lower() in _FLOATS:
                 found.append(_FLOATS[value.lower()])
             elif type(value) in (int, float):
@@ -121,27 +121,27 @@ class Message:
         return found
 
     def number(self, name: str, default: float) -> float:
-        return self._one(name, self.numbers(name), default)
+        return self._single(name, self.numbers(name), default)
 
     def flag(self, name: str, default: bool) -> bool:
         values = []
-        for index, value in enumerate(self._given(name)):
+        for index, value in enumerate(self._values(name)):
             if value in _TRUE or value in (True, 1):
                 values.append(True)
             elif value in _FALSE or value in (False, 0):
                 values.append(False)
             else:
                 raise self.wrong(name, "true or false", index)
-        return self._one(name, values, default)
+        return self._single(name, values, default)
 
     def word(self, name: str, choices: Sequence[str], default: str) -> str:
         """One of an enum's values, which may be given by its number."""
         values = []
-        for index, value in enumerate(self._given(name)):
+        for index, value in enumerate(self._values(name)):
             if isinstance(value, str) and value in choices:
                 values.append(str(value))
             elif type(value) is int and 0 <= value < len(choices):
                 values.append(choices[value])
             else:
                 raise self.wrong(name, "one of " + ", ".join(choices), index)
-        return self._one(name, values, default)
+        return self._single(name, values, default)

@@ -61,7 +61,7 @@ class Message:
         self.size += data.nbytes
 
     def write(self, out: BinaryIO) -> None:
-        """All of it; nothing is held but small fields and the part of a tensor on its way."""
+        """Write the message; small fields and one part of a tensor are in memory at a time."""
         stack: list[Iterator[bytearray | Message | Stream]] = [iter(self._parts)]
         while stack:
             part = next(stack[-1], None)

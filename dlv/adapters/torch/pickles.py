@@ -495,8 +495,8 @@ class _Machine:
         del self.stack[start:]
         return values
 
-    def unsafe(self, what: str) -> UnsafeInput:
-        return UnsafeInput(f"{self.where} {what}", why="no file written by torch.save does this")
+    def unsafe(self, label: str) -> UnsafeInput:
+        return UnsafeInput(f"{self.where} {label}", why="no file written by torch.save does this")
 
     def spend(self, items: int) -> None:
         """Copies are not paid for by the file's length, so they have a limit of their own."""

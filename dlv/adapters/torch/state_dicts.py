@@ -1,4 +1,4 @@
-"""What people save besides a plain state dict: which tensors are the model's, names, step."""
+"""Checkpoints beyond a plain state dict: the model's tensors, their names, the step."""
 
 from __future__ import annotations
 
@@ -148,16 +148,16 @@ def _segment(key: Any, count: int, where: str) -> str:
     return f"key{count}"
 
 
-def assign(root: Any, found: list[Leaf]) -> list[Named]:
+def assign(root: Any, leaves: list[Leaf]) -> list[Named]:
     """Names and roles: the model's tensors get theirs first, and no name is given twice."""
-    model = _model_key(root, found)
+    model = _model_key(root, leaves)
     only_optimizer = (
         isinstance(root, Mapping)
         and isinstance(root.get("state"), Mapping)
         and isinstance(root.get("param_groups"), list)
     )
     wanted = []
-    for leaf in found:
+    for leaf in leaves:
         path = leaf.path
         if only_optimizer:
             wanted.append(("optimizer", ("optimizer", *path)))
@@ -174,25 +174,25 @@ def assign(root: Any, found: list[Leaf]) -> list[Named]:
     names: dict[int, str] = {}
     taken: set[str] = set()
     again: dict[str, int] = {}
-    order = sorted(range(len(found)), key=lambda i: wanted[i][0] not in ("weight", "buffer"))
+    order = sorted(range(len(leaves)), key=lambda i: wanted[i][0] not in ("weight", "buffer"))
     for index in order:
         name = ".".join(wanted[index][1]) or "tensor"
         if name in taken:
-            name = ".".join(found[index].path)
+            name = ".".join(leaves[index].path)
         base = name
         while name in taken:
             again[base] = again.get(base, 1) + 1
             name = f"{base}#{again[base]}"
         taken.add(name)
         names[index] = name
-    return [Named(names[i], wanted[i][0], leaf.value) for i, leaf in enumerate(found)]
+    return [Named(names[i], wanted[i][0], leaf.value) for i, leaf in enumerate(leaves)]
 
 
-def _model_key(root: Any, found: list[Leaf]) -> str | None:
+def _model_key(root: Any, leaves: list[Leaf]) -> str | None:
     """The key under which the model's own state dict lies, if it is wrapped."""
     if not isinstance(root, Mapping):
         return None
-    wrapped = {leaf.path[0] for leaf in found if len(leaf.path) > 1}
+    wrapped = {leaf.path[0] for leaf in leaves if len(leaf.path) > 1}
     return next(
         (key for key in MODEL_KEYS if key in wrapped and isinstance(root.get(key), Mapping)), None
     )

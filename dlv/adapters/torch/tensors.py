@@ -8,37 +8,19 @@ from collections.abc import Mapping as ReadMapping
 from dataclasses import dataclass
 from typing import Any
 
-from dlv.adapters import strided
+from dlv.adapters import splice, strided
 from dlv.adapters.archive import Entry, stream
-from dlv.adapters.checkpoint import Part
-from dlv.adapters.order import swap
+from dlv.adapters.checkpoint import Checkpoint, Part
 from dlv.adapters.source import Source
+from dlv.adapters.strided import swap
 from dlv.adapters.torch.pickles import Call, Global, Mapping, Persistent
+from dlv.dtypes import TORCH_DTYPES
 from dlv.errors import Damaged, UnsafeInput, UsageError
 from dlv.kinds import Raw
 
 # torch's name of a dtype: name here, bytes per element, bytes that swap together
 DTYPES: dict[str, tuple[str, int, int]] = {
-    "bool": ("bool", 1, 1),
-    "int8": ("int8", 1, 1),
-    "int16": ("int16", 2, 2),
-    "int32": ("int32", 4, 4),
-    "int64": ("int64", 8, 8),
-    "uint8": ("uint8", 1, 1),
-    "uint16": ("uint16", 2, 2),
-    "uint32": ("uint32", 4, 4),
-    "uint64": ("uint64", 8, 8),
-    "float16": ("float16", 2, 2),
-    "float32": ("float32", 4, 4),
-    "float64": ("float64", 8, 8),
-    "bfloat16": ("bfloat16", 2, 2),
-    "float8_e4m3fn": ("float8_e4m3", 1, 1),
-    "float8_e5m2": ("float8_e5m2", 1, 1),
-    "float8_e4m3fnuz": ("float8_e4m3fnuz", 1, 1),
-    "float8_e5m2fnuz": ("float8_e5m2fnuz", 1, 1),
-    "float8_e8m0fnu": ("float8_e8m0", 1, 1),
-    "complex64": ("complex64", 8, 4),
-    "complex128": ("complex128", 16, 8),
+    **{name: (dtype.name, dtype.bytes, dtype.word) for name, dtype in TORCH_DTYPES.items()},
     "complex32": ("raw:complex32", 4, 2),
     "float4_e2m1fn_x2": ("raw:float4_e2m1fn_x2", 1, 1),
     **{
@@ -110,7 +92,7 @@ class View:
 
     @property
     def start(self) -> int:
-        """Where in the file its first element lies."""
+        """Offset in the file of the first element."""
         return self.entry.offset + self.offset * self.item
 
     @property
@@ -159,9 +141,9 @@ class Storages:
     def _unwrap(self, value: Call, name: str) -> Any:
         function, arguments = value.function, value.arguments
         if function.name in _UNREADABLE:
-            what, hint = _UNREADABLE[function.name]
+            label, hint = _UNREADABLE[function.name]
             raise UsageError(
-                f"tensor {name!r} is {what}", why="dlv stores dense tensors", hint=hint
+                f"tensor {name!r} is {label}", why="dlv stores dense tensors", hint=hint
             )
         if function.name in _WRAPPERS and arguments:
             return arguments[0]
@@ -289,3 +271,34 @@ def _check_numbers(name: str, offset: Any, shape: Any, strides: Any) -> None:
 
 def _unsafe(name: str, why: str) -> UnsafeInput:
     return UnsafeInput(f"tensor {name!r} does not fit its storage", why=why)
+
+
+_MOST_OTHER_BYTES = 32 << 20
+
+
+def add_skeleton(checkpoint: Checkpoint, file: Source, views: list[View], *, big: bool) -> None:
+    """Give the checkpoint what is left of the file without its tensors."""
+    places = []
+    for index, view in enumerate(views):
+        unit = view.swap if big else 1
+        if not view.nbytes:
+            continue
+        if view.contiguous:
+            places.append((view.start, splice.Piece(index, 0, view.nbytes, "C", unit)))
+        elif strided.is_contiguous(view.shape[::-1], view.strides[::-1]):
+            places.append((view.start, splice.Piece(index, 0, view.nbytes, "F", unit)))
+    places.sort(key=lambda place: (place[0], -place[1].size))
+    end = 0
+    kept = []
+    for start, piece in places:
+        if start >= end:
+            kept.append((start, piece))
+            end = start + piece.size
+    left = file.size - sum(piece.size for _, piece in kept)
+    if left > _MOST_OTHER_BYTES:
+        checkpoint.notes.append(
+            f"checkout writes a fresh file: {left} bytes of this one are not plain tensors"
+        )
+        return
+    checkpoint.skeleton = splice.cut(file, kept)
+    checkpoint.exact = True

@@ -8,9 +8,10 @@ from functools import partial
 
 import dlv.network.edits.reuse as reuse
 import dlv.versions.carrying as carrying
-from dlv.adapters.checkpoint import ITEM_BYTES, Tensor
+from dlv.adapters.checkpoint import Tensor
 from dlv.dql.derive.origins import Origin
 from dlv.dql.outcome import Model
+from dlv.dtypes import ITEM_BYTES
 from dlv.errors import UsageError
 from dlv.metadata.versions import Version
 from dlv.network.edits.reuse import Plan

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dlv.dtypes import DTYPES
 from dlv.errors import UsageError, require
-from dlv.network.fields import TORCH_DTYPES
 from dlv.network.graph import Node
 
 torch: Any = require("torch", "torch")
@@ -33,7 +33,7 @@ Run = Callable[[Call], Any]
 
 def dtype_of(name: str) -> Any:
     """torch's dtype of that name here."""
-    found = getattr(torch, TORCH_DTYPES.get(name, name), None)
+    found = getattr(torch, DTYPES[name].torch if name in DTYPES else name, None)
     if not isinstance(found, torch.dtype):
         raise UsageError(
             f"torch {torch.__version__} has no dtype {name}",

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.canonical import matrix_hasher
+from dlv.dtypes import DTYPES
 from dlv.errors import UsageError, nearest
 from dlv.kinds import Raw
 from dlv.pas.floats import Words, words_in
@@ -130,14 +131,14 @@ class Number:
     most: float  # the largest finite number
 
 
-FP16 = Number(11, -24, 65504.0)
-BF16 = Number(8, -133, math.ldexp(255, 120))
-_NUMBERS = {
-    "float16": FP16,
-    "bfloat16": BF16,
-    "float32": Number(24, -149, math.ldexp((1 << 24) - 1, 104)),
-    "float64": Number(53, -1074, math.ldexp((1 << 53) - 1, 971)),
-}
+def _number(dtype: str) -> Number:
+    d = DTYPES[dtype]
+    most = math.ldexp((2 << d.mantissa) - 1, d.bias - d.mantissa)
+    return Number(d.mantissa + 1, 1 - d.bias - d.mantissa, most)
+
+
+_NUMBERS = {dtype: _number(dtype) for dtype in ("float16", "bfloat16", "float32", "float64")}
+FP16, BF16 = _NUMBERS["float16"], _NUMBERS["bfloat16"]
 
 # id -> the bits it may be given; None: it takes no number.
 _BITS: dict[str, range | None] = {

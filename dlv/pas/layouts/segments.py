@@ -10,34 +10,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dlv.dtypes import DTYPES
 from dlv.errors import Damaged, NewerFormat
 from dlv.kinds import Bytes, Raw
 
 Words = NDArray[Any]  # little-endian unsigned words of 1, 2, 4 or 8 bytes
 
 # dtype -> (bytes per word, words per element); `raw:<name>` is opaque and not in here.
-WORDS = {
-    "bool": (1, 1),
-    "int8": (1, 1),
-    "int16": (2, 1),
-    "int32": (4, 1),
-    "int64": (8, 1),
-    "uint8": (1, 1),
-    "uint16": (2, 1),
-    "uint32": (4, 1),
-    "uint64": (8, 1),
-    "float16": (2, 1),
-    "float32": (4, 1),
-    "float64": (8, 1),
-    "bfloat16": (2, 1),
-    "float8_e4m3": (1, 1),
-    "float8_e5m2": (1, 1),
-    "float8_e4m3fnuz": (1, 1),
-    "float8_e5m2fnuz": (1, 1),
-    "float8_e8m0": (1, 1),
-    "complex64": (4, 2),
-    "complex128": (8, 2),
-}
+WORDS = {name: (d.word, d.bytes // d.word) for name, d in DTYPES.items()}
 OPAQUE = "raw:"
 
 # Planes are cut at multiples of this many words: what is coded and decoded at a time.

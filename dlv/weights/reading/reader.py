@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 import dlv.weights.arrays as arrays
 import dlv.weights.reading.approximation as approximation
-from dlv.adapters.checkpoint import ITEM_BYTES
+from dlv.dtypes import ITEM_BYTES
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.kinds import Array, Raw
 from dlv.pas.layouts.segments import SEGMENT, words_of

@@ -27,7 +27,7 @@ Y = np.arange(10) % 3
 
 
 def opened(path: object, *, wanted: list[Wanted] = ONE, **said: Any) -> Data:
-    return open_data(str(path), Settings.of(said), wanted)
+    return open_data(str(path), Settings.from_table(said), wanted)
 
 
 def rows_of(found: Data, name: str = "x", size: int = 4) -> Array:
@@ -120,10 +120,8 @@ class TestArchives:
         path = saved(tmp_path / "d.npz", "stored", x=X, y=names)
         found = opened(path)
         assert found.classes == ("ant", "bee", "cat")
-        assert not found.told
         assert labels_of(found).tolist() == [2, 0, 1, 2, 0, 1, 0, 0, 1, 2]
         found = opened(path, classes=["bee", "cat", "ant", "dog"])
-        assert found.told
         assert labels_of(found).tolist()[:3] == [1, 2, 0]
         with pytest.raises(UsageError, match=r"row 2 of y in d\.npz has an unknown label") as error:
             labels_of(opened(path, classes=["cat", "ant"]), 10)
@@ -330,7 +328,7 @@ class TestPreparation:
 
     def test_unknown_settings(self) -> None:
         with pytest.raises(UsageError, match=r"no setting data\.sclae") as error:
-            Settings.of({"sclae": 2})
+            Settings.from_table({"sclae": 2})
         assert error.value.did_you_mean[0] == "data.scale"
 
 

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlv.adapters.hdf5 import bytes as hdf5_bytes
 from dlv.adapters.hdf5 import file as hdf5
-from dlv.adapters.hdf5.bytes import Cursor, Limits, Memory, checksum
-from dlv.adapters.hdf5.chunks import fletcher32, unshuffle
-from dlv.adapters.hdf5.file import Contents
+from dlv.adapters.hdf5 import objects as hdf5_bytes
+from dlv.adapters.hdf5.file import Contents, fletcher32, unshuffle
+from dlv.adapters.hdf5.objects import Cursor, Limits, Memory, checksum
 from dlv.errors import Damaged, DlvError, NewerFormat, UnsafeInput, UsageError
 
 h5py = pytest.importorskip("h5py")

@@ -12,7 +12,7 @@ import pytest
 from dlv.adapters.keras import files
 from dlv.adapters.keras.config import read_model
 from dlv.adapters.keras.graph import Graph
-from dlv.adapters.keras.joins import converter
+from dlv.adapters.keras.rules.table import converter
 from dlv.adapters.keras.understood import Unsayable
 from dlv.adapters.keras.weights import Names
 from dlv.network.graph import Network

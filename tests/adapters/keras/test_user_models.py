@@ -11,7 +11,7 @@ import pytest
 
 import dlv.weights.arrays as arrays
 from dlv.adapters.checkpoint import Checkpoint
-from dlv.adapters.keras.writing.writer import save_network as write_keras
+from dlv.adapters.keras.writer import save_network as write_keras
 from dlv.errors import DlvError
 from dlv.evaluation import engines
 from dlv.network.agreement import distance

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from dlv.adapters.keras import files, h5, joins, weights
+from dlv.adapters.keras import files, h5, weights
 from dlv.adapters.keras.check import beside
-from dlv.adapters.keras.check.bare import bare
+from dlv.adapters.keras.check.bare import bare_configuration
 from dlv.adapters.keras.check.child import compared
+from dlv.adapters.keras.rules import table
 from dlv.adapters.keras.understood import Unsayable
 from tests.adapters.keras.comparing import filled, imported
 from tests.adapters.keras.user_models import MODELS
@@ -63,7 +64,7 @@ def test_the_first_layer_that_differs_is_named(
     x = keras.Input((4,))
     y = layers.Dense(4)(layers.ReLU(name="here")(layers.Dense(4, name="before")(x)))
     imported(filled(keras.Model(x, y)), path).close()
-    monkeypatch.setitem(joins.LAYERS, "ReLU", wrong)
+    monkeypatch.setitem(table.LAYERS, "ReLU", wrong)
     found = compared(path, files.FORMAT)
     assert (found["way"], found["first"]) == ("torch", "here")
 
@@ -131,7 +132,7 @@ def test_keras_gets_nothing_but_what_is_known() -> None:
             compile_config=BAD,
         )
     )
-    made = bare({**given, "compile_config": BAD})
+    made = bare_configuration({**given, "compile_config": BAD})
     assert names(made) == {"keras", "Sequential", "keras.layers", "Dense"}
     [layer] = made["config"]["layers"]
     assert layer["config"]["dtype"] == "float32"
@@ -155,5 +156,7 @@ def test_keras_gets_nothing_but_what_is_known() -> None:
     )
     for odd in odds:
         with pytest.raises(Unsayable):
-            bare(odd)
-    assert names(bare(model({**dense(), "module": "os"}))) == names(bare(model(dense())))
+            bare_configuration(odd)
+    assert names(bare_configuration(model({**dense(), "module": "os"}))) == names(
+        bare_configuration(model(dense()))
+    )

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlv.adapters.protobuf.numbers import packed_bytes, varints
 from dlv.adapters.protobuf.reader import (
     BYTES,
     FIXED32,
@@ -22,8 +21,10 @@ from dlv.adapters.protobuf.reader import (
     Schema,
     Span,
     message,
+    packed_bytes,
     signed,
     signed32,
+    varints,
 )
 from dlv.adapters.source import Source
 from dlv.errors import Damaged, DlvError, UnsafeInput

@@ -23,8 +23,7 @@ from hypothesis import strategies as st
 
 from dlv.adapters.checkpoint import Adapter, Checkpoint, Tensor
 from dlv.adapters.torch import reader as adapter
-from dlv.adapters.torch.skeleton import MOST_LITERAL_BYTES
-from dlv.adapters.torch.tensors import DTYPES
+from dlv.adapters.torch.tensors import _MOST_OTHER_BYTES, DTYPES
 from dlv.errors import Damaged, DlvError, UnsafeInput, UsageError
 from tests.conformance.adapter import AdapterSuite
 from tests.hostile.pickles import (
@@ -168,7 +167,7 @@ def test_transposed_storage_is_no_literal(tmp_path: Path) -> None:
 
 
 def test_too_many_literal_bytes(tmp_path: Path) -> None:
-    size = MOST_LITERAL_BYTES
+    size = _MOST_OTHER_BYTES
     data = archive(state_dict(tensor(held=storage("0", size // 4))), {"0": bytes(size)})
     checkpoint = opened(tmp_path, data)
     assert checkpoint.skeleton is None

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlv.adapters.archive import Entry
-from dlv.adapters.checkpoint import ITEM_BYTES
 from dlv.adapters.source import Source
 from dlv.adapters.torch.pickles import load
 from dlv.adapters.torch.tensors import DTYPES, STORAGES, Storages, is_tensor
+from dlv.dtypes import ITEM_BYTES
 from dlv.errors import UnsafeInput
 from tests.hostile.pickles import tensor
 

@@ -1,4 +1,4 @@
-"""dlv.adapters.torch.writer, read by the standard library's zipfile and unpickler."""
+"""dlv.adapters.torch.reader, read by the standard library's zipfile and unpickler."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.torch import reader as torch
-from dlv.adapters.torch import writer as torch_writer
+from dlv.adapters.torch import reader as torch_writer
 from dlv.errors import UsageError
 
 

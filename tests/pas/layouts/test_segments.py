@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from dlv.adapters.checkpoint import ITEM_BYTES
+from dlv.dtypes import ITEM_BYTES
 from dlv.errors import NewerFormat
 from dlv.pas.layouts import segments
 from dlv.pas.layouts.registry import layout_of

@@ -10,16 +10,16 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from dlv.adapters.keras.activations import NAMES, name_of
 from dlv.adapters.keras.config import MODELS, is_model
-from dlv.adapters.keras.joins import FUNCTIONS, LAYERS
+from dlv.adapters.keras.rules.activations import NAMES, name_of
+from dlv.adapters.keras.rules.table import FUNCTIONS, LAYERS
 from dlv.adapters.keras.understood import MODEL, OF_TRAINING, Unsayable, policy
 
 _OPERATIONS = re.compile(r"keras\.src\.ops\.[a-z]{1,20}")
 _IN_CALLS = ("__keras_tensor__", "__slice__")
 
 
-def bare(data: Mapping[str, Any]) -> dict[str, Any]:
+def bare_configuration(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the bare model configuration; raise Unsayable for anything else in it."""
     kind, config = data.get("class_name"), data.get("config")
     if isinstance(config, list):
@@ -33,7 +33,7 @@ def bare(data: Mapping[str, Any]) -> dict[str, Any]:
         if key == "dtype":
             made[key] = policy(config)
         elif key == "layers":
-            made[key] = [_layer(item) for item in value]
+            made[key] = [_bare_layer(item) for item in value]
         else:
             made[key] = _plain(value)
     functional = kind != "Sequential"
@@ -42,15 +42,15 @@ def bare(data: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"class_name": name, "config": made}
     if "module" in data:
         found |= {"module": module, "registered_name": name if functional else None}
-    return _called(found, data)
+    return _with_calls(found, data)
 
 
-def _layer(data: Any) -> dict[str, Any]:
+def _bare_layer(data: Any) -> dict[str, Any]:
     if not is_model(data):
         raise Unsayable("it has a layer without settings")
     kind = data["class_name"]
     if kind in MODELS:
-        return bare(data)
+        return bare_configuration(data)
     config = data["config"]
     if not isinstance(config, dict):
         raise Unsayable(f"{kind!r:.40} has no settings")
@@ -74,25 +74,25 @@ def _layer(data: Any) -> dict[str, Any]:
             if made[key] not in (*NAMES, "linear"):
                 raise Unsayable(f"the activation {made[key]!r:.40}")
         elif key == "layer":
-            made[key] = _layer(value)
+            made[key] = _bare_layer(value)
         else:
             made[key] = _plain(value)
     found = {"class_name": kind, "config": made}
     if "module" in data:
         found["module"] = module if function else "keras.layers"
         found["registered_name"] = kind if function else None
-    return _called(found, data)
+    return _with_calls(found, data)
 
 
-def _called(made: dict[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
+def _with_calls(settings: dict[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
     """With the name and the calls of a layer, where there are any."""
     for key in ("name", "inbound_nodes"):
         if key in data:
-            made[key] = _plain(data[key], calls=True)
+            settings[key] = _plain(data[key], calls=True)
     built = data.get("build_config")
     if isinstance(built, dict) and "input_shape" in built:
-        made["build_config"] = {"input_shape": _plain(built["input_shape"])}
-    return made
+        settings["build_config"] = {"input_shape": _plain(built["input_shape"])}
+    return settings
 
 
 def _plain(value: Any, *, calls: bool = False) -> Any:

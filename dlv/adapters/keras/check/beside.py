@@ -45,11 +45,11 @@ def held_against(opened: Checkpoint, path: Path, format_: str) -> Verdict:
     if long is not None:
         return Verdict(note=f"its network was not compared with Keras: {long}")
     if network.id not in _FOUND:
-        _FOUND[network.id] = _asked(path, format_)
+        _FOUND[network.id] = _ask(path, format_)
     return _FOUND[network.id]
 
 
-def _asked(path: Path, format_: str) -> Verdict:
+def _ask(path: Path, format_: str) -> Verdict:
     command = children.python("dlv.adapters.keras.check.child", str(path.absolute()), format_)
     try:
         done = children.run(

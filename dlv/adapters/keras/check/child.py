@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def compared(path: Path, format_: str) -> dict[str, Any]:
-    """What differs first, on either batch and by any engine; `compared` where nothing does."""
+    """The first difference, on either batch and by any engine; `compared` if there is none."""
     opener = files if format_ == files.FORMAT else h5
     opened = opener.open(str(path))
     try:
@@ -60,11 +60,11 @@ def compared(path: Path, format_: str) -> dict[str, Any]:
         opened.close()
     model = _keras_model(path, format_)
     for seed, (rows, length) in enumerate(_BATCHES):
-        given = _given(network, rows, length, seed)
-        wanted = _listed(model(_as_asked(model, list(given.values())), training=False))
+        given = _example_inputs(network, rows, length, seed)
+        wanted = _listed(model(_as_arguments(model, list(given.values())), training=False))
         names = [f"output {place}" for place in range(len(wanted))]
         numbers = dict(zip(names, map(_numbers, wanted), strict=True))
-        for way, results in _ways(network, held, given):
+        for way, results in _results_by_engine(network, held, given):
             got = {names[place]: value for place, value in results.items()}
             off = differing(names, got, numbers, TOLERANCE)
             if off is not None:
@@ -78,7 +78,9 @@ def _keras_model(path: Path, format_: str) -> Any:
     keras: Any = require("keras", "keras")
     config = (files.configuration if format_ == files.FORMAT else h5.configuration)(str(path))
     if format_ == files.FORMAT:
-        model = keras.saving.deserialize_keras_object(bare.bare(config), safe_mode=True)
+        model = keras.saving.deserialize_keras_object(
+            bare.bare_configuration(config), safe_mode=True
+        )
         with tempfile.TemporaryDirectory() as folder:
             weights = Path(folder, "model.weights.h5")
             if files.unpack_weights(str(path), weights):
@@ -87,7 +89,7 @@ def _keras_model(path: Path, format_: str) -> Any:
     legacy: Any = require("keras.src.legacy.saving.legacy_h5_format", "keras")
     saving: Any = require("keras.src.legacy.saving.saving_utils", "keras")
     h5py: Any = require("h5py", "keras")
-    model = saving.model_from_config(bare.bare(config))
+    model = saving.model_from_config(bare.bare_configuration(config))
     with h5py.File(path) as file:
         legacy.load_weights_from_hdf5_group(file["model_weights"], model)
     return model
@@ -97,7 +99,7 @@ def _array(tensor: Any) -> Array:
     return np.frombuffer(bytes(tensor.read()), np.dtype(tensor.dtype)).reshape(tensor.shape)
 
 
-def _given(network: Network, rows: int, length: int, seed: int) -> dict[str, Array]:
+def _example_inputs(network: Network, rows: int, length: int, seed: int) -> dict[str, Array]:
     """Numbers for the inputs; of every second batch the last steps are zeros, as if padded."""
     limits = dict(rows_of(network))
     floats: dict[str, int] = {}
@@ -117,20 +119,20 @@ def _given(network: Network, rows: int, length: int, seed: int) -> dict[str, Arr
     return found
 
 
-def _ways(
-    network: Network, held: Mapping[str, Array], given: Mapping[str, Array]
+def _results_by_engine(
+    network: Network, held: Mapping[str, Array], inputs: Mapping[str, Array]
 ) -> Iterator[tuple[str, dict[int, Array]]]:
-    """What every engine that runs it gives, by the place of the output."""
+    """Yield (engine, outputs by position) of every engine that runs the network."""
     # What an engine does not run, it refuses when it is asked to.
     with contextlib.suppress(Exception):
-        yield "torch", dict(enumerate(_torch(network, held, given)))
+        yield "torch", dict(enumerate(_torch(network, held, inputs)))
     with contextlib.suppress(Exception):
-        yield "numpy", dict(numpy_outputs(network, held.__getitem__, given))
-    yield "onnxruntime", dict(onnxruntime_outputs(network, held, {}, given))
+        yield "numpy", dict(numpy_outputs(network, held.__getitem__, inputs))
+    yield "onnxruntime", dict(onnxruntime_outputs(network, held, {}, inputs))
 
 
 def _torch(
-    network: Network, held: Mapping[str, Array], given: Mapping[str, Array]
+    network: Network, held: Mapping[str, Array], inputs: Mapping[str, Array]
 ) -> Sequence[Array]:
     if importlib.util.find_spec("torch") is None:
         return ()
@@ -139,12 +141,12 @@ def _torch(
     tensors = {name: torch.from_numpy(value.copy()) for name, value in held.items()}
     module = build(network, tensors, {}).eval()
     with torch.no_grad():
-        found = module(*(torch.from_numpy(value) for value in given.values()))
+        found = module(*(torch.from_numpy(value) for value in inputs.values()))
     return [each.numpy() for each in (found if isinstance(found, tuple) else (found,))]
 
 
 def _first(
-    model: Any, network: Network, held: Mapping[str, Array], given: Mapping[str, Array]
+    model: Any, network: Network, held: Mapping[str, Array], inputs: Mapping[str, Array]
 ) -> str | None:
     """The first layer from which on the two differ."""
     keras: Any = require("keras", "keras")
@@ -156,8 +158,8 @@ def _first(
                 ports[layer.name] = (own[-1].name, 0)
         layers = [layer for layer in model.layers if layer.name in ports]
         inner = keras.Model(model.inputs, [layer.output for layer in layers])
-        wanted = _listed(inner(_as_asked(inner, list(given.values())), training=False))
-        got = _torch(replace(network, outputs=tuple(ports.values())), held, given)
+        wanted = _listed(inner(_as_arguments(inner, list(inputs.values())), training=False))
+        got = _torch(replace(network, outputs=tuple(ports.values())), held, inputs)
         names = [layer.name for layer in layers]
         ours = dict(zip(names, got, strict=True))
         off = differing(names, ours, dict(zip(names, map(_numbers, wanted), strict=True)))
@@ -169,9 +171,9 @@ def _below(name: str, layer: str) -> bool:
     return name.startswith(f"{layer}.")
 
 
-def _as_asked(model: Any, given: list[Any]) -> Any:
-    """In the form in which the model wants its inputs."""
-    return given if len(model.inputs) > 1 else given[0]
+def _as_arguments(model: Any, inputs: list[Any]) -> Any:
+    """The inputs as the model takes them: a list, or the only one."""
+    return inputs if len(model.inputs) > 1 else inputs[0]
 
 
 def _listed(value: Any) -> list[Any]:

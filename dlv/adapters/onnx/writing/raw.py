@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dlv.adapters.protobuf.reader as protobuf
-from dlv.adapters.checkpoint import ITEM_BYTES
 from dlv.adapters.onnx.graph import NARROW, Graph, Item, Value
 from dlv.adapters.onnx.messages import Array, Encoded, Plain
 from dlv.adapters.onnx.operators import form, misfit
@@ -16,6 +15,7 @@ from dlv.adapters.onnx.results import body_types, result_types
 from dlv.adapters.onnx.writing.aten import aten
 from dlv.adapters.onnx.writing.source import argument, dialect
 from dlv.canonical import NON_FINITE, float_of
+from dlv.dtypes import ITEM_BYTES
 from dlv.errors import UsageError
 from dlv.network.fields import shape as checked_shape
 from dlv.network.graph import Node

@@ -1,1 +1,0 @@
-"""Keras files written from networks; `writer` is the way in."""

@@ -1,1 +1,0 @@
-"""Metrics that trainers write as text: JSON lines, CSV and trainer_state.json become series."""

@@ -1,1 +1,0 @@
-"""`.npy` and `.npz` files; objects in them are never loaded."""
