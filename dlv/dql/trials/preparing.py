@@ -23,10 +23,9 @@ from dlv.training import checkpoints
 from dlv.training import config as configs
 from dlv.training.config import TRAINER, Config, Setting, trial_id
 from dlv.training.ledger import sampling
-from dlv.training.ledger.claims import NewTrial
-from dlv.training.ledger.ledger import Ledger
+from dlv.training.ledger.ledger import Ledger, NewTrial
 from dlv.training.ledger.results import RunView, TrialView
-from dlv.training.ledger.sampling import Suggesting, Told
+from dlv.training.ledger.sampling import Suggesting, TriedPoint
 from dlv.training.ledger.space import (
     Choices,
     Dimension,
@@ -434,7 +433,9 @@ class Picking:
         chosen = self.preparing.work.sampling
         found: list[Planned] = []
         for place, space in enumerate(self.preparing.spaces):
-            told = [Told(point, self._value(views[name])) for point, name in self.asked[place]]
+            told = [
+                TriedPoint(point, self._value(views[name])) for point, name in self.asked[place]
+            ]
             size = min(chosen.batch, (chosen.n or 0) - len(told))
             if size > 0:
                 suggesting = Suggesting(space, chosen.direction or "min", chosen.seed)
