@@ -87,7 +87,7 @@ HOMES = {
     "transformers": "integrations/transformers.py",
     "keras": "integrations/keras.py adapters/keras/check/",
     "onnxruntime": "evaluation/engines.py evaluation/imported.py adapters/engine_runs.py",
-    "matplotlib": "report/picture.py",
+    "matplotlib": "report/curve_charts.py",
     "optuna": "training/ledger/sampling.py",
     "ray": "training/workers/ray_pool.py",
     "tensorboard": "events/",

@@ -71,9 +71,9 @@ def run(
     for note in found.notes:
         call.output.warn(note)
     if found.reading is not None:
-        import dlv.views.bounds as bounds
+        import dlv.views.values as values
 
-        read = bounds.planes_read(found.reading)
+        read = values.planes_read(found.reading)
         if found.reading.exact:
             call.output.message(f"the weights are exact: {read}")
         else:

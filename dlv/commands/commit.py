@@ -63,7 +63,7 @@ def run(
     if not (message or "").strip():
         raise UsageError("a version needs a message", hint="dlv commit -m 'What was done'")
     # Nothing is computed here that its threads could share, and to start them takes time.
-    import dlv.views.committed as view
+    import dlv.views.versions as view
 
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     columns = {"step": given.pop("log_step"), "time": given.pop("log_time")}

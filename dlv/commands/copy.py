@@ -74,7 +74,7 @@ def run(
             f"{'--seed' if seed is not None else '--all'} needs an edit",
             hint="--set conv1.out=64, --delete, --insert, --replace, --slice or --rename",
         )
-    import dlv.views.derivation as view
+    import dlv.views.derived as view
 
     with call.progress("writing") as bar:
         import dlv.versions.copying as copying
@@ -112,7 +112,7 @@ def run(
             [Column("path", least=20), "bytes", "hash"],
             [[w.path, Bytes(w.bytes), Id(w.hash)] for w in made.written],
         ),
-        *(view.blocks(made, everything) if made.network is not None else ()),
+        *(view.copy_blocks(made, everything) if made.network is not None else ()),
     ]
     call.output.emit(
         "copy",
@@ -122,7 +122,7 @@ def run(
             "folder": str(made.folder.resolve()),
             "written": [{"path": w.path, "bytes": w.bytes, "hash": w.hash} for w in made.written],
             "unchanged": made.unchanged,
-            **(view.record(made) if made.network is not None else {}),
+            **(view.copy_record(made) if made.network is not None else {}),
         },
         *blocks,
         ids=[w.path for w in made.written],

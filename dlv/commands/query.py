@@ -110,7 +110,7 @@ def run(
 
 def _saved(call: Invocation, show: str | None, forget: str | None) -> None:
     import dlv.dql.saved as saved
-    import dlv.views.outcomes as view
+    import dlv.views.queried as view
 
     if show is not None:
         found = [saved.show(call.repository, show)]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from dlv.dql.outcome import Outcome
     from dlv.training.ledger.progress import Progress
-    from dlv.views.outcomes import Shown
+    from dlv.views.queried import Shown
 
 STREAMED = ("jsonl", "csv", "ids")
 HISTORY = "query-history"
@@ -58,7 +58,7 @@ class Session:
         """
         import dlv.dql.execute as execute
         import dlv.metadata.known_names as known_names
-        import dlv.views.outcomes as view
+        import dlv.views.queried as view
 
         call, found = self.call, 0
         named = known_names.saved_query(
