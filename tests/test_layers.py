@@ -59,7 +59,6 @@ SHARED_BY_COMMANDS = {
     "dlv.commands.shared.invocation",
     "dlv.commands.shared.planning",
     "dlv.commands.shared.asking",
-    "dlv.commands.shared.query_text",
 }
 
 # Third-party names and the only places that may import them (a folder ends with a slash).

@@ -8,10 +8,9 @@ from typing import Any
 
 import click
 
-from dlv.commands.shared.asking import Session
+from dlv.commands.shared.asking import Session, typed
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, chosen, command, option
-from dlv.commands.shared.query_text import typed
 from dlv.errors import UsageError
 from dlv.terminal.output import Line, Verbatim
 from dlv.terminal.table import Text

@@ -23,7 +23,7 @@ import dlv.recovery.compare as comparing
 import dlv.recovery.superseded as superseded
 import dlv.repository.ballast as ballast
 import dlv.repository.quarantine as quarantine
-import dlv.training.trials as trials
+import dlv.training.trial_files as trials
 import dlv.upkeep.mark as finding
 import dlv.upkeep.mark as marking
 import dlv.upkeep.restoring as restoring

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dlv.evaluation.answers import Confusion, Evaluation
-from dlv.evaluation.evaluate import Evaluated, Told, level_record
+from dlv.evaluation.answers import Confusion, Evaluation, Progress
+from dlv.evaluation.evaluate import Evaluated, level_record
 from dlv.terminal.output import Block, Heading, Output
 from dlv.terminal.table import (
     Bytes,
@@ -63,9 +63,10 @@ def warnings(found: Evaluated) -> Iterator[str]:
             yield f"{each.version}: guaranteed if whoever made the bounds is honest"
 
 
-def watched(told: Told) -> str:
+def watched(progress: Progress) -> str:
     """What the progress bar says beside the rows."""
-    return f"{100 * told.done / max(told.rows, 1):.0f} %, {told.bytes_read / 1e6:.1f} MB read"
+    share = 100 * progress.done / max(progress.rows, 1)
+    return f"{share:.0f} %, {progress.bytes_read / 1e6:.1f} MB read"
 
 
 def _record(found: Evaluation) -> dict[str, Any]:

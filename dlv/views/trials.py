@@ -12,7 +12,7 @@ from dlv.canonical import timestamp
 from dlv.terminal.output import Block, Fields
 from dlv.terminal.table import Cell, Column, Count, Id, Number, Table, Text, Time, escape
 from dlv.training.ledger.progress import GROUPS, Course, News, Progress, group
-from dlv.training.ledger.results import RunView, TrialResult
+from dlv.training.ledger.results import RunView, TrialView
 from dlv.training.workers.owners import Owner, dead
 
 WORDS = {"ready": "to do"}
@@ -69,10 +69,10 @@ def best(progress: Progress, sparkline: Sparkline) -> tuple[list[str], list[list
     heads = ["trial", "model", "varied", "step", escape(progress.metric), "course"]
     return heads, [
         [
-            f"#{each.ordinal}",
-            escape(each.label),
-            assignments(each.varied),
-            f"{each.step:,}",
+            f"#{each.trial.ordinal}",
+            escape(each.trial.label),
+            assignments(each.trial.varied),
+            f"{each.trial.step:,}",
             f"{each.value:.4g}",
             sparkline(each.values, 20),
         ]
@@ -111,11 +111,11 @@ def standing(progress: Progress) -> dict[str, Any]:
 
 def _course(each: Course) -> dict[str, Any]:
     return {
-        "trial": each.trial,
-        "ordinal": each.ordinal,
-        "model": each.label,
-        "varied": dict(each.varied),
-        "step": each.step,
+        "trial": each.trial.trial,
+        "ordinal": each.trial.ordinal,
+        "model": each.trial.label,
+        "varied": dict(each.trial.varied),
+        "step": each.trial.step,
         "value": each.value,
     }
 
@@ -191,7 +191,7 @@ def run_record(run: RunView) -> dict[str, Any]:
 
 def one_run(
     run: RunView,
-    results: Sequence[TrialResult],
+    results: Sequence[TrialView],
     curves: Callable[[str], Mapping[str, Sequence[tuple[int, float]]]],
     sparkline: Sparkline | None,
 ) -> tuple[dict[str, Any], list[Block]]:
@@ -239,7 +239,7 @@ def _heading(run: RunView) -> Iterator[Block]:
 
 
 def one_trial(
-    each: TrialResult,
+    each: TrialView,
     curves: Mapping[str, Sequence[tuple[int, float]]],
     folder: Path,
     sparkline: Sparkline | None,
@@ -271,14 +271,14 @@ def one_trial(
     return {"trial": {**trial_record(each, curves), "folder": str(folder)}}, blocks
 
 
-def _why(each: TrialResult) -> str | None:
+def _why(each: TrialView) -> str | None:
     """For a failure the last line of what was said; the rest is in JSON and in output.txt."""
     text = each.why or (f"not reproducible: {each.unlike}" if each.unlike else "")
     return text or None
 
 
 def trial_record(
-    each: TrialResult, curves: Mapping[str, Sequence[tuple[int, float]]]
+    each: TrialView, curves: Mapping[str, Sequence[tuple[int, float]]]
 ) -> dict[str, Any]:
     return {
         "rank": each.rank,

@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 
 import dlv.recovery.rebuild as rebuilding
-import dlv.training.trials as store_of
+import dlv.training.trial_files as store_of
 import dlv.upkeep.check as check
 import dlv.upkeep.collect as collecting
 from dlv.errors import StorageError
 from dlv.repository.handle import Repository
-from dlv.training.ledger.ledger import Claim, Ledger, NewTrial, Owner
+from dlv.training.ledger.ledger import Claim, Ledger, NewTrial
 from dlv.training.ledger.settling import Budget
+from dlv.training.workers.owners import Owner
 from dlv.upkeep.collect import unneeded_trials
 
 NAMES = [f"{n}" * 64 for n in range(3)]
