@@ -39,7 +39,7 @@ from dlv.training.checkpoints import Checkpoint
 from dlv.training.config import resolve
 from dlv.training.trainers.interface import Readers
 from dlv.training.trial_files import TrialFiles
-from dlv.training.workers.recording import Recorder
+from dlv.training.workers.slices import Recorder
 
 DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits"
 EPOCHS, BATCH, RATE = 3, 48, 0.05

@@ -17,11 +17,9 @@ import numpy as np
 
 from benchmarks.plans.bound import lower_bound
 from benchmarks.plans.generated import repository
-from dlv.pas.plan import make_plan
-from dlv.pas.replan import replan
+from dlv.pas.plan import make_plan, replan
 from dlv.pas.solvers import compiled, spt
-from dlv.pas.storage_graph import SCHEMES, Scheme, StorageGraph
-from dlv.pas.storage_plan import StoragePlan, budgets_of
+from dlv.pas.storage_graph import SCHEMES, Scheme, StorageGraph, StoragePlan, budgets_of
 
 SNAPSHOTS, LAYERS = 10, 16
 

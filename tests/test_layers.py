@@ -59,7 +59,6 @@ SHARED_BY_COMMANDS = {
     "dlv.commands.shared.invocation",
     "dlv.commands.shared.planning",
     "dlv.commands.shared.asking",
-    "dlv.commands.shared.query_text",
 }
 
 # Third-party names and the only places that may import them (a folder ends with a slash).
@@ -88,7 +87,7 @@ HOMES = {
     "transformers": "integrations/transformers.py",
     "keras": "integrations/keras.py adapters/keras/check/",
     "onnxruntime": "evaluation/engines.py evaluation/imported.py adapters/engine_runs.py",
-    "matplotlib": "report/picture.py",
+    "matplotlib": "report/curve_charts.py",
     "optuna": "training/ledger/sampling.py",
     "ray": "training/workers/ray_pool.py",
     "tensorboard": "events/",

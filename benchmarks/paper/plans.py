@@ -12,8 +12,7 @@ from typing import Any
 from benchmarks.storage.corpora import Corpus
 from benchmarks.storage.stores import DLV, run
 from dlv.pas.plan import make_plan
-from dlv.pas.storage_graph import StorageGraph, read_problem
-from dlv.pas.storage_plan import StoragePlan
+from dlv.pas.storage_graph import StorageGraph, StoragePlan, read_problem
 
 ALGORITHMS = {"LAST": "last", "PAS-MT": "mt", "PAS-PT": "pt", "best": "best"}
 # Limits on every snapshot's recreation, as multiples of the fastest possible.

@@ -38,8 +38,7 @@ from dlv.kinds import Longs
 from dlv.pas.solvers.best import usual_price
 from dlv.pas.solvers.instance import Instance, by, joined, prices_of
 from dlv.pas.solvers.mst import arborescence
-from dlv.pas.storage_graph import Budgets, Scheme, StorageGraph
-from dlv.pas.storage_plan import StoragePlan
+from dlv.pas.storage_graph import Budgets, Scheme, StorageGraph, StoragePlan
 
 Doubles = NDArray[np.float64]
 

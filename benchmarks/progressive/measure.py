@@ -147,7 +147,7 @@ class Point:
 
 
 @dataclass
-class Told:
+class Verdicts:
     """An evaluation held against the whole weights: its levels, and labels that are wrong."""
 
     points: list[Point]
@@ -164,7 +164,7 @@ class Told:
         return max(reached, default=0.0)
 
 
-def told(committed: Committed, rows: str, x: Array, top_k: int = 1, **asked: Any) -> Told:
+def told(committed: Committed, rows: str, x: Array, top_k: int = 1, **asked: Any) -> Verdicts:
     """A progressive evaluation, its labels held against torch's from the whole weights."""
     begun = time.perf_counter()
     with counted() as reader:
@@ -181,7 +181,7 @@ def told(committed: Committed, rows: str, x: Array, top_k: int = 1, **asked: Any
         for level in found.levels
     ]
     wrong = wrong_labels(committed, found, x, strict=bool(asked.get("strict")))
-    return Told(
+    return Verdicts(
         *(points, wrong, count, found.fallback, seconds, found.bytes_read),
         reader=reader,
     )

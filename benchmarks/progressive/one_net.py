@@ -9,7 +9,7 @@ import zstandard
 import dlv.weights.bounds as bounds
 from benchmarks.progressive import goals, measure, paper, times
 from benchmarks.progressive.goals import Verdict
-from benchmarks.progressive.measure import Committed, Told, told
+from benchmarks.progressive.measure import Committed, Verdicts, told
 from benchmarks.storage.models import Model
 from dlv.evaluation.model import Model as Stored
 from dlv.pas.layouts.fixed import Fixed
@@ -59,7 +59,7 @@ def measured(committed: Committed, verdicts: list[Verdict], *, timed: bool) -> d
     return found
 
 
-def by_dlv(committed: Committed) -> dict[str, Told]:
+def by_dlv(committed: Committed) -> dict[str, Verdicts]:
     """Progressive evaluations of the test rows, by reference, and with the first five classes."""
     test, x = committed.test(), committed.data.test_x
     ways = {"f64": told(committed, test, x, progressive="guaranteed")}
@@ -72,7 +72,7 @@ def by_dlv(committed: Committed) -> dict[str, Told]:
     return ways
 
 
-def as_json(each: Told) -> dict[str, Any]:
+def as_json(each: Verdicts) -> dict[str, Any]:
     return {
         "levels": [vars(point) for point in each.points],
         "wrong": each.wrong,
@@ -83,7 +83,7 @@ def as_json(each: Told) -> dict[str, Any]:
     }
 
 
-def print_levels(way: str, each: Told) -> None:
+def print_levels(way: str, each: Verdicts) -> None:
     for point in each.points:
         print(
             f"  dlv, {way:<7}{100 * point.determined:>7.2f} % told from {100 * point.share:6.2f} %"
@@ -95,7 +95,7 @@ def print_levels(way: str, each: Told) -> None:
     print(f"  dlv, {way:<7}{each.wrong} wrong; {each.reader.once} bytes of packs read")
 
 
-def least_bytes(net: str, way: str, each: Told, whole: int, verdicts: list[Verdict]) -> None:
+def least_bytes(net: str, way: str, each: Verdicts, whole: int, verdicts: list[Verdict]) -> None:
     """Rows told before the last level must have cost less than all of the weights."""
     partial = [point for point in each.points if point.share < 1 and point.determined > 0]
     if partial:

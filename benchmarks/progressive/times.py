@@ -11,8 +11,9 @@ import dlv.weights.bounds as bounds
 from benchmarks.progressive.measure import Committed, ratio
 from dlv.adapters.data.columns import Held
 from dlv.adapters.data.sets import Data
-from dlv.evaluation import plain
+from dlv.evaluation import evaluate as plain
 from dlv.evaluation.answers import Settings
+from dlv.evaluation.data import Rows
 from dlv.evaluation.model import Model
 from dlv.evaluation.progressive import (
     depths_of,
@@ -22,7 +23,6 @@ from dlv.evaluation.progressive import (
     progressive,
     suffix_of,
 )
-from dlv.evaluation.rows import Rows
 from dlv.network.bounds.interval import Balls, certain
 from dlv.network.forward import Forward
 from dlv.network.suffix.radius import Read, SuffixBalls
@@ -72,7 +72,7 @@ def _progressive(given: Given) -> None:
 
 def _plain(given: Given) -> None:
     x, _, model = given
-    plain.evaluate(model, _rows(model, x), plain.Options(precision="float64"))
+    plain.evaluate_fully(model, _rows(model, x), plain.Options(precision="float64"))
 
 
 def _rows(model: Model, x: Array) -> Rows:

@@ -11,7 +11,7 @@ import dlv.repository.revisions as revisions
 from dlv.archiving.planning import Held
 from dlv.errors import DlvError, UsageError
 from dlv.metadata.database import Database
-from dlv.pas.storage_plan import Infeasible, budgets_of
+from dlv.pas.storage_graph import Infeasible, budgets_of
 
 _TIME = re.compile(r"^\s*(\d+(?:\.\d*)?|\.\d+)\s*(us|µs|ms|s|m|min|h)\s*$")
 _UNITS = {"us": 1, "µs": 1, "ms": 1e3, "s": 1e6, "m": 6e7, "min": 6e7, "h": 3.6e9}

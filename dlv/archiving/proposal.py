@@ -18,10 +18,8 @@ from dlv.archiving.tryouts import Matrices, Tryouts
 from dlv.canonical import dumps
 from dlv.metadata import storage
 from dlv.pas.footer import Encoding
-from dlv.pas.plan import Planned, make_plan
-from dlv.pas.replan import replan
-from dlv.pas.storage_graph import Scheme, StorageGraph
-from dlv.pas.storage_plan import MAX_DEPTH, Infeasible, StoragePlan
+from dlv.pas.plan import Planned, make_plan, replan
+from dlv.pas.storage_graph import MAX_DEPTH, Infeasible, Scheme, StorageGraph, StoragePlan
 from dlv.repository.handle import Repository
 from dlv.weights.bounds import pinned
 from dlv.weights.store import MatrixStore

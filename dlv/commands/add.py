@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,28 +27,25 @@ _MOST_SKIPPED = 10
         9: "a pickle, which could run any program; a file name that is not safe",
     },
 )
-@argument("given", metavar="PATH..", nargs=-1)
+@argument("paths", metavar="PATH..", nargs=-1)
 @option("--as", "role", type=click.Choice(_ROLES), help="What the files are; else by content.")
-@option("--network", "code", metavar="FILE.py:FACTORY", help="Run FACTORY for its network (torch).")
-@option("--input-shape", "shapes", multiple=True, metavar="SHAPE", help="For it, as in 1,1,28,28.")
-@option("--type", "format_", metavar="FORMAT", help="Their format, where it cannot be told.")
+@option("--network", metavar="FILE.py:FACTORY", help="Run FACTORY for its network (torch).")
+@option(
+    "--input-shape", "input_shapes", multiple=True, metavar="SHAPE", help="For it, as in 1,1,28,28."
+)
+@option("--type", "format", metavar="FORMAT", help="Their format, where it cannot be told.")
 @option("--step", type=int, metavar="N", help="Training step; else from the file or its name.")
 @option("--no-optimizer", is_flag=True, help="Leave out optimizer state (commit.optimizer).")
-@option("--log-step", metavar="COL", help="Column of a log that holds the step.")
-@option("--log-time", metavar="COL", help="Column of a log that holds the time.")
+@option("--log-step", "step_column", metavar="COL", help="Column of a log that holds the step.")
+@option("--log-time", "time_column", metavar="COL", help="Column of a log that holds the time.")
 @option("--remove", is_flag=True, help="Take the files out of the next version.")
 def run(
     call: Invocation,
-    given: tuple[str, ...],
-    role: str | None,
-    code: str | None,
-    shapes: tuple[str, ...],
-    format_: str | None,
-    step: int | None,
+    paths: tuple[str, ...],
+    network: str | None,
     no_optimizer: bool,
-    log_step: str | None,
-    log_time: str | None,
     remove: bool,
+    **given: Any,
 ) -> None:
     """Stage files for the next commit.
 
@@ -59,15 +56,15 @@ def run(
     --network takes the network from code: FACTORY is called without arguments and returns a
     torch module, which is traced with inputs of the shapes given, the batch first.
     """
-    if not given and code is None:
+    if not paths and network is None:
         raise UsageError("nothing was named", hint="dlv add . stages all of this folder")
     if remove:
-        if code is not None:
+        if network is not None:
             raise UsageError("--network and --remove exclude each other")
-        _remove(call, given)
+        _remove(call, paths)
         return
-    if code is not None and call.output.interactive:
-        call.output.message(f"running {code}, which takes some seconds")
+    if network is not None and call.output.interactive:
+        call.output.message(f"running {network}, which takes some seconds")
     with call.progress("reading") as bar:
         import dlv.versions.add as adding
         import dlv.versions.staging as staging
@@ -75,17 +72,12 @@ def run(
         added = adding.add(
             call.repository,
             call.directory,
-            given,
+            paths,
             staging.Request(
-                role=role,
-                format=format_,
-                step=step,
+                network=network,
                 optimizer="drop" if no_optimizer else call.config.get("commit.optimizer"),
-                network=code,
-                input_shapes=shapes,
-                step_column=log_step,
-                time_column=log_time,
                 progress=bar.advance,
+                **given,
             ),
         )
     shown = len(added.skipped) if call.verbose else _MOST_SKIPPED
@@ -100,10 +92,10 @@ def run(
     _emit(call, added.files, added.skipped)
 
 
-def _remove(call: Invocation, given: tuple[str, ...]) -> None:
+def _remove(call: Invocation, paths: tuple[str, ...]) -> None:
     import dlv.versions.add as adding
 
-    removed = adding.remove(call.repository, call.directory, given)
+    removed = adding.remove(call.repository, call.directory, paths)
     for path in removed.back:
         call.output.message(f"no longer staged: {path}")
     _emit(call, removed.marks, [], removed.back)

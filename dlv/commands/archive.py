@@ -107,11 +107,11 @@ def run(call: Invocation, refs: tuple[str, ...], **given: Any) -> None:
 def _bounds(call: Invocation, refs: tuple[str, ...], given: dict[str, Any]) -> None:
     if not given["bounds"]:
         raise UsageError("--calibration, --config and --set are for --bounds")
-    import dlv.views.bounded as bounded_view
+    import dlv.views.archive as view
 
     planning.alone("bounds", given, why="bounds are not planned", others=f"scheme {_PLANNING}")
     outcome = planning.make_bounds(call, refs, **{name: given[name] for name in _ROWS})
-    document, blocks = bounded_view.bounded(outcome)
+    document, blocks = view.bounded(outcome)
     call.output.emit("archive", document, *blocks)
     planning.tell_waiting(call, outcome.waiting)
 
@@ -122,7 +122,7 @@ def _lossy(call: Invocation, refs: tuple[str, ...], given: dict[str, Any]) -> No
         raise UsageError(
             "--scheme needs a version", hint=f"dlv archive --scheme {given['scheme']} lenet@latest"
         )
-    import dlv.views.lossy as lossy_view
+    import dlv.views.archive as view
 
     planning.alone("scheme", given, why="a scheme plans nothing", others=_PLANNING)
     with call.progress("round") as bar:
@@ -139,5 +139,5 @@ def _lossy(call: Invocation, refs: tuple[str, ...], given: dict[str, Any]) -> No
             )
             for reference in refs
         ]
-    document, blocks = lossy_view.children(made)
+    document, blocks = view.quantized(made)
     call.output.emit("archive", document, *blocks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -28,7 +29,7 @@ _FORMATS = {"safetensors": "safetensors", "npz": "npz", "pt": "pt", "torch": "pt
     },
 )
 @argument("reference", metavar="REF", complete="reference")
-@argument("given", metavar="[PATH..]", nargs=-1)
+@argument("paths", metavar="[PATH..]", nargs=-1)
 @option("--to", metavar="DIR", help="Write there instead of into the project's folder.")
 @option("--format", "format_", type=click.Choice(list(_FORMATS)), help="Write weights as this.")
 @option(
@@ -40,14 +41,7 @@ _FORMATS = {"safetensors": "safetensors", "npz": "npz", "pt": "pt", "torch": "pt
 @option("--no-weights", is_flag=True, help="Only the other files.")
 @option("-f", "--force", is_flag=True, help="Overwrite files whose content is kept nowhere.")
 def run(
-    call: Invocation,
-    reference: str,
-    given: tuple[str, ...],
-    to: str | None,
-    format_: str | None,
-    planes: int | None,
-    no_weights: bool,
-    force: bool,
+    call: Invocation, to: str | None, format_: str | None, no_weights: bool, **given: Any
 ) -> None:
     """Write files of a version as they were added.
 
@@ -62,27 +56,24 @@ def run(
         found = checkout.checkout(
             call.repository,
             checkout.Request(
-                reference=reference,
                 author=call.author,
                 here=call.directory,
                 opened=open_weights,
-                paths=given,
                 to=None if to is None else Path(to),
                 format=None if format_ is None else _FORMATS[format_],
                 weights=not no_weights,
-                planes=planes,
-                force=force,
                 jobs=call.jobs,
                 progress=bar.advance,
                 total=bar.expect,
+                **given,
             ),
         )
     for note in found.notes:
         call.output.warn(note)
     if found.reading is not None:
-        import dlv.views.bounds as bounds
+        import dlv.views.values as values
 
-        read = bounds.planes_read(found.reading)
+        read = values.planes_read(found.reading)
         if found.reading.exact:
             call.output.message(f"the weights are exact: {read}")
         else:

@@ -28,7 +28,14 @@ from dlv.errors import UsageError
 )
 @option("-m", "--message", aliases=["--commit_msg"], metavar="TEXT", help="What this version is.")
 @option("--name", aliases=["--model_name"], metavar="NAME", help="Name; else the parent's.")
-@option("--parent", multiple=True, metavar="REF", complete="reference", help="Instead of HEAD.")
+@option(
+    "--parent",
+    "parents",
+    multiple=True,
+    metavar="REF",
+    complete="reference",
+    help="Instead of HEAD.",
+)
 @option("--orphan", is_flag=True, help="A new model: no parent, nothing carried on from HEAD.")
 @option("--metrics", multiple=True, metavar="FILE", help="Final metrics: JSON, TOML or YAML.")
 @option("--tb", "folder", metavar="DIR", help="Curves of TensorBoard: all runs below DIR.")
@@ -43,19 +50,10 @@ from dlv.errors import UsageError
 def run(
     call: Invocation,
     message: str | None,
-    name: str | None,
-    parent: tuple[str, ...],
-    orphan: bool,
-    metrics: tuple[str, ...],
     folder: str | None,
-    logs: tuple[str, ...],
-    log_step: str | None,
-    log_time: str | None,
-    params: tuple[str, ...],
-    scheme: str | None,
-    allow_empty: bool,
     archive: bool | None,
     bounds: bool | None,
+    **given: Any,
 ) -> None:
     """Make a version of what is staged.
 
@@ -65,10 +63,10 @@ def run(
     if not (message or "").strip():
         raise UsageError("a version needs a message", hint="dlv commit -m 'What was done'")
     # Nothing is computed here that its threads could share, and to start them takes time.
-    import dlv.views.committed as view
+    import dlv.views.versions as view
 
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    columns = {"step": log_step, "time": log_time}
+    columns = {"step": given.pop("log_step"), "time": given.pop("log_time")}
     with call.progress("storing") as bar, contextlib.ExitStack() as stack:
         import dlv.versions.commit as committing
 
@@ -83,20 +81,16 @@ def run(
             committing.Request(
                 message=(message or "").strip(),
                 author=call.author,
-                name=name,
-                parents=parent,
-                orphan=orphan,
-                parameters=_parameters(params),
+                parameters=_parameters(given.pop("params")),
                 events=events,
-                logs=[(Path(call.directory, file), columns) for file in logs],
-                metrics=[Path(call.directory, file) for file in metrics],
-                allow_empty=allow_empty,
-                scheme=scheme,
+                logs=[(Path(call.directory, file), columns) for file in given.pop("logs")],
+                metrics=[Path(call.directory, file) for file in given.pop("metrics")],
                 usual_scheme=call.config.get("commit.scheme"),
                 recheck=call.config.get("commit.recheck"),
                 jobs=call.jobs,
                 progress=bar.advance,
                 total=bar.expect,
+                **given,
             ),
         )
     saved = None
@@ -117,13 +111,13 @@ def run(
     call.output.emit("commit", document, line, ids=[made.id])
 
 
-def _parameters(given: tuple[str, ...]) -> dict[str, Any]:
+def _parameters(items: tuple[str, ...]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    if not given:
+    if not items:
         return found
     import dlv.adapters.settings as settings
 
-    for item in given:
+    for item in items:
         key, equals, text = item.partition("=")
         if not equals or not key.strip():
             raise UsageError(f"`{item}` is not of the form K=V", hint="--param lr=0.1")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dlv.commands.shared.invocation import Invocation, open_weights
 from dlv.commands.shared.options import argument, command, option
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 @argument("directory", metavar="[DIR]", required=False)
 @option("--no-weights", is_flag=True, help="Only the other files.")
 @option("-f", "--force", is_flag=True, help="Even if NAME or a file is there already.")
-@option("--slice", "part", metavar="A..B", help="Only the layers from A to B.")
+@option("--slice", metavar="A..B", help="Only the layers from A to B.")
 @option("--delete", multiple=True, metavar="NODE", complete="layer", help="Take a layer out.")
 @option("--replace", multiple=True, metavar="NODE=T", help="Put T in the place of a layer.")
 @option("--insert", multiple=True, metavar="NODE=T", help="Put T behind NODE, or between A..B.")
-@option("--set", "set_", multiple=True, metavar="NODE.ATTR=V", help="Set an attribute: resize.")
+@option("--set", "set", multiple=True, metavar="NODE.ATTR=V", help="Set an attribute: resize.")
 @option("--rename", multiple=True, metavar="OLD=NEW", help="Give a layer another name.")
 @option("--seed", type=int, metavar="N", help="Of the weights that begin anew; 0 if not given.")
 @option("--all", "everything", is_flag=True, help="Report weights that are just copied, too.")
@@ -46,16 +46,9 @@ def run(
     reference: str,
     name: str,
     directory: str | None,
-    no_weights: bool,
     force: bool,
-    part: str | None,
-    delete: tuple[str, ...],
-    replace: tuple[str, ...],
-    insert: tuple[str, ...],
-    set_: tuple[str, ...],
-    rename: tuple[str, ...],
     seed: int | None,
-    everything: bool,
+    **given: Any,
 ) -> None:
     """Begin a new model with the files of a version.
 
@@ -70,19 +63,18 @@ def run(
     may then be a snapshot, such as lenet@1/100. The result is checked; what would not be sound
     is refused.
     """
+    weights, everything = not given.pop("no_weights"), given.pop("everything")
     instructions = None
-    if part is not None or delete or replace or insert or set_ or rename:
+    if any(given.values()) or given["slice"] is not None:
         import dlv.network.edits.instructions as instructing
 
-        instructions = instructing.Instructions(
-            part, delete, replace, insert, set_, rename, seed or 0
-        )
+        instructions = instructing.Instructions(**given, seed=seed or 0)
     elif seed is not None or everything:
         raise UsageError(
             f"{'--seed' if seed is not None else '--all'} needs an edit",
             hint="--set conv1.out=64, --delete, --insert, --replace, --slice or --rename",
         )
-    import dlv.views.derivation as view
+    import dlv.views.derived as view
 
     with call.progress("writing") as bar:
         import dlv.versions.copying as copying
@@ -95,7 +87,7 @@ def run(
                 here=call.directory,
                 opened=open_weights,
                 to=None if directory is None else Path(directory),
-                weights=not no_weights,
+                weights=weights,
                 force=force,
                 name=name,
                 progress=bar.advance,
@@ -120,7 +112,7 @@ def run(
             [Column("path", least=20), "bytes", "hash"],
             [[w.path, Bytes(w.bytes), Id(w.hash)] for w in made.written],
         ),
-        *(view.blocks(made, everything) if made.network is not None else ()),
+        *(view.copy_blocks(made, everything) if made.network is not None else ()),
     ]
     call.output.emit(
         "copy",
@@ -130,7 +122,7 @@ def run(
             "folder": str(made.folder.resolve()),
             "written": [{"path": w.path, "bytes": w.bytes, "hash": w.hash} for w in made.written],
             "unchanged": made.unchanged,
-            **(view.record(made) if made.network is not None else {}),
+            **(view.copy_record(made) if made.network is not None else {}),
         },
         *blocks,
         ids=[w.path for w in made.written],

@@ -70,8 +70,6 @@ def run(
         _activations(call, ref, planes, **given)
         return
     import dlv.views.description as view
-    import dlv.views.figures as figures
-    import dlv.views.version_record as record
 
     brief = layers or stats or matrix is not None
     with call.progress("read") as bar:
@@ -88,17 +86,17 @@ def run(
         )
     for note in found.notes:
         call.output.warn(note)
-    document = record.document(found) if matrix is None else record.matrix_document(found)
+    document = view.version_document(found) if matrix is None else view.matrix_document(found)
     ids = [found.version.id]
     if matrix is not None:
-        call.output.emit("desc", document, *figures.matrix(found, call.output), ids=ids)
+        call.output.emit("desc", document, *view.matrix_blocks(found, call.output), ids=ids)
     elif layers:
         call.output.emit("desc", document, *view.layers(found, call.output), ids=ids)
     elif stats:
-        import dlv.views.bounds as bounds
+        import dlv.views.values as values
 
-        read = bounds.reading_lines(list(found.readings.values()))
-        call.output.emit("desc", document, figures.statistics(found), *read, ids=ids)
+        read = values.reading_lines(list(found.readings.values()))
+        call.output.emit("desc", document, view.statistics_table(found), *read, ids=ids)
     else:
         blocks = view.whole(found, call.output, drawn=drawn, everything=everything)
         call.output.emit("desc", document, *blocks, ids=ids)
@@ -109,8 +107,7 @@ def _activations(call: Invocation, ref: str, planes: int | None, **given: Any) -
     import dlv.evaluation.activations as activations
     import dlv.processors as processors
     import dlv.versions.describe as describe
-    import dlv.views.activations as activations_view
-    import dlv.views.version_record as record
+    import dlv.views.description as view
 
     processors.bound_threads(call.environ)
     found = describe.describe(call.repository, ref)
@@ -123,6 +120,6 @@ def _activations(call: Invocation, ref: str, planes: int | None, **given: Any) -
         out=given["out"],
     )
     computed = activations.activations(call.repository, ref, request)
-    document = record.matrix_document(found) | activations_view.document(computed)
-    table = activations_view.table(computed)
+    document = view.matrix_document(found) | view.activations_document(computed)
+    table = view.activations_blocks(computed)
     call.output.emit("desc", document, *table, ids=[found.version.id])

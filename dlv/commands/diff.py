@@ -42,18 +42,10 @@ if TYPE_CHECKING:
 def run(
     call: Invocation,
     refs: tuple[str, ...],
-    structure: bool,
-    matrices: bool,
-    params: bool,
-    metrics: bool,
-    files: bool,
     layer: str | None,
     planes: int | None,
-    exact: bool,
     everything: bool,
-    md: bool,
-    csv: bool,
-    exit_code: bool,
+    **given: bool,
 ) -> int | None:
     """Show how versions differ; the first is the reference.
 
@@ -66,20 +58,19 @@ def run(
     other bits; with --planes, the two ends between which each of these lies. Signs: + added,
     - removed, ~ changed, > renamed, = stored otherwise.
     """
-    if md and csv:
+    if given["md"] and given["csv"]:
         raise UsageError("give one of --md and --csv")
-    if planes is not None and exact:
+    if planes is not None and given["exact"]:
         raise UsageError("give one of --planes and --exact")
     import dlv.versions.diff as diff
     import dlv.views.difference_records as records
     import dlv.views.differences as view
 
-    picked = zip((structure, matrices, params, metrics, files), diff.SECTIONS, strict=True)
     with call.progress("compare") as bar:
         found = diff.diff(
             call.repository,
             refs,
-            sections=[name for chosen, name in picked if chosen],
+            sections=[name for name in diff.SECTIONS if given[name]],
             layer=layer,
             everything=everything,
             planes=planes,
@@ -88,11 +79,11 @@ def run(
     for note in found.notes:
         call.output.warn(note)
     body: list[Block]
-    if md:
+    if given["md"]:
         body = [view.markdown(found, everything)]
-    elif csv:
+    elif given["csv"]:
         body = [records.csv(found, everything)]
     else:
         body = [*view.text(found, everything, call.output.terminal)]
     call.output.emit("diff", records.document(found), *body, ids=[])
-    return 1 if exit_code and not found.same else None
+    return 1 if given["exit_code"] and not found.same else None

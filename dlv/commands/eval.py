@@ -102,7 +102,7 @@ def run(call: Invocation, no_save: bool, **given: Any) -> None:
         request = evaluate.Request(
             directory=call.directory,
             usual_precision=call.config.get("eval.precision"),
-            watch=lambda told: bar.tell(told.version, told.done, told.rows, view.watched(told)),
+            watch=lambda done: bar.tell(done.version, done.done, done.rows, view.watched(done)),
             **given,
         )
         found = evaluate.evaluate(call.repository, request)

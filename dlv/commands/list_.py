@@ -54,20 +54,27 @@ def run(call: Invocation, names: bool, exit_code: bool, **given: Any) -> int | N
     if names:
         _names(call, found)
     else:
-        import dlv.views.history as view
+        import dlv.views.versions as view
 
         entries = found.entries
         if found.columns:
             table = Table(
                 [Column(name, fixed=name == "version") for name, _ in found.columns],
-                [[view.cell(entry, *column) for column in found.columns] for entry in entries],
+                [
+                    [view.entry_cell(entry, *column) for column in found.columns]
+                    for entry in entries
+                ],
             )
         else:
             table = _usual(call, found, wanted.removed)
         ids = [entry.version.id for entry in entries]
         call.output.emit(
             "list",
-            {"versions": [view.record(entry) | view.figures(entry) for entry in entries]},
+            {
+                "versions": [
+                    view.entry_record(entry) | view.entry_figures(entry) for entry in entries
+                ]
+            },
             table,
             ids=ids,
         )
@@ -93,7 +100,8 @@ def _names(call: Invocation, found: history.Listing) -> None:
 
 def _usual(call: Invocation, found: history.Listing, removed: bool) -> Table:
     """In a pipe always the same columns; for people a column per metric, and no empty ones."""
-    import dlv.views.history as view
+    import dlv.views.values as values
+    import dlv.views.versions as view
 
     titles = ["version", "id", "created", "parents", "metrics", "tags", "message"]
     if removed:
@@ -105,14 +113,14 @@ def _usual(call: Invocation, found: history.Listing, removed: bool) -> Table:
         at = titles.index("metrics")
         shown = found.usual[: 1 + (call.output.width >= WIDE)]
         keys[at : at + 1] = [(name, conditions.Key(name, "last")) for name in shown]
-    rows = [[view.cell(entry, *key) for key in keys] for entry in found.entries]
+    rows = [[view.entry_cell(entry, *key) for key in keys] for entry in found.entries]
     columns = [Column(_title(name), fixed=name in ("version", "created")) for name, _ in keys]
     if call.output.terminal:
         tags = titles.index("tags") - len(titles)
         for entry, row in zip(found.entries, rows, strict=True):
             if entry.head:
                 row[tags] = Items([Text("HEAD"), *entry.version.tags])
-        kept = [i for i in range(len(keys)) if any(view.filled(row[i]) for row in rows)]
+        kept = [i for i in range(len(keys)) if any(values.filled(row[i]) for row in rows)]
         columns = [columns[i] for i in kept]
         rows = [[row[i] for i in kept] for row in rows]
     return Table(columns, rows)

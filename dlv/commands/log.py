@@ -33,7 +33,7 @@ def run(
     if reference is not None and everything:
         raise UsageError("give one of REF and --all", hint="dlv log --help")
     import dlv.versions.history as history
-    import dlv.views.history as view
+    import dlv.views.versions as view
 
     entries, notes = history.log(call.repository, reference, everything=everything)
     entries = entries if most is None else entries[:most]
@@ -47,7 +47,7 @@ def run(
         lines = [line for entry in entries for line in (*_block(call, entry), "")][:-1]
     call.output.emit(
         "log",
-        {"versions": [view.record(entry) for entry in entries]},
+        {"versions": [view.entry_record(entry) for entry in entries]},
         Verbatim(lines),
         ids=[entry.version.id for entry in entries],
     )

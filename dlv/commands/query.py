@@ -8,10 +8,9 @@ from typing import Any
 
 import click
 
-from dlv.commands.shared.asking import Session
+from dlv.commands.shared.asking import Session, typed
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, chosen, command, option
-from dlv.commands.shared.query_text import typed
 from dlv.errors import UsageError
 from dlv.terminal.output import Line, Verbatim
 from dlv.terminal.table import Text
@@ -111,7 +110,7 @@ def run(
 
 def _saved(call: Invocation, show: str | None, forget: str | None) -> None:
     import dlv.dql.saved as saved
-    import dlv.views.outcomes as view
+    import dlv.views.queried as view
 
     if show is not None:
         found = [saved.show(call.repository, show)]

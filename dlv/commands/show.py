@@ -50,10 +50,11 @@ def run(call: Invocation, reference: str, matrix: str | None, manifest: bool) ->
         data = show.manifest_bytes(call.repository, found)
         _raw(call, data, {"version": version, "manifest": json.loads(data)}, found.version.id)
     else:
-        import dlv.views.shown as view
+        import dlv.views.versions as view
 
         shown = show.show(call.repository, found)
-        call.output.emit("show", view.document(shown), *view.version(shown), ids=[version["id"]])
+        document, blocks = view.shown_document(shown), view.shown_blocks(shown)
+        call.output.emit("show", document, *blocks, ids=[version["id"]])
 
 
 def _raw(call: Invocation, data: bytes, document: dict[str, Any], digest: str) -> None:
@@ -76,9 +77,9 @@ def _file(call: Invocation, version: dict[str, str], found: show.ShownFile) -> N
 
 
 def _matrix(call: Invocation, version: dict[str, str], found: show.ShownMatrix) -> None:
-    import dlv.views.shown as view
+    import dlv.views.versions as view
 
-    fields = view.matrix(found)
+    fields = view.stored_matrix(found)
     blocks: list[Block] = [Fields({k: v for k, v in fields.items() if v is not None})]
     if found.excerpt is not None:
         blocks += ["", found.excerpt]

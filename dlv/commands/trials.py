@@ -9,10 +9,10 @@ from dlv.commands.shared.options import argument, command, option
 from dlv.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
-    import dlv.training.ledger.ledger as ledger
     import dlv.views.trials as view
+    from dlv.metadata.trials import Trials
     from dlv.training.ledger.ledger import Ledger
-    from dlv.training.ledger.trial_store import TrialStore
+    from dlv.training.ledger.results import RunView
 
 
 @command(
@@ -56,7 +56,7 @@ def run(call: Invocation, run: str | None, trial: str | None, stop: bool) -> Non
             _trial(call, book, name, trial)
 
 
-def _named(store: TrialStore, word: str) -> str:
+def _named(store: Trials, word: str) -> str:
     """The id of a run that is given by its beginning, or as `latest`."""
     known = [str(row["id"]) for row in store.runs()]
     if word == "latest" and known:
@@ -75,7 +75,7 @@ def _runs(count: int) -> str:
     return f"{count} run{'s' * (count != 1)}"
 
 
-def _list(call: Invocation, found: list[ledger.RunView]) -> None:
+def _list(call: Invocation, found: list[RunView]) -> None:
     import dlv.views.trials as view
 
     document, table = view.runs(found)

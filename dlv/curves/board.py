@@ -5,18 +5,20 @@ from __future__ import annotations
 import tempfile
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 import dlv.curves.frozen as frozen_curves
 import dlv.curves.ingest as ingest
-import dlv.curves.projections as projections
 import dlv.repository.revisions as revisions
+import dlv.weights.arrays as arrays
 import dlv.weights.catalogue as catalogue
-from dlv.curves.network_graphs import graph_nodes
 from dlv.curves.restart_views import advice, under
 from dlv.curves.store import LIVE, CurveStore, curves_of
 from dlv.curves.writer import Batch, RunWriter
@@ -27,8 +29,10 @@ from dlv.events.formats.pbtxt import (
     RUN_GRAPH,
     TAGGED,
     TAGGED_CONTENT,
+    GraphNode,
     as_run_metadata,
     graph_def,
+    quoted,
 )
 from dlv.events.logs.points import BLOBS, BlobPoint, Metadata
 from dlv.events.provider.provider import CAP, BlobKeys, Provider
@@ -36,6 +40,9 @@ from dlv.events.provider.store import ChosenRuns, Store
 from dlv.metadata import curve_writing as rows
 from dlv.metadata import versions
 from dlv.metadata.versions import Version
+from dlv.network.graph import Network, Node, Port
+from dlv.network.ops.op import op_of
+from dlv.objects.manifest import Manifest
 from dlv.repository.handle import Repository
 from dlv.weights.store import MatrixStore
 
@@ -223,7 +230,7 @@ class VersionsBoard(Board):
         self._seen_in: CurveStore | None = None
         self._drawn: set[str] = set()  # in that store
         self._projected: set[str] = set()
-        self._room = projections.Room()
+        self._room = Room()
         self.directory.mkdir()
         self.location = " ".join(references) or str(repository.root)
 
@@ -286,7 +293,7 @@ class VersionsBoard(Board):
             try:
                 manifest = self._repository.manifest(version.id)
                 with closing(MatrixStore.of(self._repository)) as objects:
-                    projections.write_projection(folder, manifest, objects, self._room)
+                    write_projection(folder, manifest, objects, self._room)
             except DlvError as error:
                 self.tell_once(f"weights of {version.label} are not projected: {error.message}")
 
@@ -323,3 +330,168 @@ class DirectoryBoard(Board):
             self.tell_once(f"there are no logs below {self.location} yet: {ingest.WHAT}")
         for file, remark in found.remarks:
             self.tell_once(f"{file}: {remark}")
+
+
+# The network of a version as a graph of named operations
+
+
+MANY = 5  # of one operation in one scope are drawn as one
+_KINDS = (bool, int, float, str, list, tuple)
+
+
+def graph_nodes(network: Network) -> Iterator[GraphNode]:
+    """Inputs, constants, then the layers in their order; `block.0.conv` becomes a nested name."""
+    figures = catalogue.node_figures(network)
+    names = _nested(network)
+    ops = _told_apart(network, names)
+
+    def port(source: Port) -> str:
+        name = names.get(source[0], source[0])
+        return f"{name}:{source[1]}" if source[1] else name
+
+    for item in network.inputs:
+        yield GraphNode(
+            names[item.name],
+            "Input",
+            attributes={"dtype": item.dtype, "shape": [str(size) for size in item.shape]},
+            shapes=[_sizes(item.shape)],
+        )
+    for name in sorted(network.constants):
+        held = network.constant_shapes.get(name)
+        yield GraphNode(names[name], "Const", shapes=[] if held is None else [_sizes(held)])
+    given_out = {name for name, _ in network.outputs}
+    for node in network.nodes:
+        found = figures.get(node.name)
+        inferred = None if found is None else found.out_shape
+        shape = node.out_shape if inferred is None else inferred
+        attributes = _attributes(node)
+        if found is not None and found.parameters:
+            attributes["parameters"] = found.parameters
+        if node.name in given_out:
+            attributes["output"] = True
+        yield GraphNode(
+            names[node.name],
+            ops[node.name],
+            [port(source) for source in node.inputs],
+            attributes,
+            [] if shape is None else [_sizes(shape)],
+        )
+
+
+def _nested(network: Network) -> Mapping[str, str]:
+    """Slashes fold a graph: what the dots of most names mean. A name that would not be unique
+    then stays as it is."""
+    known = [
+        *(item.name for item in network.inputs),
+        *network.constants,
+        *(node.name for node in network.nodes),
+    ]
+    folded = {name: "/".join(part for part in name.split(".") if part) or name for name in known}
+    taken = Counter(folded.values()) + Counter(known)
+    return {name: new if new == name or taken[new] == 1 else name for name, new in folded.items()}
+
+
+def _told_apart(network: Network, names: Mapping[str, str]) -> Mapping[str, str]:
+    """Operations by node. TensorBoard draws many of one kind in a scope as a single node, and
+    a chain of layers as a tangle: where there are many, each has its alias too."""
+    scopes = {node.name: (names[node.name].rpartition("/")[0], node.op) for node in network.nodes}
+    count = Counter(scopes.values())
+    aliases = network.node_aliases()
+    return {
+        node.name: node.op
+        if count[scopes[node.name]] < MANY
+        else f"{node.op} ({aliases.get(node.name, node.name)})"
+        for node in network.nodes
+    }
+
+
+def _attributes(node: Node) -> dict[str, Any]:
+    found: dict[str, Any] = {} if node.variant is None else {"variant": node.variant}
+    for name, value in node.attrs.items():
+        if isinstance(value, _KINDS):
+            found[name] = value
+    found |= {f"params.{slot}": tensor for slot, tensor in node.params.items()}
+    return found
+
+
+def _sizes(shape: Sequence[int | str | None]) -> list[int | None]:
+    return [size if isinstance(size, int) else None for size in shape]
+
+
+# Rows of weight matrices in the files that TensorBoard's projector reads
+
+
+ROWS = 2000  # of a matrix, at equal distances
+VALUES = 2_000_000  # of all matrices of a board: they are written as text
+LARGEST = 50_000_000  # values of a matrix that is read at all
+
+
+@dataclass
+class Room:
+    """How many values may still be written."""
+
+    left: int = VALUES
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    digest: str
+
+
+def write_projection(folder: Path, manifest: Manifest, store: MatrixStore, room: Room) -> int:
+    """Matrices of a version as `projector_config.pbtxt` and what it names; how many there are."""
+    reference = manifest.network
+    if reference is None or manifest.own is None:
+        return 0
+    network = catalogue.network(store, reference.id)
+    config = ""
+    written = 0
+    for matrix in _projected_matrices(manifest, network):
+        rows = min(matrix.shape[0], ROWS)
+        if rows * matrix.shape[1] > room.left:
+            continue
+        places = np.unique(np.linspace(0, matrix.shape[0] - 1, rows).astype(np.int64))
+        values = arrays.to_array(matrix.dtype, matrix.shape, store.matrix(matrix.digest))[places]
+        values = values.astype(np.float32)
+        if not np.isfinite(values).all():
+            continue
+        room.left -= values.size
+        folder.mkdir(parents=True, exist_ok=True)
+        stem = f"{written:03}"
+        np.savetxt(folder / f"{stem}.tsv", values, fmt="%.6g", delimiter="\t")
+        names = "".join(f"{matrix.name}[{place}]\n" for place in places)
+        (folder / f"{stem}-rows.tsv").write_text(names, encoding="utf-8")
+        config += (
+            f"embeddings {{\n  tensor_name: {quoted(matrix.name.encode('utf-8', 'replace'))}\n"
+            f"  tensor_shape: {len(places)}\n  tensor_shape: {matrix.shape[1]}\n"
+            f'  tensor_path: "{stem}.tsv"\n  metadata_path: "{stem}-rows.tsv"\n}}\n'
+        )
+        written += 1
+    if written:
+        # Last and at once: the projector may look at any time.
+        half = folder / "config"
+        half.write_text(config, encoding="ascii")
+        half.rename(folder / "projector_config.pbtxt")
+    return written
+
+
+def _projected_matrices(manifest: Manifest, network: Network) -> Iterator[_Matrix]:
+    """Two-dimensional weights of the version's own snapshot, embeddings first."""
+    snapshot = manifest.snapshots[manifest.own or 0]
+    held = {
+        tensor.name: _Matrix(" ".join(tensor.name.split()), tensor.dtype, tensor.shape, digest)
+        for tensor, digest in zip(manifest.tensors, snapshot.hashes, strict=True)
+        if digest is not None
+    }
+    # A row of their weights stands for a thing, or for a neuron.
+    tables = [node for node in network.nodes if op_of(node).lookup]
+    for node in (*tables, *(node for node in network.nodes if op_of(node).dense)):
+        found = held.get(node.params.get("weight", ""))
+        if found is None or len(found.shape) != 2:
+            continue
+        rows, columns = found.shape
+        if rows > 2 and columns > 1 and rows * columns <= LARGEST:
+            yield found

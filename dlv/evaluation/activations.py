@@ -10,18 +10,15 @@ from typing import Any
 
 import numpy as np
 
-import dlv.evaluation.asked as settings
-import dlv.evaluation.given_data as given_data
-import dlv.evaluation.written as written
 import dlv.weights.bounds as bounds
 from dlv.adapters.data.columns import Spooled
 from dlv.errors import UsageError
-from dlv.evaluation.answers import NoBounds
+from dlv.evaluation.answers import BATCH, NoBounds, check_output, write_activations
+from dlv.evaluation.data import Rows, find_data, open_source, read_settings, wanted_inputs
+from dlv.evaluation.evaluate import tensors_of
 from dlv.evaluation.model import Model
-from dlv.evaluation.plain import BATCH, tensors_of
 from dlv.evaluation.planes import Planes
 from dlv.evaluation.progressive import depths_of, norms_of, suffix_of
-from dlv.evaluation.rows import Rows, wanted
 from dlv.kinds import Array
 from dlv.network.bounds.interval import Balls
 from dlv.network.forward import Forward
@@ -109,12 +106,12 @@ class Activations:
 def activations(repository: Repository, reference: str, request: Request) -> Activations:
     """What these nodes compute for every row of the data."""
     if request.out is not None:
-        written.check(request.directory / request.out, (".npz",), force=request.force)
-    asked = settings.read_settings(None, request.sets)
+        check_output(request.directory / request.out, (".npz",), force=request.force)
+    asked = read_settings(None, request.sets)
     model = Model.of(repository, reference, until=request.nodes)
-    source = given_data.find_data(repository, request.data, [reference], request.directory)
-    data = given_data.open_given(
-        repository, source, asked.data, wanted(model.program), request.directory
+    source = find_data(repository, request.data, [reference], request.directory)
+    data = open_source(
+        repository, source, asked.data, wanted_inputs(model.program), request.directory
     )
     rows = Rows(model.program, data)
     planes = Planes(model.store, model.hashes, model.aliases)
@@ -136,7 +133,7 @@ def activations(repository: Repository, reference: str, request: Request) -> Act
     path = None
     if request.out is not None:
         path = request.directory / request.out
-        written.activations(path, columns)
+        write_activations(path, columns)
     return Activations(list(found.values()), data.name, rows.count, planes.bytes_read, path)
 
 

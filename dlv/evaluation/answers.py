@@ -1,13 +1,24 @@
-"""What an evaluation found: labels, figures, and what was read for them level by level."""
+"""The results of an evaluation: labels, metrics, bytes read level by level; and their files."""
 
 from __future__ import annotations
 
+import csv
+import io
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+import dlv.disk.user_files as user_files
+from dlv.adapters import npz as npy
+from dlv.adapters.data.columns import Column, Held
+from dlv.errors import Conflict, UsageError
+from dlv.evaluation.data import Rows
 from dlv.kinds import Array
 
 Labels = NDArray[np.int64]
@@ -40,21 +51,18 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Watched:
-    """How far an evaluation is, for a progress bar; `examined` of `before` rows of this level."""
+class Progress:
+    """How far the evaluation of a version is: `done` of its rows have a label."""
 
-    level: int
-    levels: int
-    examined: int
-    before: int
-    determined: int
     rows: int
+    done: int
     bytes_read: int
+    version: str = ""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How rows are told. `batch`: the size of the batches of a plain evaluation of the same."""
+    """How labels are determined; `batch`: the batch size of a full evaluation of the same rows."""
 
     reference: str = "f64"
     top_k: int = 1
@@ -62,7 +70,7 @@ class Settings:
     tighten: bool = False
     batch: int = BATCH
     seed: int = 0
-    watch: Callable[[Watched], None] | None = None
+    watch: Callable[[Progress], None] = lambda _: None
 
 
 @dataclass
@@ -95,17 +103,17 @@ class Answers:
     @property
     def open(self) -> int:
         """Rows that were not determined."""
-        return int((self.told == OPEN).sum()) - self.not_finite
+        return int((self.determined == OPEN).sum()) - self.not_finite
 
     @property
-    def told(self) -> Labels:
-        """What counts for a row to be determined; -1 where it is not."""
+    def determined(self) -> Labels:
+        """The labels, or the first of each set, that make a row determined; -1 where it is not."""
         return self.labels if self.sets is None else self.sets[:, 0]
 
 
 @dataclass(frozen=True)
-class Told:
-    """Of a batch: labels and sets, and for which rows they hold."""
+class Verdicts:
+    """Labels and sets of a batch, and for which of its rows they hold."""
 
     labels: Labels
     sure: NDArray[np.bool_]
@@ -115,8 +123,8 @@ class Told:
 
 def first_labels(scores: Array) -> Labels:
     """The label of each row: the first of the classes with the highest score."""
-    found: Labels = scores.argmax(axis=1).astype(np.int64)
-    return found
+    labels: Labels = scores.argmax(axis=1).astype(np.int64)
+    return labels
 
 
 def first_sets(scores: Array, top_k: int) -> Labels:
@@ -187,3 +195,107 @@ class Evaluation:
         """Rows that were not determined; with `top_k` > 1, whose set was not."""
         told = self.labels if self.sets is None else self.sets[:, 0]
         return int((told == OPEN).sum()) - self.not_finite
+
+
+Until = ExitStack | None  # as `user_files.replacing` has it
+_ROWS = 1 << 14
+
+
+def check_output(path: Path, suffixes: Sequence[str], *, force: bool) -> None:
+    """Before anything is computed: whether a file of that name may be written."""
+    if path.suffix.lower() not in suffixes:
+        raise UsageError(
+            f"{path} would be of no format that is written here",
+            why=f"its name must end with {' or '.join(suffixes)}",
+        )
+    if path.exists() and not force:
+        raise Conflict(f"{path} is there already", hint="--force writes over it")
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent}")
+
+
+def write_labels(
+    path: Path, results: Sequence[Evaluation], rows: Rows, until: Until = None
+) -> None:
+    """A row for each example: its number, its own label, the label that each version gave."""
+    if not all(each.class_count for each in results):
+        raise UsageError("there are no labels to write", why="the network predicts values")
+    if path.suffix.lower() == ".csv":
+        with user_files.replacing(path, until=until) as out:
+            _csv(out, results, rows)
+    else:
+        with user_files.replacing(path, until=until) as out:
+            write_npz(out, _label_columns(results, rows))
+
+
+def write_activations(path: Path, columns: Mapping[str, Column], until: Until = None) -> None:
+    """An array for each node, a row for each example."""
+    with user_files.replacing(path, until=until) as out:
+        write_npz(out, columns)
+
+
+def _csv(out: BinaryIO, results: Sequence[Evaluation], rows: Rows) -> None:
+    text = io.TextIOWrapper(out, encoding="utf-8", newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    classes = rows.data.classes
+    titles = ["label"] if len(results) == 1 else [each.version for each in results]
+    writer.writerow(["row", *(["true"] if rows.has_labels else []), *titles])
+
+    def name(label: int) -> str:
+        if label == OPEN:
+            return ""
+        return str(label) if classes is None or label >= len(classes) else classes[label]
+
+    truths = rows.labels() if rows.has_labels else ((s, None) for s in range(0, rows.count, _ROWS))
+    for start, truth in truths:
+        count = min(_ROWS, rows.count - start) if truth is None else len(truth)
+        for at in range(count):
+            told = [name(int(each.labels[start + at])) for each in results]
+            true = [] if truth is None else [name(int(truth[at]))]
+            writer.writerow([start + at, *true, *told])
+    text.flush()
+    text.detach()
+
+
+def _label_columns(results: Sequence[Evaluation], rows: Rows) -> dict[str, Column]:
+    columns: dict[str, Column] = {}
+    if rows.data.labels is not None:
+        columns["true"] = _Cut(rows.data.labels, rows.count)
+    if len(results) == 1:
+        columns["labels"] = Held("labels", results[0].labels)
+        if results[0].sets is not None:
+            columns["sets"] = Held("sets", results[0].sets)
+        if results[0].proved is not None:
+            columns["guaranteed"] = Held("guaranteed", results[0].proved)
+    else:
+        columns["labels"] = Held("labels", np.stack([each.labels for each in results], axis=1))
+    return columns
+
+
+class _Cut:
+    """The first rows of a column."""
+
+    def __init__(self, column: Column, count: int) -> None:
+        self.name, self.dtype, self.shape = column.name, column.dtype, column.shape
+        self.count = count
+        self._column = column
+
+    def read(self, start: int, stop: int) -> Array:
+        return self._column.read(start, stop)
+
+
+def write_npz(out: BinaryIO, columns: Mapping[str, Column]) -> None:
+    """What `numpy.savez` would write, some rows at a time."""
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as target:
+        for name, column in columns.items():
+            header = npy.make(column.dtype.name, (column.count, *column.shape))
+            if header is None:
+                raise UsageError(f"npz cannot hold {column.dtype}", why=f"of {column.name}")
+            info = zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0))
+            info.external_attr = 0o644 << 16
+            with target.open(info, "w", force_zip64=True) as member:
+                member.write(header)
+                for start in range(0, column.count, _ROWS):
+                    rows = column.read(start, min(start + _ROWS, column.count))
+                    little = rows.astype(rows.dtype.newbyteorder("<"), copy=False)
+                    member.write(little.tobytes())

@@ -10,81 +10,54 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-import dlv.evaluation.asked as settings
-import dlv.evaluation.given_data as given_data
-import dlv.evaluation.plain as plain
-import dlv.evaluation.written as written
+import dlv.evaluation.engines as engines
 import dlv.weights.bounds as bounds
+from dlv.adapters.data.columns import Spooled
 from dlv.adapters.data.sets import Data, Wanted
 from dlv.canonical import number
 from dlv.errors import UsageError
-from dlv.evaluation.answers import OPEN, Answers, Evaluation, Level, NoBounds, Settings
-from dlv.evaluation.calibrated import calibrated
+from dlv.evaluation.answers import (
+    BATCH,
+    OPEN,
+    Answers,
+    Confusion,
+    Evaluation,
+    Level,
+    NoBounds,
+    Progress,
+    Settings,
+    check_output,
+    first_labels,
+    first_sets,
+    write_activations,
+    write_labels,
+)
+from dlv.evaluation.data import (
+    DataSource,
+    Rows,
+    find_data,
+    open_source,
+    read_settings,
+    split_words,
+    wanted_inputs,
+)
 from dlv.evaluation.model import Model
-from dlv.evaluation.plain import Kept, Options, classes_of
-from dlv.evaluation.progressive import progressive
-from dlv.evaluation.rows import Rows, wanted
+from dlv.evaluation.planes import Planes
+from dlv.evaluation.progressive import calibrated, progressive
+from dlv.kinds import Array
+from dlv.network.graph import Port
 from dlv.network.inference import node_shapes
+from dlv.network.sizes import text
 from dlv.repository.handle import Change, Repository
 
+Labels = NDArray[np.int64]
+MOST_CONFUSED = 4096  # classes
+PRECISIONS = {"float64": "f64", "float32": "float32"}  # and what their labels are called
 KIND = "evaluation"
-
-
-def save(
-    repository: Repository, found: list[Evaluation], data: Mapping[str, Any], author: str
-) -> None:
-    """One fact for each; together they are one operation, which `dlv undo` takes back."""
-    with repository.change("eval", author) as change:
-        for each in found:
-            record(change, each, data)
-        labels = ", ".join(each.version for each in found)
-        change.summary = f"{labels} on {data['name']}"
-
-
-def record(change: Change, found: Evaluation, data: Mapping[str, Any]) -> None:
-    """The fact of one evaluation."""
-    change.record(
-        KIND,
-        found.id,
-        {
-            "step": found.step,
-            "data": dict(data),
-            "mode": found.mode,
-            "reference": found.reference,
-            "rows": found.rows,
-            "metrics": {name: number(value) for name, value in found.metrics.items()},
-            "bytes_read": found.bytes_read,
-            "bytes_whole": found.bytes_whole,
-            "levels": [level_record(each) for each in found.levels],
-        },
-    )
-
-
-def level_record(level: Level) -> dict[str, Any]:
-    """A level as facts and documents have it."""
-    return {
-        "bits": dict(level.bits),
-        "bytes_read": level.bytes_read,
-        "raw_read": level.raw_read,
-        "share": level.share,
-        "determined": level.determined,
-        "open": level.open,
-    }
-
-
 CALIBRATED = "calibrated"
 _LABELS = (".csv", ".npz")
-
-
-@dataclass(frozen=True)
-class Told:
-    """How far an evaluation is."""
-
-    version: str
-    rows: int
-    done: int  # rows that have a label
-    bytes_read: int
 
 
 @dataclass
@@ -115,7 +88,7 @@ class Request:
     labels_out: Path | None = None
     batch: int | None = None
     force: bool = False
-    watch: Callable[[Told], None] = lambda _: None
+    watch: Callable[[Progress], None] = lambda _: None
 
     def check(self) -> None:
         """What excludes each other, or needs each other."""
@@ -178,35 +151,35 @@ class Evaluated:
 def evaluate(repository: Repository, request: Request) -> Evaluated:
     """Each version tested on the data; nothing is saved yet."""
     request.check()
-    asked = settings.read_settings(
+    asked = read_settings(
         None if request.config is None else str(request.directory / request.config), request.sets
     )
     references, named = list(request.words), request.data
     if request.arrays is None and named is None:
-        references, named = given_data.split(repository, request.words, request.directory)
+        references, named = split_words(repository, request.words, request.directory)
     if request.activations and len(references) != 1:
         raise UsageError("--activations is about one version")
     options = Options(
         precision=request.precision or asked.precision or request.usual_precision,
         engine=request.engine or asked.engine or "numpy",
-        batch=request.batch or asked.batch or plain.BATCH,
+        batch=request.batch or asked.batch or BATCH,
         top_k=request.top_k or asked.top_k or 1,
     )
     for path, suffixes in ((request.out, (".npz",)), (request.labels_out, _LABELS)):
         if path is not None:
-            written.check(request.directory / path, suffixes, force=request.force)
-    source = given_data.Given("arrays", arrays=request.arrays)
+            check_output(request.directory / path, suffixes, force=request.force)
+    source = DataSource("arrays", arrays=request.arrays)
     if request.arrays is None:
         named = named or asked.input_data
-        source = given_data.find_data(repository, named, references, request.directory)
+        source = find_data(repository, named, references, request.directory)
     models = [Model.of(repository, each, until=request.activations) for each in references]
     opened: dict[tuple[Wanted, ...], Data] = {}
     prepared: list[tuple[Model, Rows]] = []
     for model in models:  # what does not fit is said before anything is computed
-        needs = tuple(wanted(model.program))
+        needs = tuple(wanted_inputs(model.program))
         try:
             if needs not in opened:
-                opened[needs] = given_data.open_given(
+                opened[needs] = open_source(
                     repository, source, asked.data, needs, request.directory
                 )
             rows = Rows(model.program, opened[needs])
@@ -220,15 +193,15 @@ def evaluate(repository: Repository, request: Request) -> Evaluated:
     results: list[Evaluation] = []
     with ExitStack() as until:
         for model, rows in prepared:
-            kept = Kept() if request.activations else None
+            kept = KeptValues() if request.activations else None
             results.append(_one(model, rows, request, options, kept))
             if kept is not None and request.out is not None:
                 files.append(request.directory / request.out)
-                written.activations(files[-1], kept.columns, until)
+                write_activations(files[-1], kept.columns, until)
             model.store.close()
         if request.labels_out is not None:
             files.append(request.directory / request.labels_out)
-            written.labels(files[-1], results, prepared[-1][1], until)
+            write_labels(files[-1], results, prepared[-1][1], until)
         until = until.pop_all()
     notes = [note for model in models for note in model.notes]
     notes += [note for each in opened.values() for note in each.notes]
@@ -238,25 +211,25 @@ def evaluate(repository: Repository, request: Request) -> Evaluated:
 
 
 def _one(
-    model: Model, rows: Rows, request: Request, options: Options, kept: Kept | None
+    model: Model, rows: Rows, request: Request, options: Options, kept: KeptValues | None
 ) -> Evaluation:
     begun = time.perf_counter()
 
-    def watch(done: int, read: int) -> None:
-        request.watch(Told(model.label, rows.count, done, read))
+    def watch(progress: Progress) -> None:
+        request.watch(replace(progress, version=model.label))
 
-    options = replace(options, watch=lambda w: watch(w.done, w.bytes_read))
+    options = replace(options, watch=watch)
     if request.progressive is None:
-        found = plain.evaluate(model, rows, options, kept)
+        found = evaluate_fully(model, rows, options, kept)
     else:
-        found = _progressive(model, rows, request, options, watch)
+        found = _progressive(model, rows, request, options)
     if request.confusion:
         if found.class_count is None or not rows.has_labels:
             raise UsageError(
                 "there is nothing for a confusion table",
                 why="the data has no labels" if found.class_count else "values are predicted",
             )
-        found.confusion = plain.confusion(found.labels, rows, found.class_count)
+        found.confusion = confusion(found.labels, rows, found.class_count)
     found.seconds = time.perf_counter() - begun
     return found
 
@@ -275,13 +248,7 @@ def _check_labels(model: Model, rows: Rows, top_k: int) -> None:
         rows.check_classes(classes)
 
 
-def _progressive(
-    model: Model,
-    rows: Rows,
-    request: Request,
-    options: Options,
-    watch: Callable[[int, int], None],
-) -> Evaluation:
+def _progressive(model: Model, rows: Rows, request: Request, options: Options) -> Evaluation:
     """From as few planes as determine the labels; from all of them where that cannot be."""
     reference = "strict" if request.strict else "f64"
     asked = Settings(
@@ -290,7 +257,7 @@ def _progressive(
         max_bytes=request.max_bytes,
         tighten=request.tighten,
         batch=options.batch,
-        watch=lambda w: watch(w.determined, w.bytes_read),
+        watch=options.watch,
     )
     try:
         if request.progressive == CALIBRATED:
@@ -306,7 +273,7 @@ def _progressive(
             nothing.fallback = error.why
             return _of_answers(model, rows, nothing, options.top_k)
         precision = "float32" if request.strict else "float64"
-        found = plain.evaluate(model, rows, replace(options, precision=precision, engine="numpy"))
+        found = evaluate_fully(model, rows, replace(options, precision=precision, engine="numpy"))
         found.reference, found.fallback = reference, error.why
         return found
     return _of_answers(model, rows, answers, options.top_k)
@@ -314,7 +281,11 @@ def _progressive(
 
 def _of_answers(model: Model, rows: Rows, answers: Answers, top_k: int) -> Evaluation:
     found = Evaluation(
-        *(model.label, model.id, model.step, rows.count, answers.labels),
+        version=model.label,
+        id=model.id,
+        step=model.step,
+        rows=rows.count,
+        labels=answers.labels,
         top_k=top_k,
         sets=answers.sets,
         mode=answers.mode,
@@ -334,5 +305,267 @@ def _of_answers(model: Model, rows: Rows, answers: Answers, top_k: int) -> Evalu
     shape = node_shapes(model.network, dict(model.shapes)).get(model.program.scores[0], (None,))[0]
     last = shape[-1] if shape else None
     found.class_count = last if isinstance(last, int) else int(np.max(answers.labels)) + 1
-    plain.judge(found, rows)
+    set_accuracy(found, rows)
     return found
+
+
+@dataclass
+class Options:
+    """How to compute. `keep`: nodes whose values are wanted; they come as `KeptValues.columns`."""
+
+    precision: str = "float64"
+    engine: str = "numpy"
+    batch: int = BATCH
+    top_k: int = 1
+    watch: Callable[[Progress], None] = lambda _: None
+
+
+@dataclass
+class KeptValues:
+    """Values of nodes, a row for each example."""
+
+    columns: dict[str, Spooled] = field(default_factory=dict)
+
+    def add(self, name: str, port: Port, values: Mapping[Port, Array], count: int) -> None:
+        found = values[port]
+        if not found.ndim or len(found) != count:
+            raise UsageError(
+                f"the values of `{name}` are no rows", why=f"their shape is {found.shape}"
+            )
+        if name not in self.columns:
+            self.columns[name] = Spooled(name, found.dtype, found.shape[1:])
+        if self.columns[name].shape != found.shape[1:]:
+            raise UsageError(f"the values of `{name}` have different shapes from row to row")
+        self.columns[name].add(found)
+
+
+def evaluate_fully(
+    model: Model, rows: Rows, options: Options, kept: KeptValues | None = None
+) -> Evaluation:
+    """Labels and figures of every row, from all of the weights."""
+    planes = Planes(model.store, model.hashes, model.aliases)
+    found = Evaluation(
+        version=model.label,
+        id=model.id,
+        step=model.step,
+        rows=rows.count,
+        labels=np.empty(0, np.int64),
+        top_k=options.top_k,
+        reference=PRECISIONS[options.precision],
+        engine=options.engine,
+        raw_whole=model.raw_whole,
+    )
+    for name in planes.names:
+        planes.read({name: planes.planes(name)})
+        options.watch(Progress(rows.count, 0, planes.bytes_read))
+
+    tensor = tensors_of(model, planes)
+    made = engines.engine(options.engine, model.program, tensor, options.precision)
+    tally = Tally(rows, options.top_k)
+    program, done = model.program, 0
+    for batch in rows.batches(options.batch):
+        computed = made.values(batch.inputs)
+        tally.add(computed[program.scores], batch.labels)
+        for name, port in program.kept.items() if kept is not None else ():
+            assert kept is not None
+            kept.add(name, port, computed, batch.count)
+        done += batch.count
+        options.watch(Progress(rows.count, done, planes.bytes_read))
+    tally.finish(found)
+    found.classes = rows.data.classes
+    found.bytes_read = found.bytes_whole = planes.bytes_read
+    found.raw_read = found.raw_whole
+    return found
+
+
+def tensors_of(model: Model, planes: Planes) -> Callable[[str], Array]:
+    """The numbers of tensors that were read; those without elements have no planes."""
+
+    def tensor(name: str) -> Array:
+        empty = not np.prod(model.shapes[model.aliases.get(name, name)][1], dtype=object)
+        return model.tensor(name) if empty else planes.tensor(name)
+
+    return tensor
+
+
+@dataclass
+class Tally:
+    """Figures summed up batch by batch. `classes` is None where the network predicts values."""
+
+    rows: Rows
+    top_k: int = 1
+    classes: int | None = None
+    loss: float = 0.0
+    squares: float = 0.0
+    values: int = 0
+    begun: bool = False
+    labels: list[Labels] = field(default_factory=list)
+    sets: list[Labels] = field(default_factory=list)
+    not_finite: int = 0
+
+    def add(self, scores: Array, truth: Array | None) -> None:
+        """The scores of the next rows."""
+        if not self.begun:
+            self.begin(scores.shape[1:])
+        scores = np.asarray(scores, np.float64)
+        if self.classes is None:
+            self.labels.append(np.full(len(scores), OPEN, np.int64))
+            if truth is not None:
+                with np.errstate(all="ignore"):
+                    wrong = scores.reshape(len(scores), -1) - truth.reshape(len(scores), -1)
+                    self.squares += float((wrong**2).sum())
+                self.values += wrong.size
+            return
+        known = np.logical_not(np.isnan(scores).any(axis=1))
+        self.not_finite += int((~known).sum())
+        self.labels.append(np.where(known, first_labels(scores), OPEN))
+        if self.top_k > 1:
+            self.sets.append(np.where(known[:, None], first_sets(scores, self.top_k), OPEN))
+        if truth is not None:
+            self.loss += float(cross_entropy(scores, truth.astype(np.int64)).sum())
+
+    def begin(self, shape: tuple[int, ...]) -> None:
+        """What the scores of one row look like decides what can be told of them."""
+        self.begun = True
+        self.classes = classes_of(shape, self.rows, self.top_k)
+        if self.classes is not None:
+            self.rows.check_classes(self.classes)
+
+    def finish(self, evaluation: Evaluation) -> None:
+        """Put labels and figures into an evaluation."""
+        evaluation.labels = np.concatenate(self.labels)
+        evaluation.not_finite = self.not_finite
+        evaluation.evaluated = evaluation.rows - self.not_finite
+        evaluation.class_count = self.classes
+        if self.classes is None:
+            if self.rows.has_labels:
+                evaluation.metrics["mse"] = self.squares / self.values
+            return
+        if self.top_k > 1:
+            evaluation.sets = np.concatenate(self.sets)
+        set_accuracy(evaluation, self.rows)
+        if self.rows.has_labels:
+            evaluation.metrics["loss"] = self.loss / evaluation.rows
+
+
+def classes_of(shape: tuple[int, ...], rows: Rows, top_k: int = 1) -> int | None:
+    """How many classes the scores of a row tell apart; None where they are values."""
+    column = rows.data.labels
+    if len(shape) == 1 and shape[0] > 1 and (column is None or column.shape == ()):
+        if top_k > shape[0]:
+            raise UsageError(f"--top-k {top_k} of {shape[0]} classes", why="there are not so many")
+        return shape[0]
+    if (
+        column is not None
+        and column.shape != shape
+        and not (column.shape == () and int(np.prod(shape)) == 1)
+    ):
+        raise UsageError(
+            f"{column.name} does not fit what the network computes",
+            why=f"a row has labels of {text(column.shape)}, and scores of {text(shape)}",
+            hint="--set data.labels=false leaves the labels out",
+        )
+    return None
+
+
+def cross_entropy(scores: Array, truth: Labels) -> NDArray[np.float64]:
+    """The loss of each row: minus the logarithm of the softmax at its label."""
+    with np.errstate(all="ignore"):
+        shifted = scores - scores.max(axis=1, keepdims=True)
+        sums = np.log(np.exp(shifted).sum(axis=1))
+    found: NDArray[np.float64] = sums - shifted[np.arange(len(truth)), truth]
+    return found
+
+
+def set_accuracy(evaluation: Evaluation, rows: Rows) -> None:
+    """Accuracy out of labels and sets; between two ends where rows are open."""
+    if not rows.has_labels:
+        return
+    right, open_rows = (
+        _right(evaluation.labels[:, None], rows),
+        int((evaluation.labels == OPEN).sum()),
+    )
+    _settle(evaluation, "accuracy", right, open_rows - evaluation.not_finite)
+    if evaluation.sets is not None:
+        right, open_rows = _right(evaluation.sets, rows), int((evaluation.sets[:, 0] == OPEN).sum())
+        _settle(
+            evaluation,
+            f"top{evaluation.sets.shape[1]}_accuracy",
+            right,
+            open_rows - evaluation.not_finite,
+        )
+
+
+def _right(labels: Labels, rows: Rows) -> int:
+    return sum(
+        int(
+            (labels[start : start + len(truth)] == truth.astype(np.int64)[:, None])
+            .any(axis=1)
+            .sum()
+        )
+        for start, truth in rows.labels()
+    )
+
+
+def _settle(evaluation: Evaluation, name: str, right: int, open_rows: int) -> None:
+    if open_rows:
+        evaluation.between[name] = (right / evaluation.rows, (right + open_rows) / evaluation.rows)
+    else:
+        evaluation.metrics[name] = right / evaluation.rows
+
+
+def confusion(labels: Labels, rows: Rows, classes: int) -> Confusion:
+    """How many rows of each class got each label."""
+    if classes > MOST_CONFUSED:
+        raise UsageError(
+            f"a confusion table of {classes} classes is too large",
+            why=f"the limit is {MOST_CONFUSED}",
+        )
+    counts = np.zeros((classes, classes + 1), np.int64)
+    for start, truth in rows.labels():
+        told = labels[start : start + len(truth)]
+        # The last column takes what has no label.
+        np.add.at(counts, (truth.astype(np.int64), np.where(told == OPEN, classes, told)), 1)
+    return Confusion(counts[:, :classes], counts[:, classes])
+
+
+def save(
+    repository: Repository, evaluations: list[Evaluation], data: Mapping[str, Any], author: str
+) -> None:
+    """One fact for each; together they are one operation, which `dlv undo` takes back."""
+    with repository.change("eval", author) as change:
+        for each in evaluations:
+            record(change, each, data)
+        labels = ", ".join(each.version for each in evaluations)
+        change.summary = f"{labels} on {data['name']}"
+
+
+def record(change: Change, evaluation: Evaluation, data: Mapping[str, Any]) -> None:
+    """The fact of one evaluation."""
+    change.record(
+        KIND,
+        evaluation.id,
+        {
+            "step": evaluation.step,
+            "data": dict(data),
+            "mode": evaluation.mode,
+            "reference": evaluation.reference,
+            "rows": evaluation.rows,
+            "metrics": {name: number(value) for name, value in evaluation.metrics.items()},
+            "bytes_read": evaluation.bytes_read,
+            "bytes_whole": evaluation.bytes_whole,
+            "levels": [level_record(each) for each in evaluation.levels],
+        },
+    )
+
+
+def level_record(level: Level) -> dict[str, Any]:
+    """A level as facts and documents have it."""
+    return {
+        "bits": dict(level.bits),
+        "bytes_read": level.bytes_read,
+        "raw_read": level.raw_read,
+        "share": level.share,
+        "determined": level.determined,
+        "open": level.open,
+    }

@@ -8,11 +8,18 @@ as it is in the file; a network that differs all the same is not kept.
 from __future__ import annotations
 
 import importlib.util
+import json
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
 from typing import Any
 
+import dlv.disk.children as children
 import dlv.evaluation.engines as engines
 import dlv.weights.arrays as arrays
 from dlv.adapters.checkpoint import Checkpoint
@@ -30,27 +37,27 @@ Values = dict[str, Array]
 RUNTIME, REFERENCE = "onnxruntime", "onnx"
 
 
-def there() -> list[str]:
+def runners() -> list[str]:
     """The packages that can run a file, the quicker one first."""
     return [name for name in (RUNTIME, REFERENCE) if importlib.util.find_spec(name) is not None]
 
 
 class Original:
-    """The model of a file. `asked`: names of values that are to come out beside its outputs.
+    """The model of a file. `more`: names of values that are to come out beside its outputs.
 
     What the packages raise is of many classes; a file that they cannot run raises Exception.
     """
 
-    def __init__(self, path: str, by: str, asked: Sequence[str] = ()) -> None:
+    def __init__(self, path: str, by: str, more: Sequence[str] = ()) -> None:
         self._by = by
-        self._run = self._of_runtime(path, asked) if by == RUNTIME else self._of_onnx(path, asked)
+        self._run = self._of_runtime(path, more) if by == RUNTIME else self._of_onnx(path, more)
 
     def __call__(self, inputs: Mapping[str, Array]) -> Values:
         return {k: v for k, v in self._run(inputs).items() if v is not None}
 
-    def _of_runtime(self, path: str, asked: Sequence[str]) -> Any:
+    def _of_runtime(self, path: str, more: Sequence[str]) -> Any:
         runtime = require("onnxruntime", "onnxruntime")
-        model: Any = path if not asked else _with_outputs(path, asked).SerializeToString()
+        model: Any = path if not more else _with_outputs(path, more).SerializeToString()
         made = session(runtime, model, threads())
         names = [item.name for item in made.get_outputs()]
         types = [item.type for item in made.get_outputs()]
@@ -60,9 +67,9 @@ class Original:
 
         return run
 
-    def _of_onnx(self, path: str, asked: Sequence[str]) -> Any:
+    def _of_onnx(self, path: str, more: Sequence[str]) -> Any:
         reference = require("onnx.reference", "onnx")
-        made = reference.ReferenceEvaluator(_with_outputs(path, asked))
+        made = reference.ReferenceEvaluator(_with_outputs(path, more))
 
         def run(inputs: Mapping[str, Array]) -> Values:
             return dict(zip(made.output_names, made.run(None, dict(inputs)), strict=True))
@@ -70,17 +77,19 @@ class Original:
         return run
 
 
-def _with_outputs(path: str, asked: Sequence[str]) -> Any:
+def _with_outputs(path: str, more: Sequence[str]) -> Any:
     onnx: Any = require("onnx", "onnx")
     model = onnx.load(path)
     there = {item.name for item in model.graph.output}
-    for name in asked:
+    for name in more:
         if name not in there:
             model.graph.output.append(onnx.ValueInfoProto(name=name))
     return model
 
 
 FORMAT = files.FORMAT
+_NOT_COMPARED = "the network was not compared with the file"
+_CHILD_SECONDS = 120  # for all of it, in a process of its own
 # So often another operator is kept as it is before the network is given up.
 _MOST_RAW = 4
 # So long of all processors the file itself may take for one batch; numpy takes ten times that.
@@ -94,10 +103,10 @@ _ENGINES = (("numpy", "float32"), ("torch", "float32"), ("onnxruntime", "float32
 @dataclass(frozen=True)
 class _Fault:
     engine: str
-    what: Difference
+    difference: Difference
 
 
-def checked(
+def keep_agreeing(
     path: str, opened: Checkpoint, known: set[str], raw: set[str] | None = None
 ) -> tuple[Checkpoint, list[str]]:
     """Return the file with a network that agrees with it, or without one, and notes.
@@ -110,7 +119,7 @@ def checked(
     raw = set() if raw is None else raw
     if opened.network is None or opened.network.id in known:
         return opened, notes
-    while opened.network is not None and opened.format == FORMAT and there():
+    while opened.network is not None and opened.format == FORMAT and runners():
         fault, note = _compared(path, opened, opened.network)
         if note is not None:
             notes.append(note)
@@ -118,11 +127,11 @@ def checked(
             break
         named = _operator(path, opened, opened.network, fault, raw)
         if named is None or named[0] in raw or len(raw) == _MOST_RAW:
-            notes.append(f"kept without a network: {_told(fault, named)}")
+            notes.append(f"kept without a network: {_difference_note(fault, named)}")
             opened.network, opened.constants = None, []
             break
         raw.add(named[0])
-        notes.append(f"{named[1]} is kept as it is in the file: {_told(fault, named)}")
+        notes.append(f"{named[1]} is kept as it is in the file: {_difference_note(fault, named)}")
         opened.close()
         opened = files.open(path, raw=frozenset(raw))
     if opened.network is not None:
@@ -130,8 +139,12 @@ def checked(
     return opened, notes
 
 
-def _told(fault: _Fault, named: tuple[str, str, Difference] | None) -> str:
-    where = f"the output {fault.what}" if named is None else f"first {named[2]}, made by {named[1]}"
+def _difference_note(fault: _Fault, named: tuple[str, str, Difference] | None) -> str:
+    where = (
+        f"the output {fault.difference}"
+        if named is None
+        else f"first {named[2]}, made by {named[1]}"
+    )
     return f"{fault.engine} would compute something else than the file; {where}"
 
 
@@ -140,14 +153,14 @@ def _compared(path: str, opened: Checkpoint, network: Network) -> tuple[_Fault |
     tensors = {t.name: (t.dtype, t.shape) for t in [*opened.tensors, *opened.constants]}
     why = too_long(network, tensors, sum(_BATCHES))
     if why is not None:
-        return None, f"the network was not compared with the file: {why}"
+        return None, f"{_NOT_COMPARED}: {why}"
     try:
         pairs = _wanted(path, network)
     except Exception as error:  # of whatever class the packages have
         first = str(error).strip().partition("\n")[0][:160]
-        return None, f"the network was not compared with the file, which did not run: {first}"
+        return None, f"{_NOT_COMPARED}, which did not run: {first}"
     if isinstance(pairs, str):
-        return None, f"the network was not compared with the file: {pairs}"
+        return None, f"{_NOT_COMPARED}: {pairs}"
     names = files.outputs(path)
     most = tolerance(*(dtype for dtype, _ in tensors.values()), *(i.dtype for i in network.inputs))
     for engine in _offered(opened, network, list(zip(names, network.outputs, strict=True))):
@@ -164,7 +177,7 @@ def _wanted(path: str, network: Network) -> list[tuple[Values, Values]] | str:
     original, limits, found = _first(path), rows_of(network), []
     for seed, batch in enumerate(_BATCHES):
         failed: Exception | None = None
-        for length, below in _tries():
+        for length, below in product(_LENGTHS, _BELOW):
             inputs = drawn(
                 network.inputs, batch=batch, other=length, most=below, seed=seed, limits=limits
             )
@@ -184,15 +197,9 @@ def _wanted(path: str, network: Network) -> list[tuple[Values, Values]] | str:
     return found
 
 
-def _tries() -> Iterator[tuple[int, int]]:
-    for length in _LENGTHS:
-        for below in _BELOW:
-            yield length, below
-
-
 def _first(path: str) -> Original:
     failed: Exception | None = None
-    for name in there():
+    for name in runners():
         try:
             return Original(path, name)
         except Exception as error:  # the other one may know the operators
@@ -205,7 +212,7 @@ def _confirmed(
     path: str, inputs: Values, names: Sequence[str], got: Mapping[str, Array], most: float
 ) -> bool:
     """Whether onnx itself computes what the engine did: then it is onnxruntime that differs."""
-    if there() != [RUNTIME, REFERENCE]:
+    if runners() != [RUNTIME, REFERENCE]:
         return False
     try:
         wanted = Original(path, REFERENCE)(inputs)
@@ -280,14 +287,15 @@ def _operator(
     path: str, opened: Checkpoint, network: Network, fault: _Fault, raw: Collection[str]
 ) -> tuple[str, str, Difference] | None:
     """The value of the file from which on they differ, with the kind of its operator."""
-    if REFERENCE not in there():
+    if REFERENCE not in runners():
         return None  # nothing can ask the file for values within it
     alive = {node.name for node in network.part(network.outputs).nodes}
     values = {k: v for k, v in files.values(path, raw).items() if v[0][0] in alive}
     ports = [(name, port) for name, (port, _) in values.items()]
     try:
-        original = Original(path, there()[0], list(values))
-        for inputs, _ in _again(path, network):
+        original = Original(path, runners()[0], list(values))
+        pairs = _wanted(path, network)
+        for inputs, _ in [] if isinstance(pairs, str) else pairs:
             wanted = original(inputs)
             for engine in _offered(opened, network, ports, fault.engine):
                 got = engine.run(inputs)
@@ -299,6 +307,71 @@ def _operator(
     return None
 
 
-def _again(path: str, network: Network) -> list[tuple[Values, Any]]:
-    pairs = _wanted(path, network)
-    return [] if isinstance(pairs, str) else pairs
+def keep_agreeing_apart(
+    path: str, opened: Checkpoint, known: set[str]
+) -> tuple[Checkpoint, list[str]]:
+    """As `keep_agreeing`, in a child process: some files that are not sound end onnxruntime.
+
+    The child prints its findings as one line of JSON; the file is reopened here as they require.
+    """
+    if opened.network is None or opened.network.id in known or not runners():
+        return opened, []
+    found = _child_findings(path)
+    if isinstance(found, str):
+        return opened, [f"{_NOT_COMPARED}: {found}"]
+    return reopened(path, opened, known, found)
+
+
+def reopened(
+    path: str, opened: Checkpoint, known: set[str], found: Mapping[str, Any]
+) -> tuple[Checkpoint, list[str]]:
+    """Open the file again as the comparison requires."""
+    if found["raw"]:
+        opened.close()
+        opened = files.open(path, raw=frozenset(found["raw"]))
+    if not found["network"]:
+        opened.network, opened.constants = None, []
+    if opened.network is not None:
+        known.add(opened.network.id)
+    return opened, list(found["notes"])
+
+
+def _child_findings(path: str) -> dict[str, Any] | str:
+    """Return the findings of the child process, or the reason why there are none."""
+    command = children.python("dlv.evaluation.imported", str(Path(path).absolute()))
+    try:
+        done = children.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_CHILD_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return f"it took more than {_CHILD_SECONDS} s"
+    except OSError as error:
+        return f"Python does not start: {error.strerror}"
+    if done.returncode == -signal.SIGINT:
+        raise KeyboardInterrupt
+    if done.returncode < 0:
+        return f"what ran the file was ended by {signal.Signals(-done.returncode).name}"
+    try:
+        # Libraries may have said something before.
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found if {"raw", "network", "notes"} <= found.keys() else "no answer came"
+    except (ValueError, LookupError, AttributeError):
+        return "no answer came"
+
+
+def findings(path: str) -> dict[str, Any]:
+    """Return the findings that the child process prints."""
+    opened = files.open(path)
+    raw: set[str] = set()
+    opened, notes = keep_agreeing(path, opened, set(), raw)
+    kept = opened.network is not None
+    opened.close()
+    return {"raw": sorted(raw), "network": kept, "notes": notes}
+
+
+def main() -> None:
+    print(json.dumps(findings(sys.argv[1])))

@@ -13,12 +13,13 @@ from dlv.evaluation.answers import (
     OPEN,
     Answers,
     Level,
+    Progress,
     Settings,
-    Told,
-    Watched,
+    Verdicts,
     first_labels,
     first_sets,
 )
+from dlv.evaluation.data import Batch
 from dlv.evaluation.planes import Moved, Planes
 from dlv.kinds import Array, Places
 from dlv.network.forward import Forward
@@ -29,17 +30,8 @@ from dlv.network.program import Program
 Inputs = Mapping[str, Array]
 
 
-class Batch(Protocol):
-    """Some neighbouring rows."""
-
-    @property
-    def start(self) -> int: ...
-    @property
-    def inputs(self) -> Inputs: ...
-
-
 class Rows(Protocol):
-    """What a model is tested on; it may be gone through again."""
+    """What a model is tested on; its batches may be read several times."""
 
     @property
     def count(self) -> int: ...
@@ -78,7 +70,7 @@ class OpenRows:
             if not inside.all():
                 at = at[inside]
                 inputs = {name: value[inside] for name, value in inputs.items()}
-            if parts and (held + len(at) > self._size or not _alike(parts[-1], inputs)):
+            if parts and (held + len(at) > self._size or not _same_shapes(parts[-1], inputs)):
                 yield _joined(places, parts)
                 places, parts, held = [], [], 0
             places.append(at)
@@ -90,23 +82,22 @@ class OpenRows:
     def as_they_come(self, wanted: NDArray[np.bool_]) -> Iterator[tuple[Places, Inputs]]:
         """The batches of a plain evaluation that hold a wanted row, whole."""
         for batch in self._rows.batches(self._size):
-            length = len(next(iter(batch.inputs.values())))
-            at = np.arange(batch.start, batch.start + length)
+            at = np.arange(batch.start, batch.start + batch.count)
             if wanted[at].any():
                 yield at, batch.inputs
 
-    def take(self, at: Places, told: Told, *, proved: bool = False) -> None:
+    def take(self, places: Places, verdicts: Verdicts, *, proved: bool = False) -> None:
         """Labels of the rows that are sure are final, and those rows no longer open."""
-        still = self.mask[at]
-        sure = told.sure & still
-        self.answers.labels[at[sure]] = told.labels[sure]
+        still = self.mask[places]
+        sure = verdicts.sure & still
+        self.answers.labels[places[sure]] = verdicts.labels[sure]
         if self.answers.sets is not None:
-            assert told.sets is not None
-            assert told.sure_sets is not None
-            sure = told.sure_sets & still
-            self.answers.sets[at[sure]] = told.sets[sure]
-        self.mask[at[sure]] = False
-        self.answers.proved[at[sure]] = proved
+            assert verdicts.sets is not None
+            assert verdicts.sure_sets is not None
+            sure = verdicts.sure_sets & still
+            self.answers.sets[places[sure]] = verdicts.sets[sure]
+        self.mask[places[sure]] = False
+        self.answers.proved[places[sure]] = proved
 
 
 def first_row(network: Network, rows: Rows, settings: Settings) -> Inputs | None:
@@ -122,8 +113,9 @@ def _fixed(network: Network) -> bool:
     return any(item.shape and isinstance(item.shape[0], int) for item in network.inputs)
 
 
-def _alike(one: Inputs, other: Inputs) -> bool:
-    return all(one[name].shape[1:] == value.shape[1:] for name, value in other.items())
+def _same_shapes(inputs: Inputs, others: Inputs) -> bool:
+    """Whether the rows of two batches have the same shapes, so that they can be joined."""
+    return all(inputs[name].shape[1:] == value.shape[1:] for name, value in others.items())
 
 
 def _joined(places: list[Places], parts: list[Inputs]) -> tuple[Places, Inputs]:
@@ -139,7 +131,7 @@ Depths = Mapping[str, int]
 Batches = Iterator[tuple[Places, Inputs]]
 
 # Tells what the planes read so far say of batches, one after the other; may raise NoRule.
-Judge = Callable[[Batches], Iterator[tuple[Places, Told]]]
+Judge = Callable[[Batches], Iterator[tuple[Places, Verdicts]]]
 
 # Scores nearer to each other than this, relatively, may be ordered by the order of summing.
 NEAR = {"f64": 1e-6, "strict": 1e-2}
@@ -194,13 +186,13 @@ class Levels:
             try:
                 planes.read(depths, free)
                 if not last:
-                    self._judge(judge(), number, len(levels), proves)
+                    self._judge(judge(), proves)
                 elif proves and answers.fallback is None:
                     with suppress(Moved, NoRule):  # then all is left to the reference
-                        self._judge(judge(), number, len(levels), proves)
+                        self._judge(judge(), proves)
                 if last:
                     before = self._rows.count
-                    self._reference(number, len(levels))
+                    self._reference()
                     answers.evaluated = before - self._rows.count - answers.not_finite
             except (Moved, NoRule) as error:
                 answers.fallback = str(error)
@@ -212,38 +204,35 @@ class Levels:
         most = self._settings.max_bytes
         return most is None or self._planes.bytes_read + self._planes.cost(depths) <= most
 
-    def _judge(self, judge: Judge, number: int, levels: int, proves: bool) -> None:
-        before, examined = self._rows.count, 0
-        for at, told in judge(self._rows.batches()):
-            examined += int(self._rows.mask[at].sum())
-            self._rows.take(at, told, proved=proves)
-            self._watch(number, levels, examined, before)
+    def _judge(self, judge: Judge, proves: bool) -> None:
+        for places, verdicts in judge(self._rows.batches()):
+            self._rows.take(places, verdicts, proved=proves)
+            self._watch()
 
-    def _reference(self, number: int, levels: int) -> None:
+    def _reference(self) -> None:
         """The labels of the reference.
 
         Where the order of summing could decide, the batches of a plain evaluation are summed.
         """
         precision = np.float32 if self._settings.reference == "strict" else np.float64
         forward = Forward(self._program, self._planes.tensor, precision)
-        before, examined = self._rows.count, 0
         for at, inputs in self._rows.batches():
-            told, near = self._told(forward(inputs))
-            examined += int(self._rows.mask[at].sum())
-            self._rows.take(at, _where(told, ~near))
-            self._watch(number, levels, examined, before)
+            verdicts, near = self._verdicts(forward(inputs))
+            verdicts.sure[near] = False
+            self._rows.take(at, verdicts)
+            self._watch()
         for at, inputs in self._rows.as_they_come(self._rows.mask):
             scores = forward(inputs)
             unknown = np.isnan(scores).any(axis=1)
             self._rows.answers.not_finite += int((unknown & self._rows.mask[at]).sum())
-            told, _ = self._told(scores)
-            told.labels[unknown] = OPEN
-            if told.sets is not None:
-                told.sets[unknown] = OPEN
-            self._rows.take(at, told)
+            verdicts, _ = self._verdicts(scores)
+            verdicts.labels[unknown] = OPEN
+            if verdicts.sets is not None:
+                verdicts.sets[unknown] = OPEN
+            self._rows.take(at, verdicts)
 
-    def _told(self, scores: Array) -> tuple[Told, NDArray[np.bool_]]:
-        """What scores say, and of which rows it hangs on rounding."""
+    def _verdicts(self, scores: Array) -> tuple[Verdicts, NDArray[np.bool_]]:
+        """Labels and sets of exact scores, and a mask of the rows that rounding could change."""
         top_k = self._settings.top_k
         most = first_sets(scores, top_k + 1)
         with np.errstate(all="ignore"):
@@ -253,7 +242,7 @@ class Levels:
             near = ~(apart > NEAR[self._settings.reference] * scale)
         sure = np.ones(len(scores), bool)
         sets = most[:, :top_k] if top_k > 1 else None
-        return Told(first_labels(scores), sure, sets, sure), near
+        return Verdicts(first_labels(scores), sure, sets, sure), near
 
     def _note(self) -> None:
         planes, rows = self._planes, self._rows
@@ -268,15 +257,7 @@ class Levels:
             )
         )
 
-    def _watch(self, level: int, levels: int, examined: int, before: int) -> None:
-        if self._settings.watch is not None:
-            rows = self._rows
-            told = len(rows.mask) - rows.count
-            read = self._planes.bytes_read
-            self._settings.watch(
-                Watched(level + 1, levels, examined, before, told, len(rows.mask), read)
-            )
-
-
-def _where(told: Told, these: NDArray[np.bool_]) -> Told:
-    return Told(told.labels, told.sure & these, told.sets, told.sure & these)
+    def _watch(self) -> None:
+        rows = len(self._rows.mask)
+        read = self._planes.bytes_read
+        self._settings.watch(Progress(rows, rows - self._rows.count, read))

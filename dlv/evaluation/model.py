@@ -72,9 +72,9 @@ class Model:
         constants = {each["name"]: each for each in manifest.network.constants}
         for name in steps.tensors:
             if name in constants:
-                told = constants[name]
-                hashes[name] = str(told["hash"])
-                shapes[name] = (str(told["dtype"]), tuple(told["shape"]))
+                row = constants[name]
+                hashes[name] = str(row["hash"])
+                shapes[name] = (str(row["dtype"]), tuple(row["shape"]))
                 continue
             if name not in held:
                 raise NotFound(
@@ -83,10 +83,17 @@ class Model:
                     hint=f"dlv desc {version.label}",
                 )
             hashes[name], shapes[name] = held[name].hash, tensors[name]
-        snapshot = manifest.snapshots[index]
         return cls(
-            *(repository, version, manifest, snapshot, network, steps, store, hashes, shapes),
-            found.notes,
+            repository=repository,
+            version=version,
+            manifest=manifest,
+            snapshot=manifest.snapshots[index],
+            network=network,
+            program=steps,
+            store=store,
+            hashes=hashes,
+            shapes=shapes,
+            notes=found.notes,
         )
 
     @property

@@ -20,8 +20,7 @@ from dlv.pas.deltas.difference import mapped, stretched, unmapped
 from dlv.pas.deltas.links import Link, Lookup, chain, is_context, link_of, links_of
 from dlv.pas.floats import balanced, exponents, float8_numbers, format_of, ordered, unordered
 from dlv.pas.footer import Encoding
-from dlv.pas.layouts.fixed import EMPTY, Fixed, Leading, leading_bits
-from dlv.pas.layouts.halved import Halved
+from dlv.pas.layouts.fixed import EMPTY, Fixed, Halved, Leading, leading_bits
 from dlv.pas.layouts.segments import OPAQUE, SEGMENT, Layout, Words
 from dlv.pas.read import ALL, Builder, PlaneDecoder, check_hash, exponents_of, far_scales, ranges
 

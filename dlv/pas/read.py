@@ -21,9 +21,8 @@ from dlv.errors import Damaged, StorageError
 from dlv.kinds import Piece, Raw
 from dlv.pas.chunks import ChunkSource, join_pieces
 from dlv.pas.coders.codecs import context_codec_of
-from dlv.pas.coders.context import AboveCodec, ContextCodec
+from dlv.pas.coders.context import AboveCodec, ContextCodec, ContextRans
 from dlv.pas.coders.contexts import Scales, numbers
-from dlv.pas.coders.rans import ContextRans
 from dlv.pas.deltas.difference import delta_cutter, stretched
 from dlv.pas.deltas.links import (
     Link,

@@ -1,4 +1,6 @@
-"""The folder of a trial, `.dlv/trials/<id>/`: what it begins with, written once, and what it made.
+"""Where trials are stored: their ledger, a database of its own, and a folder for each.
+
+`.dlv/trials/<id>/` holds what the trial begins with, written once, and what it made:
 
 trial.json   network, configuration, tensors, where it came from; with a hash of itself
 start.npz    the weights it begins with; what npz has no dtype for, as words
@@ -23,16 +25,36 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 import numpy as np
 
 import dlv.disk.durable as durable
+import dlv.disk.rights as rights
 from dlv.canonical import HashedFile, dumps, hash_bytes, hasher, matrix_hash, read_json
+from dlv.disk.mounts import network_disk
 from dlv.dtypes import DTYPES
 from dlv.errors import Conflict, Damaged, DlvError, NotFound, StorageError, UsageError, nearest
 from dlv.kinds import Array, Raw
+from dlv.metadata.trials import Trials
 from dlv.network.graph import Network
+from dlv.repository.handle import Repository
 from dlv.training.checkpoints import Checkpoint
 from dlv.training.config import Config
 
 if TYPE_CHECKING:
     from dlv.training.trainers.datasets import Data
+
+EXTRACTED = "data"  # beside their folders: files of versions that they are trained on
+
+
+def open_store(repository: Repository) -> Trials:
+    """The store of the ledger. Heartbeats there hold up no commit, and a catalogue may be made
+    again while trials are running."""
+    if network_disk(repository.path):
+        raise StorageError(
+            f"{repository.path} lies on a network disk",
+            why="processes share the ledger of trials through the memory of one machine",
+            hint="evaluate in a clone on a local disk, and push the versions that it makes",
+        )
+    store = Trials(repository.trials_path, patience=repository.patience)
+    rights.inherit(*(f"{repository.trials_path}{end}" for end in ("", "-wal", "-shm")))
+    return store
 
 
 TRIAL, START = "trial.json", "start.npz"
@@ -331,11 +353,11 @@ def _write_start(
     """Both kinds into one archive: how they are called there, and the hash of the file."""
     with _written(path) as sink, zipfile.ZipFile(cast(BinaryIO, sink), "w") as archive:
         rows = [
-            _put(archive, _entry(name, place), name, tensor)
+            _write_tensor(archive, _entry(name, place), name, tensor)
             for place, (name, tensor) in enumerate(start.items())
         ]
         more = [
-            _put(archive, f"constant {place}", name, tensor)
+            _write_tensor(archive, f"constant {place}", name, tensor)
             for place, (name, tensor) in enumerate(constants.items())
         ]
     return rows, more, sink.hexdigest()
@@ -351,7 +373,7 @@ def _written(path: Path) -> Iterator[HashedFile]:
         durable.read_back(out.fileno(), sink.hexdigest(), path)
 
 
-def _put(archive: zipfile.ZipFile, entry: str, name: str, tensor: Weights) -> Row:
+def _write_tensor(archive: zipfile.ZipFile, entry: str, name: str, tensor: Weights) -> Row:
     tied = getattr(tensor, "tied", None)
     if tied is None:
         array = _array(name, tensor)

@@ -336,10 +336,10 @@ def _weights(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Re
 def _agreeing(draft: Draft, file: StagedFile, opened: Checkpoint) -> Checkpoint:
     """Return the file with a verified network, or without one; each network is compared once."""
     if opened.format == "onnx" and opened.network is not None:
-        import dlv.evaluation.apart as apart
+        import dlv.evaluation.imported as imported
 
         draft.agreed |= {draft.base.network.id} if draft.base and draft.base.network else set()
-        opened, notes = apart.checked(file.source, opened, draft.agreed)
+        opened, notes = imported.keep_agreeing_apart(file.source, opened, draft.agreed)
         draft.warnings += [f"{file.path}: {note}" for note in notes]
     return opened
 

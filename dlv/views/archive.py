@@ -1,16 +1,20 @@
-"""What `archive` prints: the plan or its outcome, and why a matrix is stored as it is."""
+"""What `archive` prints: plans and outcomes, bounds, quantized versions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dlv.archiving.archive import Archived
 from dlv.archiving.budgets import seconds
-from dlv.archiving.explain import Explained
-from dlv.archiving.proposal import Timing
 from dlv.terminal.output import Block, Fields, Heading
 from dlv.terminal.table import Bytes, Cell, Column, Id, Number, Table, Text
+
+if TYPE_CHECKING:
+    from dlv.archiving.archive import Archived
+    from dlv.archiving.bounding.run import Bounded, Outcome
+    from dlv.archiving.explain import Explained
+    from dlv.archiving.proposal import Timing
+    from dlv.versions.lossy import SchemeChild
 
 
 def archived(outcome: Archived) -> tuple[dict[str, Any], list[Block]]:
@@ -112,3 +116,111 @@ def _explained(item: Explained) -> dict[str, Any]:
         "chain": item.chain,
         "snapshots": [_timing(timing) for timing in item.snapshots],
     }
+
+
+# `archive --bounds`
+
+
+def bounded(outcome: Outcome) -> tuple[dict[str, Any], list[Block]]:
+    """A row per version; nothing is promised of other rows than those of the calibration."""
+    table = Table(
+        [
+            Column("version", fixed=True),
+            "id",
+            "changed",
+            "before",
+            "after",
+            "determined",
+            "rows of",
+        ],
+        [
+            [
+                *(Text(row.version, "bold"), Id(row.id), f"{row.changed} of {row.matrices}"),
+                *(Bytes(round(row.before)), Bytes(round(row.after)), _levels(row)),
+                row.calibration,
+            ]
+            for row in outcome.versions
+        ],
+    )
+    document = {
+        "bounded": [_bounded_record(row) for row in outcome.versions],
+        "skipped": [{"version": version, "why": why} for version, why in outcome.skipped],
+        "written": outcome.written,
+        "freed": outcome.freed,
+        "seconds": round(outcome.seconds, 3),
+    }
+    blocks: list[Block] = [table] if outcome.versions else []
+    blocks += [f"{version}: no bounds, {why}" for version, why in outcome.skipped]
+    blocks += [
+        f"{row.version}: labels need all planes: {row.why}"
+        for row in outcome.versions
+        if row.why is not None
+    ]
+    return document, blocks
+
+
+def _levels(row: Bounded) -> Cell:
+    """Part of the bytes -> part of the rows, level by level until no row is left."""
+    if not row.made:
+        return "as before"
+    if not row.helps.get("f64"):
+        return "nothing early"
+    told = [level for level in row.levels[:-1] if level.determined is not None]
+    whole = [at for at, level in enumerate(told) if level.determined == 1]
+    told = told[: whole[0] + 1] if whole else told
+    return ", ".join(f"{level.share:.0%} -> {level.determined:.1%}" for level in told)
+
+
+def _bounded_record(row: Bounded) -> dict[str, Any]:
+    return {
+        "version": row.version,
+        "id": row.id,
+        "record": row.record,
+        "made": row.made,
+        "changed": row.changed,
+        "matrices": row.matrices,
+        "before": round(row.before),
+        "after": round(row.after),
+        "calibration": row.calibration,
+        "levels": [
+            {
+                "planes": dict(level.planes),
+                "bytes": level.bytes,
+                "share": round(level.share, 4),
+                "determined": None if level.determined is None else round(level.determined, 4),
+            }
+            for level in row.levels
+        ],
+        "helps": dict(row.helps),
+        "why": row.why,
+    }
+
+
+# `archive --scheme`
+
+
+def quantized(found: Sequence[SchemeChild]) -> tuple[dict[str, Any], list[Block]]:
+    """JSON and table, a row for each version; `before` and `after` are bytes in packs."""
+    table = Table(
+        [
+            Column("version", fixed=True),
+            *("id", "of", "scheme"),
+            *("rounded", "matrices", "raw", "before", "after", "made"),
+        ],
+        [
+            [
+                Text(child.version.label, "bold"),
+                *(Id(child.version.id), child.source.label, child.scheme),
+                *(child.rounded, child.matrices),
+                *(Bytes(child.raw), Bytes(child.before), Bytes(child.after)),
+                child.made,
+            ]
+            for child in found
+        ],
+    )
+    document = {
+        "before": sum(child.before for child in found),
+        "after": sum(child.after for child in found),
+        "lossy": table.records(),
+    }
+    return document, [table]

@@ -1,18 +1,18 @@
-"""Networks that a query has derived: where each comes from, what was done, what came of it."""
+"""Networks made of others, by a query or by `copy`: changes, weights kept, drawings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import dlv.views.differences as differences
 import dlv.weights.catalogue as catalogue
 import dlv.weights.inventory as inventory
-from dlv.dql.outcome import Model, Networks
 from dlv.metadata import versions
 from dlv.network import json_form
 from dlv.network.drawing import draw
-from dlv.network.edits.reuse import COPY, DROPPED, INIT, OVERLAP
+from dlv.network.edits.reuse import COPY, DROPPED, INIT, OVERLAP, Plan, Reuse
 from dlv.network.edits.wiring import Edit
 from dlv.network.inference import Tensors
 from dlv.network.likeness import comparison
@@ -21,52 +21,49 @@ from dlv.repository.lineage import Relation
 from dlv.terminal.output import Block, Heading, Verbatim
 from dlv.terminal.table import Cell, Column, Id, Items, Table, Text
 from dlv.versions.diff import Against, Diff, Side
-from dlv.views.values import Screen, percent, plural
+from dlv.views.values import Screen, columns_where, filled, percent, plural, shape
 from dlv.weights.store import MatrixStore
 
+if TYPE_CHECKING:
+    from dlv.dql.outcome import Model, Networks
+    from dlv.versions.copying import Copied
+
+
+_COUNTED = {"copied": COPY, "overlapping": OVERLAP, "new": INIT, "dropped": DROPPED}
 _FOLLOWING = ("follow", "prune", "rename")  # what other changes bring with them
 
 
-def document(found: Networks) -> dict[str, Any]:
+def networks_document(found: Networks) -> dict[str, Any]:
     return {
         "verb": found.verb,
         "name": found.name,
         "into": found.into,
-        "networks": [_record(model) for model in found.models],
+        "networks": [_network_record(model) for model in found.models],
         "dropped": [{"source": each.origin, "reason": each.reason} for each in found.dropped],
         "skipped": list(found.skipped),
     }
 
 
-def _record(model: Model) -> dict[str, Any]:
+def _network_record(model: Model) -> dict[str, Any]:
     plan = model.reuse
     return {
         "id": model.id,
         "sources": list(model.origins),
         "source_id": model.source_id,
         "version": model.committed,
-        "changes": [
-            {"action": e.action, "node": e.node, "text": e.text, "warning": e.warning}
-            for e in model.edits
-        ],
+        "changes": [asdict(edit) for edit in model.edits],
         "problems": [str(problem) for problem in model.problems],
         "reused": None if plan is None else plan.share,
         "tensors": None
         if plan is None
-        else {
-            word: plan.count(action)
-            for word, action in (
-                *(("copied", COPY), ("overlapping", OVERLAP)),
-                *(("new", INIT), ("dropped", DROPPED)),
-            )
-        },
+        else {word: plan.count(action) for word, action in _COUNTED.items()},
         "network": json_form.write(model.network),
     }
 
 
-def table(found: Networks) -> Table:
+def networks_table(found: Networks) -> Table:
     """A row for each network; columns in which nothing stands are left out."""
-    rows = [_row(model) for model in found.models]
+    rows = [_network_row(model) for model in found.models]
     columns = [
         Column("version", fixed=True),
         Column("source", least=12),
@@ -75,46 +72,37 @@ def table(found: Networks) -> Table:
         Column("% kept", "reused"),
         Column("problems", least=16),
     ]
-    kept = [
-        i
-        for i, column in enumerate(columns)
-        if column.title not in ("version", "problems") or any(_filled(row[i]) for row in rows)
-    ]
-    return Table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
+    return columns_where(
+        Table(columns, rows),
+        lambda column, cells: (
+            column.title not in ("version", "problems") or any(map(filled, cells))
+        ),
+    )
 
 
-def _row(model: Model) -> list[Cell]:
+def _network_row(model: Model) -> list[Cell]:
     share = None if model.reuse is None else percent(round(model.reuse.share * 10_000), 10_000)
     return [
         model.committed and Text(model.committed, "bold"),
         Items(list(model.origins)),
         Id(model.id),
-        changes(model),
+        edit_lines(model.edits),
         share,
         Items([str(problem) for problem in model.problems]),
     ]
 
 
-def _filled(cell: Cell) -> bool:
-    return bool(cell.values) if isinstance(cell, Items) else cell is not None
-
-
-def changes(model: Model) -> str:
-    """What was done, in a line; of several things of a kind the nodes alone."""
-    return edit_lines(model.edits)
-
-
 def edit_lines(edits: Sequence[Edit]) -> str:
-    """The same of edits by themselves."""
+    """What was done, in a line; of several things of a kind the nodes alone."""
     own = [edit for edit in edits if edit.action not in _FOLLOWING] or list(edits)
     alike: dict[tuple[str, str], list[Edit]] = {}
     for edit in own:
         told = edit.text if edit.action == "set" else ""
         alike.setdefault((edit.action, told), []).append(edit)
-    return "; ".join(_told(*key, edits) for key, edits in alike.items())
+    return "; ".join(_edits_line(*key, edits) for key, edits in alike.items())
 
 
-def _told(action: str, text: str, edits: Sequence[Edit]) -> str:
+def _edits_line(action: str, text: str, edits: Sequence[Edit]) -> str:
     if len(edits) == 1 and action in ("insert", "slice"):
         return f"{action} {edits[0].text}"
     nodes = _several([edit.node for edit in edits])
@@ -128,9 +116,11 @@ def _several(nodes: Sequence[str]) -> str:
     return f"{', '.join(different[:2])} and {len(different) - 2} more"
 
 
-def blocks(found: Networks, repository: Repository, screen: Screen | None) -> Iterator[Block]:
+def networks_blocks(
+    found: Networks, repository: Repository, screen: Screen | None
+) -> Iterator[Block]:
     """The table; of a single network for people also what it looks like, and what is different."""
-    yield table(found)
+    yield networks_table(found)
     if screen is None or len(found.models) != 1:
         return
     model = found.models[0]
@@ -186,3 +176,85 @@ def skipped(found: Networks) -> str | None:
         return None
     shown = ", ".join(found.skipped[:4]) + (", .." if len(found.skipped) > 4 else "")
     return f"nothing matched in {plural(len(found.skipped), 'model')}: {shown}"
+
+
+# Of `copy`: one network, and what became of each tensor
+
+
+_WORDS = {COPY: "copied", OVERLAP: "in part", INIT: "new", DROPPED: "dropped"}
+_STYLES = {OVERLAP: "yellow", INIT: "green", DROPPED: "red"}
+
+
+def copy_record(made: Copied) -> dict[str, Any]:
+    """The `network` and `weights` of the document; nothing if nothing was edited."""
+    if made.network is None:
+        return {}
+    return {
+        "network": {
+            "id": made.network.id,
+            "nodes": len(made.network.nodes),
+            "edits": [asdict(edit) for edit in made.edits],
+        },
+        "weights": None if made.plan is None else _weights_record(made.plan, made.seed),
+    }
+
+
+def _weights_record(plan: Plan, seed: int) -> dict[str, Any]:
+    return {
+        "seed": seed,
+        "reused": plan.share,
+        "tensors": [
+            {
+                "name": item.name,
+                "action": item.action,
+                "dtype": item.dtype,
+                "old": None if item.old_shape is None else list(item.old_shape),
+                "new": None if item.shape is None else list(item.shape),
+                "reused": item.share,
+                "fill": None if item.action in (COPY, DROPPED) else item.fill,
+                "tied": item.tied,
+                "reason": item.reason or None,
+            }
+            for item in (*plan.tensors, *plan.dropped)
+        ],
+    }
+
+
+def copy_blocks(made: Copied, everything: bool) -> Iterator[Block]:
+    """What was done to the network, and what became of each tensor."""
+    if made.network is None:
+        return
+    yield ""
+    yield Heading(f"network: {plural(len(made.edits), 'edit')}")
+    rows: list[list[Cell]] = [[edit.action, edit.node, edit.text] for edit in made.edits]
+    yield Table([Column("what"), Column("node", least=12), "how"], rows)
+    if made.plan is None:
+        return
+    yield ""
+    yield Heading("weights: " + _tally(made.plan))
+    items = [*made.plan.tensors, *made.plan.dropped]
+    shown = [item for item in items if everything or item.action != COPY]
+    if shown:
+        columns: list[Column | str] = ["what", Column("matrix", least=16), "was", "is"]
+        yield Table(
+            [*columns, Column("% kept", "reused"), "why"], [_reuse_row(item) for item in shown]
+        )
+
+
+def _tally(plan: Plan) -> str:
+    counts = [(plan.count(action), word) for action, word in _WORDS.items()]
+    text = ", ".join(f"{count} {word}" for count, word in counts if count)
+    share = percent(round(plan.share * 10_000), 10_000)
+    return text + (f"; {share.value:.3g} % of the elements are the old ones" if share else "")
+
+
+def _reuse_row(item: Reuse) -> list[Cell]:
+    kept = percent(round(item.share * 10_000), 10_000) if item.action == OVERLAP else None
+    return [
+        Text(_WORDS[item.action], _STYLES.get(item.action, "")),
+        item.name,
+        None if item.old_shape is None else shape(item.old_shape),
+        None if item.shape is None else shape(item.shape),
+        kept,
+        (f"tied to {item.tied}" if item.tied else item.reason) or None,
+    ]

@@ -1,21 +1,34 @@
-"""How `desc` lays a version out: for people and pipes, and as JSON."""
+"""How `desc` lays a version out: its sections, one matrix, activations; text and JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from dlv.dtypes import tensor_bytes
-from dlv.metadata.metrics import Summary as Metric
+from dlv.network import json_form
 from dlv.network.drawing import draw, operation_text
 from dlv.network.graph import Network
 from dlv.network.summary import Row
 from dlv.terminal.output import Block, Fields, Heading, Line, Output, Verbatim
 from dlv.terminal.table import Bytes, Cell, Column, Count, Id, Items, Number, Table, Text, Time
 from dlv.versions.describe import Description
-from dlv.views.values import setting, shape
+from dlv.views.values import (
+    bounded_statistics,
+    count_cell,
+    number_cell,
+    percent,
+    planes_read,
+    setting,
+    shape,
+)
 from dlv.weights.inventory import Matrix
 
-_BAR = 32  # columns of the longest one
+if TYPE_CHECKING:
+    from dlv.evaluation.activations import Activations, Figures
+    from dlv.weights.reading.interval_statistics import HistogramBounds, StatisticsBounds
+    from dlv.weights.statistics import Histogram, Statistics
 
 
 def whole(
@@ -213,7 +226,15 @@ def _metrics(found: Description, output: Output) -> Table:
         "max",
         Column("at", "at_max"),
     ]
-    rows = [_metric(item) for item in found.metrics]
+    rows: list[list[Cell]] = [
+        [
+            item.name,
+            *(number_cell(item.last), item.last_step),
+            *(number_cell(item.min), item.min_step),
+            *(number_cell(item.max), item.max_step),
+        ]
+        for item in found.metrics
+    ]
     if output.terminal and found.curves:
         columns = [*columns, Column("curve", fixed=True)]
         for row, item in zip(rows, found.metrics, strict=True):
@@ -243,23 +264,8 @@ def _evaluations(found: Description) -> Table:
                 told.get("mode"),
             ]
         )
-    columns: list[Column | str] = [
-        Column("age", key="created"),
-        "step",
-        Column("data", least=12),
-        "rows",
-    ]
-    return Table([*columns, Column("metrics", least=16), "mode"], rows)
-
-
-def _metric(item: Metric) -> list[Cell]:
-    def number(value: float | None) -> Cell:
-        return None if value is None else Number(value)
-
-    return [
-        *(item.name, number(item.last), item.last_step, number(item.min), item.min_step),
-        *(number(item.max), item.max_step),
-    ]
+    first = [Column("age", key="created"), Column("step"), Column("data", least=12), Column("rows")]
+    return Table([*first, Column("metrics", least=16), "mode"], rows)
 
 
 def _snapshots(found: Description) -> Table:
@@ -287,26 +293,20 @@ def _optimizer(found: Description, shown: list[Matrix]) -> list[Block]:
 
 
 def _matrices(found: Description, shown: list[Matrix]) -> Table:
-    rows: list[list[Cell]] = []
-    for matrix in shown:
-        stored = found.stored_bytes(matrix)
-        rows.append(
-            [
-                matrix.name,
-                matrix.dtype,
-                shape(matrix.shape),
-                f"tied to {matrix.tied}" if matrix.tied else matrix.role,
-                None if matrix.nbytes is None else Bytes(matrix.nbytes),
-                None if stored is None else Bytes(stored),
-            ]
-        )
-    columns: list[Column | str] = [
-        Column("matrix", least=20),
-        Column("dtype", fixed=True),
-        "shape",
-        "role",
-    ]
-    return Table([*columns, "size", "stored"], rows)
+    columns = [Column("matrix", least=20), Column("dtype", fixed=True)]
+    rows = [[matrix.name, *_matrix_cells(found, matrix).values()] for matrix in shown]
+    return Table([*columns, "shape", "role", "size", "stored"], rows)
+
+
+def _matrix_cells(found: Description, matrix: Matrix) -> dict[str, Cell]:
+    stored = found.stored_bytes(matrix)
+    return {
+        "dtype": matrix.dtype,
+        "shape": shape(matrix.shape),
+        "role": f"tied to {matrix.tied}" if matrix.tied else matrix.role,
+        "size": None if matrix.nbytes is None else Bytes(matrix.nbytes),
+        "stored": None if stored is None else Bytes(stored),
+    }
 
 
 def _storage(found: Description) -> Iterator[Block]:
@@ -324,3 +324,250 @@ def _storage(found: Description) -> Iterator[Block]:
             "different matrices": Count(storage.matrices),
         }
     )
+
+
+# Figures of matrices: all of them, or one with its histogram
+
+
+_BAR = 32  # columns of the longest bar
+_FIGURES = ("min", "max", "mean", "std", "L2", "zeros")
+
+
+def statistics_table(found: Description) -> Table:
+    """`--stats`: one line a matrix."""
+    rows: list[list[Cell]] = []
+    for matrix in found.matrices:
+        name = matrix.name
+        if name in found.bounds:
+            cells = bounded_statistics(found.bounds[name])
+            rows.append([name, *(cells[title] for title in (*_FIGURES, "NaN", "infinite"))])
+            continue
+        if name not in found.statistics:
+            continue
+        figures = found.statistics[name]
+        if figures is None:
+            rows.append([name, *([None] * 8)])
+        else:
+            rows.append(
+                [
+                    name,
+                    *map(number_cell, (figures.min, figures.max, figures.mean, figures.std)),
+                    number_cell(figures.l2),
+                    *map(Count, (figures.zeros, figures.nan, figures.infinite)),
+                ]
+            )
+    # The end of a range must not be cut away.
+    columns = [Column(title, fixed=bool(found.bounds)) for title in (*_FIGURES, "NaN", "inf")]
+    return Table([Column("matrix", least=16), *columns], rows)
+
+
+def matrix_blocks(found: Description, output: Output) -> Iterator[Block]:
+    """`--matrix`: one of them, with a histogram."""
+    for held in found.matrices:
+        if held.name in found.statistics or held.name in found.bounds:
+            fields: dict[str, Cell] = {
+                "matrix": Text(held.name, "bold"),
+                "version": found.label,
+                "id": Id(held.hash),
+                **_matrix_cells(found, held),
+            }
+            if held.name in found.readings:
+                fields["read"] = planes_read(found.readings[held.name])
+            if held.name in found.bounds:
+                known = found.bounds[held.name]
+                yield Fields(fields | bounded_statistics(known))
+                yield ""
+                yield _histogram(known.histogram, output)
+                continue
+            figures = found.statistics[held.name]
+            if figures is None:
+                yield Fields(fields)
+                yield f"the numbers of {held.dtype} are not known to dlv"
+                continue
+            yield Fields(fields | _statistics_cells(figures))
+            if figures.histogram is not None:
+                yield ""
+                yield _histogram(figures.histogram, output)
+
+
+def _statistics_cells(found: Statistics) -> dict[str, Cell]:
+    names = {"min": found.min, "max": found.max, "mean": found.mean, "std": found.std}
+    cells: dict[str, Cell] = {
+        "elements": Count(found.elements),
+        **{name: number_cell(value) for name, value in names.items()},
+        "L2": number_cell(found.l2),
+        "zeros": Count(found.zeros),
+    }
+    share = percent(found.zeros, found.elements)
+    if found.zeros and share is not None:
+        cells["zeros"] = Items([Count(found.zeros), f"{share.value:.{share.digits}g} %"])
+    return cells | {"NaN": Count(found.nan), "infinite": Count(found.infinite)}
+
+
+def _histogram(found: Histogram | HistogramBounds, output: Output) -> Table:
+    """Bars; of what may or may not lie in a bin in a lighter shade."""
+    from dlv.weights.reading.interval_statistics import Counts
+
+    edges = found.edges()
+    counts = [one if isinstance(one, Counts) else Counts(one, one) for one in found.counts]
+    most = max(count.high for count in counts)
+    mark, maybe = ("█", "░") if output.can_print("█░") else ("#", "-")
+    rows: list[list[Cell]] = []
+    for i, count in enumerate(counts):
+        high = edges[i + 1] if len(counts) > 1 else found.high
+        rows.append([Number(edges[i]), Number(high), count_cell(count)])
+        if output.terminal:
+            sure, length = (
+                max(1, round(_BAR * n / most)) if n else 0 for n in (count.low, count.high)
+            )
+            rows[-1].append(Text(mark * sure + maybe * (length - sure), "cyan"))
+    columns = [Column("from"), Column("to"), Column("count")]
+    return Table([*columns, *([Column("", "bar", fixed=True)] if output.terminal else [])], rows)
+
+
+# What nodes compute on data
+
+
+def activations_document(found: Activations) -> dict[str, Any]:
+    """What is added to the document of a version."""
+    return {
+        "activations": {
+            "data": found.data,
+            "rows": found.rows,
+            "bytes_read": found.bytes_read,
+            "written": None if found.written is None else str(found.written),
+            "nodes": [_activation_record(each) for each in found.nodes],
+        }
+    }
+
+
+def activations_blocks(found: Activations) -> list[Block]:
+    """A row for each node."""
+    bounded = any(each.radius is not None for each in found.nodes)
+    columns = ["node", "shape", "min", "max", "mean", "std", "% zero"]
+    columns += ["radius, mean", "radius, most"] if bounded else []
+    rows: list[list[Cell]] = []
+    for each in found.nodes:
+        row: list[Cell] = [each.node, shape(each.shape), *_figures(each)]
+        row.append(percent(each.zeros, each.count))
+        row += [Number(value) for value in each.radius or ()] if bounded else []
+        rows.append(row)
+    read = Line(found.data, Count(found.rows), "rows", Bytes(found.bytes_read), "of weights read")
+    return [Table(columns, rows), "", read]
+
+
+def _figures(found: Figures) -> list[Cell]:
+    low, high = (found.low, found.high) if found.count else (None, None)
+    return [number_cell(value) for value in (low, high, found.mean, found.std)]
+
+
+def _activation_record(found: Figures) -> dict[str, Any]:
+    low, high, mean, std = _figures(found)
+    return {
+        "node": found.node,
+        "shape": list(found.shape),
+        "min": low,
+        "max": high,
+        "mean": mean,
+        "std": std,
+        "elements": found.count + found.not_finite,
+        "zeros": found.zeros,
+        "not_finite": found.not_finite,
+        "radius": None
+        if found.radius is None
+        else {"mean": Number(found.radius[0]), "most": Number(found.radius[1])},
+    }
+
+
+# JSON
+
+
+def version_document(found: Description) -> dict[str, Any]:
+    """The JSON of a whole version."""
+    network, origin = found.network, found.manifest.network
+    return {
+        "version": version_record(found),
+        "network": None
+        if network is None
+        else json_form.write(network) | {"origin": origin and origin.origin},
+        "summary": None if found.summary is None else asdict(found.summary),
+        "hyperparameters": found.manifest.hyperparameters,
+        "metrics": [
+            {"name": item.name, **{k: v for k, v in asdict(item).items() if k != "hash"}}
+            for item in found.metrics
+        ],
+        "logged": [
+            {"name": item.name, "kind": item.plugin, "points": item.points} for item in found.logged
+        ],
+        "evaluations": [{"created": at, **told} for at, told in found.evaluations],
+        "snapshots": [asdict(line) for line in found.snapshots],
+        "matrices": [_matrix_record(found, matrix) for matrix in found.matrices],
+        "files": [
+            {"path": f.path, "role": f.role, "mode": f.mode, "bytes": f.bytes, "hash": f.blake3}
+            for f in found.manifest.files
+        ],
+        "storage": {**asdict(found.storage), "ratio": found.storage.ratio},
+    }
+
+
+def matrix_document(found: Description) -> dict[str, Any]:
+    """The JSON of those matrices alone whose figures were asked for."""
+    asked = {*found.statistics, *found.bounds}
+    wanted = [matrix for matrix in found.matrices if matrix.name in asked]
+    return {
+        "version": version_record(found),
+        "matrices": [_matrix_record(found, matrix) for matrix in wanted],
+    }
+
+
+def version_record(found: Description) -> dict[str, Any]:
+    version = found.version
+    return {
+        "id": version.id,
+        "name": version.name,
+        "number": version.number,
+        "step": None if found.snapshot is None else found.snapshot.step,
+        "created": version.created,
+        "author": version.author,
+        "message": version.message,
+        "state": version.state,
+        "tags": list(version.tags),
+        "parents": [asdict(parent) for parent in found.parents],
+        "framework": version.framework,
+        "scheme": version.scheme,
+        "git": found.git,
+        "mlflow": found.mlflow,
+    }
+
+
+def _matrix_record(found: Description, matrix: Matrix) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        **asdict(matrix),
+        "elements": matrix.elements,
+        "bytes": matrix.nbytes,
+        "stored": found.stored_bytes(matrix),
+    }
+    if matrix.name in found.statistics:
+        figures = found.statistics[matrix.name]
+        record["statistics"] = None if figures is None else asdict(figures)
+    if matrix.name in found.readings:
+        record["approximation"] = {
+            **found.readings[matrix.name].as_json(),
+            "bounds": _bounds_record(found.bounds.get(matrix.name)),
+        }
+    return record
+
+
+def _bounds_record(found: StatisticsBounds | None) -> dict[str, Any] | None:
+    """Intervals as [low, high]; null where `statistics` are exact."""
+    if found is None:
+        return None
+    intervals = {
+        name: [held.low, held.high]
+        for name in ("zeros", "min", "max", "mean", "std", "l2")
+        for held in [getattr(found, name)]
+    }
+    histogram = found.histogram
+    counts = [[count.low, count.high] for count in histogram.counts]
+    bins = {"low": histogram.low, "high": histogram.high, "counts": counts}
+    return {"elements": found.elements, **intervals, "histogram": bins}

@@ -6,16 +6,14 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import dlv.views.bounds as bounds
 from dlv.network.graph import plain
 from dlv.network.likeness.comparison import Change, Layer, Pair
 from dlv.terminal.output import Verbatim
 from dlv.terminal.table import Cell, Column, Number, Table
 from dlv.versions.diff import ABSENT, Diff, Row
 from dlv.versions.matrix_pairs import MatrixPair
-from dlv.views.differences import delta, kind_of
-from dlv.views.structure import structure_rows
-from dlv.views.values import setting, shape
+from dlv.views.differences import delta, kind_of, structure_rows
+from dlv.views.values import count_cell, interval_cell, setting, shape
 from dlv.weights.inventory import Matrix
 
 if TYPE_CHECKING:
@@ -175,10 +173,10 @@ def _approximation(pair: MatrixPair) -> dict[str, Any]:
 def _intervals(held: DifferenceBounds) -> dict[str, Cell]:
     return {
         "elements": held.elements,
-        "changed": bounds.count(held.changed),
-        "l2": bounds.interval(held.l2),
-        "relative_l2": bounds.interval(held.relative_l2),
-        "max_abs": bounds.interval(held.max_abs),
+        "changed": count_cell(held.changed),
+        "l2": interval_cell(held.l2),
+        "relative_l2": interval_cell(held.relative_l2),
+        "max_abs": interval_cell(held.max_abs),
         "nonfinite": held.nonfinite,
     }
 

@@ -1,13 +1,15 @@
-"""How `diff` lays versions out: tables for people and pipes, Markdown, CSV."""
+"""How `diff` lays versions out: tables for people and pipes, Markdown."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import dlv.views.bounds as bounds
+from dlv.network.likeness.alignment import ordered
+from dlv.network.likeness.comparison import Change, Layer, Pair
 from dlv.terminal.output import Block, Heading, Verbatim
 from dlv.terminal.table import (
     Bytes,
@@ -24,9 +26,189 @@ from dlv.terminal.table import (
 )
 from dlv.versions.diff import ABSENT, Diff, Row
 from dlv.versions.matrix_pairs import MatrixPair
-from dlv.views.structure import Hidden, equal_text, structure_rows, structure_title
-from dlv.views.values import percent, plural, setting, shape
+from dlv.views.values import (
+    attribute,
+    bounded_difference,
+    columns_where,
+    interval_cell,
+    number_cell,
+    percent,
+    plural,
+    reading_lines,
+    setting,
+    shape,
+)
 from dlv.weights.inventory import Matrix
+
+# Layers: rows of all versions, one column a version
+
+
+Key = tuple[str, str]
+
+
+@dataclass
+class StructureRow:
+    """One thing about one layer; None where a version does not have the layer."""
+
+    kind: str
+    layer: str
+    what: str
+    values: list[str | None]
+
+
+def structure_title(found: Diff) -> str:
+    """`structure: equal up to names (6 renamed)`, `structure: 1 added, 2 changed, 6 unchanged`."""
+    if len(found.sides) > 2:
+        return "structure"
+    compared = found.others[0].structure
+    if compared is None:
+        return "structure"
+    kinds = Counter(pair.kind for pair in compared.pairs)
+    real = any(not change.form for change in compared.ends)
+    counts = {
+        "added": len(compared.added),
+        "removed": len(compared.removed),
+        "changed": kinds["changed"] + real,
+        "renamed": kinds["renamed"],
+        "stored otherwise": kinds["stored"] + (bool(compared.ends) and not real),
+        "reshaped": kinds["reshaped"],
+        "unchanged": kinds["unchanged"],
+    }
+    told = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+    equal = equal_text(found, 0)
+    return f"structure: {equal} ({told})" if equal else f"structure: {told}"
+
+
+def equal_text(found: Diff, place: int) -> str:
+    """`equal up to names and storage, but for prob in net@2`; empty if it is not so."""
+    other = found.others[place]
+    compared = other.structure
+    if compared is None or not compared.equal or not compared.up_to:
+        return ""
+    text = "equal up to " + " and ".join(compared.up_to)
+    alone = [
+        f"{', '.join(names)} in {side.label}"
+        for names, side in ((compared.only_old, found.sides[0]), (compared.only_new, other.side))
+        if names
+    ]
+    return text + (", but for " + " and ".join(alone) if alone else "")
+
+
+@dataclass
+class Hidden:
+    """Layers of which nothing is shown, as they only follow others or only are stored otherwise."""
+
+    follow: set[str] = field(default_factory=set)
+    stored: dict[str, None] = field(default_factory=dict)
+    what: dict[str, None] = field(default_factory=dict)  # which attributes say so
+
+
+def structure_rows(found: Diff, everything: bool) -> tuple[list[StructureRow], Hidden]:
+    """The rows, and what is left out of them."""
+    table = _Rows(len(found.sides))
+    hidden = Hidden()
+    for place, other in enumerate(found.others, 1):
+        compared = other.structure
+        if compared is None:
+            continue
+        for change in compared.ends:
+            table.change("(network)", place, change, "stored" if change.form else "changed")
+        for layer in compared.removed:
+            table.whole(layer, 0, place)
+        for pair in compared.pairs:
+            if pair.follows and not everything:
+                hidden.follow.add(pair.old.name)
+            elif pair.changes:
+                for change in _told(pair, everything, hidden):
+                    table.change(pair.old.name, place, change, _kind(pair, change))
+            elif everything:
+                table.same(pair, place)
+        for layer in compared.added:
+            table.whole(layer, place, 0)
+    table.fill(found)
+    places = _places(found)
+    return sorted(table.rows.values(), key=lambda row: places.get(row.layer, (-1,))), hidden
+
+
+def _kind(pair: Pair, change: Change) -> str:
+    if change.form:
+        return "stored"
+    return "renamed" if pair.kind != "changed" else "changed"
+
+
+def _places(found: Diff) -> dict[str, tuple[int, ...]]:
+    """Where each layer stands: as in the reference; what others add is behind its forerunner."""
+    base = found.sides[0].network
+    places: dict[str, tuple[int, ...]] = {}
+    for place, node in enumerate(() if base is None else ordered(base)):
+        places.setdefault(node.name, (place,))
+    for number, other in enumerate(found.others):
+        if other.structure is None or other.side.network is None:
+            continue
+        names = {pair.new.name: pair.old.name for pair in other.structure.pairs}
+        here = -1
+        for count, node in enumerate(ordered(other.side.network)):
+            name = names.get(node.name, node.name)
+            here = places.setdefault(name, (here, number, count))[0]
+    return places
+
+
+def _told(pair: Pair, everything: bool, hidden: Hidden) -> Iterator[Change]:
+    """A new shape says nothing beside a new name; beside other changes it is their effect."""
+    for change in pair.changes:
+        if everything:
+            yield change
+        elif change.form:
+            hidden.stored[pair.old.name] = None
+            hidden.what[change.what] = None
+        elif change.what != "output" or pair.kind == "changed":
+            yield change
+
+
+class _Rows:
+    def __init__(self, sides: int) -> None:
+        self.sides = sides
+        self.rows: dict[Key, StructureRow] = {}
+
+    def _row(self, key: Key, kind: str) -> StructureRow:
+        if key not in self.rows:
+            self.rows[key] = StructureRow(kind, *key, values=[None] * self.sides)
+        return self.rows[key]
+
+    def change(self, layer: str, place: int, change: Change, kind: str) -> None:
+        row = self._row((layer, change.what), kind)
+        row.values[0] = attribute(change.what, change.old)
+        row.values[place] = attribute(change.what, change.new)
+
+    def whole(self, layer: Layer, place: int, lacking: int) -> None:
+        """A layer that one of the two does not have."""
+        row = self._row((layer.name, "layer"), "added" if lacking == 0 else "removed")
+        row.values[place] = _line(layer)
+
+    def same(self, pair: Pair, place: int) -> None:
+        row = self._row((pair.old.name, "layer"), "unchanged")
+        row.values[0] = row.values[place] = pair.old.text
+
+    def fill(self, found: Diff) -> None:
+        """Beside what differs in one version stands what the others have."""
+        for place, other in enumerate(found.others, 1):
+            if other.structure is None:
+                continue
+            partner = {pair.old.name: pair for pair in other.structure.pairs}
+            for (layer, what), row in self.rows.items():
+                if row.values[place] is not None or row.values[0] is None:
+                    continue
+                if layer in partner:
+                    new = partner[layer].new
+                    row.values[place] = _line(new) if what == "layer" else row.values[0]
+                elif layer == "(network)":
+                    row.values[place] = row.values[0]
+
+
+def _line(layer: Layer) -> str:
+    after = f" after {', '.join(layer.after)}" if layer.after else ""
+    return f"{layer.text}{after}"
+
 
 MARKS = {
     "added": "+",
@@ -117,19 +299,12 @@ def sections(found: Diff, everything: bool, lean: bool) -> Iterator[Section]:
     """The chosen sections that have something to show; `lean`: without empty columns."""
     for section in _sections(found, everything):
         if lean and section.table is not None:
-            section = replace(section, table=_filled(section.table))
+            table = columns_where(
+                section.table,
+                lambda column, cells: column.name not in _FIGURES or any(cells),
+            )
+            section = replace(section, table=table)
         yield section
-
-
-def _filled(table: Table) -> Table:
-    """Less the columns of figures in which nothing stands."""
-    kept = [
-        place
-        for place, column in enumerate(table.columns)
-        if column.name not in _FIGURES or any(row[place] not in (None, 0) for row in table.rows)
-    ]
-    rows = [[row[place] for place in kept] for row in table.rows]
-    return Table([table.columns[place] for place in kept], rows)
 
 
 def _sections(found: Diff, everything: bool) -> Iterator[Section]:
@@ -195,7 +370,7 @@ def _matrices(found: Diff, everything: bool) -> Section:
     if hidden:
         note = f"{plural(hidden, 'more difference')} in the optimizer's matrices (--all)"
     readings = [p.reading for other in found.others for p in other.matrices if p.reading]
-    note = "; ".join([*([note] if note else []), *bounds.reading_lines(readings)])
+    note = "; ".join([*([note] if note else []), *reading_lines(readings)])
     if len(found.sides) > 2:
         title = f"matrices: relative L2 of the difference to {found.sides[0].label}"
         return Section(title, _matrices_beside(found, everything), note)
@@ -224,11 +399,15 @@ def _matrix_table(pairs: Sequence[MatrixPair]) -> Table:
         apart = pair.difference
         row: list[Cell] = [mark(pair.status), _names(pair), _extent(pair)]
         if pair.bounds is not None:
-            row += bounds.difference(pair.bounds).values()
+            row += bounded_difference(pair.bounds).values()
         elif apart is None:
             row += [None] * 5
         else:
-            row += [_number(apart.l2), _number(apart.relative_l2), _number(apart.max_abs)]
+            row += [
+                number_cell(apart.l2),
+                number_cell(apart.relative_l2),
+                number_cell(apart.max_abs),
+            ]
             row += [percent(apart.changed, apart.elements), apart.nonfinite]
         rows.append(row)
     return Table(columns, rows)
@@ -244,8 +423,8 @@ def _extent(pair: MatrixPair) -> str:
     """The shape, and the dtype where it tells something; both of each side where they differ."""
     old, new = pair.old, pair.new
     if old is None or new is None:
-        return " ".join(_kind(old or new))
-    a, b = _kind(old), _kind(new)
+        return " ".join(_shape_and_dtype(old or new))
+    a, b = _shape_and_dtype(old), _shape_and_dtype(new)
     if a == b:
         return a[0]
     if a[0] == b[0]:
@@ -255,13 +434,9 @@ def _extent(pair: MatrixPair) -> str:
     return f"{a[0]} {a[1]} → {b[0]} {b[1]}"
 
 
-def _kind(matrix: Matrix | None) -> tuple[str, str]:
+def _shape_and_dtype(matrix: Matrix | None) -> tuple[str, str]:
     assert matrix is not None
     return shape(matrix.shape), matrix.dtype
-
-
-def _number(value: float | None) -> Cell:
-    return None if value is None else Number(value)
 
 
 def _matrices_beside(found: Diff, everything: bool) -> Table:
@@ -287,10 +462,10 @@ def _beside(pair: MatrixPair) -> Cell:
         return "="
     apart = pair.difference
     if pair.bounds is not None:
-        return bounds.interval(pair.bounds.relative_l2) or "changed"
+        return interval_cell(pair.bounds.relative_l2) or "changed"
     if apart is None:
         return f"[{_extent(pair).rpartition('→ ')[2]}]"
-    return _number(apart.relative_l2) or "changed"
+    return number_cell(apart.relative_l2) or "changed"
 
 
 def _settings(title: str, rows: Sequence[Row], found: Diff, everything: bool) -> Section:
@@ -307,7 +482,8 @@ def _settings(title: str, rows: Sequence[Row], found: Diff, everything: bool) ->
         if two:
             line.insert(0, mark(kind_of(row)))
             if title == "metrics":
-                line.append(_delta(row.values))
+                change = delta(row.values)
+                line.append(None if change is None else Number(change, 3))
         cells.append(line)
     if two:
         columns.insert(0, Column("", "mark", fixed=True))
@@ -339,11 +515,6 @@ def delta(values: Sequence[Any]) -> float | None:
     if last[0] is None or last[-1] is None:
         return None
     return float(last[-1] - last[0])
-
-
-def _delta(values: Sequence[Any]) -> Cell:
-    found = delta(values)
-    return None if found is None else Number(found, 3)
 
 
 def _files(found: Diff, everything: bool) -> Section:

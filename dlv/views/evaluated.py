@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dlv.evaluation.answers import Confusion, Evaluation
-from dlv.evaluation.evaluate import Evaluated, Told, level_record
+from dlv.evaluation.answers import Confusion, Evaluation, Progress
+from dlv.evaluation.evaluate import Evaluated, level_record
 from dlv.terminal.output import Block, Heading, Output
 from dlv.terminal.table import (
     Bytes,
@@ -22,7 +22,7 @@ from dlv.terminal.table import (
     Table,
     Text,
 )
-from dlv.views.values import percent, plural
+from dlv.views.values import columns_where, number_cell, percent, plural
 
 _WIDE = 20  # classes of which a terminal shows the whole table
 _WORST = 10  # else the most frequent mistakes
@@ -63,9 +63,10 @@ def warnings(found: Evaluated) -> Iterator[str]:
             yield f"{each.version}: guaranteed if whoever made the bounds is honest"
 
 
-def watched(told: Told) -> str:
+def watched(progress: Progress) -> str:
     """What the progress bar says beside the rows."""
-    return f"{100 * told.done / max(told.rows, 1):.0f} %, {told.bytes_read / 1e6:.1f} MB read"
+    share = 100 * progress.done / max(progress.rows, 1)
+    return f"{share:.0f} %, {progress.bytes_read / 1e6:.1f} MB read"
 
 
 def _record(found: Evaluation) -> dict[str, Any]:
@@ -74,9 +75,11 @@ def _record(found: Evaluation) -> dict[str, Any]:
         "id": found.id,
         "step": found.step,
         "rows": found.rows,
-        "accuracy": _number(found.accuracy),
+        "accuracy": number_cell(found.accuracy),
         "metrics": {name: Number(value) for name, value in found.metrics.items()},
-        "between": {name: [Number(low), Number(high)] for name, (low, high) in _ends(found)},
+        "between": {
+            name: [Number(low), Number(high)] for name, (low, high) in found.between.items()
+        },
         "mode": found.mode,
         "reference": found.reference,
         "engine": found.engine,
@@ -97,14 +100,6 @@ def _record(found: Evaluation) -> dict[str, Any]:
     }
 
 
-def _ends(found: Evaluation) -> list[tuple[str, tuple[float, float]]]:
-    return list(found.between.items())
-
-
-def _number(value: float | None) -> Cell:
-    return None if value is None else Number(value)
-
-
 def _table(found: Evaluated, output: Output) -> Table:
     """A row for each version; a column for each figure that any of them has."""
     names = list(dict.fromkeys(n for each in found.results for n in (*each.metrics, *each.between)))
@@ -118,7 +113,7 @@ def _table(found: Evaluated, output: Output) -> Table:
         row: list[Cell] = [Text(each.version, "bold"), Id(each.id), Count(each.rows)]
         for name in names:
             low_high = each.between.get(name)
-            row.append(Range(*low_high) if low_high else _number(each.metrics.get(name)))
+            row.append(Range(*low_high) if low_high else number_cell(each.metrics.get(name)))
         row += [each.mode, each.reference]
         if progressive:
             row += [Count(each.guaranteed), Count(each.evaluated), Count(each.open)]
@@ -128,9 +123,7 @@ def _table(found: Evaluated, output: Output) -> Table:
         hidden = {"mode"}  # all are alike, or say how many rows are proved
         if not progressive:  # all is read
             hidden |= {"read", "of", *(["id"] if len(rows) > 1 else [])}
-        titles = [column if isinstance(column, str) else column.title for column in columns]
-        kept = [at for at, title in enumerate(titles) if title not in hidden]
-        return Table([columns[at] for at in kept], [[row[at] for at in kept] for row in rows])
+        return columns_where(Table(columns, rows), lambda column, _: column.title not in hidden)
     return Table(columns, rows)
 
 

@@ -1,19 +1,26 @@
-"""Runs of trials: their progress in a line, a table, JSON; runs and trials as tables."""
+"""Trials of networks: a run's progress, runs and trials afterwards, trials by rank."""
 
 from __future__ import annotations
 
 import datetime
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlv.canonical import timestamp
 from dlv.terminal.output import Block, Fields
-from dlv.terminal.table import Cell, Column, Count, Id, Number, Table, Text, Time, escape
+from dlv.terminal.table import Cell, Column, Count, Id, Items, Number, Table, Text, Time, escape
 from dlv.training.ledger.progress import GROUPS, Course, News, Progress, group
-from dlv.training.ledger.results import RunView, TrialResult
+from dlv.training.ledger.results import RunView, TrialView
 from dlv.training.workers.owners import Owner, dead
+from dlv.views.values import columns_where, filled, plural, setting
+
+if TYPE_CHECKING:
+    from dlv.dql.outcome import Trial, Trials
+
 
 WORDS = {"ready": "to do"}
 STYLES = {
@@ -69,10 +76,10 @@ def best(progress: Progress, sparkline: Sparkline) -> tuple[list[str], list[list
     heads = ["trial", "model", "varied", "step", escape(progress.metric), "course"]
     return heads, [
         [
-            f"#{each.ordinal}",
-            escape(each.label),
-            assignments(each.varied),
-            f"{each.step:,}",
+            f"#{each.trial.ordinal}",
+            escape(each.trial.label),
+            assignments(each.trial.varied),
+            f"{each.trial.step:,}",
             f"{each.value:.4g}",
             sparkline(each.values, 20),
         ]
@@ -111,11 +118,11 @@ def standing(progress: Progress) -> dict[str, Any]:
 
 def _course(each: Course) -> dict[str, Any]:
     return {
-        "trial": each.trial,
-        "ordinal": each.ordinal,
-        "model": each.label,
-        "varied": dict(each.varied),
-        "step": each.step,
+        "trial": each.trial.trial,
+        "ordinal": each.trial.ordinal,
+        "model": each.trial.label,
+        "varied": dict(each.trial.varied),
+        "step": each.trial.step,
         "value": each.value,
     }
 
@@ -191,7 +198,7 @@ def run_record(run: RunView) -> dict[str, Any]:
 
 def one_run(
     run: RunView,
-    results: Sequence[TrialResult],
+    results: Sequence[TrialView],
     curves: Callable[[str], Mapping[str, Sequence[tuple[int, float]]]],
     sparkline: Sparkline | None,
 ) -> tuple[dict[str, Any], list[Block]]:
@@ -239,7 +246,7 @@ def _heading(run: RunView) -> Iterator[Block]:
 
 
 def one_trial(
-    each: TrialResult,
+    each: TrialView,
     curves: Mapping[str, Sequence[tuple[int, float]]],
     folder: Path,
     sparkline: Sparkline | None,
@@ -271,14 +278,14 @@ def one_trial(
     return {"trial": {**trial_record(each, curves), "folder": str(folder)}}, blocks
 
 
-def _why(each: TrialResult) -> str | None:
+def _why(each: TrialView) -> str | None:
     """For a failure the last line of what was said; the rest is in JSON and in output.txt."""
     text = each.why or (f"not reproducible: {each.unlike}" if each.unlike else "")
     return text or None
 
 
 def trial_record(
-    each: TrialResult, curves: Mapping[str, Sequence[tuple[int, float]]]
+    each: TrialView, curves: Mapping[str, Sequence[tuple[int, float]]]
 ) -> dict[str, Any]:
     return {
         "rank": each.rank,
@@ -303,3 +310,136 @@ def trial_record(
             for name, points in curves.items()
         },
     }
+
+
+# By rank, as `evaluate` gives them
+
+
+MOST_COLUMNS = 4  # of what is varied; more stand in one
+PLANNED = "to do"
+
+
+def trials_document(found: Trials) -> dict[str, Any]:
+    return {
+        "run": found.run,
+        "name": found.name,
+        "planned": found.planned,
+        "state": found.state,
+        "why": found.why or None,
+        "networks": found.networks,
+        "most_steps": found.most_steps,
+        "done_before": found.done,
+        "metric": found.metric,
+        "direction": found.direction,
+        "seconds": found.seconds,
+        "counts": dict(found.counts),
+        "into": found.into,
+        "trials": [ranked_record(trial) for trial in found.trials],
+    }
+
+
+def ranked_record(trial: Trial) -> dict[str, Any]:
+    view = trial.view
+    return {
+        "rank": trial.rank,
+        "id": trial.id,
+        "ordinal": trial.ordinal,
+        "network": trial.network.id,
+        "sources": list(trial.origins),
+        "source_id": trial.source_id,
+        "changes": [asdict(edit) for edit in trial.edits],
+        "varied": dict(trial.varied),
+        "config": dict(trial.config),
+        "steps": trial.steps,
+        "step": None if view is None else view.step,
+        "state": None if view is None else view.state,
+        "verdict": None if view is None else view.verdict,
+        "why": None if view is None else view.why or None,
+        "error": None if view is None else view.error,
+        "last": None if view is None else dict(view.last),
+        "cut": None if view is None else dict(view.cut),
+        "seconds": None if view is None else view.seconds,
+        "not_reproducible": None if view is None else view.unlike,
+        "version": trial.committed,
+    }
+
+
+def trials_table(found: Trials) -> Table:
+    """A row for each trial; columns in which nothing stands are left out."""
+    trials = found.trials
+    metric = found.metric or _common(trials)
+    keys = list(dict.fromkeys(key for trial in trials for key in trial.varied))
+    apart = len(keys) <= MOST_COLUMNS
+    columns = [
+        *(Column("rank", fixed=True), Column("#", "ordinal", fixed=True)),
+        *(Column("version", fixed=True), Column("model", "sources", least=12)),
+        Column("changes", least=12),
+        *([Column(key) for key in keys] if apart else [Column("varied", least=12)]),
+        *(Column(f"{metric or 'metric'} at the cut", "cut"), Column(metric or "metric")),
+        *(Column("step", fixed=True), Column("seconds")),
+        *(Column("state", fixed=True), Column("trial", "id"), Column("why", least=16)),
+    ]
+    rows = [_trial_row(trial, metric, keys if apart else None) for trial in trials]
+    return columns_where(
+        Table(columns, rows),
+        lambda column, cells: column.title in ("model", "state") or any(map(filled, cells)),
+    )
+
+
+def _common(trials: Sequence[Trial]) -> str | None:
+    """A metric to show where no rule names one: what nearly every trainer logs."""
+    names = {name for each in trials if each.view is not None for name in each.view.last}
+    return "loss" if "loss" in names else min(names, default=None)
+
+
+def _trial_row(trial: Trial, metric: str | None, keys: Sequence[str] | None) -> list[Cell]:
+    import dlv.views.derived as derived
+
+    view = trial.view
+    state = PLANNED if view is None else group(view)
+    last = _number(None if view is None or metric is None else view.last.get(metric))
+    cut = _number(None if view is None or metric is None else view.cut.get(metric))
+    varied: list[Cell] = (
+        [assignments(trial.varied)]
+        if keys is None
+        else [setting(trial.varied[key]) if key in trial.varied else None for key in keys]
+    )
+    return [
+        *(trial.rank, trial.ordinal, trial.committed and Text(trial.committed, "bold")),
+        *(Items(list(trial.origins)), derived.edit_lines(trial.edits) or None, *varied),
+        *(None if cut == last else cut, last),
+        Count(trial.steps if view is None else view.step),
+        None if view is None else Number(round(view.seconds, 3)),
+        Text(WORDS.get(state, state), STYLES.get(state, "")),
+        Id(trial.id),
+        None if view is None else view.why or None,
+    ]
+
+
+def _number(value: float | None) -> Cell:
+    if value is None:
+        return None
+    return Number(value) if math.isfinite(value) else str(value)
+
+
+def trials_messages(found: Trials) -> Iterator[str]:
+    """What is to be said behind the table."""
+    if found.planned:
+        yield "nothing was trained: only tried"
+        return
+    failed = found.counts.get("failed", 0)
+    if failed:
+        yield f"{plural(failed, 'trial')} failed: dlv trials {found.run[:7]} shows why"
+    if found.state == "stopped" or found.why:
+        yield found.why or "stopped"
+    if found.into is not None:
+        made = [trial for trial in found.trials if trial.committed and not trial.before]
+        there = sum(trial.before for trial in found.trials)
+        if made:
+            yield f"{plural(len(made), 'version')} of {found.into} committed"
+        elif there:
+            of = f"{plural(there, 'version')} of {found.into}"
+            yield f"nothing new: {of} {'stands' if there == 1 else 'stand'} for what was kept"
+        else:
+            yield f"nothing was kept, and no version of {found.into} committed"
+    yield f"dlv trials {found.run[:7]} shows all of it"

@@ -1,14 +1,43 @@
-"""Values of all kinds as cells: shapes, attributes, hyperparameters, shares."""
+"""Values of all kinds as cells: numbers, shapes, attributes, shares, bounds, planes read."""
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlv.network.sizes import text as shape_text
-from dlv.terminal.table import Cell, Number, Text
+from dlv.terminal.table import Cell, Column, Count, Items, Number, Range, Table, Text
+
+if TYPE_CHECKING:
+    from dlv.weights.reading.approximation import Reading
+    from dlv.weights.reading.interval_statistics import (
+        Counts,
+        DifferenceBounds,
+        Interval,
+        StatisticsBounds,
+    )
+
+
+def number_cell(value: float | None) -> Cell:
+    return None if value is None else Number(value)
+
+
+def filled(cell: Cell) -> bool:
+    return bool(cell.values) if isinstance(cell, Items) else cell is not None
+
+
+def columns_where(table: Table, keep: Callable[[Column, Sequence[Cell]], bool]) -> Table:
+    """The table with those columns alone for which `keep(column, its cells)` holds."""
+    kept = [
+        place
+        for place, column in enumerate(table.columns)
+        if keep(column, [row[place] for row in table.rows])
+    ]
+    rows = [[row[place] for place in kept] for row in table.rows]
+    return Table([table.columns[place] for place in kept], rows)
 
 
 @dataclass(frozen=True)
@@ -80,3 +109,58 @@ def percent(part: int, whole: int) -> Number | None:
 
 def plural(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+# Values that are known only between bounds
+
+
+def interval_cell(held: Interval | None) -> Cell:
+    return None if held is None else Range(held.low, held.high, 3)
+
+
+def count_cell(held: Counts) -> Cell:
+    return Count(held.low) if held.low == held.high else Range(held.low, held.high)
+
+
+def bounded_statistics(found: StatisticsBounds) -> dict[str, Cell]:
+    """Figures of a matrix, all of whose elements are finite."""
+    names = {"min": found.min, "max": found.max, "mean": found.mean, "std": found.std}
+    return {
+        "elements": Count(found.elements),
+        **{name: interval_cell(held) for name, held in names.items()},
+        "L2": interval_cell(found.l2),
+        "zeros": count_cell(found.zeros),
+        "NaN": Count(0),
+        "infinite": Count(0),
+    }
+
+
+def bounded_difference(found: DifferenceBounds) -> dict[str, Cell]:
+    """Figures of a difference, with the share of what changed."""
+    shares = [percent(n, found.elements) for n in (found.changed.low, found.changed.high)]
+    ends = [0.0 if share is None else share.value for share in shares]
+    return {
+        "l2": interval_cell(found.l2),
+        "relative": interval_cell(found.relative_l2),
+        "max_abs": interval_cell(found.max_abs),
+        "changed": Range(ends[0], ends[1], 3),
+        "nonfinite": found.nonfinite,
+    }
+
+
+def planes_read(reading: Reading) -> str:
+    """`the first 2 planes, 41 % of the bytes`; `whole`, where it had to be."""
+    share = f"{100 * reading.share:.0f} % of the bytes"
+    if reading.exact:
+        return f"whole, {share}" + (f": {reading.why}" if reading.why else "")
+    first = "plane" if reading.planes == 1 else f"{reading.planes} planes"
+    return f"the first {first}, {share}"
+
+
+def reading_lines(readings: Sequence[Reading]) -> list[str]:
+    """One line on all that was read in part, if anything was."""
+    if not readings:
+        return []
+    total = functools.reduce(lambda one, other: one.and_(other), readings)
+    lie = "" if total.exact else "; the exact figures lie within these"
+    return [f"read: {planes_read(total)}{lie}"]

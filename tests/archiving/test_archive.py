@@ -27,8 +27,7 @@ from dlv.metadata.matrices import PackIndex
 from dlv.pas.chunks import SUFFIX
 from dlv.pas.footer import Encoding
 from dlv.pas.packs import Pack
-from dlv.pas.storage_graph import read_problem
-from dlv.pas.storage_plan import plan_of
+from dlv.pas.storage_graph import plan_of, read_problem
 from dlv.repository.handle import Repository
 from dlv.versions.remove import remove
 from dlv.versions.stats import stats

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from dlv.metadata.trials import Trials
-from dlv.training.ledger.claims import Claim, NewTrial
-from dlv.training.ledger.ledger import Ledger
+from dlv.training.ledger.ledger import Claim, Ledger, NewTrial
 from dlv.training.ledger.settling import Budget
 from dlv.training.workers.owners import Owner
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from dlv.pas.plan import make_plan
 from dlv.pas.solvers import compiled, spt
-from dlv.pas.storage_graph import Budgets, Scheme, StorageGraph
-from dlv.pas.storage_plan import Infeasible, StoragePlan
+from dlv.pas.storage_graph import Budgets, Infeasible, Scheme, StorageGraph, StoragePlan
 
 # The suite's methods run in several subclasses, which is what this check warns of.
 INHERITED = [HealthCheck.differing_executors, HealthCheck.too_slow]

@@ -14,7 +14,7 @@ import dlv.training.trainers.contract as contract
 from dlv.training.checkpoints import Checkpoint
 from dlv.training.trainers.interface import Readers, State
 from dlv.training.trial_files import Trial, TrialFiles
-from dlv.training.workers.recording import Recorder
+from dlv.training.workers.slices import Recorder
 
 
 class Killed(BaseException):

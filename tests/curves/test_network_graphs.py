@@ -7,7 +7,7 @@ from typing import Any
 
 from tensorboard.compat.proto import graph_pb2
 
-from dlv.curves.network_graphs import graph_nodes
+from dlv.curves.board import graph_nodes
 from dlv.events.formats.pbtxt import GraphNode, graph_def
 from dlv.network.json_form import read
 

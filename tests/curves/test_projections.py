@@ -12,7 +12,7 @@ import pytest
 from google.protobuf import text_format
 from tensorboard.plugins.projector.projector_config_pb2 import ProjectorConfig
 
-from dlv.curves.projections import ROWS, Room, write_projection
+from dlv.curves.board import ROWS, Room, write_projection
 from dlv.metadata import versions
 from dlv.repository.handle import Repository
 from dlv.weights.store import MatrixStore

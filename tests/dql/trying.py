@@ -13,8 +13,7 @@ from dlv.dql.execute import Asked
 from dlv.dql.outcome import Trials
 from dlv.metadata.trials import Trials as Store
 from dlv.repository.handle import Repository
-from dlv.training.ledger.claims import Claim
-from dlv.training.ledger.ledger import Ledger
+from dlv.training.ledger.ledger import Claim, Ledger
 from dlv.training.trainers.interface import Readers
 from dlv.training.workers.owners import Owner
 from dlv.training.workers.slices import Slice

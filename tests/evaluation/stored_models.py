@@ -18,6 +18,7 @@ from sklearn.datasets import load_digits
 from dlv.adapters import network_json
 from dlv.canonical import hash_bytes, matrix_hash
 from dlv.disk.durable import path_of
+from dlv.evaluation.data import Batch
 from dlv.network.graph import Network
 from dlv.network.program import Program, Step, params_of, program
 from dlv.network.torch.module import build
@@ -68,12 +69,6 @@ def torch_scores(network: Network, tensors: Tensors, x: Array, dtype: Any = torc
 
 
 @dataclass
-class SmallBatch:
-    start: int
-    inputs: Mapping[str, Array]
-
-
-@dataclass
 class SmallRows:
     """Rows of one input; counts how often they are gone through."""
 
@@ -84,10 +79,10 @@ class SmallRows:
     def count(self) -> int:
         return len(self.x)
 
-    def batches(self, size: int) -> Iterator[SmallBatch]:
+    def batches(self, size: int) -> Iterator[Batch]:
         self.passes += 1
         for start in range(0, len(self.x), size):
-            yield SmallBatch(start, {"x": self.x[start : start + size]})
+            yield Batch(start, {"x": self.x[start : start + size]}, None)
 
 
 # Storing

@@ -37,7 +37,7 @@ def test_what_is_open() -> None:
     assert found.open == 1
     sets = np.array([[1, 2], [OPEN, OPEN], [0, 3]])
     found = Answers(np.array([OPEN, OPEN, 0]), sets)
-    assert found.told.tolist() == [1, OPEN, 0]
+    assert found.determined.tolist() == [1, OPEN, 0]
     assert found.open == 1
 
 

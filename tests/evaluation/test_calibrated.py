@@ -10,11 +10,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import dlv.evaluation.calibrated as calibrated_module
+import dlv.evaluation.progressive as calibrated_module
 from dlv.evaluation.answers import OPEN, Answers, NoBounds, Settings
-from dlv.evaluation.calibrated import COMPLETIONS, LEAST, Completions, calibrated, depths_of
 from dlv.evaluation.planes import Planes
-from dlv.evaluation.progressive import planes_of
+from dlv.evaluation.progressive import (
+    COMPLETIONS,
+    LEAST,
+    Completions,
+    _calibrated_depths,
+    calibrated,
+    planes_of,
+)
 from dlv.network.forward import Forward
 from tests.evaluation.stored_models import (
     SmallRows,
@@ -150,7 +156,7 @@ def test_depths(tmp_path: Path) -> None:
     network, tensors, x, _ = trained("mlp")
     model = stored_model(tmp_path, network, tensors, x=x)
     planes = planes_of(model)
-    found = depths_of(model.program, planes)
+    found = _calibrated_depths(model.program, planes)
     assert [each["fc1.weight"] for each in found] == [1, 2, 3]
     assert all(each["fc1.bias"] == planes.planes("fc1.bias") for each in found)
 

@@ -18,8 +18,8 @@ import dlv.cli as cli
 import dlv.evaluation.evaluate as evaluate
 from dlv.api import Repo
 from dlv.errors import NotFound, UsageError
-from dlv.evaluation.answers import Evaluation
-from dlv.evaluation.evaluate import Request, Told
+from dlv.evaluation.answers import Evaluation, Progress
+from dlv.evaluation.evaluate import Request
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 Array = NDArray[Any]
@@ -144,7 +144,7 @@ def test_without_bounds_all_is_read(repo: Repo) -> None:
 
 
 def test_what_is_computed_is_watched(repo: Repo) -> None:
-    told: list[Told] = []
+    told: list[Progress] = []
     run(repo, watch=told.append, batch=100)
     assert [each.done for each in told if each.done] == [100, 200, 300, 360]
     assert told[-1].bytes_read == run(repo).bytes_read

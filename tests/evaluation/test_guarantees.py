@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from dlv.evaluation.answers import Answers, Settings
-from dlv.evaluation.calibrated import calibrated
-from dlv.evaluation.progressive import progressive
+from dlv.evaluation.progressive import calibrated, progressive
 from tests.evaluation.stored_models import (
     SmallRows,
     StoredModel,

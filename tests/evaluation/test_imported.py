@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
+import dlv.disk.children as children
 import dlv.evaluation.imported as imported
 import dlv.network.agreement as agreement
 import dlv.weights.arrays as arrays
@@ -21,6 +23,79 @@ from dlv.network.graph import Network
 from dlv.network.program import program
 from tests.onnx_models import array, constant, model, op
 from tests.onnx_reading import words
+
+
+def file(folder: Path, made: onnx.ModelProto) -> str:
+    path = folder / "m.onnx"
+    path.write_bytes(made.SerializeToString())
+    return str(path)
+
+
+def relu() -> onnx.ModelProto:
+    return model([op("Gemm", "x w", "h"), op("Relu", "h")], {"x": ["B", 6]}, {"w": array(6, 4)})
+
+
+def test_a_right_network(tmp_path: Path) -> None:
+    path, known = file(tmp_path, relu()), set[str]()
+    opened, notes = imported.keep_agreeing_apart(path, files.open(path), known)
+    assert opened.network is not None
+    assert (notes, known) == ([], {opened.network.id})
+    opened.close()
+
+
+def test_what_ends_the_other_process_does_not_end_this_one(tmp_path: Path) -> None:
+    """onnxruntime divides by the strides before it looks at them."""
+    made = model([op("Conv", "x w", strides=[0, 0])], {"x": [1, 1, 4, 4]}, {"w": array(1, 1, 3, 3)})
+    path = file(tmp_path, made)
+    opened, notes = imported.keep_agreeing_apart(path, files.open(path), set())
+    assert opened.network is not None
+    assert len(notes) == 1
+    assert notes[0].startswith("the network was not compared with the file")
+    opened.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "out", "why"),
+    [
+        (0, b"hello", "no answer came"),
+        (0, b"", "no answer came"),
+        (0, b"[1]", "no answer came"),
+        (0, b"{}", "no answer came"),
+        (1, b"", "no answer came"),
+        (-8, b"", "ended by SIGFPE"),
+    ],
+)
+def test_odd_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, out: bytes, why: str
+) -> None:
+    def ended(command: Any, **_: Any) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.CompletedProcess(command, code, out)
+
+    monkeypatch.setattr(children, "run", ended)
+    path = file(tmp_path, relu())
+    opened, [note] = imported.keep_agreeing_apart(path, files.open(path), set())
+    assert opened.network is not None
+    assert note.endswith(why)
+    opened.close()
+
+
+def test_what_is_found_there_is_done_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(call: Call) -> None:
+        call.put("RELU", {"slope": 0.3}, (call.port(0),))
+
+    path = file(tmp_path, relu())
+    monkeypatch.setitem(network.RULES, "Relu", wrong)
+    found = imported.findings(path)
+    assert (found["raw"], found["network"]) == (["y"], True)
+    opened, notes = imported.reopened(path, files.open(path), set(), found)
+    assert words(opened.network) == ["FULL", "onnx:Relu"]  # type: ignore[arg-type]
+    assert notes == found["notes"]
+    opened, _ = imported.reopened(path, opened, set(), {**found, "network": False})
+    assert opened.network is None
+    assert len(opened.tensors) == 1
+    assert np.frombuffer(opened.tensors[0].read(), np.float32).shape == (24,)
+    opened.close()
+
 
 W = {"w": array(6, 6), "b": array(6), "c": array(6, 5)}
 
@@ -41,7 +116,7 @@ def check(tmp_path: Path) -> Callable[[onnx.ModelProto], tuple[Network | None, l
     def run(made: onnx.ModelProto) -> tuple[Network | None, list[str]]:
         path = tmp_path / "m.onnx"
         path.write_bytes(made.SerializeToString())
-        opened, notes = imported.checked(str(path), files.open(str(path)), set())
+        opened, notes = imported.keep_agreeing(str(path), files.open(str(path)), set())
         opened.close()
         return opened.network, notes
 
@@ -103,7 +178,7 @@ def test_one_engine_alone_may_be_wrong(check: Any, monkeypatch: pytest.MonkeyPat
 
 def test_without_onnx_nothing_says_which_layer(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(network.RULES, "Relu", wrong)
-    monkeypatch.setattr(imported, "there", lambda: ["onnxruntime"])
+    monkeypatch.setattr(imported, "runners", lambda: ["onnxruntime"])
     found, [note] = check(net())
     assert found is None
     assert note.startswith("kept without a network: numpy would compute something else")
@@ -112,14 +187,14 @@ def test_without_onnx_nothing_says_which_layer(check: Any, monkeypatch: pytest.M
 
 def test_by_onnx_alone(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(network.RULES, "Relu", wrong)
-    monkeypatch.setattr(imported, "there", lambda: ["onnx"])
+    monkeypatch.setattr(imported, "runners", lambda: ["onnx"])
     found, [_] = check(net())
     assert "onnx:Relu" in words(found)
 
 
 def test_with_neither_the_rules_alone_count(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(network.RULES, "Relu", wrong)
-    monkeypatch.setattr(imported, "there", list)
+    monkeypatch.setattr(imported, "runners", list)
     found, notes = check(net())
     assert "RELU" in words(found)
     assert notes == []
@@ -164,9 +239,9 @@ def test_networks_that_agreed_are_not_tried_again(
     path = tmp_path / "m.onnx"
     path.write_bytes(net().SerializeToString())
     known: set[str] = set()
-    imported.checked(str(path), files.open(str(path)), known)
+    imported.keep_agreeing(str(path), files.open(str(path)), known)
     monkeypatch.setattr(imported, "_compared", None)
-    opened, notes = imported.checked(str(path), files.open(str(path)), known)
+    opened, notes = imported.keep_agreeing(str(path), files.open(str(path)), known)
     assert opened.network is not None
     assert notes == []
 

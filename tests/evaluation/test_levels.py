@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dlv.evaluation.answers import OPEN, Answers, Settings, Told
+from dlv.evaluation.answers import OPEN, Answers, Settings, Verdicts
 from dlv.evaluation.levels import NEAR, Batches, Levels
 from dlv.evaluation.planes import Planes
 from dlv.evaluation.progressive import planes_of
@@ -45,10 +45,10 @@ class Sure:
         self.rows = rows
         self.seen: list[Array] = []
 
-    def __call__(self, batches: Batches) -> Iterator[tuple[Places, Told]]:
+    def __call__(self, batches: Batches) -> Iterator[tuple[Places, Verdicts]]:
         for at, _ in batches:
             self.seen.append(at)
-            yield at, Told(np.full(len(at), 7), np.isin(at, self.rows))
+            yield at, Verdicts(np.full(len(at), 7), np.isin(at, self.rows))
 
 
 def run(

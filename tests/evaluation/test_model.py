@@ -15,9 +15,10 @@ from dlv.adapters.data.sets import of_arrays
 from dlv.adapters.data.settings import Settings
 from dlv.api import Repo
 from dlv.errors import NotFound, UsageError
+from dlv.evaluation.answers import Progress
+from dlv.evaluation.data import Rows, wanted_inputs
+from dlv.evaluation.evaluate import KeptValues, Options, evaluate_fully
 from dlv.evaluation.model import Model
-from dlv.evaluation.plain import Kept, Options, Watched, evaluate
-from dlv.evaluation.rows import Rows, wanted
 
 DIM = 6
 
@@ -82,10 +83,10 @@ def test_tensors(repo: Repo, weights: dict[str, Any]) -> None:
 def test_nodes_are_kept_by_name_and_alias(repo: Repo, weights: dict[str, Any]) -> None:
     model = Model.of(repo.repository, "shared", until=["act", "full3"])
     x = np.random.default_rng(1).normal(size=(20, DIM)).astype(np.float32).astype(np.float64)
-    rows = Rows(model.program, of_arrays("x", x, Settings(), wanted(model.program)))
-    told: list[Watched] = []
-    kept = Kept()
-    found = evaluate(model, rows, Options(batch=7, watch=told.append), kept)
+    rows = Rows(model.program, of_arrays("x", x, Settings(), wanted_inputs(model.program)))
+    told: list[Progress] = []
+    kept = KeptValues()
+    found = evaluate_fully(model, rows, Options(batch=7, watch=told.append), kept)
     truth = expected(weights, x)
     assert found.labels.tolist() == truth["three"].argmax(1).tolist()
     assert set(kept.columns) == {"act", "three"}

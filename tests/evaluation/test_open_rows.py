@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dlv.evaluation.answers import OPEN, Settings, Told
+from dlv.evaluation.answers import OPEN, Settings, Verdicts
+from dlv.evaluation.data import Batch
 from dlv.evaluation.levels import OpenRows, first_row
 from dlv.network.graph import Input, Network
-from tests.evaluation.stored_models import SmallBatch, SmallRows
+from tests.evaluation.stored_models import SmallRows
 
 Array = NDArray[Any]
 
@@ -29,8 +30,8 @@ def rows(count: int) -> SmallRows:
     return SmallRows(np.arange(count * 3.0).reshape(count, 3))
 
 
-def told(labels: Any, sure: Any) -> Told:
-    return Told(np.asarray(labels, np.int64), np.asarray(sure, bool))
+def told(labels: Any, sure: Any) -> Verdicts:
+    return Verdicts(np.asarray(labels, np.int64), np.asarray(sure, bool))
 
 
 @settings(max_examples=60, deadline=None)
@@ -68,7 +69,7 @@ def test_with_sets_these_decide() -> None:
     found = OpenRows(network(), rows(3), Settings(top_k=2))
     sets = np.array([[1, 2], [3, 4], [5, 6]])
     sure, sure_sets = np.array([False, True, True]), np.array([True, False, True])
-    found.take(np.arange(3), Told(sets[:, 0], sure, sets, sure_sets))
+    found.take(np.arange(3), Verdicts(sets[:, 0], sure, sets, sure_sets))
     assert found.answers.sets is not None
     assert found.answers.sets.tolist() == [[1, 2], [OPEN, OPEN], [5, 6]]
     assert found.answers.labels.tolist() == [OPEN, 3, 5]
@@ -92,9 +93,9 @@ class Ragged:
 
     count: int = 5
 
-    def batches(self, size: int) -> Iterator[SmallBatch]:  # noqa: ARG002
+    def batches(self, size: int) -> Iterator[Batch]:  # noqa: ARG002
         for start, length in enumerate((2, 2, 3, 3, 2)):
-            yield SmallBatch(start, {"x": np.full((1, length), start)})
+            yield Batch(start, {"x": np.full((1, length), start)}, None)
 
 
 def test_rows_of_different_lengths_are_not_joined() -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import dlv.evaluation.progressive as progressive_module
 import dlv.pas.chunks as chunks
 from benchmarks.progressive.completions import Cells
-from dlv.evaluation.answers import OPEN, Answers, NoBounds, Settings, Watched
+from dlv.evaluation.answers import OPEN, Answers, NoBounds, Progress, Settings
 from dlv.evaluation.planes import Planes
 from dlv.evaluation.progressive import progressive
 from dlv.network.forward import Forward
@@ -381,13 +381,12 @@ def test_rows_are_streamed_again_for_each_level(tmp_path: Path) -> None:
 def test_what_is_watched(tmp_path: Path) -> None:
     network, tensors, x, _ = trained("cnn")
     model = stored_model(tmp_path, network, tensors, x=x)
-    seen: list[Watched] = []
+    seen: list[Progress] = []
     found = told(model, x, watch=seen.append)
-    assert [each.level for each in seen] == sorted(each.level for each in seen)
-    assert {each.levels for each in seen} == {len(found.levels)}
-    assert [each.determined for each in seen] == sorted(each.determined for each in seen)
-    assert all(0 < each.examined <= each.before <= each.rows == len(x) for each in seen)
-    assert seen[-1].determined == len(x)
+    assert [each.done for each in seen] == sorted(each.done for each in seen)
+    assert len(seen) >= len(found.levels)
+    assert all(each.rows == len(x) for each in seen)
+    assert seen[-1].done == len(x)
     assert seen[-1].bytes_read == found.bytes_read
 
 
@@ -474,14 +473,14 @@ def test_an_archive_meanwhile_leaves_rows_to_the_end(
     model = stored_model(tmp_path, network, tensors, x=x)
     index: Any = model.store.index
     matrix = model.hashes["fc.weight"]
-    original = progressive_module.BallJudge.told
+    original = progressive_module.BallJudge.verdicts
 
     def meanwhile(self: Any, inputs: Any) -> Any:
         old = index.encodings[matrix]
         index.encodings[matrix] = replace(old, layout={**old.layout, "zero_centre": True})
         return original(self, inputs)
 
-    monkeypatch.setattr(progressive_module.BallJudge, "told", meanwhile)
+    monkeypatch.setattr(progressive_module.BallJudge, "verdicts", meanwhile)
     found = told(model, x)
     assert found.fallback == "`fc.weight` was archived anew meanwhile"
     assert (found.labels == model.scores(x).argmax(1)).all()

@@ -14,8 +14,8 @@ from dlv.adapters.data.columns import Held
 from dlv.adapters.data.sets import Data
 from dlv.errors import UsageError
 from dlv.evaluation.answers import Evaluation
-from dlv.evaluation.plain import Tally, classes_of, confusion, cross_entropy, judge
-from dlv.evaluation.rows import Rows
+from dlv.evaluation.data import Rows
+from dlv.evaluation.evaluate import Tally, classes_of, confusion, cross_entropy, set_accuracy
 from dlv.network.graph import Input, Network, Node
 from dlv.network.program import program
 from dlv.network.vocabulary import complete
@@ -95,7 +95,7 @@ def test_scores_that_are_no_numbers() -> None:
 def test_rows_that_are_open() -> None:
     labels = np.array([0, 1, 2, 0])
     found = Evaluation("m@1", "0" * 64, None, 4, np.array([0, -1, 1, -1]))
-    judge(found, rows_with(labels))
+    set_accuracy(found, rows_with(labels))
     assert found.accuracy is None
     assert found.between == {"accuracy": (1 / 4, 3 / 4)}
     assert found.open == 2

@@ -16,8 +16,9 @@ import pytest
 from dlv.disk.locks import Patience
 from dlv.errors import Conflict, Damaged, NewerFormat, StorageError
 from dlv.metadata.trials import SCHEMA_VERSION, Trials
-from dlv.training.ledger.ledger import OVER, Claim, Ledger, NewTrial, Owner
+from dlv.training.ledger.ledger import OVER, Claim, Ledger, NewTrial
 from dlv.training.ledger.settling import Budget
+from dlv.training.workers.owners import Owner
 
 OWNER = Owner(1, 0.0, "elsewhere", "w0")
 TOP = {"rule": "top", "k": 1, "metric": "loss", "direction": "min", "step": 4}

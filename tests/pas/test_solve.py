@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from dlv.pas.solve import main
-from dlv.pas.storage_graph import problem_of
-from dlv.pas.storage_plan import plan_of
+from dlv.pas.storage_graph import plan_of, problem_of
 from tests.pas.test_storage_graph import GOOD
 
 

@@ -4,12 +4,125 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from dlv.errors import Damaged, DlvError, NotFound
-from dlv.pas.storage_graph import StorageGraph, problem_of, read_problem
-from tests.conformance.solver import graphs
+from dlv.errors import Damaged, DlvError, NotFound, UsageError
+from dlv.pas.storage_graph import (
+    Infeasible,
+    Scheme,
+    StorageGraph,
+    StoragePlan,
+    budgets_of,
+    plan_of,
+    problem_of,
+    read_problem,
+    shortfalls,
+)
+from tests.conformance.solver import SCHEMES, all_plans, costs, graphs
+
+GRAPH = StorageGraph.build(
+    4,
+    [(0, 1, "", 10, 5), (1, 2, "", 3, 4), (2, 3, "", 2, 1), (3, 2, "", 1, 1), (0, 2, "", 9, 5)],
+    [[1, 2], [3], []],
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data(), graphs(), st.sampled_from(SCHEMES))
+def test_costs_are_those_of_walking_every_path(
+    data: st.DataObject, graph: StorageGraph, scheme: Scheme
+) -> None:
+    chosen = data.draw(st.sampled_from(all_plans(graph)))
+    plan = StoragePlan.of(graph, data.draw(st.permutations(chosen)))
+    size, whole = costs(graph, chosen, scheme)
+    assert plan.storage(graph) == size
+    assert plan.snapshot_costs(graph, scheme) == whole
+    assert plan.keeps(graph, whole, scheme)
+    assert plan.keeps(graph, [None] * len(whole), scheme)
+    for at, cost in enumerate(whole):
+        assert not plan.keeps(graph, [*whole[:at], cost - 1, *whole[at + 1 :]], scheme)
+    again = plan_of(json.loads(json.dumps(plan.as_json())), graph)
+    assert np.array_equal(again.edges, plan.edges)
+
+
+def test_bases_and_depths() -> None:
+    plan = StoragePlan.of(GRAPH, [2, 0, 1])
+    assert plan.parents(GRAPH).tolist() == [0, 0, 1, 2]
+    assert plan.depths(GRAPH).tolist() == [0, 1, 2, 3]
+    assert plan.recreation(GRAPH).tolist() == [0, 5, 9, 10]
+    assert plan.snapshot_costs(GRAPH, "independent") == [14, 10, 0]
+    assert plan.snapshot_costs(GRAPH, "parallel") == [9, 10, 0]
+
+
+def test_a_long_chain() -> None:
+    count = 1000
+    rows = [(v - 1, v, "", 1, v) for v in range(1, count)]
+    graph = StorageGraph.build(count, rows, [])
+    plan = StoragePlan.of(graph, list(range(count - 1)))
+    assert plan.depths(graph).tolist() == list(range(count))
+    assert plan.recreation(graph)[-1] == sum(range(count))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "words"),
+    [
+        ([0, 1], "0 edges into vertex 3"),
+        ([0, 1, 2, 4], "2 edges into vertex 2"),
+        ([0, 2, 3], "cycle"),
+        ([0, 1, 5], "edge 5"),
+        ([0, 1, -1], "edge -1"),
+        ([0, 1, 1.5], "1.5 is not a whole number"),
+        (None, "not a storage plan"),
+    ],
+)
+def test_bad_plans(chosen: list[float] | None, words: str) -> None:
+    with pytest.raises(Damaged) as refused:
+        plan_of({"edges": chosen}, GRAPH)
+    assert words in f"{refused.value.message} {refused.value.why}"
+
+
+def test_an_edge_into_the_empty_matrix() -> None:
+    graph = StorageGraph.build(2, [(0, 1, "", 1, 1), (1, 0, "", 1, 1)], [])
+    with pytest.raises(Damaged, match="into the empty matrix"):
+        StoragePlan.of(graph, [0, 1])
+
+
+def test_an_edge_of_another_vertex() -> None:
+    with pytest.raises(Damaged, match="another one's edge"):
+        StoragePlan(np.array([-1, 0, 0, 2])).check(GRAPH)
+    with pytest.raises(Damaged, match="every matrix"):
+        StoragePlan(np.array([-1, 0, 1])).check(GRAPH)
+
+
+def test_budgets_of() -> None:
+    assert budgets_of([10, 20, 30], [1.5, None, float("inf")], {2: 7}) == [15, None, 7]
+    for slacks in ([1.0], [1.0, -1.0, 2.0], [1.0, float("nan"), 1.0]):
+        with pytest.raises(UsageError):
+            budgets_of([10, 20, 30], slacks)
+
+
+def test_shortfalls_and_the_slack_that_would_do() -> None:
+    short = shortfalls([9, None, 30], [10, 99, 30])
+    assert [(s.snapshot, s.budget, s.minimum) for s in short] == [(0, 9, 10)]
+    refused = Infeasible(short)
+    assert refused.exit_code == 9
+    assert "all budgets times 1.112 would do" in (refused.why or "")  # 1.111... rounded up
+    assert refused.as_json()["snapshots"] == [{"snapshot": 0, "budget": 9, "minimum": 10}]
+    assert Infeasible(shortfalls([0], [1])).alpha is None
+    with pytest.raises(UsageError):
+        shortfalls([1], [])
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_empty_matrix_alone(scheme: Scheme) -> None:
+    graph = StorageGraph.build(1, [], [[0], []])
+    plan = StoragePlan.of(graph, [])
+    assert plan.storage(graph) == 0
+    assert plan.snapshot_costs(graph, scheme) == [0, 0]
+
 
 GOOD: dict[str, Any] = {
     "vertices": 3,

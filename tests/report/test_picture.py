@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dlv.report.picture as picture
+import dlv.report.curve_charts as picture
 from dlv.errors import DlvError
 from dlv.report.courses import Chart, course
 
@@ -39,5 +39,5 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(builtins, "__import__", refuse)
     monkeypatch.setattr("importlib.import_module", lambda name, *_: refuse(name))
     with pytest.raises(DlvError) as told:
-        picture.check()
+        picture.check_matplotlib()
     assert "dlv[plots]" in str(told.value.hint)

@@ -17,9 +17,18 @@ from random import Random
 from typing import Any
 
 from dlv.metadata.trials import Trials
-from dlv.training.ledger.claims import ATTEMPTS, LEASE
-from dlv.training.ledger.ledger import OVER, WAIT, Claim, LeaseLost, Ledger, NewTrial, Owner
+from dlv.training.ledger.ledger import (
+    ATTEMPTS,
+    LEASE,
+    OVER,
+    WAIT,
+    Claim,
+    LeaseLost,
+    Ledger,
+    NewTrial,
+)
 from dlv.training.ledger.settling import Budget
+from dlv.training.workers.owners import Owner
 
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import dlv.training.ledger.ledger as ledgers
 from dlv.metadata.trials import Trials
-from dlv.training.ledger.ledger import OVER, Claim, LeaseLost, Ledger, Owner
+from dlv.training.ledger.ledger import OVER, Claim, LeaseLost, Ledger
+from dlv.training.workers.owners import Owner
 
 
 def value(trial: str, step: int) -> float:
@@ -49,6 +50,6 @@ def work(ledger: Ledger, pause: bool) -> None:
 
 if __name__ == "__main__":
     # Killed so often that a trial could seem to be one that cannot be trained.
-    ledgers.ATTEMPTS = 10_000  # type: ignore[attr-defined]
+    ledgers.ATTEMPTS = 10_000
     with Trials(Path(sys.argv[1])) as store:
         work(Ledger(store), len(sys.argv) > 2)

@@ -16,8 +16,7 @@ import dlv.training.workers.pool as pool
 from dlv.metadata.trials import Trials
 from dlv.repository.handle import Repository
 from dlv.training.config import resolve, trial_id
-from dlv.training.ledger.claims import NewTrial
-from dlv.training.ledger.ledger import Ledger
+from dlv.training.ledger.ledger import Ledger, NewTrial
 from dlv.training.ledger.progress import Progress
 from dlv.training.ledger.results import RunView
 from dlv.training.ledger.settling import Budget

@@ -17,8 +17,18 @@ from dlv.canonical import dumps
 from dlv.errors import DlvError, UsageError
 from dlv.network.selector import SelectorFault
 from dlv.training import config as configs
-from dlv.training.config import AUTO, Config, Setting, reads_steps, resolve, trial_id
-from dlv.training.fields import AUGMENT, CONTRACT, SCHEDULE, TORCH
+from dlv.training.config import (
+    AUGMENT,
+    AUTO,
+    CONTRACT,
+    SCHEDULE,
+    TORCH,
+    Config,
+    Setting,
+    reads_steps,
+    resolve,
+    trial_id,
+)
 from tests.training import small
 
 NET = small.cnn()

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import dlv.training.fitting as answers
 import dlv.training.fitting as fitting
 import dlv.training.trainers.rows as rows
 from dlv.adapters.data.columns import Held
@@ -17,6 +18,56 @@ from dlv.errors import DlvError, UsageError
 from dlv.network.graph import Network
 from dlv.training.config import resolve
 from tests.training import small
+
+FC = {"name": "fc", "op": "FULL", "attrs": {"out": 3}}
+SOFTMAX = {"name": "soft", "op": "SOFTMAX", "attrs": {"axis": -1}}
+SIGMOID = {"name": "sig", "op": "ACT", "variant": "SIGMOID"}
+
+
+@pytest.mark.parametrize(
+    ("last", "loss", "found"),
+    [
+        (SOFTMAX, "cross_entropy", "fc"),
+        (SOFTMAX, "mse", "soft"),
+        (SIGMOID, "bce", "fc"),
+        (SIGMOID, "cross_entropy", "sig"),
+    ],
+)
+def test_scores_stand_before_what_the_loss_computes(
+    last: dict[str, object], loss: str, found: str
+) -> None:
+    assert answers.scores_port(small.network([FC, last], ["B", 4]), loss) == (found, 0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "shape", "loss", "dtype"),
+    [
+        (np.array([0, 2]), (2, 3), "cross_entropy", "int64"),
+        (np.array([0.0, 2.0]), (2, 3), "cross_entropy", "int64"),
+        (np.array([0, 2], np.uint8), (2, 3, 1, 1), "cross_entropy", "int64"),
+        (np.array([[0, 2], [1, 1]]), (2, 3, 2), "cross_entropy", "int64"),
+        (np.array([[0, 2], [1, 1]]), (2, 2, 3), "cross_entropy", "int64"),
+        (np.full((2, 3), 1 / 3), (2, 3), "cross_entropy", "float32"),
+        (np.array([0.5, 2]), (2, 1), "mse", "float32"),
+        (np.array([True, False]), (2, 1), "bce", "float32"),
+    ],
+)
+def test_labels_that_fit(
+    labels: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
+    shape: tuple[int, ...],
+    loss: str,
+    dtype: str,
+) -> None:
+    found = answers.fitted_labels(labels, shape, loss, "d")
+    assert found.dtype == dtype
+    assert np.allclose(found.reshape(labels.shape), labels)
+
+
+def test_of_a_single_place_all_classes_count() -> None:
+    with pytest.raises(UsageError) as caught:
+        answers.fitted_labels(np.array([0, 3]), (2, 3, 1, 1), "cross_entropy", "d")
+    assert caught.value.why == "the network tells 3 classes apart, 0 to 2"
+
 
 CALLED = "the network lenet@1"
 X, Y = small.blobs(30)
@@ -28,7 +79,7 @@ def checked(made: Network, folder: Path, arrays: Mapping[str, Any], **config: An
     wanted = rows.wanted_of(rows.inputs_of(made))
     found = resolve({"input_data": "d.npz", **config}, [], made)
     source = small.READERS.rows("d.npz", found["data"], wanted, folder)
-    fitting.check(source, made, CALLED, found)
+    fitting.check_fit(source, made, CALLED, found)
 
 
 @pytest.mark.parametrize(
@@ -164,6 +215,6 @@ def test_much_is_not_read_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     made = small.mlp()
     config = resolve({"input_data": "d"}, [], made)
     x, y = Watched("x", X), Watched("y", Y)
-    fitting.check(Source(Part({"x": x}, y, 30)), made, CALLED, config)
+    fitting.check_fit(Source(Part({"x": x}, y, 30)), made, CALLED, config)
     assert x.read_of == []
     assert y.read_of == [8, 8]  # ten of them are as much as is looked at

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from dlv.metadata.trials import Trials
-from dlv.training.ledger.claims import LEASE
-from dlv.training.ledger.ledger import OVER, Claim, Ledger, Owner
+from dlv.training.ledger.ledger import LEASE, OVER, Claim, Ledger
 from dlv.training.ledger.settling import Budget
+from dlv.training.workers.owners import Owner
 from tests.training.lockstep import Plan, new_trials, outcome
 from tests.training.mortal import value
 

@@ -14,8 +14,8 @@ import pytest
 from dlv.errors import DlvError, UsageError
 from dlv.network.graph import Network
 from dlv.training.trainers import torch_trainer as rates
-from dlv.training.trainers.batches import Batches
 from dlv.training.trainers.datasets import Data, Rows
+from dlv.training.trainers.rows import Batches
 from dlv.training.trial_files import Held
 from tests.conformance.trainer import Run
 from tests.training import small

@@ -18,7 +18,6 @@ from safetensors.numpy import load, save
 
 import dlv
 import dlv.canonical as canonical
-import dlv.evaluation.apart as apart
 import dlv.evaluation.imported as imported
 import dlv.versions.add as adding
 import dlv.versions.commit as committing
@@ -782,7 +781,9 @@ def test_an_onnx_file_that_is_read_wrongly(
         call.put("RELU", {"slope": 0.5}, (call.port(0),))
 
     monkeypatch.setitem(onnx_rules.RULES, "Relu", wrong)
-    monkeypatch.setattr(apart, "checked", imported.checked)  # another process has right rules
+    monkeypatch.setattr(
+        imported, "keep_agreeing_apart", imported.keep_agreeing
+    )  # another process has right rules
     project.write("m.onnx", made.SerializeToString())
     project.add("m.onnx", role=role)
     found = project.commit()

@@ -11,8 +11,32 @@ import pytest
 
 import dlv.views.trials as view
 from dlv.training.ledger.progress import GROUPS, Course, News, Progress
+from dlv.training.ledger.results import TrialView
 
-COURSE = Course("a" * 64, 7, "lenet@2", {"base_lr": 0.1}, "running", 30, 100, 0.123456, [2.0, 1.0])
+TRIAL = TrialView(
+    trial="a" * 64,
+    ordinal=7,
+    label="lenet@2",
+    network="n" * 64,
+    config={},
+    varied={"base_lr": 0.1},
+    seed=0,
+    state="running",
+    step=30,
+    target=100,
+    steps=100,
+    verdict=None,
+    why="",
+    marks=(),
+    last={"loss": 0.123456},
+    cut={},
+    seconds=1.0,
+    attempts=1,
+    error=None,
+    unlike=None,
+    owner=None,
+)
+COURSE = Course(TRIAL, 0.123456, [2.0, 1.0])
 PROGRESS = Progress(
     run="r" * 64,
     trials=72,
@@ -75,7 +99,8 @@ def test_the_best_so_far() -> None:
 
 
 def test_names_from_models_are_data() -> None:
-    evil = replace(COURSE, label="\x1b[31m", varied={"a\nb": "\u202ec", "n": [1, None]})
+    trial = replace(TRIAL, label="\x1b[31m", varied={"a\nb": "\u202ec", "n": [1, None]})
+    evil = replace(COURSE, trial=trial)
     _, rows = view.best(replace(PROGRESS, best=[evil]), drawn)
     assert rows[0][1:3] == ["\\x1b[31m", "a\\nb=\\u202ec n=[1, null]"]
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-import dlv.evaluation.given_data as given_data
+import dlv.evaluation.data as evaluation_data
 from dlv.adapters.data.sets import Data, Wanted
 from dlv.adapters.data.settings import Settings
 from dlv.errors import DlvError, UsageError
-from dlv.evaluation.given_data import Given
+from dlv.evaluation.data import DataSource
 from dlv.kinds import Array
 from dlv.network.graph import Input, Network
 from dlv.network.ops.op import op_of
@@ -49,17 +49,19 @@ def rows_for(
     inputs = _inputs(program)
     wanted = [Wanted(each.name, _row_shape(each)) for each in inputs]
 
-    def opened(source: Given) -> dict[str, Array]:
-        found = given_data.open_given(repository, source, asked.settings, wanted, asked.directory)
+    def opened(source: DataSource) -> dict[str, Array]:
+        found = evaluation_data.open_source(
+            repository, source, asked.settings, wanted, asked.directory
+        )
         return _read(found, inputs)
 
     if asked.data is not None:
-        source = given_data.find_data(repository, asked.data, [], asked.directory)
+        source = evaluation_data.find_data(repository, asked.data, [], asked.directory)
         return Calibration(opened(source), asked.data)
     for entry in manifest.files:
-        if entry.role == given_data.ROLE and entry.path.endswith(_SUFFIXES):
+        if entry.role == evaluation_data.ROLE and entry.path.endswith(_SUFFIXES):
             try:
-                return Calibration(opened(Given(entry.path, entry)), entry.path)
+                return Calibration(opened(DataSource(entry.path, entry)), entry.path)
             except DlvError:
                 continue
     return Calibration(noise(program.network, inputs), "noise")

@@ -17,8 +17,7 @@ from dlv.pas.deltas.links import MAX_CHAIN, chain, link_of
 from dlv.pas.encode import Put, encode_delta, encode_materialised
 from dlv.pas.floats import words_in
 from dlv.pas.footer import Encoding
-from dlv.pas.layouts.fixed import DTYPES, Fixed
-from dlv.pas.layouts.halved import Halved
+from dlv.pas.layouts.fixed import DTYPES, Fixed, Halved
 from dlv.pas.layouts.segments import Ieee
 from dlv.pas.level import Level, numbers_of
 from dlv.weights.store import MatrixStore

@@ -1,4 +1,4 @@
-"""A query asked and its outcomes printed: once, or one after the other at a prompt."""
+"""Queries: their text, typed, in a file or from standard input; asked once or at a prompt."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlv.commands.shared.invocation import Invocation
-from dlv.errors import DlvError
+from dlv.errors import DlvError, NotFound, UsageError
 from dlv.terminal.table import escape
 
 if TYPE_CHECKING:
@@ -20,90 +21,7 @@ if TYPE_CHECKING:
 
     from dlv.dql.outcome import Outcome
     from dlv.training.ledger.progress import Progress
-    from dlv.views.outcomes import Shown
-
-EACH = 60.0  # seconds between two lines on how far it is
-
-
-@contextmanager
-def watching(call: Invocation) -> Iterator[Callable[[Progress], None]]:
-    """What `pool.train` is to call with the progress of a run."""
-    import dlv.views.trials as view
-
-    output = call.output
-    if output.json:
-        yield _Lines(lambda progress: _json(call, view.standing(progress)), _event(call))
-    elif output.quiet:
-        yield lambda _: None
-    elif not output.interactive:
-        yield _Lines(
-            lambda progress: output.message(view.line(progress)),
-            lambda news: output.message(news.text),
-        )
-    else:
-        import dlv.terminal.screen as screen
-
-        with screen.board(colour=output.colour(sys.stderr)) as board:
-
-            def show(progress: Progress) -> None:
-                for news in progress.news:
-                    board.say(escape(news.text))
-                board.show(view.line(progress), *view.best(progress, output.sparkline))
-
-            yield show
-
-
-def _event(call: Invocation) -> Callable[[Any], None]:
-    import dlv.views.trials as view
-
-    return lambda news: _json(call, view.event(news))
-
-
-def _json(call: Invocation, document: dict[str, Any]) -> None:
-    """One line; the result of the command comes last."""
-    text = json.dumps(json.loads(call.output.dumps(document)), ensure_ascii=True)
-    call.output.write(text + "\n")
-    call.output.stdout.flush()
-
-
-class _Lines:
-    """What happened, and from time to time how far it is."""
-
-    def __init__(self, tell: Callable[[Progress], None], say: Callable[[Any], None]) -> None:
-        self._tell = tell
-        self._say = say
-        self._told = time.monotonic()
-
-    def __call__(self, progress: Progress) -> None:
-        for news in progress.news:
-            self._say(news)
-        if time.monotonic() - self._told >= EACH:
-            self._told = time.monotonic()
-            self._tell(progress)
-
-
-class Watched:
-    """Shows progress from the first that there is, until it is closed.
-
-    `used`: trials have run, so that with --json their events stand on lines of their own.
-    """
-
-    def __init__(self, call: Invocation) -> None:
-        self.used = False
-        self._call = call
-        self._shown = ExitStack()
-        self._show: Callable[[Progress], None] | None = None
-
-    def __call__(self, progress: Progress) -> None:
-        self.used = True
-        if self._show is None:
-            self._show = self._shown.enter_context(watching(self._call))
-        self._show(progress)
-
-    def close(self) -> None:
-        self._show = None
-        self._shown.close()
-
+    from dlv.views.queried import Shown
 
 STREAMED = ("jsonl", "csv", "ids")
 HISTORY = "query-history"
@@ -140,7 +58,7 @@ class Session:
         """
         import dlv.dql.execute as execute
         import dlv.metadata.saved as saved
-        import dlv.views.outcomes as view
+        import dlv.views.queried as view
 
         call, found = self.call, 0
         named = saved.by_name(self.repository.database, text.strip().removesuffix(";").rstrip())
@@ -226,3 +144,118 @@ class Session:
                 call.output.error(error)
             except KeyboardInterrupt:
                 call.output.message("interrupted")
+
+
+EACH = 60.0  # seconds between two lines on how far it is
+
+
+class Watched:
+    """Shows progress from the first that there is, until it is closed.
+
+    `used`: trials have run, so that with --json their events stand on lines of their own.
+    """
+
+    def __init__(self, call: Invocation) -> None:
+        self.used = False
+        self._call = call
+        self._shown = ExitStack()
+        self._show: Callable[[Progress], None] | None = None
+
+    def __call__(self, progress: Progress) -> None:
+        self.used = True
+        if self._show is None:
+            self._show = self._shown.enter_context(watching(self._call))
+        self._show(progress)
+
+    def close(self) -> None:
+        self._show = None
+        self._shown.close()
+
+
+@contextmanager
+def watching(call: Invocation) -> Iterator[Callable[[Progress], None]]:
+    """What `pool.train` is to call with the progress of a run."""
+    import dlv.views.trials as view
+
+    output = call.output
+    if output.json:
+        yield _Lines(lambda progress: _json(call, view.standing(progress)), _event(call))
+    elif output.quiet:
+        yield lambda _: None
+    elif not output.interactive:
+        yield _Lines(
+            lambda progress: output.message(view.line(progress)),
+            lambda news: output.message(news.text),
+        )
+    else:
+        import dlv.terminal.screen as screen
+
+        with screen.board(colour=output.colour(sys.stderr)) as board:
+
+            def show(progress: Progress) -> None:
+                for news in progress.news:
+                    board.say(escape(news.text))
+                board.show(view.line(progress), *view.best(progress, output.sparkline))
+
+            yield show
+
+
+def _event(call: Invocation) -> Callable[[Any], None]:
+    import dlv.views.trials as view
+
+    return lambda news: _json(call, view.event(news))
+
+
+def _json(call: Invocation, document: dict[str, Any]) -> None:
+    """One line; the result of the command comes last."""
+    text = json.dumps(json.loads(call.output.dumps(document)), ensure_ascii=True)
+    call.output.write(text + "\n")
+    call.output.stdout.flush()
+
+
+class _Lines:
+    """What happened, and from time to time how far it is."""
+
+    def __init__(self, tell: Callable[[Progress], None], say: Callable[[Any], None]) -> None:
+        self._tell = tell
+        self._say = say
+        self._told = time.monotonic()
+
+    def __call__(self, progress: Progress) -> None:
+        for news in progress.news:
+            self._say(news)
+        if time.monotonic() - self._told >= EACH:
+            self._told = time.monotonic()
+            self._tell(progress)
+
+
+def typed(call: Invocation, words: Sequence[str], file: str | None) -> str | None:
+    """The text of the query, wherever it comes from; None: it is to be typed at a prompt."""
+    if len(words) > 1:
+        raise UsageError(
+            "a query is one argument",
+            why=f"here are {len(words)}, of which the first is `{words[0]}`",
+            hint="put it into single quotes: dlv query 'select m where m.lr < 0.1'",
+        )
+    if words and file is not None:
+        raise UsageError("give either a query or --file")
+    if "-" in (*words, file):
+        return sys.stdin.read()
+    if file is not None:
+        return _read(Path(file))
+    if words:
+        return words[0]
+    if sys.stdin.isatty() and call.output.terminal:
+        return None
+    raise UsageError(
+        "there is no query", hint="dlv query 'select m', or - to read it from standard input"
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise NotFound(f"there is no file `{path}`", hint="dlv query 'select m'") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"`{path}` is no text", why=f"{error.reason} at {error.start}") from error

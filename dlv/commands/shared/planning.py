@@ -65,7 +65,7 @@ def make_bounds(
     """Bounds of these versions, or of the latest ones, by data that is read as `eval` reads it."""
     import dlv.archiving.bounding.calibration as calibrating
     import dlv.archiving.bounding.run as bounding
-    import dlv.evaluation.asked as settings
+    import dlv.evaluation.data as settings
 
     file = None if config is None else str(call.directory / config)
     said = settings.read_settings(file, sets)

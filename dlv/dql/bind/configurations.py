@@ -21,7 +21,7 @@ from dlv.objects.manifest import FileEntry
 from dlv.repository.git_files import FileStore
 from dlv.repository.handle import Repository
 from dlv.training import config as configs
-from dlv.training.fields import CONTRACT, NET, TABLES, TORCH, Field
+from dlv.training.config import CONTRACT, NET, TABLES, TORCH, Field
 from dlv.training.ledger.space import Key
 
 CONFIG = "config"

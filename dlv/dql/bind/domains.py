@@ -18,7 +18,7 @@ from dlv.dql.bind.things import LIST, VERSION, WORDS
 from dlv.dql.words import ast
 from dlv.errors import nearest
 from dlv.training import config as configs
-from dlv.training.fields import Field
+from dlv.training.config import Field
 from dlv.training.ledger.space import Choices, Domain, Key, Row, Uniform, Whole, named
 
 _EXACT = Context(prec=40)

@@ -16,7 +16,7 @@ import dlv.dql.trials.keep as keep
 import dlv.dql.trials.winners as winners
 import dlv.repository.environment as environment
 import dlv.training.checkpoints as checkpoints
-import dlv.training.trials as trial_store
+import dlv.training.trial_files as trial_store
 from dlv.adapters.data import parts as data_parts
 from dlv.adapters.data.sets import fingerprint
 from dlv.canonical import hash_of
@@ -36,7 +36,7 @@ from dlv.repository.handle import Repository
 from dlv.training.config import TRAINER
 from dlv.training.ledger.ledger import Ledger
 from dlv.training.ledger.progress import Progress
-from dlv.training.ledger.results import RunView, TrialResult
+from dlv.training.ledger.results import RunView, TrialView
 from dlv.training.ledger.settling import Budget
 from dlv.training.ledger.space import Row
 from dlv.training.trainers.interface import Readers
@@ -45,7 +45,7 @@ from dlv.training.workers import pool
 from dlv.weights.store import MatrixStore
 
 
-def rank_trials(results: Sequence[TrialResult], planned: Mapping[str, Planned]) -> list[Trial]:
+def rank_trials(results: Sequence[TrialView], planned: Mapping[str, Planned]) -> list[Trial]:
     """The best first. A trial that an earlier way of asking had, and this one has not, is none."""
     found: list[Trial] = []
     for result in results:
@@ -60,7 +60,7 @@ def unranked_trials(planned: Mapping[str, Planned]) -> list[Trial]:
     return [_trial(trial, trial.ordinal, None, None) for trial in planned.values()]
 
 
-def _trial(trial: Planned, ordinal: int, rank: int | None, result: TrialResult | None) -> Trial:
+def _trial(trial: Planned, ordinal: int, rank: int | None, result: TrialView | None) -> Trial:
     config, candidate = trial.config, trial.candidate
     return Trial(
         id=trial.id,

@@ -9,7 +9,7 @@ from dlv.dql.trials.preparing import Planned, Preparing
 from dlv.training.ledger import sampling
 from dlv.training.ledger.ledger import Ledger
 from dlv.training.ledger.results import RunView, TrialView
-from dlv.training.ledger.sampling import Suggesting, Told
+from dlv.training.ledger.sampling import Suggesting, TriedPoint
 from dlv.training.ledger.space import Point
 
 
@@ -59,7 +59,9 @@ class Picking:
         chosen = self.preparing.work.sampling
         found: list[Planned] = []
         for place, space in enumerate(self.preparing.spaces):
-            told = [Told(point, self._value(views[name])) for point, name in self.asked[place]]
+            told = [
+                TriedPoint(point, self._value(views[name])) for point, name in self.asked[place]
+            ]
             size = min(chosen.batch, (chosen.n or 0) - len(told))
             if size > 0:
                 suggesting = Suggesting(space, chosen.direction or "min", chosen.seed)

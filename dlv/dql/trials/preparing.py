@@ -19,7 +19,7 @@ from dlv.errors import StorageError, UnsafeInput, UsageError
 from dlv.repository.handle import Repository
 from dlv.training import checkpoints
 from dlv.training.config import TRAINER, Config, trial_id
-from dlv.training.ledger.claims import NewTrial
+from dlv.training.ledger.ledger import NewTrial
 from dlv.training.ledger.space import Point, Row, Space
 from dlv.training.trainers import contract
 from dlv.training.trial_files import TrialFiles

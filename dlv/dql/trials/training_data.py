@@ -21,7 +21,7 @@ from dlv.training import fitting
 from dlv.training.config import TRAINER, Config
 from dlv.training.fingerprints import CACHE, Fingerprints
 from dlv.training.trainers.rows import inputs_of, wanted_of
-from dlv.training.trials import EXTRACTED
+from dlv.training.trial_files import EXTRACTED
 
 FETCH = {
     "s3": "aws s3 cp {} .",
@@ -82,7 +82,7 @@ class DataSets:
             self._places[0],
             digest=lambda _: data.fingerprint,
         )
-        fitting.check(source, network, called, config)
+        fitting.check_fit(source, network, called, config)
 
     def _look(self, where: str) -> DataSet:
         if where.startswith(PREFIX):

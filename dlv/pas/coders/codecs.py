@@ -89,8 +89,7 @@ def codec_of(config: Config) -> Codec:
 @cache
 def context_codecs() -> dict[str, tuple[Callable[..., ContextCodec], tuple[str, ...]]]:
     """Codecs for digits in contexts by id, made from checked values; the keys of their config."""
-    from dlv.pas.coders.context import ContextPacked, ContextZstd
-    from dlv.pas.coders.rans import ContextRans
+    from dlv.pas.coders.context import ContextPacked, ContextRans, ContextZstd
 
     return {
         "context-packed": (ContextPacked, ("lo", "scale")),

@@ -22,14 +22,15 @@ from dlv.pas.coders.context import (
     CONTEXTS,
     ContextCodec,
     ContextPacked,
+    ContextRans,
     ContextZstd,
     Order,
+    make_table,
     packable,
 )
 from dlv.pas.coders.contexts import SEGMENT, Measure, Scales, default_lo, numbers
-from dlv.pas.coders.rans import ContextRans, make_table
 from dlv.pas.deltas.difference import Delta
-from dlv.pas.deltas.pairs import Pair
+from dlv.pas.deltas.lowrank import Pair
 from dlv.pas.deltas.predictors import predictors_of
 from dlv.pas.deltas.search import Predicted, find_predictors
 from dlv.pas.encode import Encoded, Part, Put, same_bytes

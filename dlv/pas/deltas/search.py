@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from dlv.canonical import hash_bytes
 from dlv.pas.coders.codecs import choose
-from dlv.pas.deltas.lowrank import find_affine
-from dlv.pas.deltas.pairs import Pair, signed
+from dlv.pas.deltas.lowrank import Pair, find_affine, signed
 from dlv.pas.deltas.predictors import DRIFT_BINS, REAL, predictors_of
 from dlv.pas.floats import Words, differences, exponents
 

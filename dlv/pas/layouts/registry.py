@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dlv.errors import NewerFormat
-from dlv.pas.layouts.fixed import Fixed
-from dlv.pas.layouts.halved import Halved
+from dlv.pas.layouts.fixed import Fixed, Halved
 from dlv.pas.layouts.segments import Ieee, Layout
 from dlv.pas.layouts.segments import default_layout as default_layout
 from dlv.pas.layouts.table import Table

@@ -22,8 +22,7 @@ from dlv.pas.solvers.compiled import longs
 from dlv.pas.solvers.instance import Doubles, Instance, along, by, joined, prices_of, spans
 from dlv.pas.solvers.mst import arborescence
 from dlv.pas.solvers.tree import Tree
-from dlv.pas.storage_graph import Budgets, Scheme, StorageGraph
-from dlv.pas.storage_plan import StoragePlan
+from dlv.pas.storage_graph import Budgets, Scheme, StorageGraph, StoragePlan
 
 LESS = -0.001  # a change counts from here down: sums of prices are not exact
 

@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dlv.kinds import Longs
-from dlv.pas.storage_graph import Budgets, Scheme, StorageGraph, refuse_unreachable
-from dlv.pas.storage_plan import StoragePlan
+from dlv.pas.storage_graph import Budgets, Scheme, StorageGraph, StoragePlan, refuse_unreachable
 
 MOST = np.iinfo(np.int64).max
 

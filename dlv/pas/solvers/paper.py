@@ -6,8 +6,7 @@ import numpy as np
 
 from dlv.kinds import Longs
 from dlv.pas.solvers.instance import Instance, joined
-from dlv.pas.storage_graph import UNLIMITED, Budgets, Scheme, StorageGraph
-from dlv.pas.storage_plan import StoragePlan
+from dlv.pas.storage_graph import UNLIMITED, Budgets, Scheme, StorageGraph, StoragePlan
 
 
 def solve_mt(graph: StorageGraph, budgets: Budgets, scheme: Scheme) -> StoragePlan:

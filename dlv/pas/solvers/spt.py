@@ -10,8 +10,14 @@ import heapq
 import numpy as np
 
 from dlv.kinds import Longs
-from dlv.pas.storage_graph import Budgets, Scheme, StorageGraph, refuse_unreachable
-from dlv.pas.storage_plan import StoragePlan, of_snapshots
+from dlv.pas.storage_graph import (
+    Budgets,
+    Scheme,
+    StorageGraph,
+    StoragePlan,
+    of_snapshots,
+    refuse_unreachable,
+)
 
 ROUNDS = 16
 

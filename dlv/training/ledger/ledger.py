@@ -7,57 +7,82 @@ writes with an old one learns that the trial is no longer its own.
 
 from __future__ import annotations
 
+import enum
 import json
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import dlv.training.ledger.settling as settling
 from dlv.canonical import dumps
 from dlv.errors import NotFound, nearest
-from dlv.training.ledger.claims import (
-    ATTEMPTS,
-    LEASE,
-    LOGS_BEFORE_CERTAIN,
-    MOST_ERROR,
-    OVER,
-    RENEW,
-    WAIT,
-    Claim,
-    LeaseLost,
-    NewTrial,
-    Nothing,
-    RunState,
-)
-from dlv.training.ledger.results import RunView, TrialResult, TrialView, ranked, run_view
+from dlv.metadata.trials import Row, Trials
+from dlv.training.ledger.results import RunView, TrialView, ranked, run_view
 from dlv.training.ledger.settling import Budget
-from dlv.training.ledger.trial_store import Row, TrialStore
 from dlv.training.ledger.verdicts import BUDGET, Mark, Rule
 from dlv.training.workers.owners import Owner, dead
 
-__all__ = [
-    "OVER",
-    "RENEW",
-    "WAIT",
-    "Budget",
-    "Claim",
-    "LeaseLost",
-    "Ledger",
-    "NewTrial",
-    "Nothing",
-    "Owner",
-    "Rule",
-    "RunState",
-    "RunView",
-    "TrialResult",
-    "TrialStore",
-    "TrialView",
-]
+LEASE = 60.0  # seconds
+RENEW = 10.0  # how often a worker should renew its lease
+ATTEMPTS = 3  # claims without a new step, after which a trial is failed
+LOGS_BEFORE_CERTAIN = 10  # an own program may log some of its metrics seldom
+MOST_ERROR = 100_000  # characters of a traceback
+
+
+class NoClaim(enum.Enum):
+    """Why there is no trial to train."""
+
+    WAIT = "others are at work, or more trials may come"
+    OVER = "all runs are over"
+
+
+WAIT, OVER = NoClaim.WAIT, NoClaim.OVER
+
+
+class LeaseLost(Exception):
+    """Another worker has the trial now, or nobody wants it: drop it, and write nothing."""
+
+
+@dataclass(frozen=True)
+class NewTrial:
+    """`config`: the resolved configuration as JSON; `steps` and `log_every` are read from it."""
+
+    id: str
+    ordinal: int
+    network: str
+    config: str
+    seed: int
+    label: str
+    varied: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Train `trial` from `step` (as far as the ledger knows) to `target`."""
+
+    trial: str
+    token: int
+    step: int
+    target: int
+    log_every: int
+    runs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RunState:
+    """What `open_run` found: `done` trials need no training any more, `begun` some."""
+
+    id: str
+    new: bool
+    trials: int
+    begun: int
+    done: int
 
 
 class Ledger:
-    def __init__(self, store: TrialStore, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: Trials, *, clock: Callable[[], float] = time.time) -> None:
         self.store = store
         self.clock = clock
         # What verdicts looked up, by run and when it was made: it never changes.
@@ -169,13 +194,13 @@ class Ledger:
                 for m in self.store.members(run)
                 if m["state"] == "failed" and (only is None or m["trial"] in only)
             ]
-            settling.again(self.store, row, {trial: {} for trial in failed})
+            settling.train_again(self.store, row, {trial: {} for trial in failed})
         return len(failed)
 
     def go_back(self, run: str, trial: str, step: int) -> None:
         """Train a trial again from there: what it had come to since is lost, but for its logs."""
         with self.store.atomic():
-            settling.again(self.store, self._run(run), {trial: {"step": step}})
+            settling.train_again(self.store, self._run(run), {trial: {"step": step}})
 
     def forget(self, run: str) -> list[str]:
         """Drop a run, and the trials that no other run has: their ids."""
@@ -185,7 +210,7 @@ class Ledger:
 
     # Workers
 
-    def claim(self, owner: Owner, runs: Sequence[str] | None = None) -> Claim | Nothing:
+    def claim(self, owner: Owner, runs: Sequence[str] | None = None) -> Claim | NoClaim:
         """The next trial for a worker: first verdicts, then the farthest trial, then the order."""
         with self.store.atomic():
             now = self.clock()
@@ -235,7 +260,7 @@ class Ledger:
             "attempts": found["attempts"] + 1,
         }
         self.store.change_trial(trial, lent)
-        wanted = settling.wanted(self.store.memberships(trial), found["step"])
+        wanted = settling.wanting(self.store.memberships(trial), found["step"])
         target = max(row["target"] for row in wanted)
         names = tuple(row["id"] for row in wanted)
         return Claim(trial, token, found["step"], target, found["log_every"], names)
@@ -265,7 +290,7 @@ class Ledger:
             now = self.clock()
             if not self.store.change_trial(claim.trial, {"lease": now + LEASE}, claim.token):
                 return False
-            for row in settling.wanted(self.store.memberships(claim.trial), -1):
+            for row in settling.wanting(self.store.memberships(claim.trial), -1):
                 self._touch(row, now)
         return True
 
@@ -294,7 +319,7 @@ class Ledger:
                 gained = max(0, min(step, run["target"]) - row["step"])
                 self._touch(run, now, 0 if run["stopped"] else gained)
                 self._judge(run, row | changes, step, metrics)
-            return not settling.wanted(runs, step)
+            return not settling.wanting(runs, step)
 
     def _judge(self, run: Row, trial: Row, step: int, metrics: Mapping[str, float]) -> None:
         """The rules that look at each log, and the budget; brings `run` up to date."""
@@ -310,8 +335,8 @@ class Ledger:
             return
         marks: list[Mark] = []
         if step <= run["ends"]:
-            marks += settling.impatient(store, rules, trial["id"], run["ends"])
-            marks += settling.beaten(store, name, rules, trial["id"], step)
+            marks += settling.patience_marks(store, rules, trial["id"], run["ends"])
+            marks += settling.below_median_marks(store, name, rules, trial["id"], step)
         most = budget.trial_seconds
         if most is not None and trial["seconds"] >= most and step < run["ends"]:
             why = f"budget: {most:g} seconds for a trial"
@@ -371,7 +396,7 @@ class Ledger:
             now = self.clock()
             return [run_view(self.store, row, now) for row in self.store.runs()]
 
-    def result(self, run: str) -> list[TrialResult]:
+    def result(self, run: str) -> list[TrialView]:
         """The trials of a run, the best first."""
         return ranked(self.run(run))
 

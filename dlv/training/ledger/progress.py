@@ -19,15 +19,9 @@ GROUPS = ("done", "running", "stale", "stopped", "diverged", "failed", "waiting"
 
 @dataclass(frozen=True)
 class Course:
-    """One of the best: what it came to, and the way there."""
+    """One of the best trials: its metric, last and at each log up to its end."""
 
-    trial: str
-    ordinal: int
-    label: str
-    varied: Mapping[str, Any]
-    state: str
-    step: int
-    steps: int
+    trial: TrialView
     value: float
     values: Sequence[float]
 
@@ -95,18 +89,18 @@ class Watch:
         rate = self._rate(now, steps)
         metric, best = self._best(view)
         return Progress(
-            view.id,
-            len(view.trials),
-            groups,
-            steps,
-            most,
-            rate,
-            (most - steps) / rate if rate else None,
-            workers,
-            metric,
-            best,
-            [*notes, *self._news(view.trials)],
-            view.state != "running",
+            run=view.id,
+            trials=len(view.trials),
+            groups=groups,
+            steps=steps,
+            most_steps=most,
+            rate=rate,
+            left=(most - steps) / rate if rate else None,
+            workers=workers,
+            metric=metric,
+            best=best,
+            news=[*notes, *self._news(view.trials)],
+            over=view.state != "running",
         )
 
     def _rate(self, now: float, steps: int) -> float | None:
@@ -135,17 +129,8 @@ class Watch:
 
     def _course(self, trial: TrialView, metric: str) -> Course:
         points = self._ledger.curves(trial.trial).get(metric, [])
-        return Course(
-            trial.trial,
-            trial.ordinal,
-            trial.label,
-            trial.varied,
-            group(trial),
-            trial.step,
-            trial.steps,
-            trial.last[metric],
-            [value for step, value in points if step <= trial.steps],
-        )
+        values = [value for step, value in points if step <= trial.steps]
+        return Course(trial, trial.last[metric], values)
 
     def _news(self, trials: Sequence[TrialView]) -> list[News]:
         before, first = self._known, not self._known

@@ -6,14 +6,14 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import dlv.training.ledger.settling as settling
 import dlv.training.ledger.verdicts as verdicts
+from dlv.metadata.trials import Row, Trials
 from dlv.training.ledger.settling import Budget
-from dlv.training.ledger.trial_store import Row, TrialStore
 from dlv.training.ledger.verdicts import Mark, Marks, Rule
 
 
@@ -46,17 +46,11 @@ class TrialView:
     error: str | None
     unlike: str | None  # not reproducible: what came out otherwise the second time
     owner: Mapping[str, Any] | None
+    rank: int = 0  # in the order of `ranked`, 1 is the best; 0: not ranked
 
     @property
     def kept(self) -> bool:
         return self.verdict == "kept"
-
-
-@dataclass(frozen=True)
-class TrialResult(TrialView):
-    """`rank`: 1 is the best; of the same rank there are none."""
-
-    rank: int
 
 
 @dataclass(frozen=True)
@@ -78,11 +72,6 @@ class RunView:
     trials: Sequence[TrialView]
 
     @property
-    def counts(self) -> Mapping[str, int]:
-        """Trials by state, and by verdict under `stopped`, `kept`, `waiting`."""
-        return self._counts
-
-    @property
     def idle(self) -> bool:
         """Nobody works, and nothing could be claimed: a growing run that wants more trials."""
         return not any(
@@ -92,55 +81,38 @@ class RunView:
         )
 
     @cached_property
-    def _counts(self) -> dict[str, int]:
+    def counts(self) -> dict[str, int]:
+        """Number of trials by state, and by verdict under `stopped`, `kept`, `waiting`."""
         found = Counter(trial.state for trial in self.trials)
         found.update(trial.verdict for trial in self.trials if trial.verdict is not None)
         return dict(found)
 
 
-def run_view(store: TrialStore, run: Row, now: float) -> RunView:
+def run_view(store: Trials, run: Row, now: float) -> RunView:
     """A run with all its trials; the caller holds a snapshot of the store."""
     rules = settling.rules_of(run)
-    marks = [settling.mark_of(row) for row in store.marks(run["id"])]
-    known = Marks(marks)
-    of: dict[str, list[Mark]] = {}
-    for mark in marks:
-        of.setdefault(mark.trial, []).append(mark)
-    trials = [
-        _trial(store, run, rules, member, known, tuple(of.get(member["trial"], ())), now)
-        for member in store.members(run["id"])
-    ]
+    marks = Marks(settling.mark_of(row) for row in store.marks(run["id"]))
+    trials = [_trial(store, run, rules, member, marks, now) for member in store.members(run["id"])]
     return RunView(
-        run["id"],
-        run["text"],
-        json.loads(run["parameters"]),
-        rules,
-        settling.budget_of(run),
-        json.loads(run["sampler"]),
-        run["state"],
-        run["why"],
-        run["created"],
-        run["active_seconds"],
-        run["spent_steps"],
-        bool(run["growing"]),
-        trials,
+        parameters=json.loads(run["parameters"]),
+        rules=rules,
+        budget=settling.budget_of(run),
+        sampler=json.loads(run["sampler"]),
+        seconds=run["active_seconds"],
+        growing=bool(run["growing"]),
+        trials=trials,
+        **{key: run[key] for key in ("id", "text", "state", "why", "created", "spent_steps")},
     )
 
 
 def _trial(
-    store: TrialStore,
-    run: Row,
-    rules: Sequence[Rule],
-    member: Row,
-    known: Marks,
-    marks: tuple[Mark, ...],
-    now: float,
+    store: Trials, run: Row, rules: Sequence[Rule], member: Row, marks: Marks, now: float
 ) -> TrialView:
     name, steps = member["trial"], member["steps"]
     state = settling.state_in_run(member)
     if state == "running" and member["lease"] <= now:
         state = "stale"
-    verdict, why = _verdict(run, rules, member, state, known)
+    verdict, why = _verdict(run, rules, member, state, marks)
     last = {
         metric: value
         for metric in store.metrics(name)
@@ -165,7 +137,7 @@ def _trial(
         step=min(member["step"], steps),
         verdict=verdict,
         why=why,
-        marks=marks,
+        marks=marks.of(name),
         last=last,
         cut=cut,
         owner=owner if state in ("running", "stale") else None,
@@ -176,9 +148,9 @@ def _trial(
 
 
 def _verdict(
-    run: Row, rules: Sequence[Rule], member: Row, state: str, known: Marks
+    run: Row, rules: Sequence[Rule], member: Row, state: str, marks: Marks
 ) -> tuple[str | None, str]:
-    stop = known.stop(member["trial"])
+    stop = marks.stop(member["trial"])
     if stop is not None:
         return "stopped", stop.why or reason(rules[stop.rule], stop)
     if state in settling.ENDED:
@@ -189,7 +161,7 @@ def _verdict(
         # A run that ended before its time keeps what it has of the best.
         return ("kept", run["why"]) if member["step"] else (None, run["why"])
     if state in ("ready", "done") and member["step"] >= member["target"]:
-        pending = verdicts.pending(rules, settling.standing(member), known)
+        pending = verdicts.pending(rules, settling.standing(member), marks)
         if pending is not None:
             return "waiting", f"for the others at step {pending}"
     return None, ""
@@ -226,7 +198,7 @@ def _apart(value: float | None, cut: float | None) -> tuple[str, str]:
     return f"{value:.{digits}g}", f"{cut:.{digits}g}"
 
 
-def ranked(run: RunView) -> list[TrialResult]:
+def ranked(run: RunView) -> list[TrialView]:
     """Kept ones first, then those that came farther, each by the metric of the first rule that
     has a direction; without such a rule in the order of the trials."""
     rule = next((rule for rule in run.rules if rule.get("direction")), None)
@@ -243,8 +215,4 @@ def ranked(run: RunView) -> list[TrialResult]:
         return group, -at, verdicts.rank(rule, trial.last.get(rule["metric"]), trial.ordinal)
 
     order = sorted(run.trials, key=key)
-    names = list(TrialView.__dataclass_fields__)
-    return [
-        TrialResult(**{name: getattr(trial, name) for name in names}, rank=place)
-        for place, trial in enumerate(order, 1)
-    ]
+    return [replace(trial, rank=place) for place, trial in enumerate(order, 1)]

@@ -79,7 +79,7 @@ def _drawn(dimension: Dimension, numbers: Iterator[float]) -> Row:
 
 
 @dataclass(frozen=True)
-class Told:
+class TriedPoint:
     """A point that was tried. `value`: None if it failed."""
 
     point: Point
@@ -94,7 +94,7 @@ class Suggesting:
     direction: str
     seed: int = 0
 
-    def batch(self, told: Sequence[Told], size: int) -> list[Point]:
+    def batch(self, told: Sequence[TriedPoint], size: int) -> list[Point]:
         """The next points, none of which was there: fewer only where there are no more.
 
         `told` in the order in which they were asked.
@@ -113,7 +113,7 @@ class Suggesting:
             found.append(point)
         return found
 
-    def _asked(self, told: Sequence[Told], waiting: Sequence[Point], asked: int) -> Point:
+    def _asked(self, told: Sequence[TriedPoint], waiting: Sequence[Point], asked: int) -> Point:
         optuna = _optuna()
         seed = (self.seed * _STRIDE + asked) % (1 << 32)
         with warnings.catch_warnings():

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import dlv.training.ledger.verdicts as verdicts
-from dlv.training.ledger.trial_store import Row, TrialStore
+from dlv.metadata.trials import Row, Trials
 from dlv.training.ledger.verdicts import BUDGET, Mark, Marks, Rule, Standing
 
 
@@ -70,7 +70,7 @@ def mark_of(row: Row) -> Mark:
     return Mark(row["trial_id"], row["rule"], row["step"], value, cut, kept, why)
 
 
-def record(store: TrialStore, run: str, marks: Iterable[Mark], *, closing: bool = False) -> None:
+def record(store: Trials, run: str, marks: Iterable[Mark], *, closing: bool = False) -> None:
     store.add_marks(
         {
             "run_id": run,
@@ -96,7 +96,7 @@ def budget_of(run: Row) -> Budget:
     return Budget.of(json.loads(run["budget"]))
 
 
-def values_of(store: TrialStore, seen: dict[tuple[str, str, int], float]) -> verdicts.Value:
+def values_of(store: Trials, seen: dict[tuple[str, str, int], float]) -> verdicts.Value:
     """What was last logged, as the store has it; what has been asked for stays in `seen`."""
 
     def value(trial: str, metric: str, step: int) -> float | None:
@@ -117,7 +117,7 @@ def is_broad(run: Row) -> bool:
 
 
 def settle(
-    store: TrialStore, run: Row, seen: dict[tuple[str, str, int], float], *, eager: bool
+    store: Trials, run: Row, seen: dict[tuple[str, str, int], float], *, eager: bool
 ) -> bool:
     """Give the verdicts that can be given; whether the run goes on."""
     name, rules = run["id"], rules_of(run)
@@ -146,7 +146,7 @@ def _open(member: Row) -> bool:
 
 
 def _apply(
-    store: TrialStore, run: str, rules: Sequence[Rule], members: Sequence[Row], marks: Marks
+    store: Trials, run: str, rules: Sequence[Rule], members: Sequence[Row], marks: Marks
 ) -> None:
     """Bring targets and stops into the rows, and into `members`."""
     looks = {m["steps"]: [verdicts.points(r, m["steps"]) for r in rules] for m in members}
@@ -158,7 +158,7 @@ def _apply(
             store.change_member(run, member["trial"], {"target": target, "stopped": stopped})
 
 
-def refresh(store: TrialStore, run: Row) -> None:
+def refresh(store: Trials, run: Row) -> None:
     """For trials that came with a past: what rules that look at each log say of it."""
     name, rules = run["id"], rules_of(run)
     members = store.members(name)
@@ -168,7 +168,7 @@ def refresh(store: TrialStore, run: Row) -> None:
         mark
         for member in members
         if member["step"]
-        for mark in impatient(store, rules, member["trial"], member["steps"])
+        for mark in patience_marks(store, rules, member["trial"], member["steps"])
         if known.get(mark.rule, mark.trial, mark.step) is None
     ]
     most = budget_of(run).trials
@@ -179,7 +179,7 @@ def refresh(store: TrialStore, run: Row) -> None:
     _apply(store, name, rules, members, Marks([*marks, *fresh]))
 
 
-def impatient(store: TrialStore, rules: Sequence[Rule], trial: str, steps: int) -> list[Mark]:
+def patience_marks(store: Trials, rules: Sequence[Rule], trial: str, steps: int) -> list[Mark]:
     """Where patience with a trial ended."""
     made = []
     for number, rule in enumerate(rules):
@@ -190,7 +190,9 @@ def impatient(store: TrialStore, rules: Sequence[Rule], trial: str, steps: int) 
     return made
 
 
-def beaten(store: TrialStore, run: str, rules: Sequence[Rule], trial: str, step: int) -> list[Mark]:
+def below_median_marks(
+    store: Trials, run: str, rules: Sequence[Rule], trial: str, step: int
+) -> list[Mark]:
     """Whether a trial that has just logged is worse than the median of the others."""
     made = []
     for number, rule in enumerate(rules):
@@ -205,7 +207,7 @@ def beaten(store: TrialStore, run: str, rules: Sequence[Rule], trial: str, step:
     return made
 
 
-def end(store: TrialStore, run: Row, state: str, why: str) -> None:
+def end(store: Trials, run: Row, state: str, why: str) -> None:
     """The run ends before its time: verdicts by how far each has come, if it can be judged."""
     name, rules = run["id"], rules_of(run)
     if state != "failed":
@@ -218,7 +220,7 @@ def end(store: TrialStore, run: Row, state: str, why: str) -> None:
     store.change_run(name, {"state": state, "why": why})
 
 
-def changed(store: TrialStore, trial: str) -> list[Row]:
+def changed(store: Trials, trial: str) -> list[Row]:
     """The running runs that have the trial; each decides anew at the next claim."""
     found = [row for row in store.memberships(trial) if row["state"] == "running"]
     for row in found:
@@ -226,7 +228,7 @@ def changed(store: TrialStore, trial: str) -> list[Row]:
     return found
 
 
-def again(store: TrialStore, run: Row, trials: Mapping[str, Row]) -> None:
+def train_again(store: Trials, run: Row, trials: Mapping[str, Row]) -> None:
     """Trials of a run are trained again, with these changes, and all verdicts given anew."""
     for trial, changes in trials.items():
         store.change_trial(trial, {"state": "ready", "attempts": 0, "error": None, **changes})
@@ -237,7 +239,7 @@ def again(store: TrialStore, run: Row, trials: Mapping[str, Row]) -> None:
         refresh(store, run)
 
 
-def wanted(memberships: Iterable[Row], step: int) -> list[Row]:
+def wanting(memberships: Iterable[Row], step: int) -> list[Row]:
     """The runs that want the trial trained beyond `step`."""
     return [
         row

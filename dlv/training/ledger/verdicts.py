@@ -49,20 +49,26 @@ class Marks:
     """All marks of a run, and where each trial was stopped first."""
 
     def __init__(self, marks: Iterable[Mark] = ()) -> None:
-        self._of: dict[tuple[int, str, int], Mark] = {}
+        self._marks: dict[tuple[int, str, int], Mark] = {}
+        self._by_trial: dict[str, list[Mark]] = {}
         self._stops: dict[str, Mark] = {}
         self.add(marks)
 
     def add(self, marks: Iterable[Mark]) -> None:
         for mark in marks:
-            self._of[mark.rule, mark.trial, mark.step] = mark
+            self._marks[mark.rule, mark.trial, mark.step] = mark
+            self._by_trial.setdefault(mark.trial, []).append(mark)
             if not mark.kept:
                 before = self._stops.get(mark.trial)
                 if before is None or (mark.step, mark.rule) < (before.step, before.rule):
                     self._stops[mark.trial] = mark
 
     def get(self, rule: int, trial: str, step: int) -> Mark | None:
-        return self._of.get((rule, trial, step))
+        return self._marks.get((rule, trial, step))
+
+    def of(self, trial: str) -> tuple[Mark, ...]:
+        """All marks of a trial, in the order in which they were added."""
+        return tuple(self._by_trial.get(trial, ()))
 
     def stop(self, trial: str) -> Mark | None:
         """The first mark that stops it: by step, then by rule."""

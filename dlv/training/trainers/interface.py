@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # Arrays and JSON values by name; weights are called `weight/NAME`.
 State = Mapping[str, Any]
+# The key of a state under which stand the files that belong to it, with their hashes.
+FILES = "\0files"
 
 
 class Log(Protocol):

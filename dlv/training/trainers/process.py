@@ -27,9 +27,8 @@ from dlv.canonical import NON_FINITE, hash_bytes
 from dlv.errors import DlvError, NotFound, UsageError
 from dlv.processors import VARIABLES
 from dlv.training.checkpoints import Checkpoint, file_digest
-from dlv.training.trainers.interface import Event, Log, Readers, TrainFunction
+from dlv.training.trainers.interface import FILES, Event, Log, Readers, TrainFunction
 from dlv.training.trial_files import START, TRIAL, Trial
-from dlv.training.workers.recording import FILES
 
 MOST_LINE = 1 << 20
 _READ = 1 << 20

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-import dlv.training.answers as answers
+import dlv.training.fitting as answers
 from dlv.errors import Damaged, UsageError
 from dlv.kinds import Array
 from dlv.network.graph import Network, Node
@@ -20,9 +20,9 @@ from dlv.network.torch.module import build
 from dlv.network.torch.types import dtype_of, functional, torch
 from dlv.training.checkpoints import WEIGHT, Checkpoint
 from dlv.training.config import Config
-from dlv.training.trainers.batches import Batches, number
 from dlv.training.trainers.datasets import Rows
 from dlv.training.trainers.interface import Log
+from dlv.training.trainers.rows import Batches, number
 from dlv.training.trial_files import Trial, words_of
 
 OPTIMIZER = "optimizer/"
@@ -42,7 +42,7 @@ class Optimizing:
         self._rates = [group["lr"] for group in groups]
         self._clip = config["clip_norm"]
         self._parameters = [p for group in groups for p in group["params"]]
-        self.optimizer = _made(config, groups)
+        self.optimizer = _optimizer(config, groups)
 
     def step(self, factor: float) -> None:
         """One step from the gradients that are there."""
@@ -100,7 +100,7 @@ def to_tensor(array: Array, dtype: str, device: Any) -> Any:
     return torch.from_numpy(signed).view(kind).to(device)
 
 
-def _made(config: Config, groups: list[dict[str, Any]]) -> Any:
+def _optimizer(config: Config, groups: list[dict[str, Any]]) -> Any:
     name = config["optimizer"]
     if name == "sgd":
         return torch.optim.SGD(
@@ -124,7 +124,7 @@ def _groups(
             parameter = named.get(network.aliases.get(name, name))
             if parameter is None:  # statistics, whole numbers
                 continue
-            way = _way(config, config["net"].get(node.name, {}))
+            way = _rate_and_decay(config, config["net"].get(node.name, {}))
             if id(parameter) not in names:
                 names[id(parameter)] = network.aliases.get(name, name)
                 ways[id(parameter)] = way
@@ -142,7 +142,7 @@ def _groups(
     ]
 
 
-def _way(config: Config, said: Mapping[str, Any]) -> tuple[float, float] | None:
+def _rate_and_decay(config: Config, said: Mapping[str, Any]) -> tuple[float, float] | None:
     """Rate and decay of a node's weights; None: frozen."""
     rate = said.get("lr", config["base_lr"] * said.get("lr_mult", 1.0))
     if said.get("frozen") or said.get("lr_mult") == 0.0 or said.get("lr") == 0.0:
@@ -152,7 +152,7 @@ def _way(config: Config, said: Mapping[str, Any]) -> tuple[float, float] | None:
 
 def frozen(config: Config) -> set[str]:
     """The nodes whose weights do not change, nor their statistics."""
-    return {name for name, said in config["net"].items() if _way(config, said) is None}
+    return {name for name, said in config["net"].items() if _rate_and_decay(config, said) is None}
 
 
 Loss = Callable[[Any, Any], Any]
@@ -163,8 +163,7 @@ def scoring_part(network: Network, loss: str, dropout: dict[str, float]) -> Netw
 
     Scores stand before a final softmax, or sigmoid, which the loss computes itself.
     """
-    port = answers.scores(network, loss)
-    part = network.part((port,))
+    part = network.part((answers.scores_port(network, loss),))
     return replace(part, nodes=tuple(_dropping(node, dropout) for node in part.nodes))
 
 
@@ -192,8 +191,10 @@ class Judge:
     def labels(self, labels: Any, scores: tuple[int, ...], device: Any) -> Any:
         """The labels of a batch as the loss takes them; UsageError where they do not fit."""
         if labels is None:
-            raise answers.no_labels(self._data, self._loss)
-        return torch.from_numpy(answers.fitted(labels, scores, self._loss, self._data)).to(device)
+            raise answers.no_labels_error(self._data, self._loss)
+        return torch.from_numpy(answers.fitted_labels(labels, scores, self._loss, self._data)).to(
+            device
+        )
 
 
 def _cross_entropy(scores: Any, labels: Any) -> tuple[Any, Any]:

@@ -11,12 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from dlv.errors import DlvError, StorageError
+from dlv.metadata.trials import Trials
 from dlv.processors import physical, usable
-from dlv.training.ledger.claims import Claim, LeaseLost
-from dlv.training.ledger.ledger import Ledger
+from dlv.training.ledger.ledger import Claim, LeaseLost, Ledger
 from dlv.training.ledger.progress import News, Progress, Watch, worker_ended
 from dlv.training.ledger.results import RunView
-from dlv.training.ledger.trial_store import TrialStore
 from dlv.training.workers.crew import SILENCE, Crew, Ended
 from dlv.training.workers.owners import Owner
 
@@ -43,7 +42,7 @@ class Interrupted(DlvError):
 
 
 def train(
-    store: TrialStore,
+    store: Trials,
     run: str,
     *,
     workers: int | None = None,
@@ -103,7 +102,7 @@ def settle(ledger: Ledger, run: str) -> None:
 
 class _Driver:
     def __init__(
-        self, store: TrialStore, run: str, crew: Crew, progress: Callable[[Progress], None]
+        self, store: Trials, run: str, crew: Crew, progress: Callable[[Progress], None]
     ) -> None:
         self.crew = crew
         self._ledger = Ledger(store)

@@ -15,10 +15,9 @@ from pathlib import Path
 
 import dlv.disk.durable as durable
 from dlv.errors import DlvError
-from dlv.training.ledger.claims import RENEW, Claim
-from dlv.training.ledger.ledger import Ledger
+from dlv.metadata.trials import Trials
+from dlv.training.ledger.ledger import RENEW, Claim, Ledger
 from dlv.training.ledger.settling import Budget
-from dlv.training.ledger.trial_store import TrialStore
 from dlv.training.trainers.interface import Readers
 from dlv.training.workers.crew import BEAT, HUNG, READY
 from dlv.training.workers.owners import Owner
@@ -101,7 +100,7 @@ class Shared:
             return patience_of(self._ledger.store, claim)
 
 
-def patience_of(store: TrialStore, claim: Claim) -> float | None:
+def patience_of(store: Trials, claim: Claim) -> float | None:
     """After how many seconds of silence every run of the claim gives the trial up."""
     rows = [store.run(run) for run in claim.runs]
     budgets = [Budget.of(json.loads(row["budget"])) for row in rows if row is not None]
@@ -109,13 +108,13 @@ def patience_of(store: TrialStore, claim: Claim) -> float | None:
     return max((limit for limit in limits if limit), default=None) if all(limits) else None
 
 
-def silent(seconds: float, patience: float) -> str:
+def silence_text(seconds: float, patience: float) -> str:
     """Why a trial was given up."""
     return f"said nothing for {seconds:.0f} s; trial_seconds is {patience:g}"
 
 
 def work(
-    store: TrialStore,
+    store: Trials,
     root: Path,
     readers: Readers,
     *,
@@ -165,7 +164,7 @@ def kept_alive(
             silence = time.monotonic() - piece.heard
             if patience is not None and silence > patience and not over.is_set():
                 with contextlib.suppress(Exception):
-                    ledger.finish(piece.claim, "failed", silent(silence, patience))
+                    ledger.finish(piece.claim, "failed", silence_text(silence, patience))
                 os._exit(HUNG)
 
     thread = threading.Thread(target=watch, name="lease", daemon=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import dlv.disk.durable as durable
-import dlv.training.trials as trials
+import dlv.training.trial_files as trials
 from dlv.canonical import is_hash, moment_of, timestamp
 from dlv.errors import DlvError
 from dlv.repository.handle import Repository

@@ -20,10 +20,10 @@ from dlv.adapters.data.sets import Data
 from dlv.canonical import dumps
 from dlv.errors import Damaged, DlvError
 from dlv.evaluation.answers import NoBounds, Settings
+from dlv.evaluation.data import Rows
 from dlv.evaluation.model import Model
 from dlv.evaluation.planes import Planes
 from dlv.evaluation.progressive import progressive, suffix_of
-from dlv.evaluation.rows import Rows
 from dlv.network.suffix.record import (
     Correction,
     Suffix,

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.progressive.completions import Cells, Layout, same_prefix
-from dlv.pas.layouts.fixed import Fixed
-from dlv.pas.layouts.halved import Halved
+from dlv.pas.layouts.fixed import Fixed, Halved
 from dlv.pas.layouts.registry import default_layout
 from dlv.pas.layouts.segments import split_matrix
 

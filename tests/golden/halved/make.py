@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from dlv.pas.floats import format_of
-from dlv.pas.layouts.fixed import Fixed
-from dlv.pas.layouts.halved import Halved
+from dlv.pas.layouts.fixed import Fixed, Halved
 from tests.golden.weights.make import Maker, Matrix, special, weights
 
 VERSION = "1"  # of the format

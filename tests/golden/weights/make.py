@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from dlv.canonical import hash_bytes, matrix_hash
 from dlv.pas.coders.codecs import choose
-from dlv.pas.coders.context import AboveCodec, ContextPacked, ContextZstd
+from dlv.pas.coders.context import AboveCodec, ContextPacked, ContextRans, ContextZstd, make_table
 from dlv.pas.coders.contexts import Measure, Scales, default_lo, numbers
-from dlv.pas.coders.rans import ContextRans, make_table
 from dlv.pas.coders.zstd import ZstdCodec
 from dlv.pas.deltas.difference import Delta, delta_cutter, overlap_of, stretched
 from dlv.pas.deltas.lowrank import pack_factors

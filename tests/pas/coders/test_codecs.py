@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from dlv.errors import Damaged, DlvError, NewerFormat
 from dlv.pas.coders.codecs import (
     CODECS,
+    RawCodec,
     choose,
     choose_text,
     codec_of,
@@ -20,6 +22,24 @@ from dlv.pas.coders.codecs import (
     context_codecs,
 )
 from dlv.pas.layouts.segments import Ieee, split_matrix
+from tests.conformance.codec import CodecSuite
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "codec" / "raw"
+
+
+class TestRaw(CodecSuite):
+    codec = RawCodec()
+
+
+def test_it_changes_nothing() -> None:
+    data = b"\x00\x01\xfe"
+    assert RawCodec().encode(data) is data
+
+
+def test_golden_bytes_decode() -> None:
+    stored, plain = (GOLDEN / "stored.bin").read_bytes(), (GOLDEN / "plain.bin").read_bytes()
+    assert len(plain) == 260
+    assert RawCodec().decode(stored, len(plain)) == plain
 
 
 def weights(count: int) -> list[bytes]:

@@ -16,9 +16,15 @@ from numpy.typing import NDArray
 from dlv.canonical import hash_bytes
 from dlv.errors import Damaged
 from dlv.pas.coders import compiled
-from dlv.pas.coders.context import AboveCodec, ContextCodec, ContextPacked, ContextZstd
+from dlv.pas.coders.context import (
+    AboveCodec,
+    ContextCodec,
+    ContextPacked,
+    ContextRans,
+    ContextZstd,
+    make_table,
+)
 from dlv.pas.coders.contexts import Scales, numbers
-from dlv.pas.coders.rans import ContextRans, make_table
 from dlv.pas.deltas.difference import WordDelta
 from dlv.pas.deltas.predictors import DRIFT_BINS, Drift
 from dlv.pas.floats import applied, differences, format_of

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dlv.canonical import hash_bytes
 from dlv.errors import Damaged
 from dlv.pas.coders import compiled as kernels
-from dlv.pas.coders.rans import STATES, TOTAL, ContextRans, Table, make_table
+from dlv.pas.coders.context import STATES, TOTAL, ContextRans, Table, make_table
 
 SCALE = "0" * 64
 Bytes = NDArray[np.uint8]

@@ -18,9 +18,8 @@ from dlv.pas import read
 from dlv.pas.deltas.difference import delta_cutter
 from dlv.pas.encode import encode_delta, encode_materialised
 from dlv.pas.floats import format_of
-from dlv.pas.layouts import halved
-from dlv.pas.layouts.fixed import DTYPES, Fixed
-from dlv.pas.layouts.halved import Halved
+from dlv.pas.layouts import fixed as halved
+from dlv.pas.layouts.fixed import DTYPES, Fixed, Halved
 from dlv.pas.layouts.registry import bits_after, layout_of
 from dlv.pas.layouts.segments import Layout, element_bytes, join_matrix, split_matrix
 from dlv.pas.level import Level, Unusable, centre, level, needed

@@ -7,8 +7,7 @@ import pytest
 
 from dlv.pas.plan import make_plan
 from dlv.pas.solvers import spt
-from dlv.pas.storage_graph import Scheme, StorageGraph
-from dlv.pas.storage_plan import Infeasible
+from dlv.pas.storage_graph import Infeasible, Scheme, StorageGraph
 from tests.conformance.solver import SCHEMES
 
 SNAPSHOTS, LAYERS = 6, 3

@@ -18,18 +18,19 @@ import pytest
 import dlv.training.workers.owners as owners
 from dlv.errors import NotFound
 from dlv.metadata.trials import Trials
-from dlv.training.ledger.claims import ATTEMPTS, LEASE
 from dlv.training.ledger.ledger import (
+    ATTEMPTS,
+    LEASE,
     OVER,
     WAIT,
     Claim,
     LeaseLost,
     Ledger,
     NewTrial,
-    Owner,
-    TrialView,
 )
+from dlv.training.ledger.results import TrialView
 from dlv.training.ledger.settling import Budget
+from dlv.training.workers.owners import Owner
 from tests.training.lockstep import Clock, Crowd, Plan, new_trials, outcome
 
 TOP = {"rule": "top", "k": 1, "metric": "loss", "direction": "min", "step": 4}

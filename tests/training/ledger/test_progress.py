@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from dlv.metadata.trials import Trials
-from dlv.training.ledger.claims import Claim, NewTrial
-from dlv.training.ledger.ledger import Ledger
+from dlv.training.ledger.ledger import Claim, Ledger, NewTrial
 from dlv.training.ledger.progress import WINDOW, Progress, Watch, worker_ended
 from dlv.training.ledger.settling import Budget
 from dlv.training.workers.crew import HUNG, Ended
@@ -91,7 +90,7 @@ def test_the_best_are_those_that_still_count(run: Run) -> None:
         run.ledger.finish(claim, end)
     found = run.look(0.0)
     assert found.metric == "acc"
-    assert [(each.ordinal, each.value) for each in found.best] == [(3, 0.7), (1, 0.5)]
+    assert [(each.trial.ordinal, each.value) for each in found.best] == [(3, 0.7), (1, 0.5)]
     assert found.best[0].values == pytest.approx([0.07, 0.7])
 
 
@@ -104,7 +103,7 @@ def test_without_a_rule_only_a_loss_is_known(tmp_path: Path, metric: str) -> Non
         run.ledger.finish(claim, "ready")
     found = run.look(0.0)
     assert found.metric == ("loss" if metric == "loss" else None)
-    assert [each.ordinal for each in found.best] == ([2, 1] if metric == "loss" else [])
+    assert [each.trial.ordinal for each in found.best] == ([2, 1] if metric == "loss" else [])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlv.training.ledger.sampling import Suggesting, Told, drawn
+from dlv.training.ledger.sampling import Suggesting, TriedPoint, drawn
 from dlv.training.ledger.space import Choices, Dimension, Point, Space, Uniform, Whole, named
 
 RATE = Dimension((("base_lr",),), Uniform(1e-4, 1.0, log=True))
@@ -74,13 +74,13 @@ def value(point: Point) -> float:
     return float(abs(math.log10(rate[0]) + 2) + (kind[0] != "adam"))
 
 
-def suggested(batches: int, seed: int = 3, **more: Any) -> list[Told]:
-    told: list[Told] = []
+def suggested(batches: int, seed: int = 3, **more: Any) -> list[TriedPoint]:
+    told: list[TriedPoint] = []
     for _ in range(batches):
         points = Suggesting(MIXED, more.get("direction", "min"), seed).batch(told, 4)
         failed = more.get("failed", ())
         told += [
-            Told(point, None if len(told) + at in failed else value(point))
+            TriedPoint(point, None if len(told) + at in failed else value(point))
             for at, point in enumerate(points)
         ]
     return told
@@ -104,9 +104,9 @@ def test_suggestions_learn() -> None:
 
 def test_a_small_space_is_suggested_once() -> None:
     pytest.importorskip("optuna")
-    told: list[Told] = []
+    told: list[TriedPoint] = []
     while points := Suggesting(SMALL, "max", 0).batch(told, 3):
-        told += [Told(point, float(len(told))) for point in points]
+        told += [TriedPoint(point, float(len(told))) for point in points]
     assert sorted(named(each.point) for each in told) == sorted(names(list(SMALL.grid())))
 
 
@@ -118,8 +118,8 @@ def test_what_is_absent_is_not_suggested() -> None:
         lambda lookup: bool(lookup(("optimizer",)) == "sgd"),
         frozenset({("optimizer",)}),
     )
-    told: list[Told] = []
+    told: list[TriedPoint] = []
     for _ in range(5):
         for point in Suggesting(Space((momentum, KIND)), "min", 1).batch(told, 4):
             assert (point[0] is None) == (point[1] == ("adam",))
-            told.append(Told(point, float(len(told))))
+            told.append(TriedPoint(point, float(len(told))))

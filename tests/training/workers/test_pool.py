@@ -18,8 +18,7 @@ import pytest
 
 import dlv.training.workers.pool as pool
 from dlv.errors import DlvError, StorageError
-from dlv.training.ledger.claims import ATTEMPTS
-from dlv.training.ledger.ledger import Ledger
+from dlv.training.ledger.ledger import ATTEMPTS, Ledger
 from dlv.training.ledger.progress import Progress
 from dlv.training.ledger.settling import Budget
 from dlv.training.workers.owners import start_of

@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 
 import dlv.training.workers.ray_pool as ray_pool
-import dlv.training.workers.ray_tasks as ray_tasks
+import dlv.training.workers.ray_pool as ray_tasks
 from dlv.errors import UsageError
 from dlv.metadata.trials import Trials
-from dlv.training.ledger.claims import LEASE, Claim
-from dlv.training.ledger.ledger import Ledger
+from dlv.training.ledger.ledger import LEASE, Claim, Ledger
 from dlv.training.ledger.results import RunView
 from dlv.training.ledger.settling import Budget
 from dlv.training.trainers.interface import Readers

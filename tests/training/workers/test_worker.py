@@ -13,8 +13,7 @@ import pytest
 
 import dlv.training.workers.worker as worker
 from dlv.errors import Conflict
-from dlv.training.ledger.claims import Claim
-from dlv.training.ledger.ledger import Ledger
+from dlv.training.ledger.ledger import Claim, Ledger
 from dlv.training.ledger.settling import Budget
 from dlv.training.trainers.interface import Readers
 from dlv.training.workers.owners import Owner

@@ -15,14 +15,15 @@ from typing import Any
 import pytest
 
 import dlv.recovery.rebuild as rebuilding
-import dlv.training.trials as store_of
+import dlv.training.trial_files as store_of
 import dlv.upkeep.check as check
 import dlv.upkeep.collect as collecting
 import dlv.upkeep.collecting.trials as trials
 from dlv.errors import StorageError
 from dlv.repository.handle import Repository
-from dlv.training.ledger.ledger import Claim, Ledger, NewTrial, Owner
+from dlv.training.ledger.ledger import Claim, Ledger, NewTrial
 from dlv.training.ledger.settling import Budget
+from dlv.training.workers.owners import Owner
 
 NAMES = [f"{n}" * 64 for n in range(3)]
 RULE = {"rule": "top", "k": 1, "metric": "loss", "direction": "min", "step": 2}

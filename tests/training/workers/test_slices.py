@@ -12,7 +12,8 @@ import pytest
 import dlv.training.checkpoints as checkpoints
 from dlv.errors import UsageError
 from dlv.training.checkpoints import Checkpoint
-from dlv.training.workers.recording import FILES, Recorder
+from dlv.training.trainers.interface import FILES
+from dlv.training.workers.slices import Recorder
 from tests.training import small
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dlv.views.archive as view
 from dlv.metadata.versions import Version
 from dlv.versions.lossy import SchemeChild
-from dlv.views import lossy
 
 
 def version(number: int) -> Version:
@@ -17,7 +17,7 @@ def test_a_row_each_and_sums() -> None:
         SchemeChild(version(2), version(1), "fp16", True, 1000, 800, 430, 9, 4),
         SchemeChild(version(3), version(1), "uniform:8", False, 1000, 800, 200, 9, 5),
     ]
-    document, blocks = lossy.children(found)
+    document, blocks = view.quantized(found)
     assert (document["before"], document["after"]) == (1600, 630)
     assert [(row["version"], row["of"], row["scheme"]) for row in document["lossy"]] == [
         ("m@2", "m@1", "fp16"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,142 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import dlv.api as api
 from dlv.adapters.data.columns import Held
 from dlv.adapters.data.sets import Data, open_data
 from dlv.adapters.data.settings import Settings
-from dlv.errors import UsageError
-from dlv.evaluation.rows import Rows, wanted
+from dlv.api import Repo
+from dlv.errors import NotFound, UnsafeInput, UsageError
+from dlv.evaluation.data import Rows, find_data, read_settings, split_words, value, wanted_inputs
 from dlv.network.graph import Input, Network, Node
 from dlv.network.program import Program, program
 from dlv.network.vocabulary import complete
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("3", 3),
+        ("0.5", 0.5),
+        ("1,8,8", [1, 8, 8]),
+        ("[1, 8]", [1, 8]),
+        ("false", False),
+        ("1/255", "1/255"),
+        ("a,b", ["a", "b"]),
+        ("x", "x"),
+        ('"3"', "3"),
+        ("", ""),
+    ],
+)
+def test_values(text: str, meant: Any) -> None:
+    assert value(text) == meant
+
+
+@pytest.mark.parametrize("form", ["toml", "json"])
+def test_a_file_and_what_changes_it(tmp_path: Path, form: str) -> None:
+    path = tmp_path / f"c.{form}"
+    if form == "toml":
+        path.write_text('lr = 1\nbatch_size = 5\n[data]\nscale = 2.0\nlabels = "t"\n')
+    else:
+        path.write_text('{"lr": 1, "batch_size": 5, "data": {"scale": 2.0, "labels": "t"}}')
+    found = read_settings(str(path), ["data.scale=3", "data.inputs.ids=k", "top_k=2"])
+    assert (found.batch, found.top_k, found.data.scale) == (5, 2, 3.0)
+    assert (found.data.labels, found.data.inputs) == ("t", {"ids": "k"})
+    assert found.precision is found.engine is found.input_data is None
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["lr=3"],
+        ["data.nothing=3"],
+        ["top_k"],
+        ["=3"],
+        ["batch_size=0"],
+        ["batch_size=x"],
+        ["precision=float16"],
+        ["engine=jax"],
+        ["input_data=3"],
+        ["data.scale.x=3"],
+    ],
+)
+def test_refused(settings: list[str]) -> None:
+    with pytest.raises(UsageError):
+        read_settings(None, settings)
+
+
+def test_files_name_no_code(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text('input_data = "python:os:getcwd"\n')
+    with pytest.raises(UnsafeInput):
+        read_settings(str(path), [])
+    path.write_text("data = 3\n")
+    with pytest.raises(UsageError, match="no table"):
+        read_settings(str(path), [])
+    assert read_settings(None, ["input_data=python:os:getcwd"]).input_data == "python:os:getcwd"
+
+
+@pytest.fixture
+def repo(tmp_path: Path, monkeypatch: Any) -> Iterator[Repo]:
+    """net@1 has one data set, net@2 another, net@3 both."""
+    monkeypatch.chdir(tmp_path)
+    with api.open(tmp_path, create=True) as found:
+        for number, names in enumerate((["a.npz"], ["b.npz"], ["a.npz", "b.npz"])):
+            for path in tmp_path.glob("*.npz"):
+                path.unlink()
+            for name in names:
+                np.savez(tmp_path / name, x=np.full(3, ord(name[0])))
+                found.add(name, role="data")
+            orphan = number != 2
+            found.commit("with data", name="net", parameters={"n": number}, orphan=orphan)
+        for path in tmp_path.glob("*.npz"):
+            path.unlink()
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("words", "references", "data"),
+    [
+        (["net"], ["net"], None),
+        (["net@1", "net@2"], ["net@1", "net@2"], None),
+        (["net@1", "net@1:a.npz"], ["net@1"], "net@1:a.npz"),
+        (["net@1", "python:m:f"], ["net@1"], "python:m:f"),
+        (["net@1", "net@2", "folder"], ["net@1", "net@2"], "folder"),
+        (["folder"], ["folder"], None),  # there must be a version
+        (["net@1", "net/100"], ["net@1", "net/100"], None),
+    ],
+)
+def test_the_last_word(
+    repo: Repo, words: list[str], references: list[str], data: str | None
+) -> None:
+    here = repo.repository.root
+    (here / "folder").mkdir()
+    assert split_words(repo.repository, words, here) == (references, data)
+
+
+def test_a_file_that_is_missing(repo: Repo) -> None:
+    here = repo.repository.root
+    (here / "test.csv").touch()
+    with pytest.raises(NotFound, match=r"no file tset\.csv") as error:
+        split_words(repo.repository, ["net", "tset.csv"], here)
+    assert error.value.did_you_mean == ["test.csv"]
+    with pytest.raises(NotFound, match=r"no file `c\.npz`") as error:
+        split_words(repo.repository, ["net", "net@1:c.npz"], here)
+    assert error.value.did_you_mean[0] == "net@1:a.npz"
+
+
+def test_what_was_added_with_the_version(repo: Repo) -> None:
+    here = repo.repository.root
+    found = find_data(repo.repository, None, ["net@1"], here)
+    assert (found.where, found.entry is not None) == ("net@1:a.npz", True)
+    with pytest.raises(UsageError, match="there are several") as error:
+        find_data(repo.repository, None, ["net@1", "net@2"], here)
+    assert error.value.why == "net@1:a.npz, net@2:b.npz"
+    with pytest.raises(UsageError, match="there are several"):
+        find_data(repo.repository, None, ["net@3"], here)
+    assert find_data(repo.repository, "net@2:b.npz", ["net@1"], here).entry is not None
+    assert find_data(repo.repository, "elsewhere.npz", ["net@1"], here).entry is None
+
 
 Array = NDArray[Any]
 
@@ -100,7 +229,7 @@ def test_the_hint_is_right() -> None:
 
 
 def test_what_is_wanted() -> None:
-    found = wanted(taking(Input("a", ("B", 4, "T")), Input("b", ("B", 4, "T"))))
+    found = wanted_inputs(taking(Input("a", ("B", 4, "T")), Input("b", ("B", 4, "T"))))
     assert [(each.name, each.shape) for each in found] == [("a", (4, None)), ("b", (4, None))]
 
 
@@ -135,7 +264,7 @@ def test_what_is_large_is_never_held(tmp_path: Path, packed: bool) -> None:
     steps = taking(Input("x", ("B", 500)))
     tracemalloc.start()
     try:
-        data = open_data(str(tmp_path / "d.npz"), Settings(), wanted(steps))
+        data = open_data(str(tmp_path / "d.npz"), Settings(), wanted_inputs(steps))
         total = sum(batch.inputs["x"][:, 0].sum() for batch in Rows(steps, data).batches(64))
         peak = tracemalloc.get_traced_memory()[1]
     finally:

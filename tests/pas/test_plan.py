@@ -7,8 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlv.kinds import Longs
-from dlv.pas.plan import make_plan
-from dlv.pas.replan import replan
+from dlv.pas.plan import make_plan, replan
 from dlv.pas.solvers import spt
 from dlv.pas.storage_graph import Scheme, StorageGraph
 from tests.conformance.solver import SCHEMES, graphs, repository
