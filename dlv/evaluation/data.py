@@ -21,6 +21,7 @@ from dlv.errors import DlvError, NotFound, UnsafeInput, UsageError, nearest
 from dlv.evaluation.engines import ENGINES
 from dlv.kinds import Array
 from dlv.network.graph import Input
+from dlv.network.ops.op import op_of
 from dlv.network.program import Program
 from dlv.network.sizes import Shape, same, text
 from dlv.objects.manifest import FileEntry, Manifest
@@ -269,7 +270,7 @@ def wanted_inputs(program: Program) -> list[Wanted]:
 def _inputs(program: Program) -> dict[str, Input]:
     known = {each.name: each for each in program.network.inputs}
     for node in program.network.nodes:
-        if node.op == "INPUT":
+        if op_of(node).placeholder:
             known.setdefault(
                 node.name, Input(node.name, tuple(node.attrs["shape"]), node.attrs["dtype"])
             )

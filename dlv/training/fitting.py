@@ -14,6 +14,7 @@ from dlv.errors import UsageError
 from dlv.kinds import Array
 from dlv.network.graph import Input, Network, Port
 from dlv.network.inference import node_shapes
+from dlv.network.ops.op import op_of
 from dlv.network.sizes import text
 from dlv.training.config import Config
 from dlv.training.trainers.datasets import Column, Part, Source
@@ -26,13 +27,8 @@ def scores_port(network: Network, loss: str) -> Port:
     port = network.outputs[0]
     while port[0] in network:
         node = network.node(port[0])
-        passing = node.op == "LOSS" or (
-            node.op == "RESHAPE" and node.attrs.get("kind") == "contiguous"
-        )
-        if loss == "cross_entropy" and node.op == "SOFTMAX":
-            passing = node.attrs.get("axis") in (-1, 1)
-        if loss == "bce" and node.op == "ACT":
-            passing = node.variant == "SIGMOID"
+        op = op_of(node)
+        passing = (op.passes(node) and not op.dropout) or op.within_loss(node) == loss
         if not node.inputs or not passing:
             break
         port = node.inputs[0]
