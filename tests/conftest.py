@@ -73,9 +73,11 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="module", autouse=True)
 def nothing_left_open() -> Iterator[None]:
     """A file or process that nobody closed is told of in the test file that left it, not in one
-    that the garbage collector happens to run in."""
+    that the garbage collector happens to run in. What is left then stays, and is not looked at
+    again: libraries that tests have loaded, above all."""
     yield
     gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
