@@ -20,8 +20,6 @@ import numpy as np
 import dlv.processors as processors
 import dlv.weights.arrays as arrays
 from dlv.adapters.checkpoint import Beside, Tensor
-from dlv.adapters.engine_runs import in_memory, session
-from dlv.adapters.onnx.writing.writer import save_network
 from dlv.errors import UsageError, nearest, require
 from dlv.kinds import Array
 from dlv.network.forward import Forward, sizes_of
@@ -288,6 +286,8 @@ class OnnxRuntime(_Other):
                 why="it has no float64 form of convolution and average pooling on the processor",
                 hint="--precision float32, or --engine torch",
             )
+        from dlv.adapters.engine_runs import in_memory, session
+
         super().__init__(program, tensor, precision)
         names = sorted(self.network.tensor_names())
         tensors = [in_memory(name, x) for name, x in self.held(names).items()]
@@ -328,6 +328,8 @@ def _written(
     stack: contextlib.ExitStack,
 ) -> bytes | str:
     """The model in memory, or the path of a file that is there until the stack is left."""
+    from dlv.adapters.onnx.writing.writer import save_network
+
     out = io.BytesIO()
     if sum(tensor.nbytes for tensor in (*tensors, *constants)) < _MOST_IN_MEMORY:
         save_network(out, network, tensors, constants)

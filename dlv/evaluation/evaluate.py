@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dlv.evaluation.engines as engines
-import dlv.weights.bounds as bounds
 from dlv.adapters.data.columns import Spooled
 from dlv.adapters.data.sets import Data, Wanted
 from dlv.canonical import number
@@ -45,7 +44,6 @@ from dlv.evaluation.data import (
 )
 from dlv.evaluation.model import Model
 from dlv.evaluation.planes import Planes
-from dlv.evaluation.progressive import calibrated, progressive
 from dlv.kinds import Array
 from dlv.network.graph import Port
 from dlv.network.inference import node_shapes
@@ -250,6 +248,9 @@ def _check_labels(model: Model, rows: Rows, top_k: int) -> None:
 
 def _progressive(model: Model, rows: Rows, request: Request, options: Options) -> Evaluation:
     """From as few planes as determine the labels; from all of them where that cannot be."""
+    import dlv.weights.bounds as bounds
+    from dlv.evaluation.progressive import calibrated, progressive
+
     reference = "strict" if request.strict else "f64"
     asked = Settings(
         reference=reference,
