@@ -21,7 +21,7 @@ class Malformed(ValueError):
 
 
 def varint(data: bytes, start: int, end: int) -> tuple[int, int]:
-    """The number that begins at byte `start`, and the byte where it ends.
+    """The number that begins at byte `start`, and the byte where it ends."""
     value = shift = 0
     while start < end and shift < 70:
         byte = data[start]
