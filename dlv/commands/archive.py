@@ -104,33 +104,34 @@ def run(call: Invocation, refs: tuple[str, ...], **given: Any) -> None:
     planning.tell_waiting(call, outcome.waiting)
 
 
-def _bounds(call: Invocation, refs: tuple[str, ...], given: dict[str, Any]) -> None:
-    if not given["bounds"]:
+def _bounds(call: Invocation, refs: tuple[str, ...], options: dict[str, Any]) -> None:
+    if not options["bounds"]:
         raise UsageError("--calibration, --config and --set are for --bounds")
     import dlv.views.archive as view
 
-    planning.alone("bounds", given, why="bounds are not planned", others=f"scheme {_PLANNING}")
-    outcome = planning.make_bounds(call, refs, **{name: given[name] for name in _ROWS})
+    planning.alone("bounds", options, why="bounds are not planned", others=f"scheme {_PLANNING}")
+    outcome = planning.make_bounds(call, refs, **{name: options[name] for name in _ROWS})
     document, blocks = view.bounded(outcome)
     call.output.emit("archive", document, *blocks)
     planning.tell_waiting(call, outcome.waiting)
 
 
-def _lossy(call: Invocation, refs: tuple[str, ...], given: dict[str, Any]) -> None:
+def _lossy(call: Invocation, refs: tuple[str, ...], options: dict[str, Any]) -> None:
     """A rounded child of each version that is named."""
     if not refs:
         raise UsageError(
-            "--scheme needs a version", hint=f"dlv archive --scheme {given['scheme']} lenet@latest"
+            "--scheme needs a version",
+            hint=f"dlv archive --scheme {options['scheme']} lenet@latest",
         )
     import dlv.views.archive as view
 
-    planning.alone("scheme", given, why="a scheme plans nothing", others=_PLANNING)
+    planning.alone("scheme", options, why="a scheme plans nothing", others=_PLANNING)
     with call.progress("round") as bar:
         import dlv.versions.lossy as lossy
 
         made = [
             lossy.scheme_child(
-                *(call.repository, reference, given["scheme"]),
+                *(call.repository, reference, options["scheme"]),
                 author=call.author,
                 jobs=call.jobs,
                 recheck=call.config.get("commit.recheck"),

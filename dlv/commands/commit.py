@@ -98,7 +98,7 @@ def run(
         saved = planning.after_commit(call, made.id, made.parents)
     record = None
     if bounds if bounds is not None else call.config.get("commit.bounds"):
-        record = planning.bounds_after_commit(call, made.id, asked=bounds is not None)
+        record = planning.bounds_after_commit(call, made.id, requested=bounds is not None)
     for warning in made.warnings:
         call.output.warn(warning)
     if made.rounded:

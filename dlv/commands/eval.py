@@ -121,10 +121,10 @@ def run(call: Invocation, no_save: bool, **given: Any) -> None:
             _save(call, found)
 
 
-def _save(call: Invocation, found: evaluate.Evaluated) -> None:
+def _save(call: Invocation, evaluated: evaluate.Evaluated) -> None:
     """Last, so that what was computed is shown even where nothing can be written."""
     try:
-        saved = found.save(call.repository, call.author)
+        saved = evaluated.save(call.repository, call.author)
     except DlvError as error:
         error.hint = error.hint or "--no-save only shows the result"
         raise

@@ -83,10 +83,10 @@ def run(call: Invocation, names: bool, exit_code: bool, **given: Any) -> int | N
     return 1 if exit_code and not found.entries else None
 
 
-def _names(call: Invocation, found: history.Listing) -> None:
+def _names(call: Invocation, listing: history.Listing) -> None:
     import dlv.versions.history as history
 
-    rows = history.names(found)
+    rows = history.names(listing)
     table = Table(
         [Column("name", fixed=True), "versions", "latest", Column("age", key="created")],
         [
@@ -98,7 +98,7 @@ def _names(call: Invocation, found: history.Listing) -> None:
     call.output.emit("list", {"versions": [], "names": table.records()}, table, ids=names)
 
 
-def _usual(call: Invocation, found: history.Listing, removed: bool) -> Table:
+def _usual(call: Invocation, listing: history.Listing, removed: bool) -> Table:
     """In a pipe always the same columns; for people a column per metric, and no empty ones."""
     import dlv.views.values as values
     import dlv.views.versions as view
@@ -111,13 +111,13 @@ def _usual(call: Invocation, found: history.Listing, removed: bool) -> Table:
         import dlv.versions.conditions as conditions
 
         at = titles.index("metrics")
-        shown = found.usual[: 1 + (call.output.width >= WIDE)]
+        shown = listing.usual[: 1 + (call.output.width >= WIDE)]
         keys[at : at + 1] = [(name, conditions.Key(name, "last")) for name in shown]
-    rows = [[view.entry_cell(entry, *key) for key in keys] for entry in found.entries]
+    rows = [[view.entry_cell(entry, *key) for key in keys] for entry in listing.entries]
     columns = [Column(_title(name), fixed=name in ("version", "created")) for name, _ in keys]
     if call.output.terminal:
         tags = titles.index("tags") - len(titles)
-        for entry, row in zip(found.entries, rows, strict=True):
+        for entry, row in zip(listing.entries, rows, strict=True):
             if entry.head:
                 row[tags] = Items([Text("HEAD"), *entry.version.tags])
         kept = [i for i in range(len(keys)) if any(values.filled(row[i]) for row in rows)]

@@ -81,16 +81,16 @@ def run(
 
 def _table(
     call: Invocation,
-    found: list[curves.Curve],
+    curve_list: list[curves.Curve],
     precision: int | None,
     *,
     drawn: bool,
     piped: bool,
 ) -> Table:
     """The version only where there are several, the curve only where a person looks."""
-    several = len({curve.version.id for curve in found}) > 1
+    several = len({curve.version.id for curve in curve_list}) > 1
     titles = ["series", "n", "last", "last step", "min", "min step", "max", "max step"]
-    unusual = piped or any(curve.summary.nonfinite for curve in found)
+    unusual = piped or any(curve.summary.nonfinite for curve in curve_list)
     if drawn:  # there is no room to say which
         titles = [title if title == "series" else title.split()[-1] for title in titles]
         titles = ["at" if title == "step" else title for title in titles]
@@ -102,7 +102,7 @@ def _table(
     if drawn:
         columns.append(Column("curve", fixed=True))
     rows = []
-    for curve in found:
+    for curve in curve_list:
         s = curve.summary
         row: list[Cell] = [s.name, s.n, _number(s.last, precision), s.last_step]
         row += [_number(s.min, precision), s.min_step, _number(s.max, precision), s.max_step]

@@ -101,11 +101,11 @@ def run(
         webbrowser.open(target.resolve().as_uri())
 
 
-def _points(found: Sequence[curves.Curve]) -> Table:
+def _points(curve_list: Sequence[curves.Curve]) -> Table:
     """Every point, for other programs."""
     rows: list[list[Cell]] = [
         [curve.version.label, curve.summary.name, step, Number(value)]
-        for curve in found
+        for curve in curve_list
         if curve.points is not None
         for step, value in zip(curve.points.steps, curve.points.values, strict=True)
     ]

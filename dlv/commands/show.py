@@ -64,26 +64,26 @@ def _raw(call: Invocation, data: bytes, document: dict[str, Any], digest: str) -
         call.output.raw(data)
 
 
-def _file(call: Invocation, version: dict[str, str], found: show.ShownFile) -> None:
-    entry = found.entry
+def _file(call: Invocation, version: dict[str, str], file: show.ShownFile) -> None:
+    entry = file.entry
     record: dict[str, Any] = {"path": entry.path, "role": entry.role, "mode": entry.mode}
     record |= {"bytes": entry.bytes, "blake3": entry.blake3}
     if call.json:
         try:
-            record["text"] = found.data.decode("utf-8")
+            record["text"] = file.data.decode("utf-8")
         except UnicodeDecodeError:
-            record["base64"] = base64.b64encode(found.data).decode("ascii")
-    _raw(call, found.data, {"version": version, "file": record}, entry.blake3)
+            record["base64"] = base64.b64encode(file.data).decode("ascii")
+    _raw(call, file.data, {"version": version, "file": record}, entry.blake3)
 
 
-def _matrix(call: Invocation, version: dict[str, str], found: show.ShownMatrix) -> None:
+def _matrix(call: Invocation, version: dict[str, str], matrix: show.ShownMatrix) -> None:
     import dlv.views.versions as view
 
-    fields = view.stored_matrix(found)
+    fields = view.stored_matrix(matrix)
     blocks: list[Block] = [Fields({k: v for k, v in fields.items() if v is not None})]
-    if found.excerpt is not None:
-        blocks += ["", found.excerpt]
-    record = fields | {"shape": list(found.matrix.shape)}
+    if matrix.excerpt is not None:
+        blocks += ["", matrix.excerpt]
+    record = fields | {"shape": list(matrix.matrix.shape)}
     call.output.emit(
-        "show", {"version": version, "matrix": record}, *blocks, ids=[found.matrix.hash]
+        "show", {"version": version, "matrix": record}, *blocks, ids=[matrix.matrix.hash]
     )

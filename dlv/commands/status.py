@@ -63,24 +63,24 @@ def _is_data_set(path: str) -> bool:
     return detect.is_data_set(path)
 
 
-def _head(found: Status) -> list[Block]:
+def _head(status: Status) -> list[Block]:
     lines: list[Block] = []
-    if found.head is None:
+    if status.head is None:
         lines.append(Line("HEAD", Text("none", "dim"), "nothing was committed yet"))
     else:
-        what = found.head.message.partition("\n")[0]
-        lines.append(Line("HEAD", Text(found.head.label, "bold"), Id(found.head.id), what))
-    if found.next is not None:
-        lines.append(Line("next", Text(found.next[0], "bold"), f"a {found.next[1]} of HEAD"))
-    if found.clean:
+        what = status.head.message.partition("\n")[0]
+        lines.append(Line("HEAD", Text(status.head.label, "bold"), Id(status.head.id), what))
+    if status.next is not None:
+        lines.append(Line("next", Text(status.next[0], "bold"), f"a {status.next[1]} of HEAD"))
+    if status.clean:
         lines.append("nothing to commit")
     return lines
 
 
-def _rows(found: Status) -> list[tuple[str, str, str, str, str]]:
+def _rows(status: Status) -> list[tuple[str, str, str, str, str]]:
     """state, style, path, what, next command with {} for the path."""
     rows: list[tuple[str, str, str, str, str]] = []
-    for change in found.staged:
+    for change in status.staged:
         file = change.file
         if file.role == "removed":
             rows.append(("staged", "green", file.path, "removed", _COMMIT))
@@ -94,25 +94,25 @@ def _rows(found: Status) -> list[tuple[str, str, str, str, str]]:
             gone = change.problem.startswith("gone")
             following = "dlv add --remove {}" if gone else staging.again(file, "{}")
         rows.append(("staged", "green", file.path, what, following))
-    for modified in found.modified:
+    for modified in status.modified:
         item, following = modified.item, "dlv checkout HEAD {}"
         if modified.why == "changed":
             following = "dlv add {}"
         what = {"in the way": "no file any more"}.get(modified.why, modified.why)
         rows.append(("modified", "red", item.path, what, following))
-    for untracked in found.untracked:
+    for untracked in status.untracked:
         rows.append(("untracked", "yellow", untracked.path, "weights", "dlv add {}"))
-    for part in found.parts:
+    for part in status.parts:
         rows.append(("unfinished", "yellow", part.path, "left by a killed dlv", "dlv gc"))
     return rows
 
 
-def _document(found: Status) -> dict[str, object]:
+def _document(status: Status) -> dict[str, object]:
     return {
         "head": None
-        if found.head is None
-        else {"id": found.head.id, "name": found.head.name, "number": found.head.number},
-        "next": None if found.next is None else {"name": found.next[0], "kind": found.next[1]},
+        if status.head is None
+        else {"id": status.head.id, "name": status.head.name, "number": status.head.number},
+        "next": None if status.next is None else {"name": status.next[0], "kind": status.next[1]},
         "staged": [
             {
                 "path": change.file.path,
@@ -122,12 +122,12 @@ def _document(found: Status) -> dict[str, object]:
                 "bytes": change.file.bytes,
                 "problem": change.problem,
             }
-            for change in found.staged
+            for change in status.staged
         ],
         "modified": [
             {"path": m.item.path, "role": m.item.role, "why": m.why, "bytes": m.item.bytes}
-            for m in found.modified
+            for m in status.modified
         ],
-        "untracked": [{"path": u.path, "bytes": u.bytes} for u in found.untracked],
-        "unfinished": [{"path": part.path, "bytes": part.bytes} for part in found.parts],
+        "untracked": [{"path": u.path, "bytes": u.bytes} for u in status.untracked],
+        "unfinished": [{"path": part.path, "bytes": part.bytes} for part in status.parts],
     }

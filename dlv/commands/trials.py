@@ -75,12 +75,12 @@ def _runs(count: int) -> str:
     return f"{count} run{'s' * (count != 1)}"
 
 
-def _list(call: Invocation, found: list[RunView]) -> None:
+def _list(call: Invocation, runs: list[RunView]) -> None:
     import dlv.views.trials as view
 
-    document, table = view.runs(found)
+    document, table = view.runs(runs)
     call.output.emit("trials", document, table)
-    if not found:
+    if not runs:
         call.output.message("no runs; a query with evaluate begins one")
 
 

@@ -11,9 +11,10 @@ import numpy as np
 from dlv.curves.store import CurveStore
 from dlv.curves.writer import Batch, RunWriter, keep_preview
 from dlv.errors import DlvError
-from dlv.events.formats import chunks, heads, payloads
+from dlv.events.formats import chunks
+from dlv.events.formats import series as frozen_series
 from dlv.events.formats.chunks import Scalars
-from dlv.events.formats.heads import BLOBS, BLOCK, SCALARS, Head
+from dlv.events.formats.series import BLOBS, BLOCK, SCALARS, Head
 from dlv.events.logs.points import BlobPoint, Hide, Item, Metadata, ScalarPoints, TensorPoint
 from dlv.events.provider.store import SeriesRow
 from dlv.metadata import curve_writing as rows
@@ -36,10 +37,12 @@ def freeze(store: CurveStore, row: SeriesRow, run: str, add: Add) -> tuple[str, 
     if row.data_class == SCALARS:
         points = _scalar_blocks(store, row.id, add)
     elif row.data_class == BLOBS:
-        points = payloads.blobs(_blobs(store, row.id), add)
+        points = frozen_series.encode_blobs(_blobs(store, row.id), add)
     else:
         found = store.written_tensors(row.id)
-        points = payloads.tensors((payloads.Tensor(*tensor) for tensor in found), add)
+        points = frozen_series.encode_tensors(
+            (frozen_series.Tensor(*tensor) for tensor in found), add
+        )
     head = Head(
         *(run, row.tag, row.plugin, row.data_class, row.content),
         *(row.display_name, row.description, tuple(points)),
@@ -75,10 +78,10 @@ def _scalar_blocks(store: CurveStore, series: int, add: Add) -> list[tuple[str, 
     return found
 
 
-def _blobs(store: CurveStore, series: int) -> Iterator[payloads.Blobs]:
+def _blobs(store: CurveStore, series: int) -> Iterator[frozen_series.Blobs]:
     for point in store.written_blobs(series):
         content = [b"".join(curves.blob(store.database, key)) for key, _ in point.blobs]
-        yield payloads.Blobs(point.step, point.wall, tuple(content))
+        yield frozen_series.Blobs(point.step, point.wall, tuple(content))
 
 
 def _summary(store: CurveStore, row: SeriesRow, run: str, digest: str) -> Summary:
@@ -188,7 +191,7 @@ def _fill(
 
 
 def _fill_series(writer: RunWriter, digest: str, objects: Objects) -> None:
-    head = heads.decode(bytes(objects.object("series", digest)))
+    head = frozen_series.decode_head(bytes(objects.object("series", digest)))
     batch = Batch()
     texts = (head.content, head.display_name, head.description)
     batch.add([], [Metadata(head.tag, head.plugin, head.data_class, *texts)])
@@ -230,7 +233,7 @@ def _thawed(
 ) -> Iterator[ScalarPoints | TensorPoint | BlobPoint]:
     if head.data_class == SCALARS:
         if len(data) != 24 * count:
-            raise heads.damaged(f"a block of {count} points has {len(data)} bytes")
+            raise frozen_series.damaged(f"a block of {count} points has {len(data)} bytes")
         yield ScalarPoints(
             head.tag,
             np.frombuffer(data, "<i8", count).astype(np.int64),
@@ -238,8 +241,8 @@ def _thawed(
             np.frombuffer(data, "<f8", count, 16 * count).astype(np.float64),
         )
     elif head.data_class == BLOBS:
-        for blobs in payloads.read_blobs(data, count):
+        for blobs in frozen_series.read_blobs(data, count):
             yield BlobPoint(head.tag, *blobs)
     else:
-        for tensor in payloads.read_tensors(data, count):
+        for tensor in frozen_series.read_tensors(data, count):
             yield TensorPoint(head.tag, *tensor)

@@ -71,7 +71,7 @@ def scan(
 
 
 def _add_texts(
-    found: dict[str, list[Path]],
+    runs: dict[str, list[Path]],
     texts: Mapping[str, list[Path]],
     known: Collection[str],
     strangers: MutableMapping[Path, Look],
@@ -91,29 +91,29 @@ def _add_texts(
                     strange.append(text_of(path))
                     continue
             names = text_logs.run_names(folder, path.name)
-            found[next(name for name in names if name not in found)] = [path]
+            runs[next(name for name in names if name not in runs)] = [path]
     return strange
 
 
 def read_files(
     store: CurveStore,
     experiment: str,
-    found: Mapping[str, list[Path]],
+    runs: Mapping[str, list[Path]],
     *,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Scanned:
     """The runs of an experiment as they are now: run -> its event files in order."""
-    done = Scanned(experiment, runs=list(found))
+    done = Scanned(experiment, runs=list(runs))
     with store.alone():
         db = store.database
         with db.atomic():
             key = rows.experiment(db, experiment)
         known = rows.files(db, key)
-        for name in known.keys() - found.keys():
+        for name in known.keys() - runs.keys():
             with db.atomic():
                 rows.withdraw(db, rows.run(db, key, name))
         _forget_folders(store)
-        for name, paths in found.items():
+        for name, paths in runs.items():
             _Run(store, key, name, done, progress).catch_up(paths, known.get(name, {}))
     return done
 
@@ -277,12 +277,12 @@ class _Run:
         self.done.bytes += row.offset - start
         return row
 
-    def _write(self, batch: Batch, row: FileRow, offset: int, found: _Reading) -> None:
+    def _write(self, batch: Batch, row: FileRow, offset: int, reading: _Reading) -> None:
         with self.db.atomic():
             if (rows.offset(self.db, self.id, row.path) or 0) != row.offset:
                 raise Conflict(f"another process reads {row.path} at the same time")
             RunWriter(self.store, self.id).write(batch)
-            rows.set_run_state(self.db, self.id, found.state, found.wall)
+            rows.set_run_state(self.db, self.id, reading.state, reading.wall)
             row.offset = offset
             rows.put_file(self.db, self.id, row)
         self.done.points += batch.points

@@ -38,11 +38,11 @@ class Asked(TypedDict, total=False):
 class BlobSequence(Sequence[bytes]):
     """What was logged at one step; the bytes are read when they are asked for."""
 
-    def __init__(self, provider: Provider, found: Blobs) -> None:
+    def __init__(self, provider: Provider, reader: Blobs) -> None:
         self._provider = provider
-        self._blobs = found.blobs
-        self.step = found.step
-        self.wall = found.wall
+        self._blobs = reader.blobs
+        self.step = reader.step
+        self.wall = reader.wall
 
     def __len__(self) -> int:
         return len(self._blobs)
@@ -158,18 +158,18 @@ class Curves:
             for run, by_tag in found.items()
         }
 
-    def _question(self, plugin: str, tags: Sequence[str], asked: Asked) -> tuple[Choice, Where]:
+    def _question(self, plugin: str, tags: Sequence[str], request: Asked) -> tuple[Choice, Where]:
         """Names that nobody knows are mistakes here; a provider would leave them out."""
-        runs = asked.get("runs")
+        runs = request.get("runs")
         for names, known, what in ((tags, self.tags(plugin), "series"), (runs, self.runs, "run")):
             for name in names or ():
                 if name not in known:
                     raise NotFound(f"no {what} `{name}`", did_you_mean=nearest(name, known))
         choice = Choice(
-            points=asked.get("points"),
-            steps=asked.get("steps"),
-            last=asked.get("last"),
-            sampling=asked.get("sampling", "sampled"),
+            points=request.get("points"),
+            steps=request.get("steps"),
+            last=request.get("last"),
+            sampling=request.get("sampling", "sampled"),
         )
         where: Where = {"experiment": self.experiment, "runs": runs, "tags": tags or None}
         return choice, where

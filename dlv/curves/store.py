@@ -241,12 +241,12 @@ def _columns(points: Scalars) -> Columns:
     )
 
 
-def _chunk_row(ordinal: int, told: chunks.Figures) -> ChunkRow:
+def _chunk_row(ordinal: int, figures: chunks.Figures) -> ChunkRow:
     return ChunkRow(
-        *(ordinal, told.n, told.step0, told.step1),
-        *(told.vmin, None if told.imin is None else ordinal + told.imin),
-        *(told.vmax, None if told.imax is None else ordinal + told.imax),
-        told.nonfinite,
+        *(ordinal, figures.n, figures.step0, figures.step1),
+        *(figures.vmin, None if figures.imin is None else ordinal + figures.imin),
+        *(figures.vmax, None if figures.imax is None else ordinal + figures.imax),
+        figures.nonfinite,
     )
 
 

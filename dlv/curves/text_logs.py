@@ -173,8 +173,8 @@ class Reading:
                 self._fault(number, why)
         self._add(found)
 
-    def _add(self, found: Iterable[tuple[int, Row]]) -> None:
-        for _, alike in itertools.groupby(found, key=lambda pair: tuple(pair[1])):
+    def _add(self, rows: Iterable[tuple[int, Row]]) -> None:
+        for _, alike in itertools.groupby(rows, key=lambda pair: tuple(pair[1])):
             group = list(alike)
             before = self._rows.count
             try:

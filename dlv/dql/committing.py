@@ -398,7 +398,7 @@ def _series(
             continue
         steps, values = [at for at, _ in points], [value for _, value in points]
         scalars = Scalars("", tag, steps, [0.0] * len(points), values)
-        digest = curves.encode(scalars, writer.add_object)
+        digest = curves.encode_scalars(scalars, writer.add_object)
         summary = summary_of(scalars, digest)
         found.append((SeriesReference("", tag, digest), summary))
     return found

@@ -158,9 +158,9 @@ class _Import:
         self.done.warnings += self.store.notes
         return self.done
 
-    def _settled(self, run: Run, version: Version, said: dict[str, Any]) -> bool:
+    def _settled(self, run: Run, version: Version, recorded: dict[str, Any]) -> bool:
         """Whether nothing is to be done for a run that was imported before."""
-        same = all(said.get(key) == value for key, value in record.ending(run).items())
+        same = all(recorded.get(key) == value for key, value in record.ending(run).items())
         if version.state == "removed":
             if same:
                 why = f"{version.label}, which it was imported as, was removed"
@@ -252,9 +252,15 @@ class _Import:
         self.done.stored += sum(pack.bytes for pack in packs)
 
     def _add(
-        self, run: Run, version: Version, made: Manifest, *, new: bool, work: _Work | None = None
+        self,
+        run: Run,
+        version: Version,
+        manifest: Manifest,
+        *,
+        new: bool,
+        work: _Work | None = None,
     ) -> None:
-        steps = [snapshot.step for snapshot in made.snapshots]
+        steps = [snapshot.step for snapshot in manifest.snapshots]
         series: list[tuple[str, int]] = []
         if work is not None:
             series = [(one.tag, len(one)) for one in work.request.series]
@@ -292,31 +298,33 @@ def _chosen(store: Store, request: Request) -> list[Run]:
     return list(chosen.values())
 
 
-def _named(found: Sequence[Run], asked: str, store: Store) -> Run:
-    matching = [run for run in found if run.id == asked or run.name == asked]
-    if not matching and len(asked) >= LEAST_PREFIX:
-        matching = [run for run in found if run.id.startswith(asked)]
+def _named(runs: Sequence[Run], wanted: str, store: Store) -> Run:
+    matching = [run for run in runs if run.id == wanted or run.name == wanted]
+    if not matching and len(wanted) >= LEAST_PREFIX:
+        matching = [run for run in runs if run.id.startswith(wanted)]
     if len(matching) > 1:
         raise UsageError(
-            f"`{asked}` is more than one run", why=", ".join(run.id for run in matching[:4])
+            f"`{wanted}` is more than one run", why=", ".join(run.id for run in matching[:4])
         )
     if not matching:
-        known = [run.name for run in found] + [run.id for run in found]
-        why = next((why for run, why in store.skipped if run == asked), None)
+        known = [run.name for run in runs] + [run.id for run in runs]
+        why = next((why for run, why in store.skipped if run == wanted), None)
         # MLflow makes names of several words: one of them is as good as a mistyped name.
-        parts = [name for name in known if asked.lower() in name.lower()][:3]
+        parts = [name for name in known if wanted.lower() in name.lower()][:3]
         raise NotFound(
-            f"the store has no run `{asked}`", why=why, did_you_mean=nearest(asked, known) or parts
+            f"the store has no run `{wanted}`",
+            why=why,
+            did_you_mean=nearest(wanted, known) or parts,
         )
     return matching[0]
 
 
-def _parents_first(found: Sequence[Run]) -> list[Run]:
+def _parents_first(runs: Sequence[Run]) -> list[Run]:
     """By their start, but a run that others are nested in before these."""
-    by_id = {run.id: run for run in found}
+    by_id = {run.id: run for run in runs}
     ordered: list[Run] = []
     placed: set[str] = set()
-    for run in sorted(found, key=lambda run: (run.start or 0, run.id)):
+    for run in sorted(runs, key=lambda run: (run.start or 0, run.id)):
         line: list[Run] = []
         here: Run | None = run
         while here is not None and here.id not in placed:

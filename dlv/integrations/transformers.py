@@ -88,9 +88,9 @@ class DlvCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         if state.is_world_process_zero:
             self.recorder.finish()
 
-    def _snapshot(self, state: Any, given: Mapping[str, Any], *, best: bool = False) -> None:
-        if state.is_world_process_zero and given.get("model") is not None:
-            save = saving(given["model"])
+    def _snapshot(self, state: Any, arguments: Mapping[str, Any], *, best: bool = False) -> None:
+        if state.is_world_process_zero and arguments.get("model") is not None:
+            save = saving(arguments["model"])
             self.recorder.snapshot(save, state.global_step, best=best, lasting=not best)
 
 

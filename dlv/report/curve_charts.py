@@ -19,10 +19,10 @@ KINDS = (".html", ".png")
 _NAMED = 4  # versions in a title
 
 
-def charts(found: Sequence[Curve], *, smooth: float = 0.0, log: bool = False) -> list[Chart]:
+def charts(curves: Sequence[Curve], *, smooth: float = 0.0, log: bool = False) -> list[Chart]:
     """A chart for each name of a series, in the order of the names; a course for each version."""
     together: dict[str, list[Course]] = {}
-    for curve in found:
+    for curve in curves:
         if curve.points is None:
             continue
         made = courses.course(

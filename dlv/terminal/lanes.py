@@ -96,12 +96,12 @@ def _free(lanes: list[str | None], but: int | None = None) -> int:
     return len(lanes) - 1
 
 
-def _link(strokes: list[int], at: int, targets: Sequence[int], width: int) -> None:
+def _link(strokes: list[int], lane: int, targets: Sequence[int], width: int) -> None:
     """Strokes from the node's lane down to each target lane."""
     strokes += [0] * (width - len(strokes))
     for target in targets:
         strokes[target] |= _DOWN
-        low, high = min(at, target), max(at, target)
+        low, high = min(lane, target), max(lane, target)
         for i in range(low, high):
             strokes[i] |= _RIGHT
             strokes[i + 1] |= _LEFT

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import dlv.repository.revisions as revisions
 import dlv.weights.inventory as inventory
 from dlv.errors import Damaged, DlvError, UsageError
-from dlv.events.formats import heads
+from dlv.events.formats import series as frozen_series
 from dlv.events.formats.logged_hyperparameters import PLUGIN
 from dlv.metadata import facts, matrices, metrics, usage, versions
 from dlv.metadata.database import Database
@@ -253,7 +253,7 @@ def _logged(
             continue
         name = f"{reference.run}/{reference.tag}" if reference.run else reference.tag
         try:
-            head = heads.decode(bytes(store.object("series", reference.hash)))
+            head = frozen_series.decode_head(bytes(store.object("series", reference.hash)))
         except DlvError:
             found.append(Logged(name, "", None))
         else:

@@ -494,7 +494,7 @@ def _put_series(
     import dlv.events.formats.series as curves
 
     for scalars in found:
-        digest = curves.encode(scalars, writer.add_object)
+        digest = curves.encode_scalars(scalars, writer.add_object)
         reference = SeriesReference(scalars.run, scalars.tag, digest)
         draft.series.append((reference, summary_of(scalars, digest)))
     for log, run, row in events:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from dlv.events.formats.heads import blocks
+from dlv.events.formats.series import block_hashes
 from dlv.metadata import usage, versions
 from dlv.metadata.database import Database
 from dlv.metadata.usage import Holding, Need
@@ -25,7 +25,7 @@ def needs(manifest: Manifest, head: Callable[[str], bytes | None]) -> Iterator[t
     for reference in manifest.series:
         yield "series", reference.hash
         found = head(reference.hash)
-        for points in () if found is None else blocks(found):
+        for points in () if found is None else block_hashes(found):
             yield "points", points
 
 

@@ -74,10 +74,10 @@ def _timing(timing: Timing) -> dict[str, Any]:
     }
 
 
-def explained(found: Sequence[Explained]) -> tuple[dict[str, Any], list[Block]]:
+def explained(plans: Sequence[Explained]) -> tuple[dict[str, Any], list[Block]]:
     """Each matrix with all ways that were tried, and its chain."""
     blocks: list[Block] = []
-    for item in found:
+    for item in plans:
         blocks += [
             Heading(f"{item.label} {item.dtype} {list(item.shape)}"),
             Table(
@@ -93,7 +93,7 @@ def explained(found: Sequence[Explained]) -> tuple[dict[str, Any], list[Block]]:
             *(f"  {step}" for step in item.chain),
             "",
         ]
-    return {"explained": [_explained(item) for item in found]}, blocks[:-1]
+    return {"explained": [_explained(item) for item in plans]}, blocks[:-1]
 
 
 def _explained(item: Explained) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def _bounded_record(row: Bounded) -> dict[str, Any]:
 # `archive --scheme`
 
 
-def quantized(found: Sequence[SchemeChild]) -> tuple[dict[str, Any], list[Block]]:
+def quantized(children: Sequence[SchemeChild]) -> tuple[dict[str, Any], list[Block]]:
     """JSON and table, a row for each version; `before` and `after` are bytes in packs."""
     table = Table(
         [
@@ -214,12 +214,12 @@ def quantized(found: Sequence[SchemeChild]) -> tuple[dict[str, Any], list[Block]
                 *(Bytes(child.raw), Bytes(child.before), Bytes(child.after)),
                 child.made,
             ]
-            for child in found
+            for child in children
         ],
     )
     document = {
-        "before": sum(child.before for child in found),
-        "after": sum(child.after for child in found),
+        "before": sum(child.before for child in children),
+        "after": sum(child.after for child in children),
         "lossy": table.records(),
     }
     return document, [table]

@@ -104,15 +104,19 @@ def collected(outcome: Collected) -> tuple[dict[str, Any], list[Block]]:
     return document, blocks
 
 
-def restored(found: Restored) -> tuple[dict[str, Any], list[Block]]:
+def restored(restored: Restored) -> tuple[dict[str, Any], list[Block]]:
     """Of one folder of quarantine."""
-    names = ", ".join(found.versions)
+    names = ", ".join(restored.versions)
     document = {
-        "restored": {"id": found.id, "objects": found.objects, "versions": list(found.versions)}
+        "restored": {
+            "id": restored.id,
+            "objects": restored.objects,
+            "versions": list(restored.versions),
+        }
     }
-    if found.before:
-        return document, [Line(f"{found.id} was restored before")]
-    return document, [Line(f"restored {found.objects} objects", *([names] if names else []))]
+    if restored.before:
+        return document, [Line(f"{restored.id} was restored before")]
+    return document, [Line(f"restored {restored.objects} objects", *([names] if names else []))]
 
 
 def _what(hidden: Hidden) -> list[Cell]:

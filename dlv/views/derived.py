@@ -32,14 +32,14 @@ _COUNTED = {"copied": COPY, "overlapping": OVERLAP, "new": INIT, "dropped": DROP
 _FOLLOWING = ("follow", "prune", "rename")  # what other changes bring with them
 
 
-def networks_document(found: Networks) -> dict[str, Any]:
+def networks_document(networks: Networks) -> dict[str, Any]:
     return {
-        "verb": found.verb,
-        "name": found.name,
-        "into": found.into,
-        "networks": [_network_record(model) for model in found.models],
-        "dropped": [{"source": each.origin, "reason": each.reason} for each in found.dropped],
-        "skipped": list(found.skipped),
+        "verb": networks.verb,
+        "name": networks.name,
+        "into": networks.into,
+        "networks": [_network_record(model) for model in networks.models],
+        "dropped": [{"source": each.origin, "reason": each.reason} for each in networks.dropped],
+        "skipped": list(networks.skipped),
     }
 
 
@@ -60,9 +60,9 @@ def _network_record(model: Model) -> dict[str, Any]:
     }
 
 
-def networks_table(found: Networks) -> Table:
+def networks_table(networks: Networks) -> Table:
     """A row for each network; columns in which nothing stands are left out."""
-    rows = [_network_row(model) for model in found.models]
+    rows = [_network_row(model) for model in networks.models]
     columns = [
         Column("version", fixed=True),
         Column("source", least=12),
@@ -116,19 +116,19 @@ def _several(nodes: Sequence[str]) -> str:
 
 
 def networks_blocks(
-    found: Networks, repository: Repository, screen: Screen | None
+    networks: Networks, repository: Repository, screen: Screen | None
 ) -> Iterator[Block]:
     """The table; of a single network for people also what it looks like, and what is different."""
-    yield networks_table(found)
-    if screen is None or len(found.models) != 1:
+    yield networks_table(networks)
+    if screen is None or len(networks.models) != 1:
         return
-    model = found.models[0]
+    model = networks.models[0]
     store = MatrixStore.of(repository)
     held = _tensors(model)
     yield ""
     text = draw(model.network, tensors=held, width=screen.width, ascii_only=screen.ascii_only)
     yield Verbatim(text.rstrip("\n").split("\n"))
-    difference = _against_source(found, model, repository, store)
+    difference = _against_source(networks, model, repository, store)
     if difference is None:
         return
     for section in differences.sections(difference, False, True):
@@ -146,7 +146,7 @@ def _tensors(model: Model) -> Tensors | None:
 
 
 def _against_source(
-    found: Networks, model: Model, repository: Repository, store: MatrixStore
+    networks: Networks, model: Model, repository: Repository, store: MatrixStore
 ) -> Diff | None:
     version = versions.by_id(repository.database, model.source_id)
     if version is None:
@@ -157,7 +157,7 @@ def _against_source(
     network = stored_network(store, manifest.network.id)
     matrices = inventory.matrices(manifest, None)
     old = Side(version, manifest, None, network, matrices, version.label)
-    new = Side(version, manifest, None, model.network, matrices, model.committed or found.name)
+    new = Side(version, manifest, None, model.network, matrices, model.committed or networks.name)
     compared = comparison.compare(
         network, model.network, old.tensors, _tensors(model) or old.tensors
     )
@@ -165,16 +165,16 @@ def _against_source(
     return Diff([old, new], [against], ("structure",))
 
 
-def left_out(found: Networks) -> Iterator[str]:
+def left_out(networks: Networks) -> Iterator[str]:
     """Networks that there are none of, one line each."""
-    yield from (f"{each.origin} is left out: {each.reason}" for each in found.dropped)
+    yield from (f"{each.origin} is left out: {each.reason}" for each in networks.dropped)
 
 
-def skipped(found: Networks) -> str | None:
-    if not found.skipped:
+def skipped(networks: Networks) -> str | None:
+    if not networks.skipped:
         return None
-    shown = ", ".join(found.skipped[:4]) + (", .." if len(found.skipped) > 4 else "")
-    return f"nothing matched in {plural(len(found.skipped), 'model')}: {shown}"
+    shown = ", ".join(networks.skipped[:4]) + (", .." if len(networks.skipped) > 4 else "")
+    return f"nothing matched in {plural(len(networks.skipped), 'model')}: {shown}"
 
 
 # Of `copy`: one network, and what became of each tensor
@@ -184,17 +184,17 @@ _WORDS = {COPY: "copied", OVERLAP: "in part", INIT: "new", DROPPED: "dropped"}
 _STYLES = {OVERLAP: "yellow", INIT: "green", DROPPED: "red"}
 
 
-def copy_record(made: Copied) -> dict[str, Any]:
+def copy_record(copied: Copied) -> dict[str, Any]:
     """The `network` and `weights` of the document; nothing if nothing was edited."""
-    if made.network is None:
+    if copied.network is None:
         return {}
     return {
         "network": {
-            "id": made.network.id,
-            "nodes": len(made.network.nodes),
-            "edits": [asdict(edit) for edit in made.edits],
+            "id": copied.network.id,
+            "nodes": len(copied.network.nodes),
+            "edits": [asdict(edit) for edit in copied.edits],
         },
-        "weights": None if made.plan is None else _weights_record(made.plan, made.seed),
+        "weights": None if copied.plan is None else _weights_record(copied.plan, copied.seed),
     }
 
 
@@ -219,19 +219,19 @@ def _weights_record(plan: Plan, seed: int) -> dict[str, Any]:
     }
 
 
-def copy_blocks(made: Copied, everything: bool) -> Iterator[Block]:
+def copy_blocks(copied: Copied, everything: bool) -> Iterator[Block]:
     """What was done to the network, and what became of each tensor."""
-    if made.network is None:
+    if copied.network is None:
         return
     yield ""
-    yield Heading(f"network: {plural(len(made.edits), 'edit')}")
-    rows: list[list[Cell]] = [[edit.action, edit.node, edit.text] for edit in made.edits]
+    yield Heading(f"network: {plural(len(copied.edits), 'edit')}")
+    rows: list[list[Cell]] = [[edit.action, edit.node, edit.text] for edit in copied.edits]
     yield Table([Column("what"), Column("node", least=12), "how"], rows)
-    if made.plan is None:
+    if copied.plan is None:
         return
     yield ""
-    yield Heading("weights: " + _tally(made.plan))
-    items = [*made.plan.tensors, *made.plan.dropped]
+    yield Heading("weights: " + _tally(copied.plan))
+    items = [*copied.plan.tensors, *copied.plan.dropped]
     shown = [item for item in items if everything or item.action != COPY]
     if shown:
         columns: list[Column | str] = ["what", Column("matrix", least=16), "was", "is"]

@@ -32,24 +32,26 @@ if TYPE_CHECKING:
 
 
 def whole(
-    found: Description, output: Output, *, drawn: bool = False, everything: bool = False
+    description: Description, output: Output, *, drawn: bool = False, everything: bool = False
 ) -> Iterator[Block]:
     """Section by section; `everything`: the optimizer's matrices one by one, too."""
-    yield header(found, output)
-    yield from _message_rest(found, output)
-    yield from _section("network", _network(found, output, drawn=drawn))
+    yield header(description, output)
+    yield from _message_rest(description, output)
+    yield from _section("network", _network(description, output, drawn=drawn))
     rows: list[list[Cell]]
-    rows = [[key, setting(value)] for key, value in found.manifest.hyperparameters.items()]
+    rows = [[key, setting(value)] for key, value in description.manifest.hyperparameters.items()]
     yield from _section("hyperparameters", [Table([Column("key", fixed=True), "value"], rows)])
-    yield from _section("metrics", [_metrics(found, output)])
-    yield from _section("also logged", _logged(found))
-    yield from _section("evaluations", [_evaluations(found)])
-    yield from _section("snapshots", [_snapshots(found)])
-    shown = [m for m in found.matrices if everything or m.role != "optimizer"]
-    yield from _section("matrices", [_matrices(found, shown), *_optimizer(found, shown)])
-    rows = [[file.path, file.role, Bytes(file.bytes)] for file in found.manifest.files]
+    yield from _section("metrics", [_metrics(description, output)])
+    yield from _section("also logged", _logged(description))
+    yield from _section("evaluations", [_evaluations(description)])
+    yield from _section("snapshots", [_snapshots(description)])
+    shown = [m for m in description.matrices if everything or m.role != "optimizer"]
+    yield from _section(
+        "matrices", [_matrices(description, shown), *_optimizer(description, shown)]
+    )
+    rows = [[file.path, file.role, Bytes(file.bytes)] for file in description.manifest.files]
     yield from _section("files", [Table([Column("path", least=20), "role", "size"], rows)])
-    yield from _storage(found)
+    yield from _storage(description)
 
 
 def _section(title: str, blocks: list[Block] | Iterator[Block]) -> Iterator[Block]:
@@ -59,26 +61,26 @@ def _section(title: str, blocks: list[Block] | Iterator[Block]) -> Iterator[Bloc
         yield from ("", Heading(title), *filled)
 
 
-def header(found: Description, output: Output) -> Fields:
-    version = found.version
-    git = found.git or {}
+def header(description: Description, output: Output) -> Fields:
+    version = description.version
+    git = description.git or {}
     head = git.get("head")
     dirty = {True: "with changes", "unknown": "state unknown"}.get(git.get("dirty", False), "")
     message = version.message.split("\n")[0] if output.terminal else version.message
     fields: dict[str, Cell] = {
-        "version": Text(found.label, "bold"),
+        "version": Text(description.label, "bold"),
         "id": Id(version.id),
         "created": Time(version.created),
         "author": version.author,
         "message": message,
     }
-    if found.parents:
+    if description.parents:
         fields["parents"] = Items(
             [
                 (parent.label or Id(parent.id))
                 if parent.kind == "commit"
                 else f"{parent.label or parent.id[:12]} ({parent.kind})"
-                for parent in found.parents
+                for parent in description.parents
             ]
         )
     if version.tags:
@@ -91,27 +93,29 @@ def header(found: Description, output: Output) -> Fields:
         fields["git head"] = Items(
             [*([Id(str(head))] if head else []), *([dirty] if dirty else [])]
         )
-    if found.mlflow:
-        run, where = found.mlflow.get("run"), found.mlflow.get("experiment")
+    if description.mlflow:
+        run, where = description.mlflow.get("run"), description.mlflow.get("experiment")
         fields["mlflow run"] = f"{run} of {where}"
     return Fields(fields)
 
 
-def _message_rest(found: Description, output: Output) -> Iterator[Block]:
-    _, _, rest = found.version.message.partition("\n")
+def _message_rest(description: Description, output: Output) -> Iterator[Block]:
+    _, _, rest = description.version.message.partition("\n")
     if rest.strip() and output.terminal:
         yield from ("", rest.strip("\n"))
 
 
-def _network(found: Description, output: Output, *, drawn: bool) -> Iterator[Block]:
-    network, sums = found.network, found.summary
-    held = sum(_in_memory(found).values())
+def _network(description: Description, output: Output, *, drawn: bool) -> Iterator[Block]:
+    network, sums = description.network, description.summary
+    held = sum(_in_memory(description).values())
     if network is None:
-        if not found.matrices:
+        if not description.matrices:
             yield "no network and no weights are stored with this version"
             return
         yield "no network is stored with this version, only its matrices"
-        elements = sum(m.elements for m in found.matrices if not m.tied and m.role == "weight")
+        elements = sum(
+            m.elements for m in description.matrices if not m.tied and m.role == "weight"
+        )
         yield Fields({"parameters": Count(elements), "weights": Bytes(held)})
         return
     if sums is None:
@@ -120,7 +124,7 @@ def _network(found: Description, output: Output, *, drawn: bool) -> Iterator[Blo
     if drawn:
         plain = not output.can_print("│●○╮╯├×…→")
         width = output.width if output.terminal else None
-        text = draw(network, tensors=found.tensors, width=width, ascii_only=plain)
+        text = draw(network, tensors=description.tensors, width=width, ascii_only=plain)
         yield Verbatim(text.split("\n\n")[0].rstrip("\n").split("\n"))
     else:
         yield _nodes(network, sums.rows, output)
@@ -132,7 +136,7 @@ def _network(found: Description, output: Output, *, drawn: bool) -> Iterator[Blo
     }
     if sums.buffers:
         fields["buffers"] = Count(sums.buffers)
-    if found.matrices:
+    if description.matrices:
         fields["weights"] = Bytes(held)
     fields["activations/example"] = (
         unknown if sums.activation_bytes is None else Bytes(sums.activation_bytes)
@@ -142,11 +146,11 @@ def _network(found: Description, output: Output, *, drawn: bool) -> Iterator[Blo
     yield Fields(fields)
 
 
-def _in_memory(found: Description) -> dict[str, int]:
+def _in_memory(description: Description) -> dict[str, int]:
     """Bytes of the model's tensors, tied ones once."""
     return {
         m.tied or m.name: tensor_bytes(m.dtype, m.shape)
-        for m in found.matrices
+        for m in description.matrices
         if m.role in ("weight", "buffer")
     }
 
@@ -176,13 +180,13 @@ def _count(value: int | None, nothing: bool = False) -> Cell:
     return None if value is None or nothing else Count(value)
 
 
-def layers(found: Description, output: Output) -> Iterator[Block]:
+def layers(description: Description, output: Output) -> Iterator[Block]:
     """`--layers`: each node with what it reads and what it costs an example."""
-    if found.network is None or found.summary is None:
-        without = "has no network" if found.network is None else "has a network with a cycle"
-        yield f"{found.version.label} {without}"
+    if description.network is None or description.summary is None:
+        without = "has no network" if description.network is None else "has a network with a cycle"
+        yield f"{description.version.label} {without}"
         return
-    nodes = {node.name: node for node in found.network.nodes}
+    nodes = {node.name: node for node in description.network.nodes}
     rows: list[list[Cell]] = [
         [
             row.name,
@@ -194,14 +198,14 @@ def layers(found: Description, output: Output) -> Iterator[Block]:
             _count(row.flops, row.flops == 0),
             Bytes(row.activation_bytes) if row.activation_bytes else None,
         ]
-        for row in found.summary.rows
+        for row in description.summary.rows
     ]
     columns: list[Column | str] = [Column("node", least=12), Column("alias", fixed=True)]
     columns += [Column("operation", least=10), "inputs", "output", Column("params", fixed=True)]
     columns += [Column("FLOPs", fixed=True), Column("memory", fixed=True)]
     if not output.terminal:  # there is room
         columns.append("tensors")
-        for line, row in zip(rows, found.summary.rows, strict=True):
+        for line, row in zip(rows, description.summary.rows, strict=True):
             line.append(Items(list(nodes[row.name].params.values())))
     yield _without_aliases(Table(columns, rows), output)
 
@@ -216,7 +220,7 @@ def _without_aliases(table: Table, output: Output) -> Table:
     return Table(columns, [(row[0], *row[2:]) for row in table.rows])
 
 
-def _metrics(found: Description, output: Output) -> Table:
+def _metrics(description: Description, output: Output) -> Table:
     columns: list[Column | str] = [
         Column("metric", least=12),
         "last",
@@ -233,26 +237,26 @@ def _metrics(found: Description, output: Output) -> Table:
             *(number_cell(item.min), item.min_step),
             *(number_cell(item.max), item.max_step),
         ]
-        for item in found.metrics
+        for item in description.metrics
     ]
-    if output.terminal and found.curves:
+    if output.terminal and description.curves:
         columns = [*columns, Column("curve", fixed=True)]
-        for row, item in zip(rows, found.metrics, strict=True):
-            row.append(output.sparkline(found.curves.get(item.name, ()), 16))
+        for row, item in zip(rows, description.metrics, strict=True):
+            row.append(output.sparkline(description.curves.get(item.name, ()), 16))
     return Table(columns, rows)
 
 
-def _logged(found: Description) -> list[Block]:
+def _logged(description: Description) -> list[Block]:
     rows: list[list[Cell]] = [
         [item.name, item.plugin, Text("unreadable", "red") if item.points is None else item.points]
-        for item in found.logged
+        for item in description.logged
     ]
     return [Table([Column("series", least=12), "kind", "points"], rows)]
 
 
-def _evaluations(found: Description) -> Table:
+def _evaluations(description: Description) -> Table:
     rows: list[list[Cell]] = []
-    for created, told in found.evaluations:
+    for created, told in description.evaluations:
         data, figures = told.get("data"), told["metrics"].items()
         rows.append(
             [
@@ -268,7 +272,7 @@ def _evaluations(found: Description) -> Table:
     return Table([*first, Column("metrics", least=16), "mode"], rows)
 
 
-def _snapshots(found: Description) -> Table:
+def _snapshots(description: Description) -> Table:
     rows: list[list[Cell]] = [
         [
             line.step,
@@ -277,29 +281,29 @@ def _snapshots(found: Description) -> Table:
             Bytes(line.raw),
             Items(list(line.paths)),
         ]
-        for line in found.snapshots
+        for line in description.snapshots
     ]
     return Table(["step", "state", "matrices", "size", Column("files", least=20)], rows)
 
 
-def _optimizer(found: Description, shown: list[Matrix]) -> list[Block]:
+def _optimizer(description: Description, shown: list[Matrix]) -> list[Block]:
     """What is left out of the table, in one line."""
     seen = {matrix.name for matrix in shown}
-    hidden = [matrix for matrix in found.matrices if matrix.name not in seen]
+    hidden = [matrix for matrix in description.matrices if matrix.name not in seen]
     if not hidden:
         return []
     size = sum(matrix.nbytes or 0 for matrix in hidden if not matrix.tied)
     return [Line(f"and {len(hidden)} of the optimizer (--all)", Bytes(size))]
 
 
-def _matrices(found: Description, shown: list[Matrix]) -> Table:
+def _matrices(description: Description, shown: list[Matrix]) -> Table:
     columns = [Column("matrix", least=20), Column("dtype", fixed=True)]
-    rows = [[matrix.name, *_matrix_cells(found, matrix).values()] for matrix in shown]
+    rows = [[matrix.name, *_matrix_cells(description, matrix).values()] for matrix in shown]
     return Table([*columns, "shape", "role", "size", "stored"], rows)
 
 
-def _matrix_cells(found: Description, matrix: Matrix) -> dict[str, Cell]:
-    stored = found.stored_bytes(matrix)
+def _matrix_cells(description: Description, matrix: Matrix) -> dict[str, Cell]:
+    stored = description.stored_bytes(matrix)
     return {
         "dtype": matrix.dtype,
         "shape": shape(matrix.shape),
@@ -309,8 +313,8 @@ def _matrix_cells(found: Description, matrix: Matrix) -> dict[str, Cell]:
     }
 
 
-def _storage(found: Description) -> Iterator[Block]:
-    storage = found.storage
+def _storage(description: Description) -> Iterator[Block]:
+    storage = description.storage
     if not storage.matrices:
         return
     yield from ("", Heading("storage"))
@@ -333,18 +337,18 @@ _BAR = 32  # columns of the longest bar
 _FIGURES = ("min", "max", "mean", "std", "L2", "zeros")
 
 
-def statistics_table(found: Description) -> Table:
+def statistics_table(description: Description) -> Table:
     """`--stats`: one line a matrix."""
     rows: list[list[Cell]] = []
-    for matrix in found.matrices:
+    for matrix in description.matrices:
         name = matrix.name
-        if name in found.bounds:
-            cells = bounded_statistics(found.bounds[name])
+        if name in description.bounds:
+            cells = bounded_statistics(description.bounds[name])
             rows.append([name, *(cells[title] for title in (*_FIGURES, "NaN", "infinite"))])
             continue
-        if name not in found.statistics:
+        if name not in description.statistics:
             continue
-        figures = found.statistics[name]
+        figures = description.statistics[name]
         if figures is None:
             rows.append([name, *([None] * 8)])
         else:
@@ -357,29 +361,29 @@ def statistics_table(found: Description) -> Table:
                 ]
             )
     # The end of a range must not be cut away.
-    columns = [Column(title, fixed=bool(found.bounds)) for title in (*_FIGURES, "NaN", "inf")]
+    columns = [Column(title, fixed=bool(description.bounds)) for title in (*_FIGURES, "NaN", "inf")]
     return Table([Column("matrix", least=16), *columns], rows)
 
 
-def matrix_blocks(found: Description, output: Output) -> Iterator[Block]:
+def matrix_blocks(description: Description, output: Output) -> Iterator[Block]:
     """`--matrix`: one of them, with a histogram."""
-    for held in found.matrices:
-        if held.name in found.statistics or held.name in found.bounds:
+    for held in description.matrices:
+        if held.name in description.statistics or held.name in description.bounds:
             fields: dict[str, Cell] = {
                 "matrix": Text(held.name, "bold"),
-                "version": found.label,
+                "version": description.label,
                 "id": Id(held.hash),
-                **_matrix_cells(found, held),
+                **_matrix_cells(description, held),
             }
-            if held.name in found.readings:
-                fields["read"] = planes_read(found.readings[held.name])
-            if held.name in found.bounds:
-                known = found.bounds[held.name]
+            if held.name in description.readings:
+                fields["read"] = planes_read(description.readings[held.name])
+            if held.name in description.bounds:
+                known = description.bounds[held.name]
                 yield Fields(fields | bounded_statistics(known))
                 yield ""
                 yield _histogram(known.histogram, output)
                 continue
-            figures = found.statistics[held.name]
+            figures = description.statistics[held.name]
             if figures is None:
                 yield Fields(fields)
                 yield f"the numbers of {held.dtype} are not known to dlv"
@@ -390,31 +394,36 @@ def matrix_blocks(found: Description, output: Output) -> Iterator[Block]:
                 yield _histogram(figures.histogram, output)
 
 
-def _statistics_cells(found: Statistics) -> dict[str, Cell]:
-    names = {"min": found.min, "max": found.max, "mean": found.mean, "std": found.std}
-    cells: dict[str, Cell] = {
-        "elements": Count(found.elements),
-        **{name: number_cell(value) for name, value in names.items()},
-        "L2": number_cell(found.l2),
-        "zeros": Count(found.zeros),
+def _statistics_cells(statistics: Statistics) -> dict[str, Cell]:
+    names = {
+        "min": statistics.min,
+        "max": statistics.max,
+        "mean": statistics.mean,
+        "std": statistics.std,
     }
-    share = percent(found.zeros, found.elements)
-    if found.zeros and share is not None:
-        cells["zeros"] = Items([Count(found.zeros), f"{share.value:.{share.digits}g} %"])
-    return cells | {"NaN": Count(found.nan), "infinite": Count(found.infinite)}
+    cells: dict[str, Cell] = {
+        "elements": Count(statistics.elements),
+        **{name: number_cell(value) for name, value in names.items()},
+        "L2": number_cell(statistics.l2),
+        "zeros": Count(statistics.zeros),
+    }
+    share = percent(statistics.zeros, statistics.elements)
+    if statistics.zeros and share is not None:
+        cells["zeros"] = Items([Count(statistics.zeros), f"{share.value:.{share.digits}g} %"])
+    return cells | {"NaN": Count(statistics.nan), "infinite": Count(statistics.infinite)}
 
 
-def _histogram(found: Histogram | HistogramBounds, output: Output) -> Table:
+def _histogram(histogram: Histogram | HistogramBounds, output: Output) -> Table:
     """Bars; of what may or may not lie in a bin in a lighter shade."""
     from dlv.weights.reading.interval_statistics import Counts
 
-    edges = found.edges()
-    counts = [one if isinstance(one, Counts) else Counts(one, one) for one in found.counts]
+    edges = histogram.edges()
+    counts = [one if isinstance(one, Counts) else Counts(one, one) for one in histogram.counts]
     most = max(count.high for count in counts)
     mark, maybe = ("█", "░") if output.can_print("█░") else ("#", "-")
     rows: list[list[Cell]] = []
     for i, count in enumerate(counts):
-        high = edges[i + 1] if len(counts) > 1 else found.high
+        high = edges[i + 1] if len(counts) > 1 else histogram.high
         rows.append([Number(edges[i]), Number(high), count_cell(count)])
         if output.terminal:
             sure, length = (
@@ -428,146 +437,153 @@ def _histogram(found: Histogram | HistogramBounds, output: Output) -> Table:
 # What nodes compute on data
 
 
-def activations_document(found: Activations) -> dict[str, Any]:
+def activations_document(activations: Activations) -> dict[str, Any]:
     """What is added to the document of a version."""
     return {
         "activations": {
-            "data": found.data,
-            "rows": found.rows,
-            "bytes_read": found.bytes_read,
-            "written": None if found.written is None else str(found.written),
-            "nodes": [_activation_record(each) for each in found.nodes],
+            "data": activations.data,
+            "rows": activations.rows,
+            "bytes_read": activations.bytes_read,
+            "written": None if activations.written is None else str(activations.written),
+            "nodes": [_activation_record(each) for each in activations.nodes],
         }
     }
 
 
-def activations_blocks(found: Activations) -> list[Block]:
+def activations_blocks(activations: Activations) -> list[Block]:
     """A row for each node."""
-    bounded = any(each.radius is not None for each in found.nodes)
+    bounded = any(each.radius is not None for each in activations.nodes)
     columns = ["node", "shape", "min", "max", "mean", "std", "% zero"]
     columns += ["radius, mean", "radius, most"] if bounded else []
     rows: list[list[Cell]] = []
-    for each in found.nodes:
+    for each in activations.nodes:
         row: list[Cell] = [each.node, shape(each.shape), *_figures(each)]
         row.append(percent(each.zeros, each.count))
         row += [Number(value) for value in each.radius or ()] if bounded else []
         rows.append(row)
-    read = Line(found.data, Count(found.rows), "rows", Bytes(found.bytes_read), "of weights read")
+    read = Line(
+        activations.data,
+        Count(activations.rows),
+        "rows",
+        Bytes(activations.bytes_read),
+        "of weights read",
+    )
     return [Table(columns, rows), "", read]
 
 
-def _figures(found: Figures) -> list[Cell]:
-    low, high = (found.low, found.high) if found.count else (None, None)
-    return [number_cell(value) for value in (low, high, found.mean, found.std)]
+def _figures(figures: Figures) -> list[Cell]:
+    low, high = (figures.low, figures.high) if figures.count else (None, None)
+    return [number_cell(value) for value in (low, high, figures.mean, figures.std)]
 
 
-def _activation_record(found: Figures) -> dict[str, Any]:
-    low, high, mean, std = _figures(found)
+def _activation_record(figures: Figures) -> dict[str, Any]:
+    low, high, mean, std = _figures(figures)
     return {
-        "node": found.node,
-        "shape": list(found.shape),
+        "node": figures.node,
+        "shape": list(figures.shape),
         "min": low,
         "max": high,
         "mean": mean,
         "std": std,
-        "elements": found.count + found.not_finite,
-        "zeros": found.zeros,
-        "not_finite": found.not_finite,
+        "elements": figures.count + figures.not_finite,
+        "zeros": figures.zeros,
+        "not_finite": figures.not_finite,
         "radius": None
-        if found.radius is None
-        else {"mean": Number(found.radius[0]), "most": Number(found.radius[1])},
+        if figures.radius is None
+        else {"mean": Number(figures.radius[0]), "most": Number(figures.radius[1])},
     }
 
 
 # JSON
 
 
-def version_document(found: Description) -> dict[str, Any]:
+def version_document(description: Description) -> dict[str, Any]:
     """The JSON of a whole version."""
-    network, origin = found.network, found.manifest.network
+    network, origin = description.network, description.manifest.network
     return {
-        "version": version_record(found),
+        "version": version_record(description),
         "network": None
         if network is None
         else json_form.write(network) | {"origin": origin and origin.origin},
-        "summary": None if found.summary is None else asdict(found.summary),
-        "hyperparameters": found.manifest.hyperparameters,
+        "summary": None if description.summary is None else asdict(description.summary),
+        "hyperparameters": description.manifest.hyperparameters,
         "metrics": [
             {"name": item.name, **{k: v for k, v in asdict(item).items() if k != "hash"}}
-            for item in found.metrics
+            for item in description.metrics
         ],
         "logged": [
-            {"name": item.name, "kind": item.plugin, "points": item.points} for item in found.logged
+            {"name": item.name, "kind": item.plugin, "points": item.points}
+            for item in description.logged
         ],
-        "evaluations": [{"created": at, **told} for at, told in found.evaluations],
-        "snapshots": [asdict(line) for line in found.snapshots],
-        "matrices": [_matrix_record(found, matrix) for matrix in found.matrices],
+        "evaluations": [{"created": at, **told} for at, told in description.evaluations],
+        "snapshots": [asdict(line) for line in description.snapshots],
+        "matrices": [_matrix_record(description, matrix) for matrix in description.matrices],
         "files": [
             {"path": f.path, "role": f.role, "mode": f.mode, "bytes": f.bytes, "hash": f.blake3}
-            for f in found.manifest.files
+            for f in description.manifest.files
         ],
-        "storage": {**asdict(found.storage), "ratio": found.storage.ratio},
+        "storage": {**asdict(description.storage), "ratio": description.storage.ratio},
     }
 
 
-def matrix_document(found: Description) -> dict[str, Any]:
+def matrix_document(description: Description) -> dict[str, Any]:
     """The JSON of those matrices alone whose figures were asked for."""
-    asked = {*found.statistics, *found.bounds}
-    wanted = [matrix for matrix in found.matrices if matrix.name in asked]
+    asked = {*description.statistics, *description.bounds}
+    wanted = [matrix for matrix in description.matrices if matrix.name in asked]
     return {
-        "version": version_record(found),
-        "matrices": [_matrix_record(found, matrix) for matrix in wanted],
+        "version": version_record(description),
+        "matrices": [_matrix_record(description, matrix) for matrix in wanted],
     }
 
 
-def version_record(found: Description) -> dict[str, Any]:
-    version = found.version
+def version_record(description: Description) -> dict[str, Any]:
+    version = description.version
     return {
         "id": version.id,
         "name": version.name,
         "number": version.number,
-        "step": None if found.snapshot is None else found.snapshot.step,
+        "step": None if description.snapshot is None else description.snapshot.step,
         "created": version.created,
         "author": version.author,
         "message": version.message,
         "state": version.state,
         "tags": list(version.tags),
-        "parents": [asdict(parent) for parent in found.parents],
+        "parents": [asdict(parent) for parent in description.parents],
         "framework": version.framework,
         "scheme": version.scheme,
-        "git": found.git,
-        "mlflow": found.mlflow,
+        "git": description.git,
+        "mlflow": description.mlflow,
     }
 
 
-def _matrix_record(found: Description, matrix: Matrix) -> dict[str, Any]:
+def _matrix_record(description: Description, matrix: Matrix) -> dict[str, Any]:
     record: dict[str, Any] = {
         **asdict(matrix),
         "elements": matrix.elements,
         "bytes": matrix.nbytes,
-        "stored": found.stored_bytes(matrix),
+        "stored": description.stored_bytes(matrix),
     }
-    if matrix.name in found.statistics:
-        figures = found.statistics[matrix.name]
+    if matrix.name in description.statistics:
+        figures = description.statistics[matrix.name]
         record["statistics"] = None if figures is None else asdict(figures)
-    if matrix.name in found.readings:
+    if matrix.name in description.readings:
         record["approximation"] = {
-            **found.readings[matrix.name].as_json(),
-            "bounds": _bounds_record(found.bounds.get(matrix.name)),
+            **description.readings[matrix.name].as_json(),
+            "bounds": _bounds_record(description.bounds.get(matrix.name)),
         }
     return record
 
 
-def _bounds_record(found: StatisticsBounds | None) -> dict[str, Any] | None:
+def _bounds_record(bounds: StatisticsBounds | None) -> dict[str, Any] | None:
     """Intervals as [low, high]; null where `statistics` are exact."""
-    if found is None:
+    if bounds is None:
         return None
     intervals = {
         name: [held.low, held.high]
         for name in ("zeros", "min", "max", "mean", "std", "l2")
-        for held in [getattr(found, name)]
+        for held in [getattr(bounds, name)]
     }
-    histogram = found.histogram
+    histogram = bounds.histogram
     counts = [[count.low, count.high] for count in histogram.counts]
     bins = {"low": histogram.low, "high": histogram.high, "counts": counts}
-    return {"elements": found.elements, **intervals, "histogram": bins}
+    return {"elements": bounds.elements, **intervals, "histogram": bins}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _FIGURES = ("elements", "changed", "l2", "relative_l2", "max_abs", "nonfinite")
 
 
-def document(found: Diff) -> dict[str, Any]:
+def document(diff: Diff) -> dict[str, Any]:
     """Entries of aligned things name the version they are about by its place among `versions`.
 
     `follows`: only the shape is another one, since other layers changed.
@@ -37,9 +37,9 @@ def document(found: Diff) -> dict[str, Any]:
                 "message": side.version.message,
                 "network": side.version.network,
             }
-            for side in found.sides
+            for side in diff.sides
         ],
-        "same": found.same,
+        "same": diff.same,
         "lineage": [
             {
                 "version": place,
@@ -47,32 +47,32 @@ def document(found: Diff) -> dict[str, Any]:
                 "common": other.relation.common and other.relation.common.id,
                 "steps": other.relation.steps,
             }
-            for place, other in enumerate(found.others, 1)
+            for place, other in enumerate(diff.others, 1)
         ],
-        "structure": _structure(found) if "structure" in found.sections else None,
+        "structure": _structure(diff) if "structure" in diff.sections else None,
         "matrices": [
             {"version": place, **_matrix(pair)}
-            for place, other in enumerate(found.others, 1)
+            for place, other in enumerate(diff.others, 1)
             for pair in other.matrices
             if pair.status != "unchanged"
         ],
-        "params": _rows(found.params, "key", lambda value: value),
-        "metrics": _rows(found.metrics, "tag", _metric),
+        "params": _rows(diff.params, "key", lambda value: value),
+        "metrics": _rows(diff.metrics, "tag", _metric),
         "files": [
             {**record, "lines": [None if c is None else c._asdict() for c in row.lines]}
             for row, record in zip(
-                [row for row in found.files if row.differs],
-                _rows(found.files, "path", _file),
+                [row for row in diff.files if row.differs],
+                _rows(diff.files, "path", _file),
                 strict=True,
             )
         ],
     }
 
 
-def _structure(found: Diff) -> dict[str, Any]:
+def _structure(diff: Diff) -> dict[str, Any]:
     compared = [
         (place, other.structure)
-        for place, other in enumerate(found.others, 1)
+        for place, other in enumerate(diff.others, 1)
         if other.structure is not None
     ]
     return {
@@ -204,24 +204,24 @@ def _file(value: Any) -> dict[str, Any]:
     return {"bytes": value.bytes, "mode": value.mode, "role": value.role, "hash": value.blake3}
 
 
-def csv(found: Diff, everything: bool) -> Verbatim:
+def csv(diff: Diff, everything: bool) -> Verbatim:
     """section, name, what, and a column for each version; figures stand under the later one."""
     rows = [
-        *_structure_lines(found, everything),
-        *_matrix_lines(found, everything),
-        *_value_lines(found, everything),
+        *_structure_lines(diff, everything),
+        *_matrix_lines(diff, everything),
+        *_value_lines(diff, everything),
     ]
-    labels = [Column(side.label) for side in found.sides]
+    labels = [Column(side.label) for side in diff.sides]
     return Verbatim(Table(["section", "name", "what", *labels], rows).csv())
 
 
-def _structure_lines(found: Diff, everything: bool) -> Iterator[list[Cell]]:
-    for row in structure_rows(found, everything)[0]:
+def _structure_lines(diff: Diff, everything: bool) -> Iterator[list[Cell]]:
+    for row in structure_rows(diff, everything)[0]:
         yield ["structure", row.layer, row.what, *row.values]
 
 
-def _matrix_lines(found: Diff, everything: bool) -> Iterator[list[Cell]]:
-    for place, other in enumerate(found.others, 1):
+def _matrix_lines(diff: Diff, everything: bool) -> Iterator[list[Cell]]:
+    for place, other in enumerate(diff.others, 1):
         for pair in other.matrices:
             if pair.status == "unchanged" and not everything:
                 continue
@@ -237,7 +237,7 @@ def _matrix_lines(found: Diff, everything: bool) -> Iterator[list[Cell]]:
             if pair.bounds is not None:
                 facts |= {what: (None, cell) for what, cell in _intervals(pair.bounds).items()}
             for what, (old, new) in facts.items():
-                cells: list[Cell] = [None] * len(found.sides)
+                cells: list[Cell] = [None] * len(diff.sides)
                 cells[0], cells[place] = old, new
                 yield ["matrices", pair.name, what, *cells]
 
@@ -250,8 +250,8 @@ def _dtype(matrix: Matrix | None) -> str | None:
     return None if matrix is None else matrix.dtype
 
 
-def _value_lines(found: Diff, everything: bool) -> Iterator[list[Cell]]:
-    for section, rows in (("params", found.params), ("metrics", found.metrics)):
+def _value_lines(diff: Diff, everything: bool) -> Iterator[list[Cell]]:
+    for section, rows in (("params", diff.params), ("metrics", diff.metrics)):
         for row in rows:
             if row.differs or everything:
                 yield [section, row.name, "value", *(_plain(value) for value in row.values)]
@@ -260,7 +260,7 @@ def _value_lines(found: Diff, everything: bool) -> Iterator[list[Cell]]:
                 )
                 if change is not None:
                     yield [section, row.name, "change", None, Number(change)]
-    for row in found.files:
+    for row in diff.files:
         if row.differs or everything:
             sizes = [None if value is ABSENT else value.bytes for value in row.values]
             yield ["files", row.name, "bytes", *sizes]

@@ -55,11 +55,11 @@ class StructureRow:
     values: list[str | None]
 
 
-def structure_title(found: Diff) -> str:
+def structure_title(diff: Diff) -> str:
     """`structure: equal up to names (6 renamed)`, `structure: 1 added, 2 changed, 6 unchanged`."""
-    if len(found.sides) > 2:
+    if len(diff.sides) > 2:
         return "structure"
-    compared = found.others[0].structure
+    compared = diff.others[0].structure
     if compared is None:
         return "structure"
     kinds = Counter(pair.kind for pair in compared.pairs)
@@ -74,20 +74,20 @@ def structure_title(found: Diff) -> str:
         "unchanged": kinds["unchanged"],
     }
     told = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
-    equal = equal_text(found, 0)
+    equal = equal_text(diff, 0)
     return f"structure: {equal} ({told})" if equal else f"structure: {told}"
 
 
-def equal_text(found: Diff, place: int) -> str:
+def equal_text(diff: Diff, place: int) -> str:
     """`equal up to names and storage, but for prob in net@2`; empty if it is not so."""
-    other = found.others[place]
+    other = diff.others[place]
     compared = other.structure
     if compared is None or not compared.equal or not compared.up_to:
         return ""
     text = "equal up to " + " and ".join(compared.up_to)
     alone = [
         f"{', '.join(names)} in {side.label}"
-        for names, side in ((compared.only_old, found.sides[0]), (compared.only_new, other.side))
+        for names, side in ((compared.only_old, diff.sides[0]), (compared.only_new, other.side))
         if names
     ]
     return text + (", but for " + " and ".join(alone) if alone else "")
@@ -102,11 +102,11 @@ class Hidden:
     what: dict[str, None] = field(default_factory=dict)  # which attributes say so
 
 
-def structure_rows(found: Diff, everything: bool) -> tuple[list[StructureRow], Hidden]:
+def structure_rows(diff: Diff, everything: bool) -> tuple[list[StructureRow], Hidden]:
     """The rows, and what is left out of them."""
-    table = _Rows(len(found.sides))
+    table = _Rows(len(diff.sides))
     hidden = Hidden()
-    for place, other in enumerate(found.others, 1):
+    for place, other in enumerate(diff.others, 1):
         compared = other.structure
         if compared is None:
             continue
@@ -124,8 +124,8 @@ def structure_rows(found: Diff, everything: bool) -> tuple[list[StructureRow], H
                 table.same(pair, place)
         for layer in compared.added:
             table.whole(layer, place, 0)
-    table.fill(found)
-    places = _places(found)
+    table.fill(diff)
+    places = _places(diff)
     return sorted(table.rows.values(), key=lambda row: places.get(row.layer, (-1,))), hidden
 
 
@@ -135,13 +135,13 @@ def _kind(pair: Pair, change: Change) -> str:
     return "renamed" if pair.kind != "changed" else "changed"
 
 
-def _places(found: Diff) -> dict[str, tuple[int, ...]]:
+def _places(diff: Diff) -> dict[str, tuple[int, ...]]:
     """Where each layer stands: as in the reference; what others add is behind its forerunner."""
-    base = found.sides[0].network
+    base = diff.sides[0].network
     places: dict[str, tuple[int, ...]] = {}
     for place, node in enumerate(() if base is None else ordered(base)):
         places.setdefault(node.name, (place,))
-    for number, other in enumerate(found.others):
+    for number, other in enumerate(diff.others):
         if other.structure is None or other.side.network is None:
             continue
         names = {pair.new.name: pair.old.name for pair in other.structure.pairs}
@@ -188,9 +188,9 @@ class _Rows:
         row = self._row((pair.old.name, "layer"), "unchanged")
         row.values[0] = row.values[place] = pair.old.text
 
-    def fill(self, found: Diff) -> None:
+    def fill(self, diff: Diff) -> None:
         """Beside what differs in one version stands what the others have."""
-        for place, other in enumerate(found.others, 1):
+        for place, other in enumerate(diff.others, 1):
             if other.structure is None:
                 continue
             partner = {pair.old.name: pair for pair in other.structure.pairs}
@@ -235,7 +235,7 @@ def mark(kind: str) -> Text:
     return Text(sign, _STYLES.get(sign, ""))
 
 
-def text(found: Diff, everything: bool, terminal: bool) -> Iterator[Block]:
+def text(diff: Diff, everything: bool, terminal: bool) -> Iterator[Block]:
     """The versions, what differs, and in one line what does not."""
     rows: list[list[Cell]] = [
         [
@@ -244,42 +244,42 @@ def text(found: Diff, everything: bool, terminal: bool) -> Iterator[Block]:
             Time(side.version.created),
             side.version.message.split("\n")[0],
         ]
-        for side in found.sides
+        for side in diff.sides
     ]
     yield Table([Column("version", fixed=True), "id", Column("age", "created"), "message"], rows)
-    yield from _relations(found)
-    for section in sections(found, everything, terminal):
+    yield from _relations(diff)
+    for section in sections(diff, everything, terminal):
         yield from ("", Heading(section.title))
         if section.table is not None and section.table.rows:
             yield section.table
         if section.note:
             yield section.note
-    same = list(_same(found))
+    same = list(_same(diff))
     if same:
         yield from ("", "the same: " + ", ".join(same))
 
 
-def _relations(found: Diff) -> Iterator[str]:
-    for other in found.others:
-        if other.relation.kind == "same" and other.side.label != found.sides[0].label:
+def _relations(diff: Diff) -> Iterator[str]:
+    for other in diff.others:
+        if other.relation.kind == "same" and other.side.label != diff.sides[0].label:
             yield f"both are snapshots of {other.side.version.label}"
         else:
             yield other.relation.text
 
 
-def markdown(found: Diff, everything: bool) -> Verbatim:
+def markdown(diff: Diff, everything: bool) -> Verbatim:
     """For a pull request: numbers with four digits."""
-    labels = [side.label for side in found.sides]
+    labels = [side.label for side in diff.sides]
     lines = [f"## {labels[0]} and {', '.join(labels[1:])}", ""]
-    lines += [f"{text}  " for text in _relations(found)]
-    for section in sections(found, everything, True):
+    lines += [f"{text}  " for text in _relations(diff)]
+    for section in sections(diff, everything, True):
         lines += ["", f"### {section.title}", ""]
         if section.table is not None and section.table.rows:
             rows = [[_rounded(cell) for cell in row] for row in section.table.rows]
             lines += Table(section.table.columns, rows).markdown()
         if section.note:
             lines += ["", section.note]
-    same = list(_same(found))
+    same = list(_same(diff))
     return Verbatim([*lines, *(["", "The same: " + ", ".join(same)] if same else [])])
 
 
@@ -294,9 +294,9 @@ def _rounded(cell: Cell) -> Cell:
     return cell
 
 
-def sections(found: Diff, everything: bool, lean: bool) -> Iterator[Section]:
+def sections(diff: Diff, everything: bool, lean: bool) -> Iterator[Section]:
     """The chosen sections that have something to show; `lean`: without empty columns."""
-    for section in _sections(found, everything):
+    for section in _sections(diff, everything):
         if lean and section.table is not None:
             table = columns_where(
                 section.table,
@@ -306,48 +306,48 @@ def sections(found: Diff, everything: bool, lean: bool) -> Iterator[Section]:
         yield section
 
 
-def _sections(found: Diff, everything: bool) -> Iterator[Section]:
-    if "structure" in found.sections:
-        yield from _structure(found, everything)
-    if any(_shown(other.matrices, everything) or other.hidden for other in found.others):
-        yield _matrices(found, everything)
-    for title, rows in (("hyperparameters", found.params), ("metrics", found.metrics)):
+def _sections(diff: Diff, everything: bool) -> Iterator[Section]:
+    if "structure" in diff.sections:
+        yield from _structure(diff, everything)
+    if any(_shown(other.matrices, everything) or other.hidden for other in diff.others):
+        yield _matrices(diff, everything)
+    for title, rows in (("hyperparameters", diff.params), ("metrics", diff.metrics)):
         if any(row.differs or everything for row in rows):
-            yield _settings(title, rows, found, everything)
-    if any(row.differs or everything for row in found.files):
-        yield _files(found, everything)
+            yield _settings(title, rows, diff, everything)
+    if any(row.differs or everything for row in diff.files):
+        yield _files(diff, everything)
 
 
-def _structure(found: Diff, everything: bool) -> Iterator[Section]:
-    without = found.without_network
-    if without and len(without) < len(found.sides):
+def _structure(diff: Diff, everything: bool) -> Iterator[Section]:
+    without = diff.without_network
+    if without and len(without) < len(diff.sides):
         names = " and ".join(dict.fromkeys(side.label for side in without))
         have = "has" if len(without) == 1 else "have"
         yield Section(f"structure: not compared, {names} {have} no network")
-    compared = [other for other in found.others if other.structure is not None]
+    compared = [other for other in diff.others if other.structure is not None]
     if not compared:
         return
-    rows, hidden = structure_rows(found, everything)
-    notes = list(_left_out(found, hidden))
+    rows, hidden = structure_rows(diff, everything)
+    notes = list(_left_out(diff, hidden))
     if not rows and not notes:
         return
     columns: list[Column | str] = [
         Column("layer", least=12),
         "what",
-        *(side.label for side in found.sides),
+        *(side.label for side in diff.sides),
     ]
     cells: list[list[Cell]] = [[row.layer, row.what, *row.values] for row in rows]
-    if len(found.sides) == 2:
+    if len(diff.sides) == 2:
         columns = [Column("", "mark", fixed=True), *columns]
         cells = [[mark(row.kind), *line] for row, line in zip(rows, cells, strict=True)]
-    yield Section(structure_title(found), Table(columns, cells), "; ".join(notes))
+    yield Section(structure_title(diff), Table(columns, cells), "; ".join(notes))
 
 
-def _left_out(found: Diff, hidden: Hidden) -> Iterator[str]:
+def _left_out(diff: Diff, hidden: Hidden) -> Iterator[str]:
     """What no row says."""
-    if len(found.sides) > 2:
-        for place, other in enumerate(found.others):
-            if text := equal_text(found, place):
+    if len(diff.sides) > 2:
+        for place, other in enumerate(diff.others):
+            if text := equal_text(diff, place):
                 yield f"{other.side.label} is {text}"
     follow = len(hidden.follow)
     if follow:
@@ -362,19 +362,19 @@ def _shown(pairs: Sequence[MatrixPair], everything: bool) -> list[MatrixPair]:
     return [pair for pair in pairs if everything or pair.status != "unchanged"]
 
 
-def _matrices(found: Diff, everything: bool) -> Section:
-    statuses = [pair.status for other in found.others for pair in other.matrices]
-    hidden = sum(other.hidden for other in found.others)
+def _matrices(diff: Diff, everything: bool) -> Section:
+    statuses = [pair.status for other in diff.others for pair in other.matrices]
+    hidden = sum(other.hidden for other in diff.others)
     note = ""
     if hidden:
         note = f"{plural(hidden, 'more difference')} in the optimizer's matrices (--all)"
-    readings = [p.reading for other in found.others for p in other.matrices if p.reading]
+    readings = [p.reading for other in diff.others for p in other.matrices if p.reading]
     note = "; ".join([*([note] if note else []), *reading_lines(readings)])
-    if len(found.sides) > 2:
-        title = f"matrices: relative L2 of the difference to {found.sides[0].label}"
-        return Section(title, _matrices_beside(found, everything), note)
+    if len(diff.sides) > 2:
+        title = f"matrices: relative L2 of the difference to {diff.sides[0].label}"
+        return Section(title, _matrices_beside(diff, everything), note)
     title = "matrices: " + tally(statuses)
-    return Section(title, _matrix_table(_shown(found.others[0].matrices, everything)), note)
+    return Section(title, _matrix_table(_shown(diff.others[0].matrices, everything)), note)
 
 
 def tally(statuses: Sequence[str]) -> str:
@@ -438,20 +438,20 @@ def _shape_and_dtype(matrix: Matrix | None) -> tuple[str, str]:
     return shape(matrix.shape), matrix.dtype
 
 
-def _matrices_beside(found: Diff, everything: bool) -> Table:
+def _matrices_beside(diff: Diff, everything: bool) -> Table:
     """More than two versions: a column each, with shapes in brackets."""
     lines: dict[str, list[Cell]] = {}
     shown: set[str] = set()
-    for place, other in enumerate(found.others, 1):
+    for place, other in enumerate(diff.others, 1):
         for pair in other.matrices:
-            line = lines.setdefault(pair.name, [None] * len(found.sides))
+            line = lines.setdefault(pair.name, [None] * len(diff.sides))
             if pair.old is not None:
                 line[0] = f"[{shape(pair.old.shape)}]"
             line[place] = _beside(pair)
             if everything or pair.status != "unchanged":
                 shown.add(pair.name)
     rows: list[list[Cell]] = [[name, *line] for name, line in lines.items() if name in shown]
-    return Table([Column("matrix", least=16), *(side.label for side in found.sides)], rows)
+    return Table([Column("matrix", least=16), *(side.label for side in diff.sides)], rows)
 
 
 def _beside(pair: MatrixPair) -> Cell:
@@ -467,13 +467,13 @@ def _beside(pair: MatrixPair) -> Cell:
     return number_cell(apart.relative_l2) or "changed"
 
 
-def _settings(title: str, rows: Sequence[Row], found: Diff, everything: bool) -> Section:
+def _settings(title: str, rows: Sequence[Row], diff: Diff, everything: bool) -> Section:
     differing = [row for row in rows if row.differs]
     shown = list(rows) if everything else differing
-    two = len(found.sides) == 2
+    two = len(diff.sides) == 2
     columns: list[Column | str] = [
         Column("name", fixed=True),
-        *(side.label for side in found.sides),
+        *(side.label for side in diff.sides),
     ]
     cells: list[list[Cell]] = []
     for row in shown:
@@ -516,10 +516,10 @@ def delta(values: Sequence[Any]) -> float | None:
     return float(last[-1] - last[0])
 
 
-def _files(found: Diff, everything: bool) -> Section:
-    shown = [row for row in found.files if row.differs or everything]
-    columns: list[Column | str] = [Column("path", least=20), *(side.label for side in found.sides)]
-    if len(found.sides) > 2:
+def _files(diff: Diff, everything: bool) -> Section:
+    shown = [row for row in diff.files if row.differs or everything]
+    columns: list[Column | str] = [Column("path", least=20), *(side.label for side in diff.sides)]
+    if len(diff.sides) > 2:
         cells: list[list[Cell]] = [[row.name, *_sizes(row)] for row in shown]
         return Section("files: size, = where the content is the first one's", Table(columns, cells))
     rows: list[list[Cell]] = []
@@ -528,7 +528,7 @@ def _files(found: Diff, everything: bool) -> Section:
         lines = row.lines[0] if row.lines else None
         counts = None if lines is None else f"+{lines.added} -{lines.removed}"
         rows.append([mark(kind_of(row)), row.name, *sizes, counts])
-    title = "files: " + tally([kind_of(row) for row in found.files])
+    title = "files: " + tally([kind_of(row) for row in diff.files])
     return Section(title, Table([Column("", "mark", fixed=True), *columns, "lines"], rows))
 
 
@@ -543,22 +543,22 @@ def _sizes(row: Row) -> Iterator[Cell]:
             yield Bytes(entry.bytes)
 
 
-def _same(found: Diff) -> Iterator[str]:
+def _same(diff: Diff) -> Iterator[str]:
     """What was compared and does not differ."""
-    compared = [other.structure for other in found.others if other.structure is not None]
-    if compared and len(compared) == len(found.others) and all(c.same for c in compared):
+    compared = [other.structure for other in diff.others if other.structure is not None]
+    if compared and len(compared) == len(diff.others) and all(c.same for c in compared):
         yield f"structure ({plural(len(compared[0].pairs), 'node')})"
-    pairs = [pair for other in found.others for pair in other.matrices]
+    pairs = [pair for other in diff.others for pair in other.matrices]
     if (
         pairs
         and all(pair.status == "unchanged" for pair in pairs)
-        and not any(other.hidden for other in found.others)
+        and not any(other.hidden for other in diff.others)
     ):
-        yield plural(len(found.others[0].matrices), "matrix", "matrices")
+        yield plural(len(diff.others[0].matrices), "matrix", "matrices")
     for rows, one in (
-        (found.params, "hyperparameter"),
-        (found.metrics, "metric"),
-        (found.files, "file"),
+        (diff.params, "hyperparameter"),
+        (diff.metrics, "metric"),
+        (diff.files, "file"),
     ):
         if rows and not any(row.differs for row in rows):
             yield plural(len(rows), one)

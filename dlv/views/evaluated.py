@@ -28,15 +28,15 @@ _WIDE = 20  # classes of which a terminal shows the whole table
 _WORST = 10  # else the most frequent mistakes
 
 
-def evaluated(found: Evaluated, output: Output) -> tuple[dict[str, Any], list[Block]]:
+def evaluated(evaluated: Evaluated, output: Output) -> tuple[dict[str, Any], list[Block]]:
     """The document, and what is printed."""
     document = {
-        "data": {name: value for name, value in found.data.items() if name != "settings"},
-        "results": [_record(each) for each in found.results],
-        "written": [str(path) for path in found.written],
+        "data": {name: value for name, value in evaluated.data.items() if name != "settings"},
+        "results": [_record(each) for each in evaluated.results],
+        "written": [str(path) for path in evaluated.written],
     }
-    blocks: list[Block] = [_table(found, output)]
-    for each in found.results:
+    blocks: list[Block] = [_table(evaluated, output)]
+    for each in evaluated.results:
         if each.levels:
             blocks += ["", Heading(f"{each.version}, level by level"), _levels(each, output)]
         if each.confusion is not None:
@@ -45,9 +45,9 @@ def evaluated(found: Evaluated, output: Output) -> tuple[dict[str, Any], list[Bl
     return document, blocks
 
 
-def warnings(found: Evaluated) -> Iterator[str]:
+def warnings(evaluated: Evaluated) -> Iterator[str]:
     """What a person must know beside the figures."""
-    for each in found.results:
+    for each in evaluated.results:
         if each.fallback is not None:
             read = "not read any further" if each.open else "evaluated in full"
             yield f"{each.version} was {read}: {each.fallback}"
@@ -69,47 +69,49 @@ def watched(progress: Progress) -> str:
     return f"{share:.0f} %, {progress.bytes_read / 1e6:.1f} MB read"
 
 
-def _record(found: Evaluation) -> dict[str, Any]:
+def _record(evaluation: Evaluation) -> dict[str, Any]:
     return {
-        "version": found.version,
-        "id": found.id,
-        "step": found.step,
-        "rows": found.rows,
-        "accuracy": number_cell(found.accuracy),
-        "metrics": {name: Number(value) for name, value in found.metrics.items()},
+        "version": evaluation.version,
+        "id": evaluation.id,
+        "step": evaluation.step,
+        "rows": evaluation.rows,
+        "accuracy": number_cell(evaluation.accuracy),
+        "metrics": {name: Number(value) for name, value in evaluation.metrics.items()},
         "between": {
-            name: [Number(low), Number(high)] for name, (low, high) in found.between.items()
+            name: [Number(low), Number(high)] for name, (low, high) in evaluation.between.items()
         },
-        "mode": found.mode,
-        "reference": found.reference,
-        "engine": found.engine,
-        "bounds_verified": found.bounds_verified,
-        "confidence": None if found.confidence is None else dict(found.confidence),
-        "fallback": found.fallback,
-        "guaranteed": found.guaranteed,
-        "evaluated": found.evaluated,
-        "open": found.open if found.class_count else 0,
-        "not_finite": found.not_finite,
-        "levels": [level_record(level) for level in found.levels],
-        "bytes_read": found.bytes_read,
-        "bytes_whole": found.bytes_whole,
-        "raw_read": found.raw_read,
-        "raw_whole": found.raw_whole,
-        "seconds": Number(round(found.seconds, 6)),
-        "confusion": _confusion_record(found),
+        "mode": evaluation.mode,
+        "reference": evaluation.reference,
+        "engine": evaluation.engine,
+        "bounds_verified": evaluation.bounds_verified,
+        "confidence": None if evaluation.confidence is None else dict(evaluation.confidence),
+        "fallback": evaluation.fallback,
+        "guaranteed": evaluation.guaranteed,
+        "evaluated": evaluation.evaluated,
+        "open": evaluation.open if evaluation.class_count else 0,
+        "not_finite": evaluation.not_finite,
+        "levels": [level_record(level) for level in evaluation.levels],
+        "bytes_read": evaluation.bytes_read,
+        "bytes_whole": evaluation.bytes_whole,
+        "raw_read": evaluation.raw_read,
+        "raw_whole": evaluation.raw_whole,
+        "seconds": Number(round(evaluation.seconds, 6)),
+        "confusion": _confusion_record(evaluation),
     }
 
 
-def _table(found: Evaluated, output: Output) -> Table:
+def _table(evaluated: Evaluated, output: Output) -> Table:
     """A row for each version; a column for each figure that any of them has."""
-    names = list(dict.fromkeys(n for each in found.results for n in (*each.metrics, *each.between)))
-    progressive = any(each.levels for each in found.results)
+    names = list(
+        dict.fromkeys(n for each in evaluated.results for n in (*each.metrics, *each.between))
+    )
+    progressive = any(each.levels for each in evaluated.results)
     columns: list[Column | str] = [Column("version", fixed=True), "id", "rows"]
     columns += [Column(name, fixed=True) for name in names]
     counts = ["proved", "full", "open"] if progressive else []
     columns += ["mode", "reference", *counts, "read", "of"]
     rows: list[list[Cell]] = []
-    for each in found.results:
+    for each in evaluated.results:
         row: list[Cell] = [Text(each.version, "bold"), Id(each.id), Count(each.rows)]
         for name in names:
             low_high = each.between.get(name)
@@ -118,7 +120,7 @@ def _table(found: Evaluated, output: Output) -> Table:
         if progressive:
             row += [Count(each.guaranteed), Count(each.evaluated), Count(each.open)]
         rows.append([*row, Bytes(each.bytes_read), Bytes(each.bytes_whole)])
-    alike = {each.mode for each in found.results}
+    alike = {each.mode for each in evaluated.results}
     if output.terminal and (not progressive or alike == {"progressive"}):
         hidden = {"mode"}  # all are alike, or say how many rows are proved
         if not progressive:  # all is read
@@ -127,37 +129,37 @@ def _table(found: Evaluated, output: Output) -> Table:
     return Table(columns, rows)
 
 
-def _levels(found: Evaluation, output: Output) -> Table:
+def _levels(evaluation: Evaluation, output: Output) -> Table:
     """What was read after each level, and how many rows had their label then."""
     columns: list[Column | str] = ["level", "read", "% of bytes", "determined", "% of rows", "open"]
     if not output.terminal:
         columns.append("bits")
     rows: list[list[Cell]] = []
-    for number, level in enumerate(found.levels, 1):
+    for number, level in enumerate(evaluation.levels, 1):
         row: list[Cell] = [number, Bytes(level.bytes_read)]
-        row += [percent(level.bytes_read, found.bytes_whole), Count(level.determined)]
-        row += [percent(level.determined, found.rows), Count(level.open)]
+        row += [percent(level.bytes_read, evaluation.bytes_whole), Count(level.determined)]
+        row += [percent(level.determined, evaluation.rows), Count(level.open)]
         if not output.terminal:
             row.append(Items([f"{name}={bits}" for name, bits in level.bits.items()]))
         rows.append(row)
     return Table(columns, rows)
 
 
-def _class(found: Evaluation, at: int) -> str:
-    named = found.classes
-    return named[at] if named is not None and at < len(named) else str(at)
+def _class(evaluation: Evaluation, index: int) -> str:
+    names = evaluation.classes
+    return names[index] if names is not None and index < len(names) else str(index)
 
 
-def _confusion(found: Evaluation, held: Confusion, output: Output) -> Iterator[Block]:
+def _confusion(evaluation: Evaluation, held: Confusion, output: Output) -> Iterator[Block]:
     """All of it where it fits; else, and in pipes, what was taken for what and how often."""
     count = len(held.counts)
     if output.terminal and count <= _WIDE:
         columns: list[Column | str] = [Column("class", fixed=True)]
-        columns += [Column(_class(found, at), f"label_{at}") for at in range(count)]
+        columns += [Column(_class(evaluation, at), f"label_{at}") for at in range(count)]
         columns += ["none"] if held.open.any() else []
         rows: list[list[Cell]] = []
         for at in range(count):
-            row: list[Cell] = [_class(found, at)]
+            row: list[Cell] = [_class(evaluation, at)]
             row += [
                 Text(str(int(n)), "bold" if at == to else "red") if n else Text("·", "dim")
                 for to, n in enumerate(held.counts[at])
@@ -173,16 +175,19 @@ def _confusion(found: Evaluation, held: Confusion, output: Output) -> Iterator[B
         pairs = pairs[:_WORST]
     yield Table(
         ["class", "label", "rows"],
-        [[_class(found, a), _class(found, b), Count(int(held.counts[a, b]))] for a, b in pairs],
+        [
+            [_class(evaluation, a), _class(evaluation, b), Count(int(held.counts[a, b]))]
+            for a, b in pairs
+        ],
     )
 
 
-def _confusion_record(found: Evaluation) -> dict[str, Any] | None:
-    if found.confusion is None:
+def _confusion_record(evaluation: Evaluation) -> dict[str, Any] | None:
+    if evaluation.confusion is None:
         return None
-    count = len(found.confusion.counts)
+    count = len(evaluation.confusion.counts)
     return {
-        "classes": [_class(found, at) for at in range(count)],
-        "counts": found.confusion.counts.tolist(),
-        "open": found.confusion.open.tolist(),
+        "classes": [_class(evaluation, at) for at in range(count)],
+        "counts": evaluation.confusion.counts.tolist(),
+        "open": evaluation.confusion.open.tolist(),
     }

@@ -24,41 +24,41 @@ def remarks(
         output.warn(warning)
 
 
-def checkpoints(output: Output, made: Imported) -> None:
+def checkpoints(output: Output, imported: Imported) -> None:
     """The one version."""
-    if not made.new:
-        output.message(f"nothing new: {made.label} has this very content")
+    if not imported.new:
+        output.message(f"nothing new: {imported.label} has this very content")
     version = {
-        "id": made.id,
-        "name": made.name,
-        "number": made.number,
-        "new": made.new,
-        "steps": made.steps,
-        "raw": made.raw,
-        "stored": made.stored,
-        "seconds": made.seconds,
+        "id": imported.id,
+        "name": imported.name,
+        "number": imported.number,
+        "new": imported.new,
+        "steps": imported.steps,
+        "raw": imported.raw,
+        "stored": imported.stored,
+        "seconds": imported.seconds,
     }
-    label, count = Text(made.label, "bold"), len(made.steps)
+    label, count = Text(imported.label, "bold"), len(imported.steps)
     if output.terminal:
         held = f"{count} snapshot{'' if count == 1 else 's'}"
-        sizes = f"{human_bytes(made.raw)} -> {human_bytes(made.stored)}"
-        line = Line(label, Id(made.id), held, *([sizes] if made.new else []))
+        sizes = f"{human_bytes(imported.raw)} -> {human_bytes(imported.stored)}"
+        line = Line(label, Id(imported.id), held, *([sizes] if imported.new else []))
     else:
-        line = Line(label, Id(made.id), count, Bytes(made.raw), Bytes(made.stored))
-    document = {"versions": [version], "series": [], "skipped": _skipped(made.skipped)}
-    output.emit("import", document, line, ids=[made.id])
+        line = Line(label, Id(imported.id), count, Bytes(imported.raw), Bytes(imported.stored))
+    document = {"versions": [version], "series": [], "skipped": _skipped(imported.skipped)}
+    output.emit("import", document, line, ids=[imported.id])
 
 
 def _skipped(skipped: list[tuple[str, str]]) -> list[dict[str, str]]:
     return [{"path": path, "why": why} for path, why in skipped]
 
 
-def runs(output: Output, found: Runs) -> None:
+def runs(output: Output, runs: Runs) -> None:
     """A row for each new version; the document has those of earlier imports, too."""
-    new = [made for made in found.versions if made.new]
-    if len(new) < len(found.versions):
-        count = len(found.versions) - len(new)
-        before = dict.fromkeys(made.label for made in found.versions if not made.new)
+    new = [made for made in runs.versions if made.new]
+    if len(new) < len(runs.versions):
+        count = len(runs.versions) - len(new)
+        before = dict.fromkeys(made.label for made in runs.versions if not made.new)
         shown = ", ".join(list(before)[:_MOST_LABELS]) + (", .." if count > _MOST_LABELS else "")
         were = " was" if count == 1 else "s were"
         output.message(f"{count} run{were} imported before: {shown}")
@@ -82,17 +82,17 @@ def runs(output: Output, found: Runs) -> None:
             "run": made.run,
             "title": made.title,
         }
-        for made in found.versions
+        for made in runs.versions
     ]
     document = {
         "versions": versions,
         "series": [
             {"version": made.id, "tag": tag, "points": points}
-            for made in found.versions
+            for made in runs.versions
             for tag, points in made.series
         ],
-        "skipped": _skipped(found.skipped),
-        "stored": found.stored,
-        "seconds": found.seconds,
+        "skipped": _skipped(runs.skipped),
+        "stored": runs.stored,
+        "seconds": runs.seconds,
     }
     output.emit("import", document, table, ids=[made.id for made in new])

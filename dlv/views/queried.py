@@ -33,11 +33,11 @@ TOGETHER = 256  # rows whose versions are looked up at once
 class Rows:
     """The rows of a query with what is to be said of the versions in them."""
 
-    def __init__(self, found: Found, db: Database) -> None:
-        self.told = found.columns
-        self.titles = _unique([column.title for column in found.columns])
-        self.rows = found.rows
-        self.model = found.model
+    def __init__(self, results: Found, db: Database) -> None:
+        self.result_columns = results.columns
+        self.titles = _unique([column.title for column in results.columns])
+        self.rows = results.rows
+        self.model = results.model
         self.db = db
         self.count = 0  # of the rows that were read
         self._known: dict[str, Version] = {}
@@ -46,7 +46,7 @@ class Rows:
     def columns(self) -> list[dict[str, str]]:
         return [
             {"name": title, "kind": column.kind}
-            for title, column in zip(self.titles, self.told, strict=True)
+            for title, column in zip(self.titles, self.result_columns, strict=True)
         ]
 
     def table(self) -> Table:
@@ -72,7 +72,7 @@ class Rows:
 
     def ids(self) -> Iterator[str]:
         """The id of the first version in each row, or what stands first if there is none."""
-        places = [i for i, column in enumerate(self.told) if column.kind == "version"]
+        places = [i for i, column in enumerate(self.result_columns) if column.kind == "version"]
         place = places[0] if places else 0
         for row in self._read():
             value = row[place]
@@ -107,7 +107,7 @@ class Rows:
         return self._known[key].parents
 
     def _alone(self) -> bool:
-        return [column.kind for column in self.told] == ["version"]
+        return [column.kind for column in self.result_columns] == ["version"]
 
     def _headings(self, alone: bool) -> list[Column]:
         if alone:
@@ -120,7 +120,7 @@ class Rows:
             ]
         return [
             Column(title, title, fixed=column.kind in ("version", "time"))
-            for title, column in zip(self.titles, self.told, strict=True)
+            for title, column in zip(self.titles, self.result_columns, strict=True)
         ]
 
     def _alone_cells(self, row: Row) -> list[Cell]:
@@ -137,7 +137,10 @@ class Rows:
         ]
 
     def _cells(self, row: Row) -> list[Cell]:
-        return [self._cell(value, column) for value, column in zip(row, self.told, strict=True)]
+        return [
+            self._cell(value, column)
+            for value, column in zip(row, self.result_columns, strict=True)
+        ]
 
     def _cell(self, value: Any, column: Told) -> Cell:
         if isinstance(value, VersionCell):
@@ -265,10 +268,10 @@ class Shown:
 
 
 class ShownRows(Shown):
-    def __init__(self, found: Any, repository: Repository) -> None:
-        self.found = found
-        self.warnings = found.warnings
-        self.rows = Rows(found, repository.database)
+    def __init__(self, results: Any, repository: Repository) -> None:
+        self.results = results
+        self.warnings = results.warnings
+        self.rows = Rows(results, repository.database)
 
     @property
     def count(self) -> int:  # type: ignore[override]
@@ -292,28 +295,28 @@ class ShownRows(Shown):
 
     def messages(self) -> Iterator[str]:
         if not self.count:
-            yield from nothing(self.found.reasons, self.rows.db)
+            yield from nothing(self.results.reasons, self.rows.db)
 
 
 class ShownNetworks(Shown):
-    def __init__(self, found: Networks, repository: Repository, screen: Screen | None) -> None:
+    def __init__(self, networks: Networks, repository: Repository, screen: Screen | None) -> None:
         import dlv.views.derived as derived
 
-        self.found = found
+        self.networks = networks
         self.repository = repository
         self.screen = screen
-        self.warnings = [*found.warnings, *derived.left_out(found)]
-        self.count = len(found.models)
+        self.warnings = [*networks.warnings, *derived.left_out(networks)]
+        self.count = len(networks.models)
 
     def document(self) -> dict[str, Any]:
         import dlv.views.derived as derived
 
-        return {"kind": "networks", **derived.networks_document(self.found)}
+        return {"kind": "networks", **derived.networks_document(self.networks)}
 
     def blocks(self) -> Iterator[Block]:
         import dlv.views.derived as derived
 
-        return derived.networks_blocks(self.found, self.repository, self.screen)
+        return derived.networks_blocks(self.networks, self.repository, self.screen)
 
     def records(self) -> Iterator[Any]:
         yield from self.document()["networks"]
@@ -321,43 +324,45 @@ class ShownNetworks(Shown):
     def csv(self) -> Iterator[str]:
         import dlv.views.derived as derived
 
-        yield from derived.networks_table(self.found).csv()
+        yield from derived.networks_table(self.networks).csv()
 
     def ids(self) -> Iterator[str]:
         """Of the versions that the networks became, else of the networks."""
         import dlv.repository.revisions as revisions
 
         db = self.repository.database
-        for model in self.found.models:
+        for model in self.networks.models:
             made = model.committed
             yield model.id if made is None else revisions.version(db, made).id
 
     def messages(self) -> Iterator[str]:
         import dlv.views.derived as derived
 
-        if (text := derived.skipped(self.found)) is not None:
+        if (text := derived.skipped(self.networks)) is not None:
             yield text
-        waiting = self.found.into is not None and not any(m.committed for m in self.found.models)
+        waiting = self.networks.into is not None and not any(
+            m.committed for m in self.networks.models
+        )
         if waiting and self.count:
-            yield f"not committed as {self.found.into}: only tried"
+            yield f"not committed as {self.networks.into}: only tried"
 
 
 class ShownTrials(Shown):
-    def __init__(self, found: Trials, repository: Repository) -> None:
-        self.found = found
+    def __init__(self, trials: Trials, repository: Repository) -> None:
+        self.trials = trials
         self.repository = repository
-        self.warnings = found.warnings
-        self.count = len(found.trials)
+        self.warnings = trials.warnings
+        self.count = len(trials.trials)
 
     def document(self) -> dict[str, Any]:
         import dlv.views.trials as ranked
 
-        return {"kind": "trials", **ranked.trials_document(self.found)}
+        return {"kind": "trials", **ranked.trials_document(self.trials)}
 
     def blocks(self) -> Iterator[Block]:
         import dlv.views.trials as ranked
 
-        yield ranked.trials_table(self.found)
+        yield ranked.trials_table(self.trials)
 
     def records(self) -> Iterator[Any]:
         yield from self.document()["trials"]
@@ -367,42 +372,42 @@ class ShownTrials(Shown):
         import dlv.repository.revisions as revisions
 
         db = self.repository.database
-        for trial in self.found.trials:
+        for trial in self.trials.trials:
             made = trial.committed
             yield trial.id if made is None else revisions.version(db, made).id
 
     def messages(self) -> Iterator[str]:
         import dlv.views.trials as ranked
 
-        return ranked.trials_messages(self.found)
+        return ranked.trials_messages(self.trials)
 
 
 class ShownDefinition(Shown):
-    def __init__(self, found: Defined) -> None:
-        self.found = found
+    def __init__(self, defined: Defined) -> None:
+        self.defined = defined
 
     def document(self) -> dict[str, Any]:
-        told = self.found
+        told = self.defined
         return {"kind": "defined", "name": told.name, "text": told.text, "replaced": told.replaced}
 
     def blocks(self) -> Iterator[Block]:
-        done = "put in place of the old one" if self.found.replaced else "saved"
-        yield Line(Text(self.found.name, "bold"), done)
+        done = "put in place of the old one" if self.defined.replaced else "saved"
+        yield Line(Text(self.defined.name, "bold"), done)
 
     def csv(self) -> Iterator[str]:
         return iter(())
 
 
 class ShownPlan(Shown):
-    def __init__(self, found: Explained) -> None:
-        self.found = found
-        self.warnings = found.warnings
+    def __init__(self, explained: Explained) -> None:
+        self.explained = explained
+        self.warnings = explained.warnings
 
     def document(self) -> dict[str, Any]:
-        return {"kind": "plan", "plan": dict(self.found.document)}
+        return {"kind": "plan", "plan": dict(self.explained.document)}
 
     def blocks(self) -> Iterator[Block]:
-        yield Verbatim(list(self.found.lines))
+        yield Verbatim(list(self.explained.lines))
 
 
 def shown(outcome: Outcome, repository: Repository, screen: Screen | None) -> Shown:
@@ -424,11 +429,11 @@ def screen_of(terminal: bool, width: int, boxes: bool) -> Screen | None:
     return Screen(width, not boxes)
 
 
-def saved(found: Sequence[SavedQuery]) -> tuple[dict[str, Any], Table]:
+def saved(queries: Sequence[SavedQuery]) -> tuple[dict[str, Any], Table]:
     """Saved queries: as a document and as a table."""
     rows: list[list[Cell]] = [
-        [Text(q.name, "bold"), Time(q.created), " ".join(q.text.split())] for q in found
+        [Text(q.name, "bold"), Time(q.created), " ".join(q.text.split())] for q in queries
     ]
-    records = [{"name": q.name, "text": q.text, "created": q.created} for q in found]
+    records = [{"name": q.name, "text": q.text, "created": q.created} for q in queries]
     columns = [Column("name", fixed=True), Column("age", "created"), Column("text", least=20)]
     return {"kind": "saved", "queries": records}, Table(columns, rows)

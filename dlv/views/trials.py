@@ -116,14 +116,14 @@ def standing(progress: Progress) -> dict[str, Any]:
     }
 
 
-def _course(each: Course) -> dict[str, Any]:
+def _course(course: Course) -> dict[str, Any]:
     return {
-        "trial": each.trial.trial,
-        "ordinal": each.trial.ordinal,
-        "model": each.trial.label,
-        "varied": dict(each.trial.varied),
-        "step": each.trial.step,
-        "value": each.value,
+        "trial": course.trial.trial,
+        "ordinal": course.trial.ordinal,
+        "model": course.trial.label,
+        "varied": dict(course.trial.varied),
+        "step": course.trial.step,
+        "value": course.value,
     }
 
 
@@ -134,7 +134,7 @@ def moment(seconds: float) -> str:
     return timestamp(datetime.datetime.fromtimestamp(seconds, datetime.UTC))
 
 
-def runs(found: Sequence[RunView]) -> tuple[dict[str, Any], Table]:
+def runs(runs: Sequence[RunView]) -> tuple[dict[str, Any], Table]:
     """The newest first."""
     columns = [
         Column("run", "id", fixed=True),
@@ -144,7 +144,7 @@ def runs(found: Sequence[RunView]) -> tuple[dict[str, Any], Table]:
         Column("begun", "created", fixed=True),
         Column("query"),
     ]
-    ordered = list(reversed(found))
+    ordered = list(reversed(runs))
     rows: list[list[Cell]] = [
         [
             Id(run.id),
@@ -246,22 +246,22 @@ def _heading(run: RunView) -> Iterator[Block]:
 
 
 def one_trial(
-    each: TrialView,
+    trial: TrialView,
     curves: Mapping[str, Sequence[tuple[int, float]]],
     folder: Path,
     sparkline: Sparkline | None,
 ) -> tuple[dict[str, Any], list[Block]]:
     """Everything about a trial: its settings, what it logged, what went wrong."""
-    state = group(each)
+    state = group(trial)
     fields: dict[str, Cell] = {
-        "trial": Id(each.trial),
-        "number": each.ordinal,
-        "model": each.label,
-        "varied": assignments(each.varied),
+        "trial": Id(trial.trial),
+        "number": trial.ordinal,
+        "model": trial.label,
+        "varied": assignments(trial.varied),
         "state": Text(WORDS.get(state, state), STYLES.get(state, "")),
-        "why": each.why or None,
-        "step": f"{each.step:,} of {each.steps:,}",
-        "time": span(each.seconds),
+        "why": trial.why or None,
+        "step": f"{trial.step:,} of {trial.steps:,}",
+        "time": span(trial.seconds),
         "folder": str(folder),
     }
     drawn = [] if sparkline is None else ["course"]
@@ -273,38 +273,38 @@ def one_trial(
     blocks: list[Block] = [Fields({k: v for k, v in fields.items() if v not in (None, "")})]
     if rows:
         blocks += ["", Table(["metric", "logs", "last", *drawn], rows)]
-    if each.error:
-        blocks += ["", each.error]
-    return {"trial": {**trial_record(each, curves), "folder": str(folder)}}, blocks
+    if trial.error:
+        blocks += ["", trial.error]
+    return {"trial": {**trial_record(trial, curves), "folder": str(folder)}}, blocks
 
 
-def _why(each: TrialView) -> str | None:
+def _why(trial: TrialView) -> str | None:
     """For a failure the last line of what was said; the rest is in JSON and in output.txt."""
-    text = each.why or (f"not reproducible: {each.unlike}" if each.unlike else "")
+    text = trial.why or (f"not reproducible: {trial.unlike}" if trial.unlike else "")
     return text or None
 
 
 def trial_record(
-    each: TrialView, curves: Mapping[str, Sequence[tuple[int, float]]]
+    trial: TrialView, curves: Mapping[str, Sequence[tuple[int, float]]]
 ) -> dict[str, Any]:
     return {
-        "rank": each.rank,
-        "id": each.trial,
-        "ordinal": each.ordinal,
-        "model": each.label,
-        "network": each.network,
-        "varied": dict(each.varied),
-        "config": dict(each.config),
-        "state": each.state,
-        "verdict": each.verdict,
-        "why": each.why or None,
-        "error": each.error,
-        "step": each.step,
-        "steps": each.steps,
-        "last": dict(each.last),
-        "cut": dict(each.cut),
-        "seconds": each.seconds,
-        "not_reproducible": each.unlike,
+        "rank": trial.rank,
+        "id": trial.trial,
+        "ordinal": trial.ordinal,
+        "model": trial.label,
+        "network": trial.network,
+        "varied": dict(trial.varied),
+        "config": dict(trial.config),
+        "state": trial.state,
+        "verdict": trial.verdict,
+        "why": trial.why or None,
+        "error": trial.error,
+        "step": trial.step,
+        "steps": trial.steps,
+        "last": dict(trial.last),
+        "cut": dict(trial.cut),
+        "seconds": trial.seconds,
+        "not_reproducible": trial.unlike,
         "logs": {
             name: {"steps": [s for s, _ in points], "values": [v for _, v in points]}
             for name, points in curves.items()
@@ -319,22 +319,22 @@ MOST_COLUMNS = 4  # of what is varied; more stand in one
 PLANNED = "to do"
 
 
-def trials_document(found: Trials) -> dict[str, Any]:
+def trials_document(trials: Trials) -> dict[str, Any]:
     return {
-        "run": found.run,
-        "name": found.name,
-        "planned": found.planned,
-        "state": found.state,
-        "why": found.why or None,
-        "networks": found.networks,
-        "most_steps": found.most_steps,
-        "done_before": found.done,
-        "metric": found.metric,
-        "direction": found.direction,
-        "seconds": found.seconds,
-        "counts": dict(found.counts),
-        "into": found.into,
-        "trials": [ranked_record(trial) for trial in found.trials],
+        "run": trials.run,
+        "name": trials.name,
+        "planned": trials.planned,
+        "state": trials.state,
+        "why": trials.why or None,
+        "networks": trials.networks,
+        "most_steps": trials.most_steps,
+        "done_before": trials.done,
+        "metric": trials.metric,
+        "direction": trials.direction,
+        "seconds": trials.seconds,
+        "counts": dict(trials.counts),
+        "into": trials.into,
+        "trials": [ranked_record(trial) for trial in trials.trials],
     }
 
 
@@ -364,10 +364,10 @@ def ranked_record(trial: Trial) -> dict[str, Any]:
     }
 
 
-def trials_table(found: Trials) -> Table:
+def trials_table(ranked: Trials) -> Table:
     """A row for each trial; columns in which nothing stands are left out."""
-    trials = found.trials
-    metric = found.metric or _common(trials)
+    trials = ranked.trials
+    metric = ranked.metric or _common(trials)
     keys = list(dict.fromkeys(key for trial in trials for key in trial.varied))
     apart = len(keys) <= MOST_COLUMNS
     columns = [
@@ -422,24 +422,24 @@ def _number(value: float | None) -> Cell:
     return Number(value) if math.isfinite(value) else str(value)
 
 
-def trials_messages(found: Trials) -> Iterator[str]:
+def trials_messages(trials: Trials) -> Iterator[str]:
     """What is to be said behind the table."""
-    if found.planned:
+    if trials.planned:
         yield "nothing was trained: only tried"
         return
-    failed = found.counts.get("failed", 0)
+    failed = trials.counts.get("failed", 0)
     if failed:
-        yield f"{plural(failed, 'trial')} failed: dlv trials {found.run[:7]} shows why"
-    if found.state == "stopped" or found.why:
-        yield found.why or "stopped"
-    if found.into is not None:
-        made = [trial for trial in found.trials if trial.committed and not trial.before]
-        there = sum(trial.before for trial in found.trials)
+        yield f"{plural(failed, 'trial')} failed: dlv trials {trials.run[:7]} shows why"
+    if trials.state == "stopped" or trials.why:
+        yield trials.why or "stopped"
+    if trials.into is not None:
+        made = [trial for trial in trials.trials if trial.committed and not trial.before]
+        there = sum(trial.before for trial in trials.trials)
         if made:
-            yield f"{plural(len(made), 'version')} of {found.into} committed"
+            yield f"{plural(len(made), 'version')} of {trials.into} committed"
         elif there:
-            of = f"{plural(there, 'version')} of {found.into}"
+            of = f"{plural(there, 'version')} of {trials.into}"
             yield f"nothing new: {of} {'stands' if there == 1 else 'stand'} for what was kept"
         else:
-            yield f"nothing was kept, and no version of {found.into} committed"
-    yield f"dlv trials {found.run[:7]} shows all of it"
+            yield f"nothing was kept, and no version of {trials.into} committed"
+    yield f"dlv trials {trials.run[:7]} shows all of it"

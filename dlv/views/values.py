@@ -66,12 +66,12 @@ def setting(value: Any) -> Cell:
     return json.dumps(value, ensure_ascii=False)
 
 
-def attribute(what: str, value: Any) -> str:
+def attribute(name: str, value: Any) -> str:
     """An attribute of a layer, as short as it stands in the layer's own line."""
     several = isinstance(value, (list, tuple))
-    if what == "output" or (what in ("kernel", "shape", "size") and several):
+    if name == "output" or (name in ("kernel", "shape", "size") and several):
         return shape(value)
-    if what in ("inputs", "outputs", "shares", "tensors") and several:
+    if name in ("inputs", "outputs", "shares", "tensors") and several:
         return ", ".join(_input(item) for item in value) or "none"
     return _nested(value)
 
@@ -107,8 +107,8 @@ def percent(part: int, whole: int) -> Number | None:
     return Number(value, digits)
 
 
-def plural(count: int, one: str, many: str = "") -> str:
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+def plural(count: int, singular: str, plural_form: str = "") -> str:
+    return f"{count:,} {singular if count == 1 else plural_form or singular + 's'}"
 
 
 # Values that are known only between bounds
@@ -122,29 +122,29 @@ def count_cell(held: Counts) -> Cell:
     return Count(held.low) if held.low == held.high else Range(held.low, held.high)
 
 
-def bounded_statistics(found: StatisticsBounds) -> dict[str, Cell]:
+def bounded_statistics(bounds: StatisticsBounds) -> dict[str, Cell]:
     """Figures of a matrix, all of whose elements are finite."""
-    names = {"min": found.min, "max": found.max, "mean": found.mean, "std": found.std}
+    names = {"min": bounds.min, "max": bounds.max, "mean": bounds.mean, "std": bounds.std}
     return {
-        "elements": Count(found.elements),
+        "elements": Count(bounds.elements),
         **{name: interval_cell(held) for name, held in names.items()},
-        "L2": interval_cell(found.l2),
-        "zeros": count_cell(found.zeros),
+        "L2": interval_cell(bounds.l2),
+        "zeros": count_cell(bounds.zeros),
         "NaN": Count(0),
         "infinite": Count(0),
     }
 
 
-def bounded_difference(found: DifferenceBounds) -> dict[str, Cell]:
+def bounded_difference(bounds: DifferenceBounds) -> dict[str, Cell]:
     """Figures of a difference, with the share of what changed."""
-    shares = [percent(n, found.elements) for n in (found.changed.low, found.changed.high)]
+    shares = [percent(n, bounds.elements) for n in (bounds.changed.low, bounds.changed.high)]
     ends = [0.0 if share is None else share.value for share in shares]
     return {
-        "l2": interval_cell(found.l2),
-        "relative": interval_cell(found.relative_l2),
-        "max_abs": interval_cell(found.max_abs),
+        "l2": interval_cell(bounds.l2),
+        "relative": interval_cell(bounds.relative_l2),
+        "max_abs": interval_cell(bounds.max_abs),
         "changed": Range(ends[0], ends[1], 3),
-        "nonfinite": found.nonfinite,
+        "nonfinite": bounds.nonfinite,
     }
 
 

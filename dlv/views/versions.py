@@ -160,9 +160,9 @@ def _metrics(summaries: list[Summary]) -> Table:
     )
 
 
-def stored_matrix(found: ShownMatrix) -> dict[str, Cell]:
+def stored_matrix(matrix: ShownMatrix) -> dict[str, Cell]:
     """How a matrix is stored."""
-    held, links = found.matrix, found.chain
+    held, links = matrix.matrix, matrix.chain
     return {
         "matrix": Text(held.name, "bold"),
         "hash": Id(held.hash),
@@ -173,7 +173,7 @@ def stored_matrix(found: ShownMatrix) -> dict[str, Cell]:
         "base": Id(links[1].matrix) if len(links) > 1 else None,
         "depth": len(links) - 1,
         "size": None if held.nbytes is None else Bytes(held.nbytes),
-        "stored": Bytes(found.stored),
+        "stored": Bytes(matrix.stored),
     }
 
 
@@ -222,39 +222,48 @@ def shown_document(shown: Shown) -> dict[str, Any]:
 
 
 def committed(
-    made: Committed, saved: int | None, bounds: str | None = None, *, terminal: bool
+    committed: Committed, saved: int | None, bounds: str | None = None, *, terminal: bool
 ) -> tuple[dict[str, Any], Line]:
     """JSON and the one line; `saved` are bytes of packs that storing it anew has freed,
     `bounds` names the record made for it.
     """
     document = {
-        "id": made.id,
-        "name": made.name,
-        "number": made.number,
-        "parents": list(made.parents),
-        "raw": made.raw,
-        "stored": made.stored,
-        "new": made.new,
-        "reused": made.reused,
-        "snapshots": made.snapshots,
-        "seconds": made.seconds,
-        "scheme": made.scheme,
-        "rounded": made.rounded,
+        "id": committed.id,
+        "name": committed.name,
+        "number": committed.number,
+        "parents": list(committed.parents),
+        "raw": committed.raw,
+        "stored": committed.stored,
+        "new": committed.new,
+        "reused": committed.reused,
+        "snapshots": committed.snapshots,
+        "seconds": committed.seconds,
+        "scheme": committed.scheme,
+        "rounded": committed.rounded,
         "saved": saved,
         "bounds": bounds,
     }
-    label = Text(f"{made.name}@{made.number}", "bold")
+    label = Text(f"{committed.name}@{committed.number}", "bold")
     if not terminal:
         line = Line(
-            label, Id(made.id), made.matrices, made.new, Bytes(made.raw), Bytes(made.stored)
+            label,
+            Id(committed.id),
+            committed.matrices,
+            committed.new,
+            Bytes(committed.raw),
+            Bytes(committed.stored),
         )
     else:
-        noun = "matrix" if made.matrices == 1 else "matrices"
-        held = f"{made.matrices} {noun} ({made.new} new)" if made.matrices else "no weights"
-        sizes = f"{human_bytes(made.raw)} -> {human_bytes(made.stored)}"
-        line = Line(label, Id(made.id), held, sizes if made.raw else "weights as before")
-        if not made.matrices:
-            line = Line(label, Id(made.id), held)
+        noun = "matrix" if committed.matrices == 1 else "matrices"
+        held = (
+            f"{committed.matrices} {noun} ({committed.new} new)"
+            if committed.matrices
+            else "no weights"
+        )
+        sizes = f"{human_bytes(committed.raw)} -> {human_bytes(committed.stored)}"
+        line = Line(label, Id(committed.id), held, sizes if committed.raw else "weights as before")
+        if not committed.matrices:
+            line = Line(label, Id(committed.id), held)
         if saved:
             return document, Line(*line.cells, f"{human_bytes(saved)} saved")
     return document, line

@@ -289,7 +289,7 @@ def stored_series(store: Objects, digest: str, restarts: str = "marked") -> Scal
     """A stored metric series with all points that this policy of restarts does not hide."""
     import dlv.events.formats.series as curves
 
-    return curves.decode(
+    return curves.decode_scalars(
         bytes(store.object("series", digest)),
         lambda kind, name: bytes(store.object(kind, name)),
         restarts,
@@ -298,14 +298,12 @@ def stored_series(store: Objects, digest: str, restarts: str = "marked") -> Scal
 
 def stored_summary(store: Objects, digest: str) -> Summary | None:
     """A stored series in figures; None of one that holds no numbers."""
-    import dlv.events.formats.heads as heads
-
-    head = bytes(store.object("series", digest))
-    if heads.decode(head).data_class != heads.SCALARS:
-        return None
     import dlv.events.formats.series as curves
 
-    return summary_of(curves.decode(head, lambda *name: bytes(store.object(*name))), digest)
+    head = bytes(store.object("series", digest))
+    if curves.decode_head(head).data_class != curves.SCALARS:
+        return None
+    return summary_of(curves.decode_scalars(head, lambda *name: bytes(store.object(*name))), digest)
 
 
 def summary_of(scalars: Scalars, digest: str) -> Summary:

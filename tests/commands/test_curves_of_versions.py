@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 import dlv.api as api
 from dlv.errors import Damaged
-from dlv.events.formats import heads
+from dlv.events.formats import series as frozen_series
 from tests import event_bytes as logs
 
 Dlv = Callable[..., Any]
@@ -95,15 +95,15 @@ def test_a_description_names_what_has_no_figures(
     assert "also logged" in dlv("desc", "net@1", tty=True).stdout
     assert dlv("desc", "net@1").stdout.count("images\t1\n") == 1
 
-    real = heads.decode
+    real = frozen_series.decode_head
 
-    def damaged(data: bytes) -> heads.Head:
+    def damaged(data: bytes) -> frozen_series.Head:
         head = real(data)
         if head.plugin != "scalars":
             raise Damaged("it is damaged")
         return head
 
-    monkeypatch.setattr(heads, "decode", damaged)
+    monkeypatch.setattr(frozen_series, "decode_head", damaged)
     found = dlv("desc", "net@1", json=True).document
     assert [each["points"] for each in found["logged"]] == [None, None]
     assert dlv("desc", "net@1", tty=True).stdout.count("unreadable") == 2

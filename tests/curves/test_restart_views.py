@@ -23,7 +23,7 @@ import dlv.versions.commit as committing
 from dlv.curves.restart_views import RestartView, advice, under
 from dlv.curves.store import LIVE, CurveStore
 from dlv.errors import UsageError
-from dlv.events.formats import heads
+from dlv.events.formats import series as frozen_series
 from dlv.events.provider.provider import Provider
 from dlv.events.provider.sampling import Choice
 from dlv.events.provider.store import SeriesRow
@@ -270,7 +270,10 @@ def test_the_rows_that_only_help_to_see_are_not_frozen(repository: Repository) -
     assert kinds == {"marked", "preempt", "repeat"}
     manifest = repository.manifest(versions.all_versions(repository.database)[0].id)
     with closing(MatrixStore.of(repository)) as objects:
-        found = [heads.decode(bytes(objects.object("series", s.hash))) for s in manifest.series]
+        found = [
+            frozen_series.decode_head(bytes(objects.object("series", s.hash)))
+            for s in manifest.series
+        ]
     assert [[policy for policy, _, _ in head.purges] for head in found] == [["marked"], []]
 
 

@@ -18,7 +18,7 @@ import dlv.curves.frozen as frozen_curves
 from dlv.canonical import hash_bytes
 from dlv.curves.store import LIVE, CurveStore, curves_of
 from dlv.curves.writer import Batch, RunWriter, keep_preview
-from dlv.events.formats import heads, payloads
+from dlv.events.formats import series as frozen_series
 from dlv.events.logs.points import BlobPoint, Hide, Item, Metadata, ScalarPoints, TensorPoint
 from dlv.events.provider.downsample import SAMPLE, sampled
 from dlv.events.provider.store import Columns, Store
@@ -50,7 +50,7 @@ WRITING = st.lists(
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (curves, curve_writing):
         monkeypatch.setattr(module, "CHUNK", 8)
-    for module in (frozen_curves, heads, payloads):
+    for module in (frozen_curves, frozen_series):
         monkeypatch.setattr(module, "BLOCK", 8)
 
 
@@ -181,7 +181,7 @@ def test_frozen_and_thawed(store: CurveStore, steps: list[tuple[str, Any]]) -> N
     assert summary is not None
     np.testing.assert_equal(_unsigned(summary), _unsigned(wanted))
     again = Writing(store, "again")
-    for item in frozen_curves.thaw(heads.decode(objects["series", digest]), objects):
+    for item in frozen_curves.thaw(frozen_series.decode_head(objects["series", digest]), objects):
         again.add(item)
     again.flush()
     assert rows(store.scalars(again.key())) == packed(live)
@@ -263,7 +263,9 @@ def test_they_are_frozen_and_thawed_too(store: CurveStore) -> None:
         (row,) = store.series(writing.experiment, runs=["r"], tags=[tag])
         digest, summary = frozen_curves.freeze(store, row, "", objects.add)
         assert summary is None
-        again.add(*frozen_curves.thaw(heads.decode(objects["series", digest]), objects))
+        again.add(
+            *frozen_curves.thaw(frozen_series.decode_head(objects["series", digest]), objects)
+        )
     again.flush()
 
     def content(of: Writing) -> list[Any]:

@@ -87,7 +87,7 @@ def _folder() -> Path:
 
 def _series(data: bytes) -> object:
     points = (GOLDEN / "series/1/points.bin").read_bytes()
-    return series.decode(data, lambda *_: points)
+    return series.decode_scalars(data, lambda *_: points)
 
 
 def _footer(data: bytes) -> object:

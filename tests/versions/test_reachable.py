@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dlv.events.formats.series import Scalars, encode
+from dlv.events.formats.series import Scalars, encode_scalars
 from dlv.objects.manifest import (
     Constant,
     Container,
@@ -24,7 +24,7 @@ def test_everything_that_a_manifest_names() -> None:
         objects[name] = data
         return name
 
-    head = encode(Scalars("", "loss", range(5000), [0.0] * 5000, [1.0] * 5000), add)
+    head = encode_scalars(Scalars("", "loss", range(5000), [0.0] * 5000, [1.0] * 5000), add)
     constant: Constant = {"name": "c", "dtype": "float32", "shape": [1], "hash": "d" * 64}
     containers = [Container("p", "npz", 1, None, skeleton, ()) for skeleton in SKELETONS]
     manifest = Manifest(

@@ -8,7 +8,7 @@ import pytest
 
 from dlv.canonical import dumps, hash_bytes
 from dlv.errors import Damaged, DlvError
-from dlv.events.formats.series import Scalars, encode
+from dlv.events.formats.series import Scalars, encode_scalars
 from dlv.network.graph import Input, Network, Node
 from dlv.network.vocabulary import complete
 from dlv.pas.footer import Encoding
@@ -59,7 +59,7 @@ def test_series_and_their_summaries() -> None:
     scalars = Scalars(
         "run", "loss", range(5000), [0.0] * 5000, [*map(float, range(4999)), math.nan]
     )
-    digest = encode(scalars, objects.add)
+    digest = encode_scalars(scalars, objects.add)
     found = stored_series(objects, digest)
     assert (found.run, found.tag, len(found)) == ("run", "loss", 5000)
     summary = summary_of(found, digest)

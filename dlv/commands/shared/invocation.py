@@ -35,20 +35,20 @@ class Invocation:
     """Handed to every command as its first argument."""
 
     def __init__(
-        self, given: Mapping[str, Any], environ: Mapping[str, str], *, strict: bool = True
+        self, options: Mapping[str, Any], environ: Mapping[str, str], *, strict: bool = True
     ) -> None:
         import dlv.canonical as canonical
 
         self.environ = environ
-        self.directory = Path(given.get("directory") or ".")
-        self.json = bool(given.get("json"))
-        self.quiet = bool(given.get("quiet"))
-        self.verbose = bool(given.get("verbose"))
-        self.debug = bool(given.get("debug"))
-        self.pager = not given.get("no_pager")
-        self.colour: str | None = given.get("color")
-        self._jobs: int | None = given.get("jobs")
-        self._wait: float | str | None = given.get("wait")
+        self.directory = Path(options.get("directory") or ".")
+        self.json = bool(options.get("json"))
+        self.quiet = bool(options.get("quiet"))
+        self.verbose = bool(options.get("verbose"))
+        self.debug = bool(options.get("debug"))
+        self.pager = not options.get("no_pager")
+        self.colour: str | None = options.get("color")
+        self._jobs: int | None = options.get("jobs")
+        self._wait: float | str | None = options.get("wait")
         self.mending = self.rebuilding = self._config_read = False
         self._silent: config_module.Config | None = None
         # A fixed time for tests and for reproducible examples.
@@ -151,14 +151,18 @@ class Invocation:
             raise UnsafeInput("not confirmed", why="nothing was changed")
 
     @contextmanager
-    def progress(self, what: str, total: int | None = None, **how: bool) -> Iterator[Progress]:
+    def progress(
+        self, description: str, total: int | None = None, **how: bool
+    ) -> Iterator[Progress]:
         """A bar over bytes (or `rows`) on stderr; nothing unless a person is looking."""
         if not self.output.interactive:
             yield _Silent()
             return
         import dlv.terminal.screen as screen
 
-        with screen.progress(what, total, colour=self.output.colour(sys.stderr), **how) as bar:
+        with screen.progress(
+            description, total, colour=self.output.colour(sys.stderr), **how
+        ) as bar:
             yield bar
 
 

@@ -36,7 +36,7 @@ def request(call: Invocation, refs: tuple[str, ...], **given: Any) -> proposal.R
     )
 
 
-def after_commit(call: Invocation, made: str, parents: tuple[str, ...]) -> int | None:
+def after_commit(call: Invocation, version_id: str, parents: tuple[str, ...]) -> int | None:
     """A new version and its parents stored as small as they may be; the bytes that it saves.
 
     The version is there, whatever becomes of this.
@@ -44,7 +44,7 @@ def after_commit(call: Invocation, made: str, parents: tuple[str, ...]) -> int |
     try:
         import dlv.archiving.archive as archive
 
-        asked = request(call, (made, *parents), local=True)
+        asked = request(call, (version_id, *parents), local=True)
         outcome = archive.archive(call.repository, asked, progress=call.progress)
     except DlvError as error:
         why = f" ({error.why})" if error.why else ""
@@ -82,13 +82,13 @@ def tell_waiting(call: Invocation, packs: int) -> None:
         )
 
 
-def bounds_after_commit(call: Invocation, made: str, *, asked: bool) -> str | None:
+def bounds_after_commit(call: Invocation, version_id: str, *, requested: bool) -> str | None:
     """Bounds of a new version, if it is one that can have them: the record's hash.
 
-    `asked`: for this very version, so that it is worth a word if it cannot.
+    `requested`: the user wants them of this version, so a failure is worth a warning.
     """
     try:
-        outcome = make_bounds(call, (made,), lenient=not asked)
+        outcome = make_bounds(call, (version_id,), lenient=not requested)
     except DlvError as error:
         why = f" ({error.why})" if error.why else ""
         call.output.warn(f"the version is committed, but without bounds: {error.message}{why}")
@@ -96,9 +96,9 @@ def bounds_after_commit(call: Invocation, made: str, *, asked: bool) -> str | No
     return outcome.versions[0].record if outcome.versions else None
 
 
-def alone(name: str, given: dict[str, Any], *, why: str, others: str) -> None:
+def alone(name: str, options: dict[str, Any], *, why: str, others: str) -> None:
     """The option of that name goes with none of the others."""
     for other in others.split():
-        if given[other] not in (None, False, ()):
+        if options[other] not in (None, False, ()):
             words = other.replace("_", "-")
             raise UsageError(f"--{name} and --{words} exclude each other", why=why)

@@ -142,13 +142,13 @@ def unpack(data: bytes) -> Scalars:
 
 
 def _widened(
-    data: bytes, at: int, n: int, width: int, first: int, least: int
+    data: bytes, index: int, n: int, width: int, first: int, least: int
 ) -> NDArray[np.uint64]:
     column = np.empty(n, np.uint64)
     column[0] = first
     if width:
         rows = np.zeros((n - 1, 8), np.uint8)
-        rows[:, :width] = np.frombuffer(data, np.uint8, (n - 1) * width, at).reshape(-1, width)
+        rows[:, :width] = np.frombuffer(data, np.uint8, (n - 1) * width, index).reshape(-1, width)
         column[1:] = rows.reshape(-1).view("<u8")
     else:
         column[1:] = 0

@@ -91,22 +91,22 @@ class Values:
                 found.append(self._value(summary, a, b))
         return found
 
-    def _value(self, summary: bytes, at: int, end: int) -> Value:
+    def _value(self, summary: bytes, start: int, end: int) -> Value:
         known = self._known
-        short = end - at < _MOST_KNOWN
-        tag = known.get(summary[at : end - 4]) if short else None
+        short = end - start < _MOST_KNOWN
+        tag = known.get(summary[start : end - 4]) if short else None
         if tag is not None:
             return Value(tag, "", SIMPLE, _SINGLE.unpack_from(summary, end - 4)[0])
-        value = _value(summary, at, end)
+        value = _value(summary, start, end)
         if value.ends_in_number and short and len(known) < _MOST:
-            known[summary[at : end - 4]] = value.tag
+            known[summary[start : end - 4]] = value.tag
         return value
 
 
-def _value(data: bytes, at: int, end: int) -> Value:
+def _value(data: bytes, start: int, end: int) -> Value:
     found = Value()
     numbers: list[int] = []
-    for number, kind, a, b in fields(data, at, end):
+    for number, kind, a, b in fields(data, start, end):
         numbers.append(number)
         if kind == BYTES:
             if number == 1:

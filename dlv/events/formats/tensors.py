@@ -131,9 +131,9 @@ def parse(data: bytes) -> Parsed:
     return parsed
 
 
-def _dimensions(data: bytes, at: int, end: int) -> list[int]:
+def _dimensions(data: bytes, start: int, end: int) -> list[int]:
     sizes = []
-    for number, kind, a, b in fields(data, at, end):
+    for number, kind, a, b in fields(data, start, end):
         if number == 2 and kind == BYTES:
             size = 0
             for inner, inner_kind, value, _ in fields(data, a, b):
@@ -216,11 +216,11 @@ def _elements(data: bytes, found: list[tuple[int, int, int]], kind: _Kind) -> ND
     return numbers
 
 
-def _integers(data: bytes, found: list[tuple[int, int, int]], kind: _Kind) -> NDArray[Any]:
+def _integers(data: bytes, parts: list[tuple[int, int, int]], kind: _Kind) -> NDArray[Any]:
     layout = np.dtype("<u2" if kind.bits else kind.layout)
     cut = _cut(kind.number)
     values: list[int] = []
-    for each, a, b in found:
+    for each, a, b in parts:
         if each == VARINT:
             values.append(cut(a))
         elif each == BYTES:

@@ -143,9 +143,9 @@ def masked(crc: int) -> int:
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & _ONES
 
 
-def unmasked(kept: U32) -> U32:
+def unmasked(masked: U32) -> U32:
     """The sums behind a column of masked ones."""
-    turned: U32 = kept - np.uint32(0xA282EAD8)
+    turned: U32 = masked - np.uint32(0xA282EAD8)
     sums: U32 = turned << np.uint32(15) | turned >> np.uint32(17)
     return sums
 
@@ -241,12 +241,12 @@ class Framing:
             self._lengths[head] = length
         return int(length)
 
-    def cut(self, data: bytes, at: int, most: int) -> Records:
-        """Up to `most` records from `at` on, checked."""
-        places, known, size = [at], self._lengths, len(data) - HEAD - FOOT
+    def cut(self, data: bytes, start: int, most: int) -> Records:
+        """Up to `most` records from byte `start` on, checked."""
+        places, known, size = [start], self._lengths, len(data) - HEAD - FOOT
         needed, damage = 0, None
         while len(places) <= most:
-            head = data[at : at + HEAD]
+            head = data[start : start + HEAD]
             length = known.get(head)
             if length is None:
                 if len(head) < HEAD:
@@ -259,11 +259,11 @@ class Framing:
                 if length > MOST_RECORD:
                     damage = f"a record of {length} bytes is announced"
                     break
-            if at + length > size:
+            if start + length > size:
                 needed = HEAD + length + FOOT
                 break
-            at += length + HEAD + FOOT
-            places.append(at)
+            start += length + HEAD + FOOT
+            places.append(start)
         bounds = np.array(places, np.int64)
         good = self._good(data, bounds[:-1] + HEAD, bounds[1:] - FOOT)
         if good < len(places) - 1:

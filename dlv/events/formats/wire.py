@@ -20,15 +20,15 @@ class Malformed(ValueError):
     """Bytes that are no message."""
 
 
-def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """The number that begins at `at`, and where it ends."""
+def varint(data: bytes, start: int, end: int) -> tuple[int, int]:
+    """The number that begins at byte `start`, and the byte where it ends."""
     value = shift = 0
-    while at < end and shift < 70:
-        byte = data[at]
-        at += 1
+    while start < end and shift < 70:
+        byte = data[start]
+        start += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value & _MASK64, at
+            return value & _MASK64, start
         shift += 7
     raise Malformed("a number is cut off" if shift < 70 else "a number has more than 10 bytes")
 
@@ -64,45 +64,45 @@ def text(data: bytes) -> str:
         raise Malformed("a text is not UTF-8") from error
 
 
-def fields(data: bytes, at: int = 0, end: int | None = None) -> Iterator[Field]:
+def fields(data: bytes, start: int = 0, end: int | None = None) -> Iterator[Field]:
     """Each field of a message.
 
     What is of a wire type that its number should not have is for the caller to pass over,
     as are numbers that it does not know. Groups are passed over here.
     """
     end = len(data) if end is None else end
-    while at < end:
-        key, at = varint(data, at, end)
+    while start < end:
+        key, start = varint(data, start, end)
         number, kind = key >> 3, key & 7
         if not 0 < number < 1 << 29:
             raise Malformed(f"a field has the number {number}")
         if kind == BYTES:
-            size, at = varint(data, at, end)
-            if size > end - at:
+            size, start = varint(data, start, end)
+            if size > end - start:
                 raise Malformed("a field is longer than its message")
-            yield number, kind, at, at + size
-            at += size
+            yield number, kind, start, start + size
+            start += size
         elif kind == VARINT:
-            place = at
-            value, at = varint(data, at, end)
+            place = start
+            value, start = varint(data, start, end)
             yield number, kind, value, place
         elif kind in (FIXED64, FIXED32):
             layout = _FIXED64 if kind == FIXED64 else _FIXED32
-            if layout.size > end - at:
+            if layout.size > end - start:
                 raise Malformed("a number is cut off")
-            yield number, kind, layout.unpack_from(data, at)[0], at
-            at += layout.size
+            yield number, kind, layout.unpack_from(data, start)[0], start
+            start += layout.size
         elif kind == GROUP:
-            at = _pass_group(data, at, end, number)
+            start = _pass_group(data, start, end, number)
         else:
             raise Malformed("a group ends that did not begin" if kind == END_GROUP else "no field")
 
 
-def _pass_group(data: bytes, at: int, end: int, number: int) -> int:
+def _pass_group(data: bytes, start: int, end: int, number: int) -> int:
     """Where the group that has just begun ends."""
     within = [number]
     while within:
-        key, at = varint(data, at, end)
+        key, start = varint(data, start, end)
         number, kind = key >> 3, key & 7
         if number >= 1 << 29:  # number 0 is let pass here, as protobuf does
             raise Malformed(f"a field has the number {number}")
@@ -114,14 +114,14 @@ def _pass_group(data: bytes, at: int, end: int, number: int) -> int:
             if within.pop() != number:
                 raise Malformed("a group ends that did not begin")
         elif kind == VARINT:
-            _, at = varint(data, at, end)
+            _, start = varint(data, start, end)
         else:
             size = {FIXED64: 8, FIXED32: 4}.get(kind)
             if kind == BYTES:
-                size, at = varint(data, at, end)
+                size, start = varint(data, start, end)
             if size is None:
                 raise Malformed("no field")
-            if size > end - at:
+            if size > end - start:
                 raise Malformed("a field is longer than its message")
-            at += size
-    return at
+            start += size
+    return start

@@ -75,18 +75,18 @@ class Period:
         self._mask = np.tile(mask, self._tiles)
         self._row = np.tile(np.frombuffer(data, np.uint8), self._tiles)
 
-    def run(self, data: bytes, at: int, after: int | None) -> tuple[int, list[Points], int]:
-        """Rows that repeat the period from `at` on: how many, their points, the last step.
+    def run(self, data: bytes, start: int, after: int | None) -> tuple[int, list[Points], int]:
+        """Rows that repeat the period from byte `start` on: how many, their points, the last step.
 
         `after`: the step must never fall, from this one on.
         """
-        rows = min((len(data) - at) // self.size, max(LEAST_ROWS, BLOCK // self.size))
-        rows = self._alike(data, at, rows)
+        rows = min((len(data) - start) // self.size, max(LEAST_ROWS, BLOCK // self.size))
+        rows = self._alike(data, start, rows)
         columns: list[tuple[_Group, Any, Any, Any]] = []
         for group in self.groups:
             if not rows:
                 break
-            good, group_steps, walls, numbers = self._columns(group, data, at, rows)
+            good, group_steps, walls, numbers = self._columns(group, data, start, rows)
             rows = min(rows, good)
             columns.append((group, group_steps, walls, numbers))
         if not rows:
@@ -104,7 +104,7 @@ class Period:
             return 0, [], 0
         return rows, self._points(columns, steps, rows), int(steps[-1][rows - 1])
 
-    def _alike(self, data: bytes, at: int, rows: int) -> int:
+    def _alike(self, data: bytes, start: int, rows: int) -> int:
         """How many rows have the template's bytes where nothing may differ."""
         tiled = rows // self._tiles * self._tiles
         for low, high, tiles in ((0, tiled, self._tiles), (tiled, rows, 1)):
@@ -112,7 +112,7 @@ class Period:
                 continue
             size = tiles * self.size
             block = np.frombuffer(
-                data, np.uint8, (high - low) * self.size, at + low * self.size
+                data, np.uint8, (high - low) * self.size, start + low * self.size
             ).reshape(-1, size)
             other = block ^ self._row[:size]
             other &= self._mask[:size]
@@ -122,25 +122,25 @@ class Period:
         return rows
 
     def _columns(
-        self, group: _Group, data: bytes, at: int, rows: int
+        self, group: _Group, data: bytes, start: int, rows: int
     ) -> tuple[int, NDArray[np.int64], NDArray[np.float64], list[NDArray[np.float64]]]:
         """Rows whose sums are right; steps, walls and numbers of each record of the group."""
         sums = np.zeros((len(group.bodies), rows), np.uint32)
-        walls = self._varying(group, data, at, rows, 1, "<u8", 8, sums)
+        walls = self._varying(group, data, start, rows, 1, "<u8", 8, sums)
         digits, first = group.digits, REST + 1
         steps = np.zeros((len(group.bodies), rows), np.int64)
         rest = REST
         if digits:
-            raw = self._varying(group, data, at, rows, first, "<u8", digits, sums)
+            raw = self._varying(group, data, start, rows, first, "<u8", digits, sums)
             for digit in range(digits):
                 steps |= (raw >> np.uint64(digit) & np.uint64(0x7F << 7 * digit)).view(np.int64)
             rest = first + digits
         numbers = []
         for offset, width in group.slots:
             layout = "<u4" if width == 4 else "<u8"
-            raw = self._varying(group, data, at, rows, rest + offset, layout, width, sums)
+            raw = self._varying(group, data, start, rows, rest + offset, layout, width, sums)
             numbers.append(raw.view("<f4" if width == 4 else "<f8").astype(np.float64))
-        kept = self._gather(group, data, at, rows, group.length, "<u4")
+        kept = self._gather(group, data, start, rows, group.length, "<u4")
         base = self._own(group, group.length, 4)
         expected = tfevents.unmasked(kept) ^ tfevents.unmasked(base.astype(np.uint32))[:, None]
         wrong = (expected != sums).any(axis=0)
@@ -148,11 +148,11 @@ class Period:
         return good, steps, walls.view("<f8"), numbers
 
     def _gather(
-        self, group: _Group, data: bytes, at: int, rows: int, offset: int, layout: str
+        self, group: _Group, data: bytes, start: int, rows: int, offset: int, layout: str
     ) -> NDArray[Any]:
         column = np.empty((len(group.bodies), rows), layout)
         for index, body in enumerate(group.bodies):
-            column[index] = np.ndarray((rows,), layout, data, at + body + offset, (self.size,))
+            column[index] = np.ndarray((rows,), layout, data, start + body + offset, (self.size,))
         return column
 
     def _own(self, group: _Group, offset: int, width: int) -> NDArray[np.uint64]:
@@ -169,7 +169,7 @@ class Period:
         self,
         group: _Group,
         data: bytes,
-        at: int,
+        start: int,
         rows: int,
         offset: int,
         layout: str,
@@ -177,7 +177,7 @@ class Period:
         sums: NDArray[np.uint32],
     ) -> NDArray[Any]:
         """A column of each record; what it adds to the sums that the template has is added."""
-        column = self._gather(group, data, at, rows, offset, layout)
+        column = self._gather(group, data, start, rows, offset, layout)
         size = column.itemsize
         if width < size:
             column &= np.array((1 << 8 * width) - 1, column.dtype)
@@ -283,23 +283,23 @@ class Batches:
 
     # Periods
 
-    def _repeat(self, data: bytes, at: int, gathered: Gathering) -> int:
+    def _repeat(self, data: bytes, start: int, gathered: Gathering) -> int:
         """Where the rows of the period end."""
         assert self._period is not None
         while True:
             after = None if self._run.marks_restarts else self._run.step
-            rows, points, step = self._period.run(data, at, after)
+            rows, points, step = self._period.run(data, start, after)
             if not rows:
-                return at
+                return start
             for each in points:
                 gathered.extend(each.series, (each.steps, each.walls, each.values))
             self._run.step = step
-            at += rows * self._period.size
+            start += rows * self._period.size
 
-    def _fits(self, data: bytes, at: int) -> bool:
+    def _fits(self, data: bytes, start: int) -> bool:
         """Whether what is left of the window may be the begin of a row."""
         assert self._period is not None
-        return data[at : at + HEAD] == self._period.data[: min(HEAD, len(data) - at)]
+        return data[start : start + HEAD] == self._period.data[: min(HEAD, len(data) - start)]
 
     def _find_period(self, data: bytes, records: Records, kinds: NDArray[np.int64]) -> None:
         count = shortest_period(kinds)

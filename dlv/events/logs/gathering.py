@@ -225,27 +225,27 @@ class Gathering:
             said = Metadata(tag, plugin, 0, content, said.display_name or tag, said.description)
         return self._register(said)
 
-    def _register(self, said: Metadata) -> Series:
-        given = said.data_class != UNKNOWN
-        data_class = said.data_class if given else _CLASSES.get(said.plugin, UNKNOWN)
+    def _register(self, metadata: Metadata) -> Series:
+        given = metadata.data_class != UNKNOWN
+        data_class = metadata.data_class if given else _CLASSES.get(metadata.plugin, UNKNOWN)
         if not UNKNOWN <= data_class <= BLOBS:
             data_class = UNKNOWN
         if data_class == UNKNOWN:
-            named = f"the plugin `{said.plugin}`" if said.plugin else "no plugin"
+            named = f"the plugin `{metadata.plugin}`" if metadata.plugin else "no plugin"
             self.fault(
-                said.tag,
+                metadata.tag,
                 f"it is kept but not listed: {named} says what it is",
                 "class",
                 warning=True,
             )
         self._metadata.append(
             Metadata(
-                *(said.tag, said.plugin, data_class),
-                *(said.content, said.display_name, said.description),
+                *(metadata.tag, metadata.plugin, data_class),
+                *(metadata.content, metadata.display_name, metadata.description),
             )
         )
-        series = Series(said.tag, said.plugin, data_class, given)
-        self.run.series[said.tag] = series
+        series = Series(metadata.tag, metadata.plugin, data_class, given)
+        self.run.series[metadata.tag] = series
         return series
 
     def _graph(self, event: Event, tag: str, content: bytes, plugin: str) -> None:

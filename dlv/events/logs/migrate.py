@@ -82,8 +82,8 @@ class Reading:
                     self.error = f"the record at byte {self.offset} is cut off"
                 return
 
-    def _damaged(self, data: bytes, at: int, why: str) -> None:
-        where = self.offset + at
+    def _damaged(self, data: bytes, offset: int, why: str) -> None:
+        where = self.offset + offset
         self.status, self.error = "damaged", f"{why}, at byte {where}"
         if where == 0:
             self.status, self.error = "foreign", "it is no event file"
@@ -98,12 +98,12 @@ def _regular(path: str) -> str:
     return path
 
 
-def _read(file: IO[bytes], at: int, size: int) -> bytes:
+def _read(file: IO[bytes], offset: int, size: int) -> bytes:
     """Up to `size` bytes; fewer only at the end of the file."""
     parts = []
-    while size > 0 and (part := os.pread(file.fileno(), size, at)):
+    while size > 0 and (part := os.pread(file.fileno(), size, offset)):
         parts.append(part)
-        at, size = at + len(part), size - len(part)
+        offset, size = offset + len(part), size - len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

@@ -224,10 +224,10 @@ class Templates:
         return Matches(found, walls, steps, digits, numbers)
 
 
-def _numbers(data: bytes, at: Ints, width: int) -> Floats:
+def _numbers(data: bytes, places: Ints, width: int) -> Floats:
     layout = "<f4" if width == 4 else "<f8"
     view: NDArray[Any] = np.ndarray((max(0, len(data) - width + 1),), layout, data, strides=(1,))
-    return view[at].astype(np.float64)
+    return view[places].astype(np.float64)
 
 
 def _steps(array: NDArray[np.uint8], first: Ints, some: Ints) -> tuple[Ints, Ints, Ints]:
@@ -273,10 +273,10 @@ def _scalars(body: bytes, start: int) -> list[tuple[str, int, int]]:
     return found
 
 
-def _element(body: bytes, at: int, end: int) -> Slot:
+def _element(body: bytes, start: int, end: int) -> Slot:
     """The place of the one float of a tensor without axes; of width 0 if it is none."""
     dtype, places = 0, []
-    for number, kind, a, b in fields(body, at, end):
+    for number, kind, a, b in fields(body, start, end):
         if (number, kind) == (1, VARINT):
             dtype = a
         elif (number, kind) == (2, BYTES):

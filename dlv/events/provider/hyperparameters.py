@@ -143,8 +143,8 @@ def groups(
     ]
 
 
-def _known(given: Mapping[str, Any], name: str) -> bool:
-    return name in given and given[name] is not None and given[name] == given[name]  # no NaN
+def _known(values: Mapping[str, Any], name: str) -> bool:
+    return name in values and values[name] is not None and values[name] == values[name]  # no NaN
 
 
 def _value(value: Any) -> Value:

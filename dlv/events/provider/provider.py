@@ -323,9 +323,9 @@ class Provider:
         )
 
 
-def _by_run(found: Iterable[tuple[SeriesRow, T]]) -> ByRun[T]:
+def _by_run(results: Iterable[tuple[SeriesRow, T]]) -> ByRun[T]:
     made: dict[str, dict[str, T]] = {}
-    for row, answer in found:
+    for row, answer in results:
         made.setdefault(row.run, {})[row.tag] = answer
     return made
 

@@ -219,18 +219,18 @@ def _envelope(store: Store, row: SeriesRow, k: int) -> Points:
 
 
 def _extremes(
-    at: NDArray[np.int64], values: NDArray[np.float64], n: int, k: int
+    places: NDArray[np.int64], values: NDArray[np.float64], n: int, k: int
 ) -> NDArray[np.int64]:
     """Of each bucket of n places the first least and the first greatest value, and both ends.
 
-    `at` are places in order, all that can matter. What is not finite counts only in a bucket that
+    `places` are in order, all that can matter. What is not finite counts only in a bucket that
     holds nothing else.
     """
     if k < 4:
         return np.asarray([0, n - 1][-k:], np.int64)
     buckets = (k - 2) // 2
     begins = [-(-bucket * n // buckets) for bucket in range(buckets)]
-    starts = [*np.searchsorted(at, begins).tolist(), len(at)]
+    starts = [*np.searchsorted(places, begins).tolist(), len(places)]
     finite = np.isfinite(values)
     low = high = values
     if not finite.all():
@@ -239,4 +239,4 @@ def _extremes(
     found: list[int] = []
     for start, end in itertools.pairwise(starts):
         found += [start + int(low[start:end].argmin()), start + int(high[start:end].argmax())]
-    return np.unique(np.append(at[found], (0, n - 1)))
+    return np.unique(np.append(places[found], (0, n - 1)))

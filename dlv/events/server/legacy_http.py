@@ -383,30 +383,30 @@ def _runs(answers: LegacyAnswers, _: Asked) -> Answer:
     return document(answers.runs())
 
 
-def _scalars(answers: LegacyAnswers, asked: Asked) -> Answer:
-    form = asked.text("format", "json")
+def _scalars(answers: LegacyAnswers, request: Asked) -> Answer:
+    form = request.text("format", "json")
     if form not in ("json", "csv"):
         raise UsageError(f"no format `{form[:100]}`", hint="format=json or format=csv")
     if form == "csv":
-        table = answers.scalars_csv(asked.text("run"), asked.text("tag"))
+        table = answers.scalars_csv(request.text("run"), request.text("tag"))
         return Answer(table.encode(), "text/csv; charset=utf-8")
-    if "run" in asked or "tag" in asked:
-        return document(answers.scalars(asked.text("run"), asked.text("tag")))
-    return document(answers.sampled_scalars(asked.number("sample_count", 2, SAMPLES)))
+    if "run" in request or "tag" in request:
+        return document(answers.scalars(request.text("run"), request.text("tag")))
+    return document(answers.sampled_scalars(request.number("sample_count", 2, SAMPLES)))
 
 
-def _graph(answers: LegacyAnswers, asked: Asked) -> Answer:
-    run, key = asked.text("run"), asked.text("large_attrs_key", "")
-    limit = asked.number("limit_attr_size", 1, 0)
+def _graph(answers: LegacyAnswers, request: Asked) -> Answer:
+    run, key = request.text("run"), request.text("large_attrs_key", "")
+    limit = request.number("limit_attr_size", 1, 0)
     if limit and not key:
         raise UsageError("`large_attrs_key` is missing", why="limit_attr_size needs it")
     graph = answers.graph(run)
-    return _gzipped("GraphDef", limited_graph(graph, limit, key) if limit else graph, asked)
+    return _gzipped("GraphDef", limited_graph(graph, limit, key) if limit else graph, request)
 
 
-def _run_metadata(answers: LegacyAnswers, asked: Asked) -> Answer:
+def _run_metadata(answers: LegacyAnswers, request: Asked) -> Answer:
     return _gzipped(
-        "RunMetadata", answers.run_metadata(asked.text("run"), asked.text("tag")), asked
+        "RunMetadata", answers.run_metadata(request.text("run"), request.text("tag")), request
     )
 
 
@@ -417,17 +417,17 @@ def _of_tag(answer: Callable[[LegacyAnswers, str, str], Any]) -> Route:
 def _item(answer: Callable[[LegacyAnswers, str, str, int, int], Iterator[bytes]]) -> Route:
     """`number`: which of several at one step."""
 
-    def one(answers: LegacyAnswers, asked: Asked) -> Answer:
-        place, number = asked.number("index", 0), asked.number("number", 0, 0)
-        return media(answer(answers, asked.text("run"), asked.text("tagname"), place, number))
+    def one(answers: LegacyAnswers, request: Asked) -> Answer:
+        place, number = request.number("index", 0), request.number("number", 0, 0)
+        return media(answer(answers, request.text("run"), request.text("tagname"), place, number))
 
     return one
 
 
-def _gzipped(kind: str, data: bytes, asked: Asked) -> Answer:
+def _gzipped(kind: str, data: bytes, request: Asked) -> Answer:
     body = "".join(f"{line}\n" for line in text(kind, data)).encode()
     headers = {"Vary": "Accept-Encoding"}
-    if asked.gzip:
+    if request.gzip:
         body = gzip.compress(body, 6, mtime=0)
         headers["Content-Encoding"] = "gzip"
     return Answer(body, "text/x-protobuf; charset=utf-8", headers=headers)

@@ -110,10 +110,10 @@ class Guard:
         # Bound to every address: any of them may be typed. A name may be anyone's.
         return self._any_address and _is_address(name)
 
-    def _matches(self, given: str | None) -> bool:
-        if given is None:
+    def _matches(self, token: str | None) -> bool:
+        if token is None:
             return False
-        return hmac.compare_digest(given.encode("utf-8", "replace"), self._token)
+        return hmac.compare_digest(token.encode("utf-8", "replace"), self._token)
 
     def _entry(self) -> Answer:
         policy = f"default-src 'none'; script-src 'sha256-{_SCRIPT_HASH}'"

@@ -186,10 +186,10 @@ class Site:
 class _Below:
     """Requests below a prefix go to one application, which does not see it, the rest to another."""
 
-    def __init__(self, prefix: str, below: App, rest: App) -> None:
+    def __init__(self, prefix: str, below: App, inner: App) -> None:
         self._prefix = prefix
         self._below = below
-        self._rest = rest
+        self._rest = inner
 
     def __call__(self, environ: Environ, start: Start) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")

@@ -285,17 +285,19 @@ _DOMAINS = {
 }
 
 
-def _each(found: Mapping[str, Mapping[str, Any]], make: Callable[[Any], Any]) -> Any:
-    return {run: {tag: make(each) for tag, each in by_tag.items()} for run, by_tag in found.items()}
-
-
-def _shown(each: Listed) -> dict[str, Any]:
+def _each(results: Mapping[str, Mapping[str, Any]], make: Callable[[Any], Any]) -> Any:
     return {
-        "max_step": each.max_step,
-        "max_wall_time": each.max_wall,
-        "plugin_content": each.content,
-        "description": each.description,
-        "display_name": each.display_name,
+        run: {tag: make(each) for tag, each in by_tag.items()} for run, by_tag in results.items()
+    }
+
+
+def _shown(listed: Listed) -> dict[str, Any]:
+    return {
+        "max_step": listed.max_step,
+        "max_wall_time": listed.max_wall,
+        "plugin_content": listed.content,
+        "description": listed.description,
+        "display_name": listed.display_name,
     }
 
 
@@ -305,8 +307,12 @@ def _choice(downsample: int | None) -> Choice:
     return Choice(points=downsample)
 
 
-def _filter(asked: Any) -> Filter:
-    name, kind, given = asked.hyperparameter_name, asked.filter_type.value, asked.filter
+def _filter(query_result: Any) -> Filter:
+    name, kind, given = (
+        query_result.hyperparameter_name,
+        query_result.filter_type.value,
+        query_result.filter,
+    )
     if kind == "regex":
         return Filter(name, pattern=given)
     if kind == "interval":

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from dlv.canonical import dumps, hash_bytes, loads
 from dlv.errors import Damaged, NewerFormat
-from dlv.events.formats import heads, payloads
-from dlv.events.formats.heads import Head
-from dlv.events.formats.payloads import Blobs, Tensor
+from dlv.events.formats import series as frozen_series
+from dlv.events.formats.series import Blobs, Head, Tensor
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "series" / "1"
 TENSORS = [
@@ -32,16 +31,20 @@ STEPS = st.integers(-(2**63), 2**63 - 1)
 @pytest.mark.parametrize("kind", ["tensors", "blobs"])
 def test_golden(kind: str) -> None:
     """The hash of a block is part of a version's id: these bytes never change."""
-    made = payloads.tensor_block(TENSORS) if kind == "tensors" else payloads.blob_block(BLOBS)
+    made = (
+        frozen_series.tensor_block(TENSORS)
+        if kind == "tensors"
+        else frozen_series.blob_block(BLOBS)
+    )
     assert made == (GOLDEN / f"{kind}.bin").read_bytes()
 
 
 def test_golden_head() -> None:
     blocks = ((hash_bytes((GOLDEN / "blobs.bin").read_bytes()), 3),)
-    texts = ("images", heads.BLOBS, b"\x10\x01", "An image", "of noise")
+    texts = ("images", frozen_series.BLOBS, b"\x10\x01", "An image", "of noise")
     head = Head("val", "img/ü", *texts, blocks, (("marked", 2, 3), ("marked", 3, -1)))
     assert head.encode() == (GOLDEN / "blobs.json").read_bytes()
-    assert heads.decode(head.encode()) == head
+    assert frozen_series.decode_head(head.encode()) == head
 
 
 @settings(max_examples=60, deadline=None)
@@ -56,7 +59,9 @@ def test_golden_head() -> None:
     )
 )
 def test_tensors_come_back(points: list[Tensor]) -> None:
-    assert list(payloads.read_tensors(payloads.tensor_block(points), len(points))) == points
+    assert (
+        list(frozen_series.read_tensors(frozen_series.tensor_block(points), len(points))) == points
+    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -67,16 +72,16 @@ def test_tensors_come_back(points: list[Tensor]) -> None:
     )
 )
 def test_blobs_come_back(points: list[Blobs]) -> None:
-    assert list(payloads.read_blobs(payloads.blob_block(points), len(points))) == points
+    assert list(frozen_series.read_blobs(frozen_series.blob_block(points), len(points))) == points
 
 
 def test_equal_blobs_stand_in_a_block_once() -> None:
     points = [Blobs(step, 0.0, (b"x" * 1000, b"x" * 1000)) for step in range(10)]
-    assert len(payloads.blob_block(points)) < 3500
+    assert len(frozen_series.blob_block(points)) < 3500
 
 
 def test_blocks_are_bounded_and_shared_by_longer_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(payloads, "MOST_BYTES", 1000)
+    monkeypatch.setattr(frozen_series, "MOST_BLOCK_BYTES", 1000)
     points = [Blobs(step, 0.0, (bytes([step]) * 150,)) for step in range(10)]
     kept: dict[str, bytes] = {}
 
@@ -85,19 +90,22 @@ def test_blocks_are_bounded_and_shared_by_longer_logs(monkeypatch: pytest.Monkey
         kept[hash_bytes(data)] = data
         return hash_bytes(data)
 
-    short, long = payloads.blobs(points[:8], add), payloads.blobs(points, add)
+    short, long = (
+        frozen_series.encode_blobs(points[:8], add),
+        frozen_series.encode_blobs(points, add),
+    )
     assert [count for _, count in short] == [2, 2, 2, 2]
     assert long[:4] == short
     huge = [Blobs(0, 0.0, (b"x" * 5000,)), Blobs(1, 0.0, (b"y",))]
-    assert [count for _, count in payloads.blobs(huge, add)] == [1, 1]
-    found = [point for name, n in long for point in payloads.read_blobs(kept[name], n)]
+    assert [count for _, count in frozen_series.encode_blobs(huge, add)] == [1, 1]
+    found = [point for name, n in long for point in frozen_series.read_blobs(kept[name], n)]
     assert found == points
 
 
 @pytest.mark.parametrize("kind", ["tensors", "blobs"])
 def test_any_damage_is_told(kind: str) -> None:
     """Hashes are checked before; still nothing but Damaged may come out."""
-    read = payloads.read_tensors if kind == "tensors" else payloads.read_blobs
+    read = frozen_series.read_tensors if kind == "tensors" else frozen_series.read_blobs
     data = (GOLDEN / f"{kind}.bin").read_bytes()
     count = 2 if kind == "tensors" else 3
     assert len(list(read(data, count))) == count
@@ -118,7 +126,7 @@ def test_any_damage_is_told(kind: str) -> None:
 
 
 def changed(**keys: object) -> bytes:
-    made = Head("r", "t", "p", heads.TENSORS, b"", "", "", (("a" * 64, 2),))
+    made = Head("r", "t", "p", frozen_series.TENSORS, b"", "", "", (("a" * 64, 2),))
     value = loads(made.encode())
     return dumps({**value, **keys})
 
@@ -141,6 +149,6 @@ def changed(**keys: object) -> bytes:
     ],
 )
 def test_heads_that_are_wrong(keys: dict[str, object]) -> None:
-    assert heads.decode(changed()).n == 2
+    assert frozen_series.decode_head(changed()).n == 2
     with pytest.raises((Damaged, NewerFormat)):
-        heads.decode(changed(**keys))
+        frozen_series.decode_head(changed(**keys))

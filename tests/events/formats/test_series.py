@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 
 from dlv.canonical import dumps, hash_bytes
 from dlv.errors import Damaged, DlvError, NewerFormat, UsageError
-from dlv.events.formats.series import BLOCK, Scalars, blocks, decode, encode, series_hash
+from dlv.events.formats.series import (
+    BLOCK,
+    Scalars,
+    block_hashes,
+    decode_scalars,
+    encode_scalars,
+    series_hash,
+)
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "series" / "1"
 HEAD = (GOLDEN / "head.json").read_bytes()
@@ -52,13 +59,13 @@ def bits(series: Scalars) -> tuple[Any, ...]:
 
 def test_golden() -> None:
     store = Store()
-    assert encode(KNOWN, store.add) == (GOLDEN / "head.id").read_text().strip()
+    assert encode_scalars(KNOWN, store.add) == (GOLDEN / "head.id").read_text().strip()
     assert store == {
         f"points {hash_bytes(POINTS)}": POINTS,
         f"series {hash_bytes(HEAD)}": HEAD,
     }
-    assert bits(decode(HEAD, store.read)) == bits(KNOWN)
-    assert blocks(HEAD) == [hash_bytes(POINTS)]
+    assert bits(decode_scalars(HEAD, store.read)) == bits(KNOWN)
+    assert block_hashes(HEAD) == [hash_bytes(POINTS)]
     assert series_hash(KNOWN) == hash_bytes(HEAD)
 
 
@@ -70,20 +77,20 @@ def test_round_trip(points: list[tuple[int, float, float]], tag: str) -> None:
     columns = [list(column) for column in zip(*points, strict=True)] or [[], [], []]
     series = Scalars("run", tag, columns[0], columns[1], columns[2], tag, tag)
     store = Store()
-    head = store.read("series", encode(series, store.add))
-    assert bits(decode(head, store.read)) == bits(series)
+    head = store.read("series", encode_scalars(series, store.add))
+    assert bits(decode_scalars(head, store.read)) == bits(series)
 
 
 @pytest.mark.parametrize("n", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 3 * BLOCK + 5])
 def test_blocks(n: int) -> None:
     series = Scalars("", "t", range(n), array("d", range(n)), [float(i) / 7 for i in range(n)])
     store = Store()
-    head = store.read("series", encode(series, store.add))
+    head = store.read("series", encode_scalars(series, store.add))
     counts = [count for _, count in json.loads(head)["points"]]
     assert counts == [BLOCK] * (n // BLOCK) + ([n % BLOCK] if n % BLOCK else [])
-    assert blocks(head) == [digest for digest, _ in json.loads(head)["points"]]
-    assert bits(decode(head, store.read)) == bits(series)
-    assert len(decode(head, store.read)) == n
+    assert block_hashes(head) == [digest for digest, _ in json.loads(head)["points"]]
+    assert bits(decode_scalars(head, store.read)) == bits(series)
+    assert len(decode_scalars(head, store.read)) == n
 
 
 def test_a_longer_log_shares_all_but_the_last_block() -> None:
@@ -93,9 +100,9 @@ def test_a_longer_log_shares_all_but_the_last_block() -> None:
         )
 
     store = Store()
-    short = blocks(store.read("series", encode(log(2 * BLOCK + 100), store.add)))
+    short = block_hashes(store.read("series", encode_scalars(log(2 * BLOCK + 100), store.add)))
     before = set(store)
-    long = blocks(store.read("series", encode(log(3 * BLOCK + 7), store.add)))
+    long = block_hashes(store.read("series", encode_scalars(log(3 * BLOCK + 7), store.add)))
     assert short[:2] == long[:2]
     assert short[2] != long[2]
     # Two new blocks and a new head.
@@ -141,7 +148,7 @@ def changed(**fields: Any) -> bytes:
 )
 def test_damage(head: bytes) -> None:
     with pytest.raises(Damaged):
-        decode(head, lambda *_: POINTS)
+        decode_scalars(head, lambda *_: POINTS)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +161,7 @@ def test_damage(head: bytes) -> None:
 )
 def test_newer(head: bytes, said: str) -> None:
     with pytest.raises(NewerFormat, match=said) as found:
-        decode(head, lambda *_: POINTS)
+        decode_scalars(head, lambda *_: POINTS)
     assert "dlv 0.1.0" in (found.value.why or "")
 
 
@@ -165,7 +172,7 @@ def test_nothing_is_read_before_the_lengths_add_up() -> None:
         raise AssertionError("read")
 
     with pytest.raises(Damaged, match="damaged"):
-        decode(head, read)
+        decode_scalars(head, read)
 
 
 @given(st.integers(0, len(HEAD) - 1), st.integers(1, 255))
@@ -174,4 +181,4 @@ def test_flipped_bytes(place: int, flip: int) -> None:
     head = bytearray(HEAD)
     head[place] ^= flip
     with contextlib.suppress(DlvError):
-        decode(bytes(head), lambda *_: POINTS)
+        decode_scalars(bytes(head), lambda *_: POINTS)
