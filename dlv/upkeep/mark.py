@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import dlv.disk.durable as durable
-import dlv.repository.git_files as files
+import dlv.repository.git_files as git_files
 import dlv.repository.handle as repositories
 from dlv.canonical import moment_of, timestamp
 from dlv.errors import DlvError, UsageError
@@ -172,7 +172,7 @@ def mark(repository: Repository, roots: Roots) -> Marked:
     numbered = collected.numbered(db) - gone - _taken(db)
     of_manifests = repositories.stored(repository.manifests, ".json")
     marked.add("manifests", [path for name, path in of_manifests if name not in numbered])
-    store = files.FileStore(repository.files_git)
+    store = git_files.FileStore(repository.files_git)
     trees = {repository.manifest(version.id).tree for version in roots.kept}
     marked.add("files", store.unneeded(tree for tree in trees if tree is not None))
     committed = dump.committed_facts(db)

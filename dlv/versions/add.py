@@ -410,9 +410,9 @@ def open_weights(path: Path, format_: str, optimizer: str = "keep") -> checkpoin
     adapter = registry.adapter(format_)
     try:
         if format_ == "pt":
-            from dlv.adapters.torch import reader as torch
+            from dlv.adapters.torch import reader as torch_files
 
-            return torch.open(str(path), optimizer=optimizer)
+            return torch_files.open(str(path), optimizer=optimizer)
         return adapter.open(str(path))
     except UnsafeInput as error:
         error.hint = error.hint or f"dlv add {path.name} --as file keeps it without reading it"
@@ -477,30 +477,30 @@ def _log_format(found: str) -> str | None:
 
 def read_log(path: Path, run: str, options: Mapping[str, Any]) -> list[Scalars]:
     """The metric series of a log, in the order of its columns."""
-    import dlv.events.formats.series as curves
+    import dlv.events.formats.series as series_format
     from dlv.adapters import logs as metric_logs
 
     format_ = _log_format(str(options.get("format")))
     log = metric_logs.read(str(path), options.get("step"), options.get("time"), format_)
     return [
-        curves.Scalars(run, tag, column.steps, column.walls, column.values)
+        series_format.Scalars(run, tag, column.steps, column.walls, column.values)
         for tag, column in log.columns.items()
     ]
 
 
 def read_config(path: Path, format_: str) -> Mapping[str, Any]:
     """The hyperparameters of a file; a format that `add` recorded counts, if it is of these."""
-    from dlv.adapters import settings
+    from dlv.adapters import settings as settings_files
 
-    known = format_ if format_ in settings.MOST_BYTES else None
-    return settings.flatten(settings.read(str(path), known))
+    known = format_ if format_ in settings_files.MOST_BYTES else None
+    return settings_files.flatten(settings_files.read(str(path), known))
 
 
 def read_metrics(path: Path) -> tuple[list[Scalars], list[str]]:
     """Single values from a settings file, a series of one point each; keys that are no numbers."""
-    from dlv.adapters import settings
+    from dlv.adapters import settings as settings_files
 
-    values = settings.flatten(settings.read(str(path)))
+    values = settings_files.flatten(settings_files.read(str(path)))
     numbers = {
         key: number for key, value in values.items() if (number := _number(value)) is not None
     }
@@ -508,9 +508,11 @@ def read_metrics(path: Path) -> tuple[list[Scalars], list[str]]:
         raise UsageError(
             f"{path} holds no metrics", why='numbers under names are wanted: {"accuracy": 0.98}'
         )
-    import dlv.events.formats.series as curves
+    import dlv.events.formats.series as series_format
 
-    series = [curves.Scalars("", key, [0], [0.0], [number]) for key, number in numbers.items()]
+    series = [
+        series_format.Scalars("", key, [0], [0.0], [number]) for key, number in numbers.items()
+    ]
     return series, [key for key in values if key not in numbers]
 
 
@@ -519,9 +521,9 @@ def parameters(values: Mapping[str, Any]) -> dict[str, Any]:
     if not values:
         return {}
     try:
-        from dlv.adapters import settings
+        from dlv.adapters import settings as settings_files
 
-        found = settings.flatten(dict(values))
+        found = settings_files.flatten(dict(values))
         dumps(found)
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise UsageError(

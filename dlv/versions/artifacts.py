@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import dlv.disk.paths as paths
-import dlv.versions.add as staging
+import dlv.versions.add as adding
 from dlv.adapters import detect, registry, steps
 from dlv.errors import DlvError, UnsafeInput
 from dlv.metadata.staged import StagedFile
@@ -111,7 +111,7 @@ def _take(gathered: Gathered, name: str, path: Path, step: int | None, optimizer
             _take_weights(gathered, name, path, found, step, optimizer)
             return
     if role == "network" and not any(file.role == "network" for file in gathered.files):
-        staging.open_network(path, found).close()
+        adding.open_network(path, found).close()
     else:
         role = "data" if role == "data" else "file"
     _keep(gathered, name, path, role, found)
@@ -120,7 +120,7 @@ def _take(gathered: Gathered, name: str, path: Path, step: int | None, optimizer
 def _take_weights(
     gathered: Gathered, name: str, path: Path, found: str, step: int | None, optimizer: str
 ) -> None:
-    opened = staging.open_weights(path, found, optimizer)
+    opened = adding.open_weights(path, found, optimizer)
     try:
         tensors = {tensor.name: (tensor.dtype, tensor.shape) for tensor in opened.tensors}
         described = opened.network is not None

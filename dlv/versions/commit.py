@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import dlv.objects.manifest as manifests
+import dlv.objects.manifest as manifest_format
 import dlv.repository.ballast as ballast
 import dlv.repository.environment as environment
 import dlv.repository.revisions as revisions
-import dlv.versions.add as staging
+import dlv.versions.add as adding
 from dlv.canonical import timestamp
 from dlv.errors import Conflict, Damaged, NotFound, UnsafeInput, UsageError
 from dlv.metadata import facts, matrices, staged, versions
@@ -76,11 +76,11 @@ def commit(repository: Repository, request: Request) -> Committed:
         if count > 1:
             raise Conflict(f"{path} is there twice", why="as a staged file and as a given one")
     for file in taken:
-        if file.role != "removed" and (why := staging.changed(file)):
+        if file.role != "removed" and (why := adding.changed(file)):
             raise Conflict(
                 f"{file.path} has changed since it was added",
                 why=why,
-                hint=f"{staging.again(file)}, or dlv add --remove {file.path}",
+                hint=f"{adding.again(file)}, or dlv add --remove {file.path}",
             )
     with repository.writing():
         draft = Draft(None if base is None else _carried(repository, base), taken)
@@ -132,7 +132,7 @@ def _blaming(files: Sequence[StagedFile]) -> Iterator[None]:
         named = [file for file in there if file.path in error.message]
         named += [file for file in there if Path(file.path).name in error.message]
         for file in named[:1]:
-            way = f"{staging.again(file)} when it is whole, or dlv add --remove {file.path}"
+            way = f"{adding.again(file)} when it is whole, or dlv add --remove {file.path}"
             error.hint = f"{error.hint}; {way}" if error.hint else way
         raise
 
@@ -183,7 +183,7 @@ def _name(repository: Repository, request: Request, base: Version | None) -> str
             why="versions are called NAME@1, NAME@2, ...",
             hint="dlv commit -m MESSAGE --name lenet",
         )
-    manifests.check_name(name)
+    manifest_format.check_name(name)
     if versions.by_tag(repository.database, name) is not None:
         raise Conflict(f"`{name}` is a tag already", hint="choose another name")
     return name

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import dlv.repository.revisions as revisions
 import dlv.versions.derive as derive
-import dlv.versions.history as lineage
+import dlv.versions.history as history
 import dlv.weights.inventory as inventory
 import dlv.weights.reading.interval_statistics as interval_statistics
 import dlv.weights.statistics as weight_statistics
@@ -259,7 +259,7 @@ def _against(
                 hidden += old is None or new is None or old.hash != new.hash
     return Against(
         side,
-        lineage.relation(repository.database, base.version, side.version),
+        history.relation(repository.database, base.version, side.version),
         wanted.narrow(structure) if structure and "structure" in sections else None,
         found,
         hidden,

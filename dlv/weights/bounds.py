@@ -20,7 +20,7 @@ import numpy as np
 
 from dlv.canonical import WRITER, dumps, hash_bytes, hash_of, is_hash, loads
 from dlv.errors import Damaged, DlvError
-from dlv.metadata import bounds as rows
+from dlv.metadata import bounds as bounds_rows
 from dlv.metadata.database import Database
 from dlv.network.bounds.ball import Norms
 from dlv.objects.manifest import Manifest, Snapshot
@@ -277,7 +277,7 @@ def record_of(
         return NoRecord("the version has no network")
     hashes = hashes_of(manifest, snapshot)
     why = "no bounds are stored; dlv archive --bounds makes them"
-    for name in rows.candidates(db, manifest.network.id, hashes.values()):
+    for name in bounds_rows.candidates(db, manifest.network.id, hashes.values()):
         try:
             record = decode(bytes(store.object(KIND, name)), f"bounds {name[:12]}")
             stale = record.stale(manifest.network.id, hashes, store.encoding)
@@ -297,16 +297,16 @@ def pinned(db: Database, store: Objects, besides: Iterable[str] = ()) -> set[str
     """
     left_out = set(besides)
     current = []
-    for name in rows.needed(db):
+    for name in bounds_rows.needed(db):
         try:
             record = decode(bytes(store.object(KIND, name)), f"bounds {name[:12]}")
-            hashes = record.hashes(rows.matrices_of_record(db, name), store.encoding)
+            hashes = record.hashes(bounds_rows.matrices_of_record(db, name), store.encoding)
             holds = record.stale(record.network, hashes, store.encoding) is None
         except DlvError:
             continue
         if holds and name not in left_out:
             current.append(name)
-    return rows.matrices_of(db, current)
+    return bounds_rows.matrices_of(db, current)
 
 
 def decode(data: bytes, what: str = "bounds record") -> Record:

@@ -287,9 +287,9 @@ def with_constants(store: Objects, found: Network) -> Network:
 
 def stored_series(store: Objects, digest: str, restarts: str = "marked") -> Scalars:
     """A stored metric series with all points that this policy of restarts does not hide."""
-    import dlv.events.formats.series as curves
+    import dlv.events.formats.series as series_format
 
-    return curves.decode(
+    return series_format.decode(
         bytes(store.object("series", digest)),
         lambda kind, name: bytes(store.object(kind, name)),
         restarts,
@@ -303,9 +303,9 @@ def stored_summary(store: Objects, digest: str) -> Summary | None:
     head = bytes(store.object("series", digest))
     if heads.decode(head).data_class != heads.SCALARS:
         return None
-    import dlv.events.formats.series as curves
+    import dlv.events.formats.series as series_format
 
-    return summary_of(curves.decode(head, lambda *name: bytes(store.object(*name))), digest)
+    return summary_of(series_format.decode(head, lambda *name: bytes(store.object(*name))), digest)
 
 
 def summary_of(scalars: Scalars, digest: str) -> Summary:
@@ -330,9 +330,9 @@ def node_figures(found: Network) -> dict[str, networks.NodeFigures]:
     if found.cyclic:
         return {}
     try:
-        import dlv.network.summary as summaries_of
+        import dlv.network.summary as summary
 
-        rows = summaries_of.outlines(found)
+        rows = summary.outlines(found)
     except DlvError:
         return {}
     return {name: networks.NodeFigures(*row) for name, row in rows.items()}

@@ -14,12 +14,16 @@ from safetensors.numpy import save_file
 import dlv.api as api
 from dlv.errors import Damaged
 from dlv.events.formats import heads
-from tests import event_bytes as logs
+from tests import event_bytes
 
 Dlv = Callable[..., Any]
-RUN = logs.version() + logs.start(1.0, 0) + logs.scalars("loss", range(5000))
-RUN += logs.image("img", 2, b"\x89PNG") + logs.start(2.0, 4000) + logs.text("note", 3, "three")
-RUN += logs.scalars("loss", range(4000, 4500))
+RUN = event_bytes.version() + event_bytes.start(1.0, 0) + event_bytes.scalars("loss", range(5000))
+RUN += (
+    event_bytes.image("img", 2, b"\x89PNG")
+    + event_bytes.start(2.0, 4000)
+    + event_bytes.text("note", 3, "three")
+)
+RUN += event_bytes.scalars("loss", range(4000, 4500))
 NODES: list[dict[str, Any]] = [
     {"name": "flat", "op": "RESHAPE", "attrs": {"kind": "flatten"}, "inputs": ["x"]},
     {"name": "fc", "op": "FULL", "attrs": {"out": 3}, "inputs": ["flat"]},
@@ -44,7 +48,9 @@ def logged(dlv: Dlv, workspace: Path) -> Path:
     """`net@1`: weights, a network, and a run with all classes of data and a restart."""
     (workspace / "runs" / "sub").mkdir(parents=True)
     (workspace / "runs" / "events.out.tfevents.1.x").write_bytes(RUN)
-    (workspace / "runs" / "sub" / "events.out.tfevents.1.x").write_bytes(logs.scalar("acc", 1, 0.5))
+    (workspace / "runs" / "sub" / "events.out.tfevents.1.x").write_bytes(
+        event_bytes.scalar("acc", 1, 0.5)
+    )
     put(workspace, 1)
     (workspace / "network.json").write_text(json.dumps(NETWORK))
     dlv("init")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import dlv.disk.paths as folders
+import dlv.disk.paths as paths
 
 
 def test_as_the_environment_says() -> None:
     environ = {"HOME": "/home/ada", "XDG_CACHE_HOME": "/tmp/c", "XDG_STATE_HOME": "/tmp/s"}
-    assert folders.cache(environ) == Path("/tmp/c/dlv")
-    assert folders.state(environ) == Path("/tmp/s/dlv")
+    assert paths.cache(environ) == Path("/tmp/c/dlv")
+    assert paths.state(environ) == Path("/tmp/s/dlv")
 
 
 def test_at_home_otherwise() -> None:
     environ = {"HOME": "/home/ada", "XDG_CACHE_HOME": ""}
-    assert folders.cache(environ) == Path("/home/ada/.cache/dlv")
-    assert folders.state(environ) == Path("/home/ada/.local/state/dlv")
+    assert paths.cache(environ) == Path("/home/ada/.cache/dlv")
+    assert paths.state(environ) == Path("/home/ada/.local/state/dlv")

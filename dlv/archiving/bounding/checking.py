@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dlv.archiving.bounding.make import Centres, Model, node_norms_of, usable
 from dlv.archiving.bounding.view import View
 from dlv.errors import DlvError
-from dlv.metadata import bounds
+from dlv.metadata import bounds as bounds_rows
 from dlv.metadata.database import Database
 from dlv.network.suffix.fits import misfits
 from dlv.network.suffix.metric import faults
@@ -39,9 +39,9 @@ def check(
         if manifest.network is None or manifest.own is None:
             continue
         hashes = hashes_of(manifest, manifest.snapshots[manifest.own])
-        for name in bounds.candidates(db, manifest.network.id, hashes.values()):
+        for name in bounds_rows.candidates(db, manifest.network.id, hashes.values()):
             owners.setdefault(name, []).append((label, manifest))
-    for name in bounds.stored(db):
+    for name in bounds_rows.stored(db):
         labels = tuple(label for label, _ in owners.get(name, ()))
         try:
             record = decode(bytes(store.object(KIND, name)), f"bounds {name[:12]}")
