@@ -390,9 +390,9 @@ def _extent(place: Path) -> tuple[float, int]:
     return touched, size
 
 
-def discard_trials(repository: Repository, found: Sequence[Unneeded]) -> None:
+def discard_trials(repository: Repository, unneeded: Sequence[Unneeded]) -> None:
     """Out of sight first: half a folder would be taken for a trial."""
-    for each in found:
+    for each in unneeded:
         aside = repository.tmp / f"trial-{os.urandom(8).hex()}"
         durable.move_all([(each.path, aside)])
         if aside.is_dir():

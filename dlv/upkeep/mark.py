@@ -84,7 +84,7 @@ def roots(db: Database, head: str | None, grace: datetime.timedelta) -> Roots:
 
 
 def _hidden(
-    db: Database, version: Version, head: str | None, taken: set[int | None]
+    db: Database, version: Version, head: str | None, steps: set[int | None]
 ) -> Iterable[Hidden]:
     if version.state in HIDDEN and version.id != head:
         yield Hidden(version, None, collected.hidden_since(db, version.id) or version.created)
@@ -92,7 +92,7 @@ def _hidden(
     since = collected.steps_since(db, version.id)
     by_time: dict[str, list[SnapshotRow]] = {}
     for row in versions.snapshots(db, version.key):
-        if row.removed and row.step not in taken and row.step in since:
+        if row.removed and row.step not in steps and row.step in since:
             by_time.setdefault(since[row.step], []).append(row)
     for moment, rows in sorted(by_time.items()):
         yield Hidden(version, tuple(rows), moment)

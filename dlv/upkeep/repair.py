@@ -281,14 +281,14 @@ def _others(
 def _switch(
     repository: Repository,
     store: MatrixStore,
-    made: Sequence[PackRecord],
+    packs: Sequence[PackRecord],
     author: str,
 ) -> None:
     """Read back by name, then the index finds all of it in the new packs."""
-    superseded.intend(repository, [pack.hash for pack in made])
-    reencode.verify(repository, store, made, lambda _: None)
-    what = f"{sum(len(pack.rows.encodings) for pack in made)} matrices repaired"
-    reencode.switch(repository, store, made, author, what)
+    superseded.intend(repository, [pack.hash for pack in packs])
+    reencode.verify(repository, store, packs, lambda _: None)
+    what = f"{sum(len(pack.rows.encodings) for pack in packs)} matrices repaired"
+    reencode.switch(repository, store, packs, author, what)
 
 
 def forget(repository: Repository, packs: Sequence[str]) -> list[Path]:

@@ -62,13 +62,13 @@ class Added:
     read: int = 0  # bytes of weights that were read to find damage
 
 
-def add(repository: Repository, here: Path, given: Sequence[str], request: Request) -> Added:
+def add(repository: Repository, here: Path, paths: Sequence[str], request: Request) -> Added:
     """Look at the files and stage them, all or none of those that were named."""
     if request.input_shapes and request.network is None:
         raise UsageError("--input-shape belongs to --network", hint="--network train.py:make_model")
     db = repository.database
     known = replace(request, known=lambda net: networks.find(db, net) is not None)
-    added = examine(repository.root, here, given, known)
+    added = examine(repository.root, here, paths, known)
     if request.network is not None:
         made, notes = _export(repository, here, request.network, request.input_shapes)
         added.files.append(made)
@@ -85,9 +85,9 @@ class Removed:
     back: list[str]
 
 
-def remove(repository: Repository, here: Path, given: Sequence[str]) -> Removed:
+def remove(repository: Repository, here: Path, paths: Sequence[str]) -> Removed:
     """Mark tracked files as removed; what was only staged is taken back."""
-    names = [relative(repository.root, Path(here, name), here) for name in given]
+    names = [relative(repository.root, Path(here, name), here) for name in paths]
     waiting = [file.path for file in staged.everything(repository.database)]
     tracked = tracked_paths(repository)
     marks = []
@@ -322,17 +322,17 @@ def _examine(
     )
 
 
-def _role(found: str, path: Path, *, named: bool) -> str:
+def _role(format_: str, path: Path, *, named: bool) -> str:
     from dlv.adapters import detect
 
-    role = detect.role_of(found)
-    if role == "weights" and not named and found not in registry.READERS and found != "pickle":
+    role = detect.role_of(format_)
+    if role == "weights" and not named and format_ not in registry.READERS and format_ != "pickle":
         return "file"
     # Not every JSON file of a project says how the model was trained.
-    says = found == "caffe_solver" or _CONFIG_NAME.search(path.stem)
+    says = format_ == "caffe_solver" or _CONFIG_NAME.search(path.stem)
     if role == "config" and not named and not says:
         return "file"
-    if found == "npz" and detect.is_data_set(str(path)):
+    if format_ == "npz" and detect.is_data_set(str(path)):
         return "data"
     return role
 
@@ -354,10 +354,10 @@ def _check_events(path: Path, name: str, added: Added) -> None:
 
 
 def _check_weights(
-    path: Path, name: str, found: str, request: Request, options: dict[str, Any], added: Added
+    path: Path, name: str, format_: str, request: Request, options: dict[str, Any], added: Added
 ) -> int | None:
     """Open it as the commit will, so that what cannot be read is refused now."""
-    opened = open_weights(path, found, str(options["optimizer"]))
+    opened = open_weights(path, format_, str(options["optimizer"]))
     try:
         if not opened.tensors:
             raise UsageError(f"{name} holds no tensors", hint=f"dlv add {name} --as file")
@@ -368,7 +368,7 @@ def _check_weights(
             options["beside"] = {
                 each: [status.st_size, status.st_mtime_ns] for each, status in found_there.items()
             }
-        if not _holds(opened, path, name, found, request, added):
+        if not _holds(opened, path, name, format_, request, added):
             options["network"] = False
         step = steps.step_of(name) if request.step is None else request.step
         return opened.step if step is None else step
@@ -439,9 +439,9 @@ def open_network(path: Path, format_: str) -> checkpoint.Checkpoint:
     return opened
 
 
-def removals(entries: Sequence[str], given: Sequence[str]) -> Iterator[StagedFile]:
+def removals(entries: Sequence[str], paths: Sequence[str]) -> Iterator[StagedFile]:
     """Marks that tracked files are to leave the next version."""
-    for name in given:
+    for name in paths:
         prefix = name.rstrip("/")
         whole = prefix in ("", ".")
         matching = [p for p in entries if whole or p == prefix or p.startswith(prefix + "/")]
@@ -471,8 +471,8 @@ def changed(staged: StagedFile) -> str | None:
     return None
 
 
-def _log_format(found: str) -> str | None:
-    return found if found in ("csv", "jsonl", "trainer_state", "json") else None
+def _log_format(format_: str) -> str | None:
+    return format_ if format_ in ("csv", "jsonl", "trainer_state", "json") else None
 
 
 def read_log(path: Path, run: str, options: Mapping[str, Any]) -> list[Scalars]:

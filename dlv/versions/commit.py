@@ -210,21 +210,23 @@ def _manifest(
     )
 
 
-def _already(repository: Repository, made: Manifest) -> Committed | None:
+def _already(repository: Repository, manifest: Manifest) -> Committed | None:
     """HEAD, if it has all that is given now: the command that made it was killed before it could
     say so, and is repeated."""
     head = None if repository.head is None else versions.by_id(repository.database, repository.head)
     if head is None or head.number is None:
         return None
     there = repository.manifest(head.id)
-    told = (made.name, made.message, made.author)
+    told = (manifest.name, manifest.message, manifest.author)
     if told != (there.name, there.message, there.author):
         return None
-    if made.parents != there.parents and not (made.parents and made.parents[0].id == head.id):
+    if manifest.parents != there.parents and not (
+        manifest.parents and manifest.parents[0].id == head.id
+    ):
         return None
-    if not set(made.series) <= set(there.series):
+    if not set(manifest.series) <= set(there.series):
         return None
-    if not made.hyperparameters.items() <= there.hyperparameters.items():
+    if not manifest.hyperparameters.items() <= there.hyperparameters.items():
         return None
     return Committed(
         id=head.id,
@@ -242,10 +244,10 @@ def _already(repository: Repository, made: Manifest) -> Committed | None:
     )
 
 
-def _still_staged(change: Change, taken: Sequence[StagedFile]) -> None:
+def _still_staged(change: Change, files: Sequence[StagedFile]) -> None:
     """Of two commits at once the first has it; the other would be the same version again."""
     left = {file.path for file in staged.everything(change.db)}
-    gone = [file.path for file in taken if file.path not in left]
+    gone = [file.path for file in files if file.path not in left]
     if gone:
         raise Conflict(
             f"{gone[0]} is no longer staged",
@@ -254,10 +256,10 @@ def _still_staged(change: Change, taken: Sequence[StagedFile]) -> None:
         )
 
 
-def _insert(change: Change, draft: Draft, made: Manifest, packs: Sequence[PackRecord]) -> int:
+def _insert(change: Change, draft: Draft, manifest: Manifest, packs: Sequence[PackRecord]) -> int:
     """The version, and what is staged no more and where HEAD stands with it."""
     db = change.db
-    (version,) = publish(change, packs, [NewVersion(made, draft.network, draft.summaries)])
+    (version,) = publish(change, packs, [NewVersion(manifest, draft.network, draft.summaries)])
     assert version.number is not None
     staged.remove_staged(db, draft.staged)
     staged.see(
@@ -269,7 +271,7 @@ def _insert(change: Change, draft: Draft, made: Manifest, packs: Sequence[PackRe
         ],
     )
     change.consumed = draft.staged
-    change.set_head(made.id)
+    change.set_head(manifest.id)
     change.set_next(None)
     return version.number
 

@@ -124,20 +124,20 @@ def _store(tensor: Tensor, digest: str, where: str, writer: Writer) -> Constant:
 
 
 def choose_network(
-    found: Sequence[Found], shapes: Shapes, writer: Writer, unused: Collection[str] = ()
+    candidates: Sequence[Found], shapes: Shapes, writer: Writer, unused: Collection[str] = ()
 ) -> Structure:
-    """The network that counts: `found` is in order of rank, one for each different network.
+    """The network that counts: `candidates` is in order of rank, one for each different network.
 
     `unused`: tensors that no network is expected to speak of.
     """
     import dlv.network.verify as verification
 
-    chosen = found[0]
+    chosen = candidates[0]
     result = Structure(
         chosen.network,
         NetworkReference(chosen.network.id, dict(chosen.network.origin or {}), chosen.constants),
     )
-    others = [other.where for other in found[1:] if other.network.id != chosen.network.id]
+    others = [other.where for other in candidates[1:] if other.network.id != chosen.network.id]
     if others:
         result.warnings.append(
             f"the network is that of {chosen.where}; {', '.join(others[:3])} "
@@ -286,10 +286,10 @@ def fill(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Reques
         prove(draft)
 
 
-def without_collected(manifest: Manifest, taken: Collection[int | None]) -> Manifest:
+def without_collected(manifest: Manifest, steps: Collection[int | None]) -> Manifest:
     """The manifest less the snapshots of steps that gc has taken."""
     rows = list(enumerate(manifest.snapshots))
-    kept = [at for at, row in rows if at == manifest.own or row.step not in taken]
+    kept = [at for at, row in rows if at == manifest.own or row.step not in steps]
     if len(kept) == len(rows):
         return manifest
     own = None if manifest.own is None else kept.index(manifest.own)

@@ -309,14 +309,14 @@ def pinned(db: Database, store: Objects, besides: Iterable[str] = ()) -> set[str
     return bounds_rows.matrices_of(db, current)
 
 
-def decode(data: bytes, what: str = "bounds record") -> Record:
+def decode(data: bytes, noun: str = "bounds record") -> Record:
     """Read a record strictly."""
-    json = loads(data, what)
-    place = Place(what, json.get("writer") if isinstance(json, dict) else None)
+    json = loads(data, noun)
+    place = Place(noun, json.get("writer") if isinstance(json, dict) else None)
     in_columns = not isinstance(json, dict) or json.get("format") != ROWS
     if in_columns:
-        check_format(json, FORMAT, what)
-        json = rows_of(json, what)
+        check_format(json, FORMAT, noun)
+        json = rows_of(json, noun)
     elif "weights" in json:
         raise place.newer("the key `weights`")
     else:
@@ -407,15 +407,15 @@ def columns(record: Json) -> Json:
     }
 
 
-def rows_of(record: Json, what: str) -> Json:
+def rows_of(record: Json, noun: str) -> Json:
     """The inverse; Damaged where it is not what `columns` makes."""
     try:
         found = _rows_of(record)
         same = columns(found) == record
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise Damaged(f"{what} is malformed", why=repr(error), hint="dlv fsck") from error
+        raise Damaged(f"{noun} is malformed", why=repr(error), hint="dlv fsck") from error
     if not same:
-        raise Damaged(f"{what} is malformed", why="its columns do not agree", hint="dlv fsck")
+        raise Damaged(f"{noun} is malformed", why="its columns do not agree", hint="dlv fsck")
     return found
 
 

@@ -84,8 +84,8 @@ def write_bounds(
     return _size(made)
 
 
-def _size(made: Sequence[PackRecord]) -> int:
-    return sum(pack.bytes for pack in made)
+def _size(packs: Sequence[PackRecord]) -> int:
+    return sum(pack.bytes for pack in packs)
 
 
 def _known(view: View, matrix: str) -> Encoding:
